@@ -14,8 +14,7 @@ from kfext import names
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.placement.gang import Member, members_of
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.settings.of_job import gpu_settings_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation

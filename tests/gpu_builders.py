@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from kfext import names
-from kfext.core.ledger import parts
-from kfext.core.ledger.parts import CONTEXT, capacity
+from kfext.core.ledger import cards
+from kfext.core.ledger.cards import CONTEXT, capacity
 from kfext.model.gpu_share import CardNeed
 from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
 from kfext.model.node import Node
@@ -14,7 +14,7 @@ from tests.builders import JobBuilder, job
 
 MEMORY = 16 * 1024
 """MiB of a card."""
-USABLE = capacity(0, memory=MEMORY)[parts.lines_of(0)[parts.MEMORY]]
+USABLE = capacity(0, memory=MEMORY)[cards.lines_of(0)[cards.MEMORY]]
 """Those that sharers may have."""
 
 

@@ -7,8 +7,7 @@ or None if the way finds no place for all of them. All are written anew from the
 from collections.abc import Callable, Iterator, Sequence
 
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Member
-from kfext.core.placement.limits import limits_of
+from kfext.core.placement.gang import Member, limits_of
 from kfext.core.placement.place import place
 from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import Constraints

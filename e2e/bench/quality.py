@@ -18,7 +18,7 @@ from statistics import fmean
 
 from e2e.bench.packers import PACKERS, RACK, Amounts, Packer, every_way, kfext_in_racks, minus
 from e2e.bench.report import spread, table
-from kfext.core.placement.division import cost
+from kfext.core.placement.score import cost
 
 _NODE: Amounts = (32, 8)
 _NODES = 64

@@ -20,8 +20,7 @@ from e2e.testbed.cluster import Testbed
 from e2e.testbed.readiness import is_ready
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Member
-from kfext.core.placement.limits import limits_of
+from kfext.core.placement.gang import Member, limits_of
 from kfext.core.placement.place import place, still_fits
 from kfext.core.settings.resolve import Settings
 from kfext.model.constraints import parse_constraints

@@ -9,7 +9,7 @@ from kfext.cli.documents import title_of
 from kfext.cli.render import admitted
 from kfext.core.admission.facts import Facts
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
-from kfext.core.queue.position import in_line
+from kfext.core.queue.order import in_line
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.moment import Moment

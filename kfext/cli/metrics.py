@@ -13,11 +13,10 @@ import click
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, cluster_options, find_job, kind_option, pods_of
 from kfext.cli.output import output_option, printed, short, table
-from kfext.core.progress.course import Course
+from kfext.core.progress.course import Course, progress_of
+from kfext.core.progress.fields import visible
 from kfext.core.progress.followed import INTERVAL
-from kfext.core.progress.growth import progress_of
 from kfext.core.progress.lines import Line, read_with
-from kfext.core.progress.visible import visible
 from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
 from kfext.errors import BadRequest, UserError
 from kfext.kube.client import Client

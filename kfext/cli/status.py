@@ -8,8 +8,8 @@ from typing import Any
 
 from kfext import names
 from kfext.cli.output import age, plain, short
+from kfext.core.progress.fields import visible
 from kfext.core.progress.reported import decode_progress
-from kfext.core.progress.visible import visible
 from kfext.core.words import CLAUSE, cpus
 from kfext.model.tolerant import mapping, sequence
 

@@ -117,7 +117,9 @@ class Metrics:
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
         self.outstanding.set_function(lambda: cluster.backlog.pods)
-        self.reserved.set_function(lambda: len(queue.reservation.nodes) if queue.reservation else 0)
+        self.reserved.set_function(
+            lambda: len(kept.nodes) if (kept := queue.reservations.kept) else 0
+        )
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
         self.registry.register(_QueueCollector(queue))

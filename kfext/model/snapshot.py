@@ -98,7 +98,7 @@ class ReservationRecord:
 class PromiseRecord:
     """What is promised to a job of a node, for one pod or for the GPU of a slot.
 
-    See state.promises; the fields are those of core.ledger.claim.Claim.
+    See state.reservations; the fields are those of core.ledger.claim.Claim.
     """
 
     job_uid: str

@@ -8,12 +8,12 @@ seen, a claim in its place keeps the GPU free.
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from kfext.core.ledger.cards import capacity, has_priority, is_of_card
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import part_claim, reserved_gpu, slots_of
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import capacity, has_priority, is_of_card
 from kfext.core.lifecycle.situation import CardPart, CardView
-from kfext.core.placement.limits import Limits, limits_of
+from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.settings.resolve import Settings
 from kfext.model.gpu_slots import parts_in, resource_of
 from kfext.model.job import TrainingJob

@@ -3,8 +3,8 @@
 import heapq
 from collections.abc import Callable
 
+from kfext.core.ledger.fit import UNBOUND_SECONDS, could_run, may_be_bound
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.pins import UNBOUND_SECONDS, could_run, may_be_bound
 from kfext.model.pod import Pod
 
 

@@ -24,8 +24,6 @@ from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
-from kfext.state.agenda import Agenda
-from kfext.state.alarms import Alarms
 from kfext.state.card_steps import CardSteps
 from kfext.state.cards import with_slots_in_use
 from kfext.state.cluster import Cluster
@@ -35,6 +33,7 @@ from kfext.state.queue import Queue
 from kfext.state.scaling.scaling import Scaling
 from kfext.state.settings import SettingsSource
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import Agenda, Alarms
 
 MOST_DECISIONS = 64
 MOST_PODS = 20_000
@@ -122,10 +121,11 @@ class Planner:
         self.cluster.take_time(now.wall)
         self.cluster.settle(now.monotonic)
         draft, calm = _Draft(), False
-        self.queue.begin_tick()
+        reservations = self.queue.reservations
+        reservations.begin_tick()
         if not self._in_round:
             self._begin_round(now.monotonic)
-        while draft.decided < self._most and draft.pods < MOST_PODS and self.queue.may_search:
+        while draft.decided < self._most and draft.pods < MOST_PODS and reservations.may_search:
             self._note_changes(now.monotonic)
             tracked = self._next()
             if tracked is not None:
@@ -135,7 +135,7 @@ class Planner:
             # The round of the queue is over.
             draft.show(self.queue.renew_reservation(now=now.wall), *self.queue.moved())
             left = self._begin_round(now.monotonic) or self._running
-            calm = not (left or self.queue.reservations_on_break)
+            calm = not (left or reservations.on_break)
             if calm:
                 break
         self._note_changes(now.monotonic)
@@ -146,11 +146,11 @@ class Planner:
                 for tracked in draft.shown.values()
                 if not tracked.busy
             ),
-            failures=(*draft.failures, *self.queue.reservation_failures()),
+            failures=(*draft.failures, *reservations.failures()),
             phases=tuple(draft.phases),
             decided=draft.decided,
             remainder=len(self._queued) + len(self._running)
-            or int(not calm or self.queue.reservation_is_unfinished),
+            or int(not calm or reservations.unfinished),
         )
 
     def next_alarm(self) -> float:

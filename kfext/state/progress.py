@@ -19,12 +19,11 @@ from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
-from kfext.state.alarms import Alarms
 from kfext.state.cluster import Cluster
 from kfext.state.job_cpu import note_use
 from kfext.state.printers import Printers
 from kfext.state.tracked_job import TrackedJob
-from kfext.state.turns import Turns
+from kfext.state.turns import Alarms, Turns
 from kfext.state.uses import Uses
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0

@@ -73,9 +73,11 @@ def _take_over(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
     record = snapshot.reservation
     if record is not None:
         kept = _reservation(record)
-        queue.adopt(kept, outdated=record.outdated, held_for=record.held_for, now=now.wall)
+        queue.reservations.adopt(
+            kept, outdated=record.outdated, held_for=record.held_for, now=now.wall
+        )
     if snapshot.on_break:
-        queue.begin_break()
+        queue.reservations.on_break = True
 
 
 def _observe_volumes(cluster: Cluster, snapshot: Snapshot) -> None:
@@ -97,7 +99,8 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     cluster.settle(now.monotonic)
     for tracked in cluster.jobs.values():
         cluster.bring_up_to_date(tracked)
-    kept, outdated = queue.reservation, queue.reservation_is_outdated(now=now.wall)
+    reservations = queue.reservations
+    kept, outdated = reservations.kept, reservations.is_outdated(now=now.wall)
     return Snapshot(
         nodes=tuple(map(without_cards, filter(None, cluster.ledger.nodes))),
         pods=(*cluster.members(), *_strangers(cluster)),
@@ -116,8 +119,8 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         clocks={uid: _clocks(one, cluster.pods(uid), now) for uid, one in cluster.jobs.items()},
         reservation=None
         if kept is None
-        else _record(kept, outdated=outdated, held_for=queue.reserved_for(now=now.wall)),
-        on_break=queue.reservations_on_break,
+        else _record(kept, outdated=outdated, held_for=reservations.reserved_for(now=now.wall)),
+        on_break=reservations.on_break,
         promises=tuple(queue.promises.record()),
         creating=tuple(cluster.backlog.record(now.monotonic)),
         crowded=cluster.backlog.crowded,

@@ -10,7 +10,7 @@ import pytest
 
 from kfext import names
 from kfext.core.admission.control_file import DIRECTORY, FILE
-from kfext.core.progress.saving import LARGEST_ANSWER, answer_of
+from kfext.core.progress.checkpoints import LARGEST_ANSWER, answer_of
 from tests.contract.manifests import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/checkpoints.md").read_text()

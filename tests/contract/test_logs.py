@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from kfext.core.progress.course import Course
+from kfext.core.progress.fields import Table
 from kfext.core.progress.lines import Line, Position, read_line, read_matched
-from kfext.core.progress.tables import Table
 
 LOGS = Path(__file__).parent / "logs"
 SETS: dict[str, dict[str, Any]] = {

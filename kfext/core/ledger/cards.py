@@ -1,9 +1,9 @@
 """Which cards of a node can take a replica that shares a GPU, and which of them it gets.
 
-A card that may be shared is a slot of its node. The ledger counts what its sharers take as it
-counts everything else, as resources of the node: the hundredths of its time, which Kubernetes
-counts too, and some that only kfext knows. A slot becomes a card when a GPU of the node is reserved
-for it, so the free slots of a node are worth as much as it has GPUs left.
+A card that may be shared is a slot of its node. The ledger counts what sharers take of it like
+everything else, as resources of the node: the hundredths of its time, which Kubernetes counts too,
+and resources that only kfext knows. A slot becomes a card when a GPU of the node is reserved for
+it, so the free slots of a node are worth as much as the node has GPUs left.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -12,19 +12,111 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import Amounts
-from kfext.core.ledger.eligible import Mask
-from kfext.core.ledger.parts import CONTEXT, MEMORY, RESERVED, TIME, lines_of
+from kfext.core.ledger.fit import Mask
 from kfext.model.gpu_share import CardNeed, CardsFor, counted
-from kfext.model.gpu_slots import UNITS
+from kfext.model.gpu_slots import MOST_SLOTS, UNITS, resource_of
+from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU
 
+CONTEXT = 500
+"""MiB of a card that a process takes before its first tensor."""
+_RESERVE = 0.03, 512
+"""What sharers leave of a card's memory: this part of it, and at least this many MiB."""
+_PERMILLE = 1000
+_OWN = "card "
+"""The prefix of resources that only kfext knows; resources of Kubernetes have no spaces."""
+
+
+def lines_of(slot: int) -> tuple[str, ...]:
+    """Return the resources of a slot, in the order of `Cards.free`.
+
+    These are its time in hundredths, as in Kubernetes; its memory in MiB, without sharers that
+    stated no memory; the hundredths of those sharers; sharers of high priority; the thousandths of
+    time beside them; whether the slot is reserved.
+    """
+    card = f"{_OWN}{slot}"
+    unsized, high, idle = f"{card} unsized", f"{card} high", f"{card} idle"
+    return resource_of(slot), f"{card} memory", unsized, high, idle, f"{card} reserved"
+
+
+def is_of_card(resource: str) -> bool:
+    """Return whether a resource belongs to a card, so that only kfext knows it."""
+    return resource.startswith(_OWN)
+
+
+TIME, MEMORY, UNSIZED, HIGH, IDLE, RESERVED = range(len(lines_of(0)))
+"""The position of each resource in `lines_of`."""
+
+
+def capacity(slot: int, *, memory: int) -> Resources:
+    """Return what a card with `memory` MiB has beside its time."""
+    part, least = _RESERVE
+    usable = memory - max(int(memory * part), least)
+    _, *names = lines_of(slot)
+    return dict(zip(names, (max(usable, 0), UNITS, 1, _PERMILLE, 1), strict=True))
+
+
+def taken_by(need: CardNeed, slot: int, *, busy: int = _PERMILLE) -> Resources:
+    """Return what a replica takes of a slot.
+
+    `busy`: the thousandths of time in which a replica of high priority keeps the card busy.
+    """
+    time, memory, unsized, high, idle, _ = lines_of(slot)
+    taken = {time: need.units, idle: busy if need.high else need.idle}
+    if need.memory is None:
+        taken[unsized] = need.units
+    else:
+        taken[memory] = need.memory + CONTEXT
+    return {name: number for name, number in {**taken, high: int(need.high)}.items() if number}
+
+
+def kept_for(need: CardNeed, slot: int) -> Resources:
+    """Return what is kept of a slot for a waiting replica, so that it can be placed there.
+
+    A sharer of high priority that came before a waiting sharer of low priority might leave it too
+    little.
+    """
+    guard = {lines_of(slot)[HIGH]: 1} if need.idle else {}
+    return {**taken_by(need, slot), **guard}
+
+
+def taken_by_reservation(slot: int) -> Resources:
+    """Return what the pod takes that reserves a GPU for a slot."""
+    return {NATIVE_GPU: 1, lines_of(slot)[RESERVED]: 1}
+
+
+def slots_among(resources: Collection[str]) -> int:
+    """Return the largest number of slots on nodes that have these resources."""
+    slots = (slot for slot in range(MOST_SLOTS) if resource_of(slot) in resources)
+    return max(slots, default=-1) + 1
+
+
+_SLOT_OF = {
+    line: slot
+    for slot in range(MOST_SLOTS)
+    for line in lines_of(slot)
+    if line != lines_of(slot)[RESERVED]
+}
+
+
+def slots_in(requests: Resources) -> set[int]:
+    """Return the slots of which these requests take a part."""
+    return {_SLOT_OF[name] for name in requests.keys() & _SLOT_OF.keys()}
+
+
+def has_priority(requests: Resources, slot: int) -> bool:
+    """Return whether these requests are of the sharer of high priority in a slot."""
+    return lines_of(slot)[HIGH] in requests
+
+
 _SIZES = (UNITS, UNITS // 2, UNITS // 4)
-"""What others may ask of a card: as nothing is known of them, each as likely as the others."""
+"""What other jobs may ask of a card, each size equally likely."""
 _USELESS = np.array(
     [sum(left for size in _SIZES if left < size) / len(_SIZES) for left in range(UNITS + 1)]
 )
-"""By what is left of a card, how much of that is useless to them on average: its fragmentation as
-in "Beware of Fragmentation" (Q. Weng et al., USENIX ATC 2023)."""
+"""For each free amount of a card, how much of it is useless to other jobs on average.
+
+This is the fragmentation of "Beware of Fragmentation" (Q. Weng et al., USENIX ATC 2023)."""
 
 Read = Callable[[Sequence[str]], Amounts]
 """Names of resources -> their amounts on each row, shape (resources, rows)."""
@@ -45,7 +137,8 @@ def with_cards(
 class Cards:
     """The slots of all rows of a ledger, at one moment.
 
-    `slots`: how many a node has at most. `free` and `allocatable` read amounts of the ledger.
+    `slots`: the largest number of slots of a node. `free` and `allocatable` read amounts of the
+        ledger.
     """
 
     def __init__(self, slots: int, *, free: Read, allocatable: Read) -> None:
@@ -71,9 +164,10 @@ class Cards:
         return bool(self._reserved[slot, row])
 
     def harm(self, need: CardNeed) -> NDArray[np.float64]:
-        """Return how much more of a row becomes useless to others if it takes a replica.
+        """Return how much more of a row becomes useless to other jobs if it takes a replica.
 
-        It is in hundredths of a card, on the card where it is least; infinite without such a card.
+        The amount is in hundredths of a card, on the card where it is least; infinite without such
+        a card.
         """
         possible = self._meets(need) & (self._reserved | (self._native > 0))
         harm = np.where(possible, self._harm(need), np.inf)
@@ -83,8 +177,9 @@ class Cards:
     def choose(self, row: int, needs: Sequence[CardNeed], *, whole: int = 0) -> list[int] | None:
         """Return the slot for each of some replicas of one job on a row, no two on one card.
 
-        `whole`: how many GPUs of the row others of the job take for themselves. None if it cannot
-        be done. The least harmful slot is taken, then the one that is filled most, then the first.
+        `whole`: the number of GPUs of the row that other replicas of the job take for themselves.
+            The result is None if there are not enough cards. The least harmful slot comes first,
+            then the fullest, then the lowest.
         """
         new = max(int(self._native[row]) - whole, 0)
         reserved = self._reserved[:, row]
@@ -103,7 +198,7 @@ class Cards:
         """Return on which cards a need can be met, by slot and row."""
         time, memory, unsized, high, idle, _ = self._free
         meets: Mask = time >= need.units
-        # What the sharers without a stated memory have is a part of all of it, as their time is.
+        # Sharers without a stated memory have the same part of the memory as of the time.
         left = memory * UNITS - self._memory * (UNITS - unsized)
         if need.memory is None:
             meets = meets & (left >= self._memory * need.units) & (self._memory > 0)
@@ -125,7 +220,7 @@ class Cards:
 
 
 def _matched(options: Sequence[Sequence[int]]) -> list[int] | None:
-    """Return a different one for each from its options, the best first; None if that cannot be.
+    """Return a different option for each list, the best first, None if there is no such choice.
 
     Source: H. Kuhn, "The Hungarian method for the assignment problem" (1955), without costs.
     """

@@ -1,9 +1,15 @@
-"""A claim, which is one pod's share of one node; and all claims, by key, node and exclusive use."""
+"""A claim is the share of one pod in one node. Claims are kept by key, node and exclusive use.
 
-from collections.abc import Collection, Hashable, Iterable
+The sums by tier answer, without a look at each claim, what would be free without some claims.
+Questions such as "would it fit if all training jobs ended?" are asked for every waiting job, over
+all claims of the cluster.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from kfext.core.ledger.columns import Columns
 from kfext.model.gang_terms import Exclusive, GangTerm
 from kfext.model.networking import Port
 from kfext.model.quantity import Resources
@@ -16,13 +22,13 @@ class Claim:
     """What one pod, present or planned, takes from a node.
 
     `node`: the name of the node.
-    `requests`: the amounts that it takes.
-    `host_ports`: the ports of the node that it takes.
+    `requests`: the amounts that the pod takes.
+    `host_ports`: the ports of the node that the pod takes.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
-    `job`: the uid of the training job that the pod belongs to, empty for all other pods.
-    `priority`: the priority of the pod, None if there is no pod that could be preempted.
-    `reserves`: the slot for which it has a GPU, which it gives back when no job has a part there.
-    `kept`: whether it only keeps others out until a job that waits can be placed.
+    `job`: the uid of the training job of the pod, empty for other pods.
+    `priority`: the priority of the pod, None for a claim without a pod that could be preempted.
+    `reserves`: the slot for which the pod reserves a GPU until no job has a part of it.
+    `kept`: whether the claim only keeps other jobs out until a waiting job can be placed.
     """
 
     node: str
@@ -36,7 +42,7 @@ class Claim:
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:
-        """What no other pod of the node can have, and the terms that it has."""
+        """The ports and terms that no other pod of the node can have, and the terms of the pod."""
         return (*self.host_ports, *self.gang_terms) if self.gang_terms else self.host_ports
 
     def covers(self, other: "Claim") -> bool:
@@ -49,7 +55,7 @@ class Claim:
 
 
 class Claims:
-    """Every claim, by its key."""
+    """All claims, by key."""
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, Claim] = {}
@@ -71,16 +77,16 @@ class Claims:
         """Add a claim under a key that has none."""
         self._by_key[key] = claim
         self._on_node.setdefault(claim.node, set()).add(key)
-        for one in set(claim.exclusive):
-            self._with.setdefault(one, set()).add(key)
+        for item in set(claim.exclusive):
+            self._with.setdefault(item, set()).add(key)
 
     def remove(self, key: Hashable) -> Claim:
         """Remove the claim of a key and return it. Raises KeyError."""
         claim = self._by_key.pop(key)
         _discard(self._on_node, claim.node, key)
         # A user may write one thing twice, such as a term as affinity and as anti-affinity.
-        for one in set(claim.exclusive):
-            _discard(self._with, one, key)
+        for item in set(claim.exclusive):
+            _discard(self._with, item, key)
         return claim
 
     def on(self, node: str, *, ignoring: Collection[Hashable] = ()) -> list[Claim]:
@@ -91,8 +97,8 @@ class Claims:
     def with_any(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[Claim]:
-        """Return the claims that have any of this."""
-        keys = {key for one in exclusive for key in self._with.get(one, ())}
+        """Return the claims that have any of these ports and terms."""
+        keys = {key for item in exclusive for key in self._with.get(item, ())}
         return [self._by_key[key] for key in keys.difference(ignoring)]
 
 
@@ -101,3 +107,84 @@ def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:
     index[at].discard(key)
     if not index[at]:
         del index[at]
+
+
+class Tier(NamedTuple):
+    """What claims have in common that leave together.
+
+    `of_job`: whether they belong to training jobs or to GPUs that are reserved for parts.
+    `priority`: the priority of their pods, None if there is no pod that could be preempted.
+    """
+
+    of_job: bool
+    priority: int | None
+
+
+Leaves = Callable[[Tier], bool]
+"""Whether the claims of a tier leave."""
+
+
+def below(priority: int) -> Leaves:
+    """Return which tiers pods of a priority may preempt."""
+    return lambda tier: tier.priority is not None and tier.priority < priority
+
+
+def tier_of(claim: Claim) -> Tier:
+    """Return the tier of a claim."""
+    return Tier(bool(claim.job) or claim.reserves is not None, claim.priority)
+
+
+class Tiers:
+    """The claimed amounts by tier. There are at most two tiers for each priority in use."""
+
+    def __init__(self) -> None:
+        self._columns: dict[Tier, Columns] = {}
+        self._claims: dict[Tier, int] = {}
+        self._resources: dict[str, None] = {}
+
+    def learn(self, resources: Iterable[str]) -> None:
+        """Count these resources from now on."""
+        self._resources.update(dict.fromkeys(resources))
+        for columns in self._columns.values():
+            columns.learn(self._resources)
+
+    def count(self, leaves: Leaves) -> int:
+        """Return how many claims would leave."""
+        return sum(number for tier, number in self._claims.items() if leaves(tier))
+
+    def count_claim(self, claim: Claim, times: int) -> None:
+        """Count `times` more claims like this one; a negative number subtracts."""
+        tier = tier_of(claim)
+        self._claims[tier] = self._claims.get(tier, 0) + times
+        if not self._claims[tier]:
+            del self._claims[tier]
+            self._columns.pop(tier, None)
+
+    def book(self, row: int, claim: Claim, times: int) -> None:
+        """Add what `times` claims like this one take of a row; a negative number subtracts."""
+        self._columns_of(claim, row).book(row, claim.requests, times)
+
+    def book_one(self, row: int, resource: str, claim: Claim) -> None:
+        """Add what a claim takes of one resource of a row."""
+        number = claim.requests.get(resource, 0)
+        self._columns_of(claim, row).book_one(row, resource, number, +1)
+
+    def _columns_of(self, claim: Claim, row: int) -> Columns:
+        tier = tier_of(claim)
+        columns = self._columns.get(tier)
+        if columns is None:
+            columns = self._columns[tier] = Columns()
+            columns.learn(self._resources)
+        while columns.width <= row:
+            columns.widen()
+        return columns
+
+    def clear(self, row: int) -> None:
+        """Forget everything of a row."""
+        for columns in self._columns.values():
+            if row < columns.width:
+                columns.clear(row)
+
+    def leaving(self, leaves: Leaves) -> list[Columns]:
+        """Return the amounts of the tiers that would leave."""
+        return [columns for tier, columns in self._columns.items() if leaves(tier)]

@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
+from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.ledger.ports import hosted, port_claims
 from kfext.model.constraints import Constraints
 from kfext.model.cpu_state import CpuState
@@ -25,7 +25,7 @@ def pod_key(uid: str) -> Hashable:
 
 
 def pod_of(key: Hashable) -> str | None:
-    """Return the uid of the pod that a claim is of; None for a claim of another kind."""
+    """Return the uid of the pod of a claim, None for a claim without a pod."""
     return str(key[1]) if isinstance(key, tuple) and key[0] == "pod" else None
 
 
@@ -35,17 +35,17 @@ def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
 
 
 def card_key(job_uid: str, replica: ReplicaKey) -> Hashable:
-    """Return the key of what a replica takes of a GPU beside its time, which its pod requests."""
+    """Return the key of what a replica takes of a GPU beside the time that its pod requests."""
     return ("card", job_uid, replica)
 
 
 def shifted_key(job_uid: str, node: str) -> Hashable:
-    """Return the key of the CPU that pods of a job gave up for others of it on a node."""
+    """Return the key of the CPU that pods of a job gave up for its other pods on a node."""
     return ("shifted", job_uid, node)
 
 
 def pod_claim(pod: Pod) -> Claim | None:
-    """Return what a pod takes: nothing before it is bound or pinned, nor after it has ended."""
+    """Return the claim of a pod; a pod has none before it is bound or pinned, or after its end."""
     if pod.finished or not pod.home:
         return None
     requests = pod.requests
@@ -63,7 +63,7 @@ def pod_claim(pod: Pod) -> Claim | None:
 
 
 def reserved_gpu(place: Place) -> Claim:
-    """Return the claim of the GPU that a slot needs before there is a pod that reserves it."""
+    """Return the claim of the GPU that a slot needs before a pod reserves it."""
     node, slot = place
     return Claim(node, taken_by_reservation(slot), reserves=slot)
 
@@ -78,12 +78,14 @@ def plan_claims(
 ) -> Mapping[Hashable, Claim]:
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
-    `priority` is what the pods will have, None if that is not known. `lapsed`: the plan no longer
-    claims for pods that kfext does not hold back (core.lifecycle.lapse). A plan claims capacity
-    only while the job runs under it: not after the job's end, nor while it is suspended. A pod that
-    failed keeps its claim for the pod that replaces it. A plan keeps its ports until its last pod
-    ends, so that late connections never reach another job, and so what its pods have of GPUs; of a
-    suspended job it keeps those until it is forgotten, as anybody may resume that job.
+    `priority` is the priority that the pods will have, None if it is unknown. `lapsed`: the plan no
+    longer claims for pods that kfext does not hold back (core.lifecycle.lapse).
+
+    A plan claims capacity only while the job runs under it: not after the end of the job, nor while
+    the job is suspended. A failed pod keeps its claim for the pod that replaces it. A plan keeps
+    its ports and its parts of GPUs until its last pod ends, so that late connections never reach
+    another job. A suspended job keeps its parts of GPUs until its plan is forgotten, because
+    anybody may resume the job.
     """
     if plan is None:
         return {}
@@ -100,10 +102,10 @@ def plan_claims(
 
 
 def shifted_claims(job_uid: str, pods: Iterable[Pod], cpu: CpuState) -> Mapping[Hashable, Claim]:
-    """Return what Guaranteed pods of a job requested on each node, and together do not any more.
+    """Return what Guaranteed pods of a job requested on each node and no longer request together.
 
-    Their requests move with their limits, one after the other: until those that are to grow have
-    done so, or what was taken is given back, nobody else may have it.
+    Their requests move with their limits, one pod after the other. Until the growing pods have
+    grown, or the change is undone, no other job may have the difference.
     """
     given: dict[str, int] = {}
     for pod in pods:
@@ -119,7 +121,7 @@ def shifted_claims(job_uid: str, pods: Iterable[Pod], cpu: CpuState) -> Mapping[
 
 
 def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
-    """Return what the replicas under a plan take of GPUs beside the time that pods request."""
+    """Return what the replicas of a plan take of GPUs beside the time that their pods request."""
     busy = {group.type.lower(): group.share.busy for group in job.groups if group.share}
     claims: dict[Hashable, Claim] = {}
     for key, slot in slots_of(job, plan).items():
@@ -129,13 +131,13 @@ def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
 
 
 def slots_of(job: TrainingJob, plan: Plan) -> Slots:
-    """Return the slots of those replicas under a plan that the job still has by its size."""
+    """Return the slots of the replicas of a plan, without replicas beyond the size of the job."""
     sizes = {group.type.lower(): group.replicas for group in job.groups}
     return {key: slot for key, slot in plan.slots.items() if key.index < sizes.get(key.type, 0)}
 
 
 def part_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:
-    """Return what a replica takes of a GPU beside its time, which its pod requests."""
+    """Return what a replica takes of a GPU beside the time that its pod requests."""
     taken = dict(taken_by(share.need, slot, busy=share.uses))
     del taken[resource_of(slot)]
     return Claim(node, taken, job=job)
@@ -149,7 +151,7 @@ def replica_claim(
     job: str = "",
     priority: int | None = None,
 ) -> Claim:
-    """Return what a replica will take of a node: these requests, and what is exclusive to it."""
+    """Return what a replica will take of a node: these requests, ports and terms."""
     return Claim(
         node=node,
         requests=requests,
@@ -166,7 +168,7 @@ def _replica_claims(
     present = by_replica(pods)
     groups = {group.type.lower(): group for group in job.groups}
     claims: dict[Hashable, Claim] = {}
-    # Of the replicas without a pod, by type, node and slot.
+    # The claims of replicas without a pod, by type, node and slot.
     shared: dict[tuple[str, str, int | None], Claim] = {}
     # Iterate over the plan, whose size is bounded; the job may state any number of replicas.
     for key, node in plan.assignment.items():
@@ -177,7 +179,7 @@ def _replica_claims(
             continue
         replaced = pod is not None and pod.phase == "Failed" and group.restarts
         if pod is not None and (pod.home or pod.finished) and not replaced:
-            continue  # it claims for itself, or needs no more
+            continue  # the pod claims for itself, or needs nothing any more
         slot = plan.slots.get(key)
         claim = None if pod else shared.get((key.type, node, slot))
         if claim is None:
@@ -191,7 +193,7 @@ def _replica_claims(
 
 
 def _requests(group: ReplicaGroup, slot: int | None) -> Resources:
-    """Return what the pod of a replica will request, of which slot of a GPU if it shares one."""
+    """Return what the pod of a replica will request, with its slot if it shares a GPU."""
     if group.share is None or slot is None:
         return group.requests
     return {**uncounted(group.requests), resource_of(slot): group.share.units}

@@ -1,12 +1,13 @@
-"""The numbers of the ledger: one column per node, one line per resource, as NumPy arrays."""
+"""The numbers of the ledger by row: amounts of each resource, and topology domains."""
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kfext.model.node import Node
 from kfext.model.quantity import CPU, MEMORY, PODS, Resources
 
 Amounts = NDArray[np.int64]
@@ -21,8 +22,8 @@ LARGEST = 2**48
 class Columns:
     """What each row has, and what is claimed of it; rows and resources are added as needed.
 
-    Only resources that a node has are counted: users invent others, and no node has any of them
-    free. Line 0 stands for all of those and stays zero.
+    Only resources that some node has are counted: users invent others, and no node has any of those
+    free. Line 0 stands for all of them and stays zero.
     """
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class Columns:
         return left
 
     def widen(self) -> None:
-        """Make space for twice as many rows."""
+        """Double the number of rows."""
         self._allocatable = _grown(self._allocatable, axis=1)
         self._claimed = _grown(self._claimed, axis=1)
         self._assumed = _grown(self._assumed, axis=1)
@@ -92,22 +93,21 @@ class Columns:
         return new
 
     def set_allocatable(self, row: int, amounts: Resources) -> None:
-        """Set what a row has in all."""
+        """Set the allocatable amounts of a row."""
         self.learn(amounts)
         self._allocatable[:, row] = 0
         for resource, number in amounts.items():
             self._allocatable[self._line[resource], row] = min(number, LARGEST)
 
     def clear(self, row: int) -> None:
-        """Forget everything of a row."""
+        """Set everything of a row to zero."""
         self._allocatable[:, row] = self._claimed[:, row] = 0
         self._assumed[:, row] = 0
 
     def book(self, row: int, requests: Resources, times: int) -> None:
-        """Add the requests of so many pods to what is claimed of a row; fewer than 0: subtract.
+        """Add the requests of `times` pods to the claims on a row; a negative number subtracts.
 
-        A claim that is no pod, such as one for ports alone, does not count as one: nothing is
-        assumed for it.
+        Nothing is assumed for a claim that is no pod, such as one for ports alone.
         """
         for resource, number in requests.items():
             self.book_one(row, resource, number, times)
@@ -118,7 +118,7 @@ class Columns:
                 self._assumed[line, row] += times * number
 
     def book_one(self, row: int, resource: str, number: int, times: int) -> None:
-        """Add the request of so many pods for one resource, if it is counted."""
+        """Add the request of `times` pods for one resource, if it is counted."""
         if line := self._line.get(resource):
             self._claimed[line, row] += times * min(number, LARGEST)
 
@@ -146,3 +146,56 @@ class Columns:
 def _grown(array: NDArray[Any], *, axis: int) -> NDArray[Any]:
     """Return an array of twice the length along `axis`, the new part zero."""
     return np.concatenate((array, np.zeros_like(array)), axis=axis)
+
+
+Domains = NDArray[np.intp]
+"""The number of each row's domain on one level; -1 for a row in none."""
+
+_MOST_KEYS = 16
+"""How many different lists of keys are cached; they come from policies, so they are few."""
+
+
+class Topology:
+    """The topology domains of the rows, by the keys of node labels, the widest first."""
+
+    def __init__(self) -> None:
+        self._levels: dict[tuple[str, ...], tuple[Domains, ...]] = {}
+
+    def of(self, keys: tuple[str, ...], nodes: Sequence[Node | None]) -> tuple[Domains, ...]:
+        """Return the domains of the rows on each level, the widest first.
+
+        Two nodes are in one domain of a level if they have equal labels for its key and all wider
+        ones: rack 1 of zone a is not rack 1 of zone b. A node without the key is in no domain of
+        the level.
+        """
+        levels = self._levels.get(keys)
+        if levels is None:
+            if len(self._levels) >= _MOST_KEYS:  # the oldest goes
+                del self._levels[next(iter(self._levels))]
+            levels = tuple(_numbered(keys[: at + 1], nodes) for at in range(len(keys)))
+            self._levels[keys] = levels
+        return levels
+
+    def alone(self, key: str, nodes: Sequence[Node | None]) -> NDArray[np.bool_]:
+        """Return which rows share their value of a label with no other row."""
+        (numbers,) = self.of((key,), nodes)
+        sizes = np.bincount(numbers + 1, minlength=1)
+        sizes[0] = 1
+        found: NDArray[np.bool_] = sizes[numbers + 1] == 1
+        return found
+
+    def forget(self) -> None:
+        """Read the labels again at the next call: a node was added, removed or relabelled."""
+        self._levels.clear()
+
+
+def _numbered(keys: Sequence[str], nodes: Sequence[Node | None]) -> Domains:
+    """Return the domains of a level, numbered in the order of their label values."""
+    paths = [
+        tuple(node.labels.get(key, "") for key in keys)
+        if node is not None and keys[-1] in node.labels
+        else None
+        for node in nodes
+    ]
+    number = {path: at for at, path in enumerate(sorted({path for path in paths if path}))}
+    return np.array([number[path] if path else -1 for path in paths], dtype=np.intp)

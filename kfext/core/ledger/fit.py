@@ -1,17 +1,25 @@
-"""Whether a node is eligible for a pod, free capacity aside: selectors, affinity, taints.
+"""Which nodes are eligible for a pod, free capacity aside: selectors, affinity, taints.
 
-This follows kube-scheduler's filters NodeUnschedulable, NodeAffinity, TaintToleration and, for
-claims that are bound, VolumeBinding.
-kube-scheduler never sees a pod that names its node; for such a pod the kubelet's checks count.
+The rules follow kube-scheduler's filters NodeUnschedulable, NodeAffinity, TaintToleration and, for
+bound claims, VolumeBinding. kube-scheduler never sees a pod that names its node; for such a pod the
+kubelet's checks count. Each node is judged once for each kind of pod (`Eligibility`).
 """
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kfext.core.words import nodes
 from kfext.model.constraints import NAME_FIELD, Constraints, Requirement, Term, Toleration
 from kfext.model.node import Node, Taint
+from kfext.model.pod import Pod
+from kfext.names import DEFAULT_SCHEDULER
 
 NO_SCHEDULE = "NoSchedule"
 _OF_AUTOSCALERS = frozenset(
@@ -27,7 +35,7 @@ _UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDUL
 
 
 class Misfit(StrEnum):
-    """Why a pod may not run on a node, beside its taints and the labels of the nodeSelector."""
+    """Why a pod may not run on a node, beside taints and the labels of the nodeSelector."""
 
     NODE_NAME = "nodeName"
     CORDON = "cordon"
@@ -75,7 +83,9 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
     for taint in node.taints:
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
-        if constraints.expects_tolerations and _of_pool(taint, node):
+        # Admission tolerates the taint of a device only for pods that request the device.
+        expected = of_pool(taint.key) and taint.key not in node.allocatable
+        if constraints.expects_tolerations and expected:
             continue
         if taint.effect in barring and not tolerated(taint, constraints.tolerations):
             return taint
@@ -83,7 +93,7 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
 
 
 def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
-    """Return which selector or affinity excludes the node, None if none does."""
+    """Return which selector or affinity excludes the node, None if there is none."""
     for label in constraints.node_selector:
         if node.labels.get(label[0]) != label[1]:
             return label
@@ -102,18 +112,16 @@ def of_pool(key: str) -> bool:
     return not key.partition("/")[0].endswith("kubernetes.io") and key not in _OF_AUTOSCALERS
 
 
-def _of_pool(taint: Taint, node: Node) -> bool:
-    # Admission tolerates the taint of a device only for pods that request the device.
-    return of_pool(taint.key) and taint.key not in node.allocatable
-
-
 def tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:
     """Return whether one of a pod's tolerations covers a taint."""
     return any(
-        (not one.effect or one.effect == taint.effect)
-        and (not one.key or one.key == taint.key)
-        and (one.operator == "Exists" or (bool(one.key) and one.value == taint.value))
-        for one in tolerations
+        toleration.effect in {"", taint.effect}
+        and toleration.key in {"", taint.key}
+        and (
+            toleration.operator == "Exists"
+            or (bool(toleration.key) and toleration.value == taint.value)
+        )
+        for toleration in tolerations
     )
 
 
@@ -121,10 +129,12 @@ def _matches(term: Term, node: Node) -> bool:
     """Return whether all requirements hold; an empty term matches nothing."""
     return (
         not term.empty
-        and all(_holds(one, node.labels.get(one.key)) for one in term.expressions)
+        and all(_holds(label, node.labels.get(label.key)) for label in term.expressions)
         and all(
-            one.key == NAME_FIELD and one.operator in {"In", "NotIn"} and _holds(one, node.name)
-            for one in term.fields
+            field.key == NAME_FIELD
+            and field.operator in {"In", "NotIn"}
+            and _holds(field, node.name)
+            for field in term.fields
         )
     )
 
@@ -158,3 +168,105 @@ def _compares(requirement: Requirement, value: str | None) -> bool:
 def _integer(text: str) -> int | None:
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -_LARGEST - 1 <= number <= _LARGEST else None
+
+
+Mask = NDArray[np.bool_]
+
+_MOST_KINDS = 256
+"""How many different constraints are cached; each costs nine bytes per node."""
+
+
+@dataclass(slots=True)
+class _Judged:
+    """The rows for one kind of pod: the eligible rows, and what excludes the others."""
+
+    mask: Mask
+    obstacles: list[Obstacle | None]
+    counts: Counter[Obstacle]
+
+    def set(self, row: int, *, exists: bool, obstacle: Obstacle | None) -> None:
+        known = self.obstacles[row]
+        if known is not None:
+            self.counts[known] -= 1
+            if not self.counts[known]:
+                del self.counts[known]  # taints with a time in them would be counted for ever
+        if obstacle is not None:
+            self.counts[obstacle] += 1
+        self.obstacles[row] = obstacle
+        self.mask[row] = exists and obstacle is None
+
+
+class Eligibility:
+    """Masks over the rows of a ledger, by constraints. Other pods are not considered.
+
+    Few kinds of pods ask many times, so the result for each kind is cached and kept current.
+    """
+
+    def __init__(self) -> None:
+        self._judged: dict[Constraints, _Judged] = {}
+
+    def of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> Mask:
+        """Return which rows are eligible, `width` long; rows beyond the nodes are not."""
+        return self._of(constraints, nodes, width=width).mask
+
+    def obstacles(
+        self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int
+    ) -> Mapping[Obstacle, int]:
+        """Return how many nodes each obstacle excludes; only the first of each node counts."""
+        return self._of(constraints, nodes, width=width).counts
+
+    def _of(self, constraints: Constraints, nodes: Sequence[Node | None], *, width: int) -> _Judged:
+        key = constraints
+        if constraints.host_ports or constraints.gang_terms:
+            key = replace(constraints, host_ports=(), apart=(), together=())
+        judged = self._judged.get(key)
+        if judged is None:
+            if len(self._judged) >= _MOST_KINDS:  # the oldest goes
+                del self._judged[next(iter(self._judged))]
+            found = [None if node is None else why_not(key, node) for node in nodes]
+            mask = np.zeros(width, dtype=np.bool_)
+            mask[: len(nodes)] = [
+                node is not None and obstacle is None
+                for node, obstacle in zip(nodes, found, strict=True)
+            ]
+            counts = Counter(obstacle for obstacle in found if obstacle is not None)
+            judged = _Judged(mask, [*found, *[None] * (width - len(found))], counts)
+            self._judged[key] = judged
+        return judged
+
+    def set(self, row: int, node: Node | None) -> None:
+        """Judge a row again; `node` is None if the row has no node any more."""
+        for constraints, judged in self._judged.items():
+            obstacle = None if node is None else why_not(constraints, node)
+            judged.set(row, exists=node is not None, obstacle=obstacle)
+
+    def widen(self, width: int) -> None:
+        """Add rows, up to `width`."""
+        for judged in self._judged.values():
+            more = width - len(judged.obstacles)
+            judged.mask = np.concatenate([judged.mask, np.zeros(more, dtype=np.bool_)])
+            judged.obstacles += [None] * more
+
+
+UNBOUND_SECONDS = 60.0
+"""A pod that is older than this and not bound does not count: no scheduler looks at it."""
+
+
+def could_run(pod: Pod, node: Node | None) -> bool:
+    """Return whether kube-scheduler could bind a pinned pod to its node, if the node were empty.
+
+    Anybody may pin a pod by name. The pod counts only while kube-scheduler may still bind it there.
+    """
+    if node is None or pod.gates or pod.deleting or pod.scheduler != DEFAULT_SCHEDULER:
+        return False
+    if any(node.allocatable.get(name, 0) < number for name, number in pod.requests.items()):
+        return False
+    return pod.constraints is None or why_not(pod.constraints, node) is None
+
+
+def may_be_bound(pod: Pod, node: Node | None) -> bool:
+    """Return whether a pinned pod that is young enough will be bound to its node soon.
+
+    kube-scheduler has refused a pod that is unschedulable; what the pod waits for is unknown.
+    """
+    return not pod.unschedulable and could_run(pod, node)

@@ -1,27 +1,22 @@
 """The ledger: what is free on every node, less everything that occupies or will occupy it.
 
-A claim is one pod's share of one node: a pod that is bound or pinned, or a replica of a plan whose
-pod does not exist yet. The amounts are columns of NumPy arrays (core.ledger.columns), so that a
-query over 5,000 nodes costs microseconds; they are integers in the units of model.quantity.
+A claim is the share of one pod in one node. The pod is bound or pinned, or it is a replica of a
+plan and does not exist yet. The amounts are columns of NumPy arrays (core.ledger.columns), so a
+query over 5,000 nodes costs microseconds. They are integers in the units of model.quantity.
 """
 
 import copy
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger.cards import Cards, Read, with_cards
-from kfext.core.ledger.claim import Claim, Claims
-from kfext.core.ledger.columns import LARGEST, Amounts, Columns
-from kfext.core.ledger.eligible import Eligibility, Mask
-from kfext.core.ledger.fit import Obstacle
-from kfext.core.ledger.parts import slots_among
-from kfext.core.ledger.tiers import Leaves, Tiers, tier_of
-from kfext.core.ledger.topology import Domains, Topology
-from kfext.core.ledger.withheld import Withheld
+from kfext.core.ledger.cards import Cards, Read, slots_among, with_cards
+from kfext.core.ledger.claim import Claim, Claims, Leaves, Tiers, tier_of
+from kfext.core.ledger.columns import LARGEST, Amounts, Columns, Domains, Topology
+from kfext.core.ledger.fit import Eligibility, Mask, Obstacle
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu_slots import UNITS, resource_of
@@ -33,13 +28,13 @@ from kfext.names import HOSTNAME
 class Ledger:
     """Nodes and the claims on them. A claim on an unknown node waits until the node appears.
 
-    `gains` counts the events that may end a refusal or change its reason: capacity that was freed,
-    and nodes that changed. Until it changes, what did not fit still does not. `version` counts
-    every change of a claim.
+    `gains` counts the events that may end a refusal or change its reason: capacity that came free,
+    and nodes that changed. A refusal holds until it changes. `version` counts every change of a
+    claim.
 
-    What comes free is on offer from the next call of `offer` on. In between, what is on `offered`
-    only shrinks, so of jobs that are asked one after the other none gets what was not offered to
-    those before it.
+    Capacity that comes free is offered by the next call of `offer`. Until then `offered` only
+    shrinks: when jobs are asked one after the other, no job gets capacity that the jobs before it
+    were not offered.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
@@ -55,7 +50,7 @@ class Ledger:
         self._eligible = Eligibility()
         self._topology = Topology()
         self._name_order: NDArray[np.int64] | None = None
-        self._withheld = Withheld()
+        self._least: dict[int, Amounts] = {}  # what was free since the last offer, by row
         self._gains_offered = 0
         self._offered: tuple[int, int, Self] | None = None
         for node in nodes:
@@ -64,11 +59,11 @@ class Ledger:
     # --- nodes ------------------------------------------------------------------------------
 
     def set_node(self, node: Node) -> None:
-        """Add a node, or replace what is known of it."""
+        """Add a node, or replace it."""
         row = self._row.get(node.name)
         known = self.nodes[row] if row is not None else None
         alike = known is not None and _shape(known) == _shape(node)
-        free = self._free_on(node.name) if alike else None
+        free = None if row is None or not alike else self._columns.row_free(row)
         self._count(self._columns.learn(node.allocatable))
         if row is None:
             row = self._new_row(node.name)
@@ -84,7 +79,7 @@ class Ledger:
             self._gain(row, free)
 
     def remove_node(self, name: str) -> None:
-        """Forget a node; claims on it are kept, in case it comes back."""
+        """Remove a node; its claims are kept, in case it comes back."""
         row = self._row.pop(name, None)
         if row is None:
             return
@@ -95,7 +90,7 @@ class Ledger:
         self._topology.forget()
         self._unused.append(row)
         self._name_order = None
-        self._withheld.forget(row)
+        self._least.pop(row, None)
         self.gains += 1
 
     def node(self, name: str) -> Node | None:
@@ -115,24 +110,13 @@ class Ledger:
     # --- claims -----------------------------------------------------------------------------
 
     def claim(self, key: Hashable, claim: Claim) -> None:
-        """Set the claim of `key`, in place of an earlier one."""
-        earlier = self._claims.get(key)
-        if earlier == claim:
-            return
-        if earlier is not None:
-            free = self._free_on(earlier.node)
-            self._take_away(key)
-            if not claim.covers(earlier):
-                self._gain(self._row.get(earlier.node), free)
-        self.version += 1
-        self._claims.add(key, claim)
-        self._tiers.note(claim, +1)
-        row = self._row.get(claim.node)
-        if row is not None:
-            self._book(row, claim, +1)
+        """Set the claim of `key`; it replaces an earlier one."""
+        if self._claims.get(key) != claim:
+            self._give_up(key, heir=claim)
+            self._add([key], claim)
 
     def claim_all(self, claims: Mapping[Hashable, Claim]) -> None:
-        """Set the claims of many keys; those that share one object are booked at once."""
+        """Set the claims of many keys; keys that share one claim object are booked at once."""
         alike: dict[int, list[Hashable]] = {}
         for key, claim in claims.items():
             if self._claims.get(key) is None:
@@ -140,33 +124,15 @@ class Ledger:
             else:
                 self.claim(key, claim)
         for keys in alike.values():
-            claim = claims[keys[0]]
-            self.version += 1
-            for key in keys:
-                self._claims.add(key, claim)
-            self._tiers.note(claim, len(keys))
-            row = self._row.get(claim.node)
-            if row is not None:
-                self._book(row, claim, len(keys))
+            self._add(keys, claims[keys[0]])
 
     def drop(self, key: Hashable) -> bool:
         """Remove the claim of `key`; return whether there was one."""
-        claim = self._claims.get(key)
-        if claim is None:
-            return False
-        free = self._free_on(claim.node)
-        self._take_away(key)
-        self._gain(self._row.get(claim.node), free)
-        return True
+        return self._give_up(key)
 
     def hand_over(self, key: Hashable, to: Hashable) -> None:
-        """Drop the claim of `key`, whose capacity the claim of `to` holds from now on."""
-        claim, heir = self._claims.get(key), self._claims.get(to)
-        if claim is not None:
-            free = self._free_on(claim.node)
-            self._take_away(key)
-            if heir is None or not heir.covers(claim):
-                self._gain(self._row.get(claim.node), free)
+        """Drop the claim of `key`; the claim of `to` holds its capacity from now on."""
+        self._give_up(key, heir=self._claims.get(to))
 
     def claims(self) -> dict[Hashable, Claim]:
         """Return a copy of every claim."""
@@ -175,35 +141,37 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._claims)
 
-    # --- what is on offer ---------------------------------------------------------------------
+    # --- what is offered ------------------------------------------------------------------------
 
     def offer(self) -> list[int]:
-        """Put what has come free on offer; return its rows."""
+        """Offer the capacity that came free; return its rows."""
         self._gains_offered, self._offered = self.gains, None
-        return self._withheld.release()
+        least, self._least = self._least, {}
+        return list(least)
 
     def offered(self) -> Self:
         """Return the least that was free since the last `offer`, for immediate queries only.
 
-        It shares claims and nodes with this ledger, like `without`. Its `gains` stay the same.
+        The result shares claims and nodes with this ledger, like that of `without`. Its `gains`
+        stay the same.
         """
-        if not self._withheld:
+        if not self._least:
             return self
         if self._offered is None or self._offered[:2] != (self.version, self.gains):
             offered = copy.copy(self)
-            offered._columns = self._columns.at_most(self._withheld.least)
+            offered._columns = self._columns.at_most(self._least)
             offered.gains, offered._offered = self._gains_offered, None
             self._offered = self.version, self.gains, offered
         return self._offered[2]
 
-    def _free_on(self, node: str) -> Amounts | None:
-        row = self._row.get(node)
-        return None if row is None else self._columns.row_free(row)
-
-    def _gain(self, row: int | None, free: Amounts | None) -> None:
+    def _gain(self, row: int | None, before: Amounts | None) -> None:
+        """Register that a row may have gained; `before` is what was free, None for nothing."""
         self.gains += 1
         if row is not None:
-            self._withheld.note(row, free)
+            now = np.zeros(0, dtype=np.int64) if before is None else before
+            least = self._least.get(row, now)
+            lines = min(len(least), len(now))
+            self._least[row] = np.minimum(least[:lines], now[:lines])
 
     # --- questions --------------------------------------------------------------------------
 
@@ -220,19 +188,19 @@ class Ledger:
         return with_cards(free, resources, lambda: self.cards(ignoring=ignoring))
 
     def allocatable(self, resources: Collection[str]) -> Amounts:
-        """Return what pods may request in all, shape (resources, rows)."""
+        """Return what pods may request on empty nodes, shape (resources, rows)."""
         amounts = self._columns.allocatable(resources, len(self.nodes))
         everything = self.allocatable
         return with_cards(amounts, resources, lambda: self._cards(everything))
 
     def cards(self, *, ignoring: Collection[Hashable] = ()) -> Cards:
-        """Return the cards that may be shared as they are without the `ignoring` claims."""
+        """Return the shareable cards, as they are without the `ignoring` claims."""
         return self._cards(partial(self.free, ignoring=ignoring))
 
     @property
     def withholds(self) -> bool:
-        """Whether anything has come free that is not on offer yet."""
-        return bool(self._withheld)
+        """Whether capacity came free that is not offered yet."""
+        return bool(self._least)
 
     @property
     def resources(self) -> Collection[str]:
@@ -241,18 +209,18 @@ class Ledger:
 
     @property
     def slots(self) -> int:
-        """How many slots a node has at most."""
+        """The largest number of slots that a node has."""
         return slots_among(self._columns.resources)
 
     def _cards(self, free: Read) -> Cards:
         return Cards(self.slots, free=free, allocatable=self.allocatable)
 
     def scored_load(self) -> Amounts:
-        """Return claimed CPU and memory for scores, shape (2, rows): every pod counts."""
+        """Return claimed CPU and memory for scores, shape (2, rows); every pod counts."""
         return self._columns.scored_load(len(self.nodes))
 
     def eligible(self, constraints: Constraints) -> Mask:
-        """Return which rows are eligible for a pod, free capacity aside. Do not write to it."""
+        """Return which rows are eligible for a pod, free capacity aside. The mask is read-only."""
         mask = self._eligible.of(constraints, self.nodes, width=self._columns.width)
         possible: Mask = mask[: len(self.nodes)]
         if constraints.apart:
@@ -262,19 +230,19 @@ class Ledger:
         return possible
 
     def excluded(self, constraints: Constraints) -> Mapping[Obstacle, int]:
-        """Return how many nodes each obstacle excludes for a pod; the first of a node counts."""
+        """Return how many nodes each obstacle excludes; only the first of each node counts."""
         return self._eligible.obstacles(constraints, self.nodes, width=self._columns.width)
 
     def with_any_taken(
         self, exclusive: Iterable[Exclusive], *, ignoring: Collection[Hashable] = ()
     ) -> list[int]:
-        """Return the rows where a claim, other than the `ignoring` ones, has any of this."""
+        """Return the rows where a claim, other than the `ignoring` ones, has any of these."""
         takers = self._staying(self._claims.with_any(exclusive, ignoring=ignoring))
         rows = {self._row.get(claim.node) for claim in takers}
         return sorted(row for row in rows if row is not None)
 
     def name_order(self) -> NDArray[np.int64]:
-        """Return the index of each row in the order of node names, which decides between equals."""
+        """Return the index of each row in the order of node names, which breaks ties."""
         if self._name_order is None:
             rows = sorted(self._row.values(), key=lambda row: _name(self.nodes[row]))
             self._name_order = np.zeros(len(self.nodes), dtype=np.int64)
@@ -289,13 +257,13 @@ class Ledger:
         return list(self._staying(on))
 
     def would_free(self, leaves: Leaves) -> bool:
-        """Return whether any claim leaves."""
+        """Return whether any claim is in a tier that leaves."""
         return self._tiers.count(leaves) > 0
 
     def without(self, leaves: Leaves) -> Self:
         """Return what is left when the claims of some tiers leave, for immediate queries only.
 
-        It shares claims and nodes with this ledger, so do not keep it, and change nothing of it.
+        The result shares claims and nodes with this ledger: do not keep or change it.
         """
         left = copy.copy(self)
         left._columns = self._columns.less(self._tiers.leaving(leaves))
@@ -303,9 +271,9 @@ class Ledger:
         return left
 
     def closing(self, places: Iterable[Place]) -> Self:
-        """Return what is left when some slots take nobody more, for immediate queries only.
+        """Return what is left when some slots are closed, for immediate queries only.
 
-        It shares claims and nodes with this ledger, like `without`.
+        The result shares claims and nodes with this ledger, like that of `without`.
         """
         rows = [(row, slot) for node, slot in places if (row := self._row.get(node)) is not None]
         if not rows:
@@ -322,13 +290,31 @@ class Ledger:
 
     # --- inside -----------------------------------------------------------------------------
 
-    def _take_away(self, key: Hashable) -> None:
+    def _add(self, keys: Sequence[Hashable], claim: Claim) -> None:
+        """Add one claim under keys that have none."""
         self.version += 1
-        claim = self._claims.remove(key)
+        for key in keys:
+            self._claims.add(key, claim)
+        self._tiers.count_claim(claim, len(keys))
         row = self._row.get(claim.node)
         if row is not None:
+            self._book(row, claim, len(keys))
+
+    def _give_up(self, key: Hashable, *, heir: Claim | None = None) -> bool:
+        """Remove the claim of `key`, if it has one; capacity comes free unless `heir` covers it."""
+        claim = self._claims.get(key)
+        if claim is None:
+            return False
+        row = self._row.get(claim.node)
+        free = None if row is None else self._columns.row_free(row)
+        self.version += 1
+        self._claims.remove(key)
+        if row is not None:
             self._book(row, claim, -1)
-        self._tiers.note(claim, -1)
+        self._tiers.count_claim(claim, -1)
+        if heir is None or not heir.covers(claim):
+            self._gain(row, free)
+        return True
 
     def _book(self, row: int, claim: Claim, times: int) -> None:
         self._columns.book(row, claim.requests, times)
@@ -336,10 +322,10 @@ class Ledger:
 
     def _staying(self, claims: Iterable[Claim]) -> Iterator[Claim]:
         leaves = self._leaves
-        return (one for one in claims if leaves is None or not leaves(tier_of(one)))
+        return (claim for claim in claims if leaves is None or not leaves(tier_of(claim)))
 
     def _count(self, resources: Collection[str]) -> None:
-        """Enter what is claimed of resources that no node had before."""
+        """Book what is claimed of resources that no node had before."""
         self._tiers.learn(resources)
         claims = self._claims.all().values() if resources else ()
         for claim in claims:
@@ -364,12 +350,12 @@ class Ledger:
 
 
 def _shape(node: Node) -> tuple[object, ...]:
-    """Return what decides the eligibility of a node."""
+    """Return the parts of a node that decide which pods are eligible."""
     return node.labels, node.taints, node.unschedulable
 
 
 def _counting(node: Node) -> tuple[object, ...]:
-    """Return what decides whether a job fits, and what is said if it does not."""
+    """Return the parts of a node that decide whether a job fits, and what the refusal says."""
     return _shape(node), node.allocatable, node.troubles
 
 

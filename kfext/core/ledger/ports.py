@@ -1,4 +1,9 @@
-"""Ports for jobs on the host network: a block per job, free on each node where a pod listens."""
+"""Ports for jobs on the host network: a block per job, free on each node where a pod listens.
+
+The offset of a replica says which port of the block it has, counted from the base. It does not
+depend on the number of workers, so a job may grow. PyTorch's own connections use ephemeral ports
+and need none.
+"""
 
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -6,14 +11,49 @@ from dataclasses import replace
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.port_offsets import offsets
 from kfext.model.job import TrainingJob
+from kfext.model.kinds import TENSORFLOW
 from kfext.model.networking import TCP, Port
 from kfext.model.plan import Assignment, Plan
+from kfext.model.pod import ReplicaKey
+
+_ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}
+
+
+def offset_of(type_: str, index: int, *, servers: int) -> int | None:
+    """Return the offset of a TFJob's replica, None if no other replica connects to it.
+
+    `type_` is in lower case; `servers` is the number of parameter servers of the job.
+    """
+    if type_ in _ONE_OF_A_KIND:
+        return None if index else _ONE_OF_A_KIND[type_]
+    first = len(_ONE_OF_A_KIND) + (servers if type_ == "worker" else 0)
+    return first + index if type_ in {"ps", "worker"} else None
+
+
+def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
+    """Return the offset of each replica that declares a port on the host network.
+
+    `keys` selects replicas. If it is unset, all replicas of the job count, so the job must be
+    within its bounds.
+    """
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    if keys is None:
+        keys = (key for key, _ in job.replicas())
+    wanted = (key for key in keys if key.index < sizes.get(key.type, 0))
+    if job.kind is TENSORFLOW:
+        if job.pods == 1:
+            return {}  # the operator writes no cluster for a single replica
+        found = {key: offset_of(key.type, key.index, servers=sizes.get("ps", 0)) for key in wanted}
+        return {key: offset for key, offset in found.items() if offset is not None}
+    if job.dynamic_rendezvous:
+        # The first worker listens. All declare its port, so kube-scheduler keeps them apart.
+        return {key: 0 for key in wanted if key.type == "worker"}
+    return {ReplicaKey("master", 0): 0} if sizes.get("master") else {}
 
 
 def hosted(job: TrainingJob) -> TrainingJob:
-    """Return the job with its declared ports as host ports, as the solver needs it."""
+    """Return the job with its declared ports as host ports, which the solver reads."""
     return replace(
         job,
         groups=tuple(
@@ -41,10 +81,10 @@ def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
 def free_base(
     job: TrainingJob, places: Assignment, ledger: Ledger, *, ports: tuple[int, int]
 ) -> int | None:
-    """Return a base within `ports` from which all listeners have a free port, None without one.
+    """Return a base within `ports` from which all listeners have a free port, if there is one.
 
     `places` are the nodes of the replicas; `ports` the first and the last port. The start of the
-    search depends on the job, so that a port that was just freed is not taken next: a late
+    search depends on the job, so that a port that was just freed is not used next: a late
     connection of the earlier job would reach another job there.
     """
     low, high = ports
@@ -86,8 +126,8 @@ def joins_block(
 ) -> bool:
     """Return whether a job can become larger within its block of ports.
 
-    Its pods keep the ports that they have, and those of the new pods are free on their nodes:
-    others may have a port behind the end of the block.
+    Its pods keep their ports, and the ports of the new pods are free on their nodes: other jobs may
+    have a port behind the end of the block.
     """
     present, offsets_then = offsets(job, plan.assignment), offsets(larger)
     if any(offsets_then.get(key) != offset for key, offset in present.items()):
@@ -97,7 +137,8 @@ def joins_block(
         for key, offset in offsets_then.items()
         if key not in present and key in places
     ]
-    taken = {(one.node, number) for one, number in _taken(ledger, new) if one.job != job.uid}
+    claims = _taken(ledger, new)
+    taken = {(claim.node, number) for claim, number in claims if claim.job != job.uid}
     return not taken.intersection(new)
 
 

@@ -5,16 +5,14 @@ from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.elastic import with_workers, workers_of
+from kfext.core.ledger.claim import below
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.tiers import below
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.observed import expecting_tolerations
-from kfext.core.placement.burst import in_words
-from kfext.core.placement.division import DEFAULT, FEWEST, Weights
-from kfext.core.placement.gang import members_of
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Limits, members_of
 from kfext.core.placement.place import place, why_more_nodes
-from kfext.core.placement.usable import can_burst
+from kfext.core.placement.score import DEFAULT, FEWEST, Weights
+from kfext.core.placement.solve import can_burst, in_words
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import clock

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.elastic import fewest_workers
 from kfext.core.network.eligibility import HostNetworkRequest
-from kfext.core.placement.limits import Limits, limits_of
+from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
 from kfext.core.scale.stand_down import open_range

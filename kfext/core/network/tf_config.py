@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from kfext.core.ledger.port_offsets import offset_of
+from kfext.core.ledger.ports import offset_of
 from kfext.model.tolerant import mapping, sequence, text
 
 NAME = "TF_CONFIG"

@@ -1,12 +1,15 @@
-"""A gang: all pods of one job in rank order, each with what it requires of a node."""
+"""A gang: all pods of one job in rank order, and the limits within which it is placed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import LARGEST
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Colocation
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu_share import CardNeed
@@ -16,6 +19,8 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.replicas import by_replica
+from kfext.model.shared_gpu import Place
+from kfext.names import COLOCATION
 
 _LARGEST_TOTAL = 2**62
 
@@ -25,8 +30,8 @@ class Member:
     """One pod of a gang.
 
     `guaranteed`: whether its QoS class is Guaranteed, which scores use.
-    `cpu_limit`: the millicores that it can use, None if nothing limits it.
-    `card`: what it needs of a GPU that it shares, None if it shares none.
+    `cpu_limit`: its CPU limit in millicores, None if nothing limits it.
+    `card`: what it needs of the GPU that it shares, None if it shares none.
     """
 
     key: ReplicaKey
@@ -39,7 +44,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive members with equal requirements, which are placed in one go.
+    """Consecutive members with equal requirements, which are placed together.
 
     `requests` has shape (resources,).
     """
@@ -51,7 +56,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The members still to be placed.
+    """The members to place.
 
     `members`: in rank order.
     `resources`: the names of the resources of all amounts.
@@ -76,7 +81,7 @@ class Gang:
 
     @property
     def one_each(self) -> int:
-        """The most members of which no two can share a node, as far as one rule says so."""
+        """The largest number of members that one rule keeps on different nodes."""
         return one_each((batch.constraints, batch.count) for batch in self.batches)
 
     @property
@@ -87,16 +92,16 @@ class Gang:
 
 
 def one_each(pods: Iterable[tuple[Constraints, int]]) -> int:
-    """Return the most pods that need a node each, by what is exclusive; pods come with a number."""
+    """Return the most pods that one rule keeps on different nodes; `pods` come with a number."""
     counts: dict[Exclusive, int] = {}
     for constraints, count in pods:
-        for one in constraints.exclusive:
-            counts[one] = counts.get(one, 0) + count
+        for item in constraints.exclusive:
+            counts[item] = counts.get(item, 0) + count
     return max(counts.values(), default=0)
 
 
 def gang(members: Iterable[Member]) -> Gang:
-    """Return the gang of some members."""
+    """Return the gang of these members."""
     ordered = tuple(members)
     resources = tuple(sorted({name for member in ordered for name in member.requests}))
     batches = []
@@ -114,7 +119,7 @@ def gang(members: Iterable[Member]) -> Gang:
 def gang_of(
     members: Iterable[Member], resources: tuple[str, ...], batches: Sequence[Batch]
 ) -> Gang:
-    """Return the gang of some batches, whose members these are."""
+    """Return the gang of these batches, which have these members."""
     totals = (
         sum(batch.count * int(batch.requests[number]) for batch in batches)
         for number in range(len(resources))
@@ -128,7 +133,7 @@ def gang_of(
 
 
 def _alike(one: Member, other: Member) -> bool:
-    # Replicas of one type share these values; to compare what is in them takes a microsecond.
+    # Replicas of one type share these objects; comparing their contents takes a microsecond.
     requests, constraints = other.requests, other.constraints
     return (one.requests is requests or one.requests == requests) and (
         one.constraints is constraints or one.constraints == constraints
@@ -136,7 +141,7 @@ def _alike(one: Member, other: Member) -> bool:
 
 
 def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
-    """Return the pods of a job by replica, without those that end or are beyond its size.
+    """Return the pods of a job by replica, without terminating pods and pods beyond its size.
 
     The operator deletes pods beyond the number of replicas.
     """
@@ -148,8 +153,8 @@ def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
 def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
     """Return every replica of a job in rank order.
 
-    The requests of an existing pod count (admission may have changed them); a replica without a
-    pod has those of its template.
+    An existing pod counts by its own requests, which admission may have changed; a replica without
+    a pod counts by its template.
     """
     existing = {pod.replica: pod for pod in pods}
     members = []
@@ -169,10 +174,62 @@ def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:
 
 
 def _of_slot(requests: Resources, need: CardNeed) -> tuple[Resources, CardNeed | None]:
-    """Return what a pod needs that has its slot already: it can go where that one will do."""
+    """Return what a pod needs that has its slot already: a node where that slot has room."""
     units = parts_in(requests)
     if not units:
         return requests, None  # the webhook missed it, so it takes a whole GPU
     slot, number = next(iter(units.items()))
     fixed = replace(need, units=number, slot=slot)
     return {**without_parts(requests), fixed.name: 1}, fixed
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The limits within which a gang is placed, or a reservation is made for it.
+
+    Equal limits give equal answers, so limits are part of the key of cached answers. No field has a
+    default, so that the type checker finds a limit that is not passed on.
+
+    `one_node`: whether all members must go to a single node.
+    `excluded`: the names of nodes that may not be used.
+    `closed`: the slots of nodes that may not be shared.
+    `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
+    `assumed`: the requests that scores, but never fits, assume for a pod without any.
+    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can; None
+        if the CPU that pods can use does not count.
+    """
+
+    one_node: bool
+    excluded: tuple[str, ...]
+    closed: tuple[Place, ...]
+    topology_keys: tuple[str, ...]
+    assumed: tuple[tuple[str, int], ...]
+    assumed_burst: int | None
+
+    def with_terms(self, pods: Iterable[Constraints]) -> Self:
+        """Return the limits of a gang of such pods, which may require one node themselves."""
+        together = any(constraints.together for constraints in pods)
+        return replace(self, one_node=True) if together else self
+
+    def allow(self, nodes: Collection[str]) -> bool:
+        """Return whether a whole gang may be on these nodes."""
+        return not (self.one_node and len(set(nodes)) > 1)
+
+
+def limits_of(
+    settings: Settings, *, excluded: Iterable[str], closed: Iterable[Place] = ()
+) -> Limits:
+    """Return the limits of a job with these settings.
+
+    The job failed on `excluded` nodes. In `closed` slots it would meet a job from which it is kept
+    apart.
+    """
+    placement = settings.placement
+    return Limits(
+        one_node=settings.colocation is Colocation.REQUIRED,
+        excluded=tuple(excluded),
+        closed=tuple(closed),
+        topology_keys=placement.topology_keys,
+        assumed=tuple(sorted(placement.assumed_requests.items())),
+        assumed_burst=None if COLOCATION in settings.stated else placement.assumed_burst,
+    )

@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kfext.core.ledger.columns import Amounts
-from kfext.core.ledger.eligible import Mask
-from kfext.core.ledger.fit import in_words
+from kfext.core.ledger.fit import Mask, in_words
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Batch, Gang
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Batch, Gang, Limits
 from kfext.core.words import listed, nodes, pods
 from kfext.model.gpu_share import counted
 from kfext.model.gpu_slots import has_part
@@ -41,7 +39,7 @@ def no_place(
 ) -> Verdict:
     """Return why a gang cannot be placed now; `ever`: whether the empty cluster would hold it.
 
-    `possible` marks per batch the rows that its constraints allow, `open_` those of them where its
+    `possible` marks per batch the rows that its constraints allow, `open_` those rows where its
     host ports are free; `free` has shape (resources, rows).
     """
     one_node = limits.one_node
@@ -167,7 +165,7 @@ def _amounts(gang: Gang) -> str:
 
 
 def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: bool) -> str | None:
-    """Return how much of a resource is missing, or None if it is not short."""
+    """Return how much of a resource is missing, None if enough is free."""
     wanted = int(gang.total[number])
     most = max(int(free.max(initial=0)), 0)
     total = int(np.maximum(free, 0).sum())

@@ -1,28 +1,32 @@
-"""Divide a gang that no single node holds over the best node set.
+"""Divide a gang that no single node holds over the best node set, on nodes near each other.
 
-The division is chosen first, by its cost (core.placement.division), then the nodes for it, by
-their ranking. Consecutive ranks stay together, the first ranks on the largest share, the highest
-on the smallest, so that an elastic surplus comes last. A rule that makes one node set better than
-another goes here; one that weighs divisions goes to core.placement.division.
+The division is chosen first, by its cost (core.placement.score), then the nodes for it, by their
+ranking. Consecutive ranks stay together, the first ranks on the largest share, the highest on the
+smallest, so that an elastic surplus comes last.
+
+Members in one rack communicate over fewer and less shared links than members in two. So a gang goes
+into a domain of the narrowest level that holds it, else of the next wider, else anywhere.
 """
+
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kfext.core.placement.division import (
+from kfext.core.ledger.columns import Domains
+from kfext.core.placement.gang import Gang
+from kfext.core.placement.pool import Bound, Pool, decreasing, fill, searched
+from kfext.core.placement.score import (
     DEFAULT,
     Costs,
     Counts,
+    Ranking,
+    Rows,
     Weights,
     cost,
     costs,
     even,
     fullest,
 )
-from kfext.core.placement.gang import Gang
-from kfext.core.placement.pack import decreasing, fill
-from kfext.core.placement.pool import Pool
-from kfext.core.placement.score import Ranking, Rows
-from kfext.core.placement.search import Bound, searched
 
 MOST_NODES = 2
 """A balanced node set has at most this many times the fewest nodes that hold the gang."""
@@ -40,11 +44,10 @@ def divide(
     most: int | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
-    """Return the row of each member, or None if no node set was found that holds the gang.
+    """Return the row of each member, None if no node set was found that holds the gang.
 
-    `most` limits how many nodes balance may cost; None: the limit follows from the pool itself.
-    `bound`: of the searches that are the last resort for unlike members (core.placement.search);
-    without anything left of it there are none.
+    `most` limits how many nodes balance may cost; if it is unset, the limit follows from the pool.
+    `bound` limits the searches for unlike members (core.placement.pool); at 0 there is no search.
     """
     if not pool.may_hold(gang):
         return None
@@ -69,7 +72,7 @@ def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts
     """Return the numbers of nodes to divide `count` members over, the cheapest first, and costs.
 
     `capacity` is how many members each node holds. The result is exact if all members are equal,
-    else it is a lower bound.
+    else a lower bound.
     """
     capacity = np.sort(capacity)[::-1]
     fewest = int(np.searchsorted(np.cumsum(capacity), count)) + 1
@@ -159,3 +162,111 @@ def _at_least(gang: Gang, pool: Pool) -> int:
     for amounts, wanted in zip(pool.free, gang.total, strict=True):
         bounds.append(fewest_nodes(np.maximum(amounts, 0), int(wanted)))
     return max(bounds)
+
+
+_COMPARED = 4
+"""How many domains of a level are compared: those where the gang needs the fewest nodes."""
+
+
+def surroundings(
+    gang: Gang, pool: Pool, levels: Sequence[Domains], *, weights: Weights
+) -> Iterator[Rows]:
+    """Yield sets of positions in the pool that lie near each other, the best first, all last.
+
+    `levels` are the domains of all rows, the widest level first. A domain is left out if the gang
+    takes more than MOST_NODES times as many nodes there as elsewhere: many small nodes in one rack
+    are no better than a few large ones.
+    """
+    if levels:
+        most = MOST_NODES * fewest_nodes(pool.capacity, len(gang.members))
+        inner: Domains | None = None
+        for wide in reversed(levels):
+            level = wide[pool.rows]
+            for domain in _able(gang, pool, level, most=most, weights=weights):
+                yield from _core(gang, pool, domain, inner, most=most)
+                yield domain
+            inner = level
+        yield from _core(gang, pool, np.arange(len(pool.rows)), inner, most=most)
+    yield np.arange(len(pool.rows))
+
+
+def _able(gang: Gang, pool: Pool, level: Domains, *, most: int, weights: Weights) -> Sequence[Rows]:
+    """Return the domains of a level that may hold the gang: the cheapest, then the tightest."""
+    inside, count = np.flatnonzero(level >= 0), len(gang.members)
+    if not len(inside):
+        return ()
+    capacity = _sums(level[inside], pool.capacity[inside])
+    able = capacity >= count
+    if len(gang.batches) > 1:
+        for holds, batch in zip(pool.holds, gang.batches, strict=True):
+            able &= _sums(level[inside], holds[inside]) >= batch.count
+    inside = inside[able[level[inside]]]
+    if not len(inside):
+        return ()
+    numbers = np.flatnonzero(able)
+    fewest = _fewest(level[inside], pool.capacity[inside], count)
+    order = np.lexsort((numbers, capacity[numbers], fewest))
+    chosen = numbers[order][fewest[order] <= most][:_COMPARED]
+    domains = [inside[level[inside] == number] for number in chosen]
+    if len(domains) > 1:
+        domains.sort(
+            key=lambda spots: divisions(pool.capacity[spots], count, weights=weights)[1][0]
+        )
+    return domains
+
+
+def _sums(domains: Domains, amounts: Counts) -> Counts:
+    """Return the sum of the amounts in each domain, by its number."""
+    return np.bincount(domains, weights=amounts).astype(np.int64)
+
+
+def _fewest(domains: Domains, capacity: Counts, count: int) -> Counts:
+    """Return how many nodes of each domain hold `count` members; each of the domains can."""
+    base = int(capacity.max()) + 1
+    keys = np.sort(domains * base + (base - 1 - capacity))  # by domain, the roomiest first
+    sorted_domains, gaps = np.divmod(keys, base)
+    filled = np.cumsum(base - 1 - gaps)
+    starts = np.flatnonzero(np.diff(sorted_domains, prepend=-1))
+    before = filled[starts] - (base - 1 - gaps[starts])
+    fewest: Counts = np.searchsorted(filled, before + count) - starts + 1
+    return fewest
+
+
+def _core(
+    gang: Gang, pool: Pool, domain: Rows, inner: Domains | None, *, most: int
+) -> Iterator[Rows]:
+    """Yield the fewest inner domains of a domain that may hold the gang, unless it needs all."""
+    named = domain if inner is None else domain[inner[domain] >= 0]
+    if inner is None or not len(named):
+        return
+    capacity = _sums(inner[named], pool.capacity[named])
+    order = np.argsort(-capacity, kind="stable")
+    last = int(np.searchsorted(np.cumsum(capacity[order]), len(gang.members)))
+    core = named[np.isin(inner[named], order[: last + 1])]
+    smaller = last < len(capacity) and len(core) < len(domain)
+    if smaller and fewest_nodes(pool.capacity[core], len(gang.members)) <= most:
+        yield core
+
+
+def side_by_side(gang: Gang, rows: Rows, levels: Sequence[Domains]) -> Rows:
+    """Return the row of each member, reordered so that each domain holds consecutive ranks.
+
+    Only equal members change places; domains with more members come first.
+    """
+    narrowest = levels[-1][rows]
+    if narrowest.min() == narrowest.max():
+        return rows
+    nodes, ranks, places, shares = np.unique(
+        rows, return_index=True, return_inverse=True, return_counts=True
+    )
+    keys = [ranks]
+    for level in reversed(levels):
+        own = level[nodes]
+        members = np.bincount(own + 1, weights=shares)[own + 1]
+        keys += [own, -members]
+    turn = np.empty(len(nodes), dtype=np.intp)
+    turn[np.lexsort(keys)] = np.arange(len(nodes))
+    ends = np.cumsum([batch.count for batch in gang.batches])
+    sorted_ = [part[np.argsort(turn[part], kind="stable")] for part in np.split(places, ends[:-1])]
+    moved: Rows = nodes[np.concatenate(sorted_)]
+    return moved

@@ -1,9 +1,9 @@
 """The solver: where every pod of a gang goes. Controller, CLI and simulator all use it.
 
 It has two stages, as in CMS-DL: stage A chooses one node for the whole gang, or the smallest good
-node set; stage B gives each pod its node (core.placement.solve). What is free decides by requests;
-then what the pods can use of the CPU counts (core.placement.burst). This module prepares them: what
-the gang requires, what the nodes have, and the answer with its reason.
+node set; stage B gives each pod its node (core.placement.solve). Requests decide what fits; then
+the CPU that the pods can use counts. This module prepares both: what the gang requires, what the
+nodes have, and the answer with its reason.
 """
 
 from collections import Counter
@@ -12,15 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from kfext.core.ledger.eligible import Mask
+from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.burst import cpu_for, roomiest
-from kfext.core.placement.division import BALANCE, DEFAULT, Weights, instead
-from kfext.core.placement.gang import Gang, Member, gang
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Gang, Limits, Member, gang
 from kfext.core.placement.no_place import no_place
-from kfext.core.placement.score import Rows, ranking
-from kfext.core.placement.solve import Task, solve
+from kfext.core.placement.score import BALANCE, DEFAULT, Rows, Weights, instead, ranking
+from kfext.core.placement.solve import Task, cpu_for, roomiest, solve
 from kfext.model.gang_terms import Exclusive
 from kfext.model.plan import Assignment
 from kfext.model.shared_gpu import Place
@@ -38,14 +35,14 @@ def place(
 ) -> Assignment | Verdict:
     """Return the node of every member, or why they cannot be placed.
 
-    `bound` members stay where they are, and the others go near them; `ignoring` are claims of the
-    gang itself, which count as free. The result is deterministic: equal nodes go by name.
+    `bound` members stay where they are, and the other members go near them. `ignoring` are claims
+    of the gang itself, which count as free. The result is deterministic: ties go by node name.
 
-    A gang that no node holds goes into the narrowest topology domain that does, else the next
+    A gang that no node holds goes into the narrowest topology domain that holds it, else the next
     wider, else anywhere. `weights` decide which division over several nodes is best.
     """
     bound = bound or {}
-    moving = gang([one for one in members if one.key not in bound] if bound else members)
+    moving = gang([member for member in members if member.key not in bound] if bound else members)
     if not moving.members:
         return dict(bound)
     limits = limits.with_terms(batch.constraints for batch in moving.batches)
@@ -82,8 +79,8 @@ def place(
 def why_more_nodes(found: Assignment, fewest: Assignment | Verdict, *, why: str = BALANCE) -> str:
     """Return why a placement uses more nodes than it must, or an empty string.
 
-    `fewest` is the result of `place` for the same gang with the weights FEWEST, or with what `why`
-    gives as the reason left out.
+    `fewest` is the result of `place` for the same gang with the weights FEWEST, or without the rule
+    that `why` names.
     """
     if isinstance(fewest, Verdict):
         return ""
@@ -92,7 +89,7 @@ def why_more_nodes(found: Assignment, fewest: Assignment | Verdict, *, why: str 
 
 
 def _rows(nodes: Collection[str], ledger: Ledger) -> Rows:
-    """Return the rows of the nodes that still exist, one for each time a node is named."""
+    """Return the rows of the nodes that still exist, once for each time a node is named."""
     rows = [row for node in nodes if (row := ledger.row(node)) is not None]
     return np.array(sorted(rows), dtype=np.intp)
 
@@ -115,7 +112,7 @@ def _beside_others(
 ) -> Sequence[Mask]:
     """Return the masks without the rows where other pods have what is exclusive to the batch.
 
-    Where pods are that a batch must be with, only their rows are left.
+    If a batch must be with certain pods, only the rows of these pods are left.
     """
     open_ = []
     for batch, mask in zip(moving.batches, masks, strict=True):
@@ -172,7 +169,7 @@ def still_fits(
         start += batch.count
         left -= np.bincount(own, minlength=left.shape[1]) * batch.requests[:, None]
         exclusive = batch.constraints.exclusive
-        wanted = {(int(row), one) for row in own for one in exclusive}
+        wanted = {(int(row), item) for row in own for item in exclusive}
         clash = len(wanted) < batch.count * len(exclusive)
         if not mask[own].all() or clash or not taken.isdisjoint(wanted):
             return False

@@ -1,15 +1,22 @@
-"""The nodes that a gang may use, and how many of its members each of them holds."""
+"""The nodes that a gang may use, and ways to put its members on them.
 
-from collections.abc import Sequence
+`fill` goes through the nodes in their order, `decreasing` through unequal members by size.
+`searched` is the last resort for a gang of unequal pods: it tries divisions one by one, within a
+bound.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from itertools import accumulate
 
 import numpy as np
 
 from kfext.core.ledger.columns import LARGEST, Amounts
-from kfext.core.ledger.eligible import Mask
-from kfext.core.placement.division import Counts
+from kfext.core.ledger.fit import Mask
 from kfext.core.placement.gang import Batch, Gang
-from kfext.core.placement.score import Rows
+from kfext.core.placement.score import Counts, Ranking, Rows
+from kfext.model.gang_terms import Exclusive
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +27,8 @@ class Pool:
     `free`: the free amounts, shape (resources, rows).
     `masks`: `masks[b]` marks the rows that batch b may use.
     `holds`: `holds[b]` is how many members of batch b alone each row holds.
-    `capacity`: how many members each row holds; exact if all members are equal, else an upper
-        bound by the smallest member.
+    `capacity`: how many members each row holds; exact if all members are equal, else an upper bound
+        by the smallest member.
     """
 
     rows: Rows
@@ -86,3 +93,227 @@ def _limited(capacity: Counts, requests: Counts, free: Amounts, mask: Mask) -> C
             short = np.flatnonzero(amounts < capacity * wanted)  # few, and a division is slow
             capacity[short] = np.minimum(capacity[short], amounts[short] // wanted)
     return np.maximum(capacity, 0, out=capacity)
+
+
+def fill(
+    gang: Gang,
+    pool: Pool,
+    *,
+    limit: Counts | int,
+    order: Sequence[int] = (),
+    partly: bool = False,
+) -> Rows | None:
+    """Return the position in the pool of each member, None if not all of them fit.
+
+    The nodes are filled in the order of the pool, with at most `limit` members each. A batch
+    continues where the last one ended, so that consecutive ranks stay together, and then from the
+    start. With an `order`, the batches are placed in it, each from the start (first fit). With
+    `partly`, a member that does not fit has position -1 instead.
+    """
+    left = pool.free.copy()
+    taken = np.zeros(len(pool.rows), dtype=np.int64)
+    alone: list[set[Exclusive]] = [set() for _ in pool.rows]
+    placed: dict[int, Rows] = {}
+    current = 0
+    for number in order or range(len(gang.batches)):
+        batch = gang.batches[number]
+        capacity = limit - taken
+        for amounts, wanted in zip(left, batch.requests, strict=True):
+            if wanted > 0:
+                np.minimum(capacity, amounts // wanted, out=capacity)
+        capacity[~pool.masks[number]] = 0
+        wants = batch.constraints.exclusive
+        if wants:
+            capacity = np.minimum(capacity, [here.isdisjoint(wants) for here in alone])
+        turn = np.roll(np.arange(len(capacity)), 0 if order else -current)
+        filled = np.cumsum(np.maximum(capacity[turn], 0))
+        count = min(batch.count, int(filled[-1])) if len(filled) else 0
+        if count < batch.count and not partly:
+            return None
+        spots = turn[np.searchsorted(filled, np.arange(count), side="right")]
+        counts = np.bincount(spots, minlength=len(capacity))
+        left -= counts * batch.requests[:, None]
+        taken += counts
+        for at in np.unique(spots) if wants else ():
+            alone[at].update(wants)
+        current = int(spots[-1]) if count else current
+        placed[number] = np.concatenate((spots, np.full(batch.count - count, -1)))
+    return np.concatenate([placed[number] for number in range(len(gang.batches))])
+
+
+def decreasing(gang: Gang, pool: Pool, *, ranking: Ranking) -> list[Rows]:
+    """Return packings of unequal members: largest first, each on the first node that holds it.
+
+    The nodes are sorted once from the emptiest to the fullest, and once the other way round (best
+    fit, which leaves large gaps for large members).
+    """
+    most = np.maximum(pool.free.max(axis=1), 1)[:, None]
+    roomy = (pool.free / most).sum(axis=0)
+    ranks = ranking(pool.rows)
+    largest = [(batch.requests[:, None] / most).max(initial=0) for batch in gang.batches]
+    summed = [(batch.requests[:, None] / most).sum() for batch in gang.batches]
+    found = []
+    for turn in (np.lexsort((ranks, -roomy)), np.lexsort((ranks, roomy))):
+        for sizes in (largest, summed):
+            placed = fill(
+                gang,
+                pool.only(turn),
+                limit=len(gang.members),
+                order=sorted(range(len(sizes)), key=_descending(sizes)),
+            )
+            if placed is not None:
+                found.append(turn[placed])
+    return found
+
+
+def _descending(sizes: Sequence[float]) -> Callable[[int], float]:
+    return lambda number: -float(sizes[number])
+
+
+_STEPS = 5000
+"""How many nodes are examined before the search gives up: about 10 ms."""
+_DEPTH = 400
+"""The most batches times nodes of a search; only the nodes with the most capacity take part."""
+
+
+@dataclass(slots=True)
+class Bound:
+    """How many nodes may be examined in all searches that share this bound."""
+
+    left: int = _STEPS
+
+
+def searched(
+    gang: Gang,
+    pool: Pool,
+    *,
+    ranking: Ranking,
+    sizes: Sequence[int] | None = None,
+    bound: Bound | None = None,
+) -> Rows | None:
+    """Return the position in the pool of each member, None if none was found within the bound.
+
+    `sizes`: the largest number of nodes, tried in this order; all nodes if it is unset. In small
+        pools the search is complete: it finds a placement on so many nodes if there is one. All
+        sizes share the bound; if it is unset, the search has its own.
+    """
+    bound = bound or Bound()
+    batches = gang.batches
+    in_all = np.maximum(pool.free, 0).sum(axis=1, dtype=np.float64)
+    if (in_all * (1 + 1e-9) < gang.total).any():  # the usual case; floats do not overflow
+        return None
+    most = np.maximum(pool.free.max(axis=1), 1)[:, None]
+    turn = np.lexsort((ranking(pool.rows), -(pool.free / most).sum(axis=0)))
+    turn = turn[: _DEPTH // len(batches)]
+    if not len(turn):
+        return None
+    shares = [float((batch.requests[:, None] / most).max(initial=0)) for batch in batches]
+    order = sorted(range(len(shares)), key=lambda number: -shares[number])
+    search = _Search(gang, pool.only(turn), order, most_steps=bound.left)
+    found = any(
+        search.finds(size)
+        for size in ([len(turn)] if sizes is None else sizes)
+        if search.steps <= search.most_steps
+    )
+    bound.left -= search.steps
+    if not found:
+        return None
+    return np.concatenate([np.repeat(turn, search.shares[number]) for number in range(len(order))])
+
+
+class _Search:
+    """A depth-first search over the batches in the given order and, within a batch, over the nodes.
+
+    `shares[b][n]` is how many members of batch b node n has, `members[n]` how many of all batches;
+    `left[n]` is what is free there. `used` is the number of nodes with members, at most
+    `most_nodes`. After a search that found nothing, only `steps` has changed; it exceeds
+    `most_steps` by little.
+    """
+
+    def __init__(self, gang: Gang, pool: Pool, order: Sequence[int], *, most_steps: int) -> None:
+        self.most_steps = most_steps
+        self.batches = gang.batches
+        self.requests = [batch.requests.tolist() for batch in gang.batches]
+        self.masks = [mask.tolist() for mask in pool.masks]
+        self.order = order
+        self.left: list[list[int]] = pool.free.T.tolist()
+        self.alone: list[set[Exclusive]] = [set() for _ in self.left]
+        self.shares = [[0] * len(self.left) for _ in gang.batches]
+        self.members = [0] * len(self.left)
+        self.used = self.most_nodes = self.steps = 0
+
+    def finds(self, most_nodes: int) -> bool:
+        """Place all batches on at most so many nodes; return whether they fit."""
+        self.most_nodes = most_nodes
+        return self._batch(0)
+
+    def _batch(self, depth: int) -> bool:
+        """Place the batches from `depth` on; return whether they all fit."""
+        if depth == len(self.order):
+            return True
+        number = self.order[depth]
+        capacity = [self._capacity(number, node) for node in range(len(self.left))]
+        self.steps += len(capacity)
+        count = self.batches[number].count
+        if sum(nlargest(self.most_nodes, capacity)) < count:
+            return False
+        kinds = [self._kind(node) for node in range(len(self.left))]
+        after = [0, *accumulate(reversed(capacity))][-2::-1]
+        return self._node(depth, 0, count, nodes=list(zip(capacity, after, kinds, strict=True)))
+
+    def _node(
+        self, depth: int, at: int, count: int, *, nodes: list[tuple[int, int, Hashable]]
+    ) -> bool:
+        """Place `count` members of a batch on the nodes from `at` on, then the other batches.
+
+        `nodes` has for each node: how many members it holds, how many all later nodes hold, its
+        kind.
+        """
+        if not count:
+            return self._batch(depth + 1)
+        shares = self.shares[self.order[depth]]
+        capacity, after, kind = nodes[at]
+        most = min(capacity, count)
+        if at and kind == nodes[at - 1][2]:  # the first of equal nodes has the most
+            most = min(most, shares[at - 1])
+        for share in range(most, max(count - after, 0) - 1, -1):
+            self.steps += 1
+            if self.steps > self.most_steps:
+                return False
+            if share and not (self.members[at] or self.used < self.most_nodes):
+                continue
+            self._book(self.order[depth], at, share)
+            if self._node(depth, at + 1, count - share, nodes=nodes):
+                return True
+            self._book(self.order[depth], at, -share)
+        return False
+
+    def _capacity(self, number: int, node: int) -> int:
+        """Return how many members of a batch a node holds now."""
+        if not self.masks[number][node]:
+            return 0
+        most, wants = self.batches[number].count, self.batches[number].constraints.exclusive
+        if wants:
+            most = int(self.alone[node].isdisjoint(wants))
+        for amount, wanted in zip(self.left[node], self.requests[number], strict=True):
+            if wanted > 0:
+                most = min(most, amount // wanted)
+        return max(most, 0)
+
+    def _kind(self, node: int) -> Hashable:
+        """Return what must be equal for two nodes to be interchangeable."""
+        masks = tuple(mask[node] for mask in self.masks)
+        return tuple(self.left[node]), masks, frozenset(self.alone[node])
+
+    def _book(self, number: int, node: int, share: int) -> None:
+        self.shares[number][node] += share
+        self.used -= self.members[node] > 0
+        self.members[node] += share
+        self.used += self.members[node] > 0
+        wants = self.batches[number].constraints.exclusive
+        if share > 0:
+            self.alone[node].update(wants)
+        elif share < 0:
+            self.alone[node].difference_update(wants)
+        for resource, wanted in enumerate(self.requests[number]):
+            self.left[node][resource] -= share * wanted

@@ -1,9 +1,11 @@
-"""Which of the eligible nodes is best for a gang, or for its share of a node set.
+"""What makes a placement better: the score of a node, and the cost of a division over several.
 
-A rule that makes one node better than another goes here.
+A rule that makes one node, or one division, better than another goes here. A share is the number of
+members that one node gets: 6+6 and 10+2 are divisions of twelve members over two nodes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +31,8 @@ def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
 
     For GPUs and other extended resources the tightest fit is best, so that whole nodes stay free
     for jobs that need them. For CPU and memory the least allocated node is best, because pods that
-    may burst share what is left; but if all pods are Guaranteed, they cannot burst, and the
-    tightest fit is best again.
+    may burst share what is left. Guaranteed pods cannot burst, so for them the tightest fit is best
+    again.
     """
 
     def ranks(rows: Rows) -> NDArray[np.int64]:
@@ -43,11 +45,11 @@ def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
 
 
 def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
-    """Return a score per given row, higher is better."""
+    """Return a score per given row; a higher score is better."""
     scarce = [name for name in gang.resources if name not in COMMON]
     load = _load(gang, ledger, rows, assumed)
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
-        # Parts of GPUs go where they break up least: that decides before all else.
+        # Parts of GPUs go where they break up least, before all other rules.
         cards = ledger.cards()
         harm: Scores = np.sum([cards.harm(needs[name])[rows] for name in sorted(needs)], axis=0)
         harmless: Scores = -np.nan_to_num(harm, posinf=_BOUND) - 1e-6 * load
@@ -69,7 +71,7 @@ def _load(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
 
 
 def _wanted(gang: Gang, name: str, assumed: int) -> int:
-    """Return the request of all members; one that does not request the resource has `assumed`."""
+    """Return the request of all members; a member without a request counts as `assumed`."""
     if name not in gang.resources:
         return assumed * len(gang.members)
     number = gang.resources.index(name)
@@ -79,6 +81,107 @@ def _wanted(gang: Gang, name: str, assumed: int) -> int:
 
 
 def _share(amounts: Amounts, of: Amounts) -> Scores:
-    """Return the mean share that the amounts are of `of`, over the resources."""
+    """Return the mean share of `of` that the amounts are, over the resources."""
     shares: Scores = (amounts / np.maximum(of, 1)).sum(axis=0) / len(amounts)
     return shares
+
+
+Counts = NDArray[np.int64]
+Costs = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The costs of a division, in units of one doubling of the number of nodes.
+
+    `crossing`: for members that communicate over the network at all. It exceeds all other costs, so
+        one node is best.
+    `doubling`: for twice as many nodes, because the next job needs whole nodes.
+    `lopsided`: for a fullest node with twice its even share, because the link of the fullest node
+        sets the pace of the job. At 10, one member above an even share of up to ten outweighs twice
+        the nodes (balanced before fewest); one above an even share of fifty does not.
+    `sharing`: for twice as many members on the fullest node, thus behind one link. It is 0 because
+        the cost differs between models (in the measurements published with AdaptDL, 2+2 takes 1.6
+        times as long as 1+1+1+1 for BERT, but the same time for ResNet-50 with large batches),
+        while spreading always takes nodes from other jobs. Set it where the cost is known.
+    """
+
+    crossing: float = 100.0
+    doubling: float = 1.0
+    lopsided: float = 10.0
+    sharing: float = 0.0
+
+
+DEFAULT = Weights()
+FEWEST = Weights(doubling=1e6)
+"""As few nodes as possible; balance decides only between node sets of equal size."""
+
+BALANCE = "the fullest node sets the pace of the job"
+"""Why a balanced division is better."""
+
+
+def costs(count: int, nodes: Counts, largest: Counts, *, weights: Weights = DEFAULT) -> Costs:
+    """Return the costs of divisions, linear in the weights; the lowest is the best.
+
+    Each division is of `count` members over `nodes` nodes with at most `largest` on one.
+    """
+    excess = largest / -(-count // nodes) - 1
+    total: Costs = weights.crossing + weights.doubling * np.log2(nodes) + weights.lopsided * excess
+    if weights.sharing:
+        total += weights.sharing * np.log2(largest)
+    total[nodes == 1] = 0.0
+    return total
+
+
+def cost(shares: Sequence[int], weights: Weights = DEFAULT) -> float:
+    """Return the cost of a division into `shares`; nodes without a member do not count."""
+    taken = [share for share in shares if share]
+    nodes, largest = np.array([len(taken)]), np.array([max(taken)])
+    return float(costs(sum(taken), nodes, largest, weights=weights)[0])
+
+
+def fullest(capacity: Counts, count: int, sizes: Counts) -> Counts:
+    """Return, for each number of nodes in `sizes`, the smallest possible largest share.
+
+    `capacity` is how many members each node holds, largest first; each of the `sizes` must be
+    enough nodes for `count` members.
+    """
+    filled = np.concatenate(([0], np.cumsum(capacity)))
+    low, high = -(-count // sizes), np.full(len(sizes), min(int(capacity[0]), count))
+    level = low  # an even share mostly suffices
+    while (low < high).any():
+        above = np.minimum(np.searchsorted(-capacity, -level, side="right"), sizes)
+        enough = level * above + filled[sizes] - filled[above] >= count
+        low, high = np.where(enough, low, level + 1), np.where(enough, level, high)
+        level = (low + high) // 2
+    return low
+
+
+def even(capacity: Counts, count: int) -> Counts:
+    """Return the most even shares of `count` members, the larger shares first, if they fit.
+
+    `capacity` is how many members each node holds, largest first.
+    """
+    size = np.array([len(capacity)])
+    level = int(fullest(capacity, count, size)[0])
+    shares = np.minimum(capacity, level)
+    full = np.flatnonzero(shares == level)
+    surplus = int(shares.sum()) - count
+    shares[full[len(full) - surplus :]] -= 1
+    return shares
+
+
+def instead(shares: Sequence[int], fewest: Sequence[int], *, why: str = BALANCE) -> str:
+    """Return why a division takes more nodes than the fewest, empty if it does not."""
+    if len(shares) <= len(fewest):
+        return ""
+    return (
+        f"{len(shares)} nodes with {_each(shares)} instead of {len(fewest)} with {_each(fewest)}, "
+        f"because {why}"
+    )
+
+
+def _each(shares: Sequence[int]) -> str:
+    low, high = min(shares), max(shares)
+    pods = "pod" if high == 1 else "pods"
+    return f"{low} {pods} each" if low == high else f"{low} to {high} {pods} each"

@@ -1,10 +1,10 @@
-"""Which slot of its node each replica that shares a GPU gets."""
+"""Which slot of its node each replica gets that shares a GPU."""
 
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 
+from kfext.core.ledger.cards import kept_for
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import kept_for
 from kfext.core.placement.gang import Member
 from kfext.model.gpu_share import uncounted
 from kfext.model.plan import NO_SLOTS, Assignment, Slots
@@ -15,7 +15,7 @@ from kfext.names import NATIVE_GPU
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The node of each member of a gang, and the slots of those that share GPUs."""
+    """The node of each member of a gang, and the slots of the members that share GPUs."""
 
     nodes: Assignment
     slots: Slots
@@ -29,9 +29,9 @@ def slots_for(
     closed: Collection[Place] = (),
     ignoring: Collection[Hashable] = (),
 ) -> Slots | None:
-    """Return the slots of the members that share GPUs on their nodes, None if there are not enough.
+    """Return the slots of the members that share GPUs, None if their nodes have too few.
 
-    None of them is `closed`. `ignoring` are claims of the members themselves.
+    No `closed` slot is used. `ignoring` are claims of the members themselves.
     """
     if not any(member.card for member in members):
         return NO_SLOTS
@@ -40,11 +40,11 @@ def slots_for(
         on.setdefault(assignment[member.key], []).append(member)
     slots, cards = {}, ledger.closing(closed).cards(ignoring=ignoring)
     for node, present in on.items():
-        sharing = [(one.key, one.card) for one in present if one.card is not None]
+        sharing = [(member.key, member.card) for member in present if member.card is not None]
         row = ledger.row(node)
         if row is None or not sharing:
             continue
-        whole = sum(one.requests.get(NATIVE_GPU, 0) for one in present)
+        whole = sum(member.requests.get(NATIVE_GPU, 0) for member in present)
         chosen = cards.choose(row, [need for _, need in sharing], whole=whole)
         if chosen is None:
             return None
@@ -53,10 +53,10 @@ def slots_for(
 
 
 def doubled(members: Sequence[Member], assignment: Assignment) -> Place | None:
-    """Return a slot of a node in which two members would be that have their slots already.
+    """Return a slot of a node that two members would have, because both have their slots already.
 
-    The search counts the needs of each size for themselves, as a gang has no slots yet when it is
-    placed; afterwards those of one slot number may be sent to one node.
+    The search counts the needs of each size separately, as a gang has no slots yet when it is
+    placed. Later, pods with equal slot numbers may be sent to one node.
     """
     taken = set()
     for member in members:
@@ -69,7 +69,7 @@ def doubled(members: Sequence[Member], assignment: Assignment) -> Place | None:
 
 
 def kept_requests(member: Member, slot: int | None) -> Resources:
-    """Return what is kept of its node for a member that waits, which is to be in a slot of it."""
+    """Return what is kept of a node for a waiting member that is to be in a slot of it."""
     if member.card is None or slot is None:
         return member.requests
     return {**uncounted(member.requests), **kept_for(member.card, slot)}

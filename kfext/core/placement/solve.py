@@ -1,22 +1,37 @@
-"""Stages A and B of a placement on one state of the ledger: the nodes, and the pods on each."""
+"""A placement on one state of the ledger: the nodes, the pods on each, and the CPU they can use.
 
-from collections.abc import Iterator, Sequence
+`solve` decides by requests. On the second level, `roomiest` chooses among all placements that fit
+the one that gives the pod with the least CPU the most, beyond its request. If one node has enough
+free CPU for each pod to use what it can, all pods go there; else each amount of CPU is tried as if
+the pods requested it. No gang is refused or made smaller for CPU beyond its requests.
+
+Free is what others have not requested. Under load the kernel divides the CPU of a node by requests,
+and most pods use far less than they can: if their limits counted, most nodes would have nothing
+left.
+"""
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kfext.core.ledger.columns import Amounts
-from kfext.core.ledger.eligible import Mask
-from kfext.core.ledger.topology import Domains
-from kfext.core.placement.division import Weights, cost
-from kfext.core.placement.domains import side_by_side, surroundings
-from kfext.core.placement.gang import Gang, gang_of
-from kfext.core.placement.limits import Limits
-from kfext.core.placement.nodeset import MOST_NODES, divide, fewest_nodes
-from kfext.core.placement.pack import fill
-from kfext.core.placement.pool import pool
-from kfext.core.placement.score import Ranking, Rows
-from kfext.core.placement.search import Bound
+from kfext.core.ledger.columns import LARGEST, Amounts, Domains
+from kfext.core.ledger.fit import Mask
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Batch, Gang, Limits, Member, gang_of
+from kfext.core.placement.nodeset import (
+    MOST_NODES,
+    divide,
+    fewest_nodes,
+    side_by_side,
+    surroundings,
+)
+from kfext.core.placement.pool import Bound, fill, pool
+from kfext.core.placement.score import Counts, Ranking, Rows, Weights, cost
+from kfext.core.words import cpus
+from kfext.model.plan import Assignment
+from kfext.model.quantity import COMMON, CPU
+from kfext.model.replica_group import ReplicaGroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +44,7 @@ class Task:
     `weights`: the costs of divisions.
     `homes`: the row of each bound member of the job whose node still exists.
     `levels`: the topology domains of all rows, the widest level first.
-    `limits`: those of the job's settings; what excludes single nodes is in the masks already.
+    `limits`: the limits of the job; the masks already respect limits on single nodes.
     `searches`: whether divisions are tried one by one if the usual ways find none.
     """
 
@@ -60,8 +75,8 @@ def solve(task: Task, free: Amounts) -> Rows | None:
 def _at_homes(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member of a job that is to be on one node.
 
-    That is where most of its bound members are: somebody may have let others go elsewhere. Only
-    what has no room there goes to these.
+    This is the node with most of its bound members: other bound members may have been sent
+    elsewhere by hand. Members without room there go to the other homes.
     """
     homes, members = np.unique(task.homes, return_counts=True)
     for rows in (homes[[members.argmax()]], homes):
@@ -73,7 +88,7 @@ def _at_homes(task: Task, free: Amounts) -> Rows | None:
 
 
 def _nearness(task: Task) -> Iterator[Mask]:
-    """Yield the rows of bound members, then those in their domains, then all."""
+    """Yield the rows of bound members, then the rows in their domains, then all rows."""
     at_home = np.zeros(len(task.masks[0]), dtype=np.bool_)
     at_home[task.homes] = True
     yield at_home
@@ -87,7 +102,7 @@ def _unanchored(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member: one row for all, else the nearest good node set."""
     fits = np.logical_and.reduce(task.masks)
     for amounts, wanted in zip(free, task.gang.total, strict=True):
-        if wanted > 0:  # other resources may be overcommitted by other pods
+        if wanted > 0:  # other pods may have overcommitted the other resources
             fits &= amounts >= wanted
     rows = np.flatnonzero(fits)
     if len(rows) and not task.gang.apart:
@@ -103,9 +118,9 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
     gang, nodes = task.gang, pool(task.gang, free=free, masks=task.masks)
     if not nodes.may_hold(gang):
         return None
-    # Counted over all nodes, so that balance within a rack of small nodes does not cost more.
+    # This counts all nodes, so that balance within a rack of small nodes does not cost more.
     most = MOST_NODES * fewest_nodes(nodes.capacity, len(gang.members))
-    parts = Bound() if task.searches else Bound(left=0)  # of all domains together
+    parts = Bound() if task.searches else Bound(left=0)  # all domains share it
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
         place, is_part = nodes.only(near), len(near) < len(nodes.rows)
         rows = divide(
@@ -124,8 +139,8 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
 def _beside(task: Task, free: Amounts) -> Rows | None:
     """Return the row of each member near bound members whose nodes cannot hold all of them.
 
-    Either the others stay together, or the homes take as many as they hold and the rest goes
-    elsewhere: whichever divides the job better, its bound members included.
+    Either the other members stay together, or the homes take as many as they hold and the rest goes
+    elsewhere. The better division of the whole job wins, its bound members included.
     """
     ways = [_homes_first(task, free), _unanchored(task, free)]
     found = [rows for rows in ways if rows is not None]
@@ -155,7 +170,7 @@ def _homes_first(task: Task, free: Amounts) -> Rows | None:
 
 
 def _part(gang: Gang, chosen: Mask) -> tuple[Gang, list[int]]:
-    """Return the gang of the chosen members, and which of the batches are left in it."""
+    """Return the gang of the chosen members, and the numbers of its batches in the whole gang."""
     starts = np.cumsum([0, *(batch.count for batch in gang.batches[:-1])])
     counts = np.add.reduceat(chosen.astype(np.int64), starts)
     kept = [number for number, count in enumerate(counts) if count]
@@ -168,3 +183,157 @@ def _cost(rows: Rows, task: Task) -> float:
     """Return the cost of the division of the whole job, bound members included."""
     shares = np.unique(np.concatenate((rows, task.homes)), return_counts=True)[1]
     return cost(shares.tolist(), task.weights)
+
+
+def can_burst(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> bool:
+    """Return whether any pod of one job can use more CPU than it requests."""
+    both = zip(pods, usable_cpu(pods, assumed=assumed), strict=True)
+    return any(usable > pod.requests.get(CPU, 0) for pod, usable in both)
+
+
+def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[int]:
+    """Return the millicores that each pod of one job can use, at least its request.
+
+    A pod can use its limit, else what is `assumed`. If any pod of the job requests a resource that
+    not every node has, each pod counts by its request: GPUs then do the work, and decide on the
+    nodes.
+    """
+    requested = [pod.requests.get(CPU, 0) for pod in pods]
+    if not all(COMMON.issuperset(pod.requests) for pod in pods):
+        return requested
+    return [
+        max(least, assumed if pod.cpu_limit is None else pod.cpu_limit)
+        for pod, least in zip(pods, requested, strict=True)
+    ]
+
+
+_TRIES = 6
+"""How many amounts are tried; the last two differ by at most 1/32 of the freest node's."""
+_MOST_CPU = 2**40
+"""No node has as much, and sums of it have 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The CPU that each member requests, and the CPU that it can use, in millicores."""
+
+    requested: Counts
+    usable: Counts
+
+    def at(self, level: int) -> Counts:
+        """Return what each member takes if no member is to get less than `level`."""
+        wanted: Counts = np.maximum(self.requested, np.minimum(self.usable, level))
+        return wanted
+
+    def only(self, which: Mask | Rows) -> "Use":
+        """Return the use of some of the members."""
+        return Use(self.requested[which], self.usable[which])
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """The CPU that the members to be placed can use, and the free CPU.
+
+    `own`: the use of these members.
+    `free`: what is free, shape (rows,).
+    `bound`: the use of the other members of the job, as far as their nodes still exist.
+    `homes`: the rows of those nodes.
+    """
+
+    own: Use
+    free: Amounts
+    bound: Use
+    homes: Rows
+
+    def left(self, level: int) -> Amounts:
+        """Return what is free if the bound members have `level`, shape (rows,)."""
+        more = self.bound.at(level) - self.bound.requested
+        taken = np.bincount(self.homes, weights=more, minlength=len(self.free))
+        left: Amounts = self.free - taken.astype(np.int64)
+        return left
+
+    def gives(self, rows: Rows, level: int) -> bool:
+        """Return whether each member there gets `level`, or all that it can use."""
+        left = np.maximum(self.left(level), 0)
+        taken = np.bincount(rows, weights=self.own.at(level), minlength=len(left))
+        return bool((taken <= left)[rows].all())
+
+
+def cpu_for(
+    members: Sequence[Member],
+    ledger: Ledger,
+    bound: Assignment,
+    *,
+    assumed: int,
+    ignoring: Collection[Hashable],
+) -> Cpu:
+    """Return the CPU for the members of a job that are not bound; `ignoring` as for `place`."""
+    requested = [min(member.requests.get(CPU, 0), LARGEST) for member in members]
+    usable = [min(most, _MOST_CPU) for most in usable_cpu(members, assumed=assumed)]
+    least = np.array(requested, dtype=np.int64)
+    use = Use(least, np.maximum(least, np.array(usable, dtype=np.int64)))
+    rows = [ledger.row(bound[member.key]) if member.key in bound else None for member in members]
+    at_home = [number for number, row in enumerate(rows) if row is not None]
+    return Cpu(
+        own=use.only(np.array([member.key not in bound for member in members])),
+        free=ledger.free((CPU,), ignoring=ignoring)[0],
+        bound=use.only(np.array(at_home, dtype=np.intp)),
+        homes=np.array([row for row in rows if row is not None], dtype=np.intp),
+    )
+
+
+def roomiest(task: Task, rows: Rows, *, free: Amounts, cpu: Cpu) -> Rows:
+    """Return the row of each member where the member with the least CPU has the most.
+
+    `rows` are the solver's by requests; they stay if no other rows give more. `free` has the
+    resources of the task's gang, shape (resources, rows).
+    """
+    best = rows
+    level = int(cpu.own.usable.max())
+    low, high = 0, level + 1  # what each member gets at least, and what no nodes give
+    for _ in range(_TRIES):
+        found = best if cpu.gives(best, level) else _solved(task, free, cpu, level)
+        if found is None:
+            high = min(level, int(cpu.free.max()) + 1)
+        else:
+            best, low = found, level
+        if high - low <= 1:
+            break
+        level = (low + high) // 2
+    return best
+
+
+def _solved(task: Task, free: Amounts, cpu: Cpu, level: int) -> Rows | None:
+    """Return the solver's answer for a gang that requests what its members have at a level."""
+    gang, wanted = task.gang, cpu.own.at(level)
+    resources = gang.resources if CPU in gang.resources else (*gang.resources, CPU)
+    line = resources.index(CPU)
+    ends = np.cumsum([batch.count for batch in gang.batches])
+    cuts = np.union1d(np.flatnonzero(np.diff(wanted)) + 1, ends)
+    numbers = np.searchsorted(ends, cuts)
+    batches = []
+    for end, count, number in zip(cuts, np.diff(cuts, prepend=0), numbers, strict=True):
+        requests = np.append(gang.batches[number].requests, 0)[: len(resources)]
+        requests[line] = wanted[end - 1]
+        batches.append(Batch(int(count), requests, gang.batches[number].constraints))
+    left = np.vstack((free, cpu.free))[: len(resources)]
+    left[line] = cpu.left(level)
+    raised = replace(
+        task,
+        gang=gang_of(gang.members, resources, batches),
+        masks=[task.masks[number] for number in numbers],
+        searches=False,  # this refuses nothing, so it may miss what is hard to find
+    )
+    return solve(raised, left)
+
+
+def in_words(members: Sequence[Member], *, assumed: int, one_node: bool) -> str:
+    """Return why members are on more nodes than their requests need.
+
+    `one_node`: their requests fit one node.
+    """
+    usable = usable_cpu(members, assumed=assumed)
+    low, high = min(usable), max(usable)
+    each = cpus(high) if low == high else f"{low / 1000:g} to {cpus(high)}"
+    enough = f" and no node has {sum(usable) / 1000:g} free for them" if one_node else ""
+    return f"each pod can use {each}{enough}"

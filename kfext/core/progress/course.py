@@ -1,20 +1,187 @@
-"""The course of a job's training, from the lines of its log."""
+"""The course of a job's training from the lines of its log, and how much it gains.
+
+The progress P is FlowCon's with its defects mended: the signed improvement instead of its absolute
+value, per interval instead of per second, relative to the first window instead of the largest value
+seen, and 0 if it may be chance. The growth efficiency G is P for the share of the node's CPU that
+was used. A job is on the list New while G is at least a small part of its best so far; below it
+moves to Watching and then to Completing, one list in an interval. Source: Zheng et al., FlowCon,
+ICPP 2019. The threshold is relative to the job, so it depends neither on the interval nor on the
+metric.
+
+Only counts and sums of short slots of time are kept, so a job that prints a million lines costs no
+more than a job that prints ten.
+"""
 
 import math
 from collections import deque
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import assert_never
 
-from kfext.core.progress.growth import Windows
 from kfext.core.progress.lines import MOST, Line, Position
-from kfext.core.progress.reported import Progress
+from kfext.core.progress.reported import GrowthState, Progress
 from kfext.core.progress.steps import Step, Steps
 from kfext.core.progress.vocabulary import Better, better, is_checking, order
 
-_PACES = 64
-"""Points of time and step that are kept to see how fast a job is."""
+SLOTS = 10
+"""Slots of one window."""
+_KEPT = 3 * SLOTS
 _LARGEST = 1e30
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The values of one slot: their number, mean, and sum of squared differences from it."""
+
+    index: int
+    count: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        change = value - self.mean
+        self.mean += change / self.count
+        self.squares += change * (value - self.mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """The mean of a window and its standard error, over `count` values."""
+
+    value: float
+    error: float
+    count: int
+
+
+class Windows:
+    """The values of one metric. Windows have `seconds`; times are in epoch seconds.
+
+    `first`: the mean of the first window that has values, None before there is one.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.first: float | None = None
+        self._began: float | None = None
+        self._slots: deque[_Slot] = deque(maxlen=_KEPT)
+
+    def add(self, at: float, value: float) -> None:
+        """Add a value, in the order of time. NaN and absurd values are left out."""
+        if not math.isfinite(value) or abs(value) > _LARGEST:
+            return
+        if self._began is None:
+            self._began = at
+        index = math.floor(at * SLOTS / self.seconds)
+        if not self._slots or index > self._slots[-1].index:
+            self._slots.append(_Slot(index))
+        self._slots[-1].add(value)
+        if at < self._began + self.seconds:
+            self.first = self._mean_of(list(self._slots)).value
+
+    def forget(self) -> None:
+        """Forget the times of all values, because a clock went back.
+
+        The first window stays: later windows are a share of it.
+        """
+        self._slots.clear()
+        self._began = None if self.first is None else -math.inf
+
+    def mean(self, until: float) -> Mean | None:
+        """Return the mean of the window that ends at a time, None if it has no value."""
+        end = math.floor(until * SLOTS / self.seconds)
+        slots = [slot for slot in self._slots if end - SLOTS < slot.index <= end]
+        return self._mean_of(slots) if slots else None
+
+    @staticmethod
+    def _mean_of(slots: list[_Slot]) -> Mean:
+        count = sum(slot.count for slot in slots)
+        mean = sum(slot.count * slot.mean for slot in slots) / count
+        squares = sum(slot.squares + slot.count * (slot.mean - mean) ** 2 for slot in slots)
+        variance = squares / (count - 1) if count > 1 else 0.0
+        return Mean(mean, math.sqrt(variance / count), count)
+
+
+_FEWEST = 2
+"""The fewest values of a window that tell improvement from chance."""
+_CERTAIN = 2.0
+"""Standard errors by which a window must be better than the one before."""
+
+
+def progress_of(windows: Windows, better: Better, *, now: float) -> float | None:
+    """Return the progress P of the last window against the one before it, from 0 to 1.
+
+    It is the improvement as a share of the first window's mean, 0 if it may be chance. It is None
+    if one of the windows has too few values to tell, so that silence does not count as an end of
+    progress.
+    """
+    last, before = windows.mean(now), windows.mean(now - windows.seconds)
+    if last is None or before is None or not windows.first:
+        return None
+    if min(last.count, before.count) < _FEWEST:
+        return None
+    match better:
+        case Better.LOWER:
+            gain = before.value - last.value
+        case Better.HIGHER:
+            gain = last.value - before.value
+        case _:
+            assert_never(better)
+    if gain <= _CERTAIN * math.hypot(last.error, before.error):
+        return 0.0
+    return min(1.0, gain / abs(windows.first))
+
+
+ALPHA = 0.03
+"""The part of its best G so far below which a job does not grow."""
+_LEAST_SHARE = 0.05
+"""The least share that counts, so that starving a job does not make it look efficient."""
+_WHOLE_NODE = 1.0
+_NEXT = {
+    GrowthState.NEW: GrowthState.WATCHING,
+    GrowthState.WATCHING: GrowthState.COMPLETING,
+    GrowthState.COMPLETING: GrowthState.COMPLETING,
+}
+
+
+def growth_efficiency(progress: float, share: float) -> float:
+    """Return G for the progress P of an interval and the share R of the node's CPU, both 0 to 1."""
+    return progress / max(share, _LEAST_SHARE)
+
+
+class GrowthList:
+    """Follows one job. A job grows while G is at least the part `alpha` of its best G so far.
+
+    `state`: the list that the job is on. `growth`: its last G, None while it is unknown.
+    """
+
+    def __init__(self, alpha: float = ALPHA) -> None:
+        self.state = GrowthState.NEW
+        self.growth: float | None = None
+        self._alpha = alpha
+        self._best = 0.0
+        self._share = _WHOLE_NODE
+
+    def take(self, progress: float | None, share: float | None) -> None:
+        """Register an interval: its progress, and the share of the node's CPU that the job used.
+
+        The last known share holds while the share is unknown. An interval with unknown progress
+        changes nothing else: silence, NaN and a restart are no end of growth.
+        """
+        if share is not None and math.isfinite(share):
+            self._share = share
+        if progress is None or not math.isfinite(progress):
+            return
+        self.growth = growth_efficiency(progress, self._share)
+        self._best = max(self._best, self.growth)
+        grows = self.growth > 0 and self.growth >= self._alpha * self._best
+        self.state = GrowthState.NEW if grows else _NEXT[self.state]
+
+
+_PACES = 64
+"""The points of time and step that are kept for the rate of a job."""
 _OVER_LINES, _OVER_INTERVALS = 10, 5
-"""Lines with other measures, and intervals, without the one that is followed: it is over."""
+"""The lines with other measures, and the intervals, after which a missing measure is over."""
 _DISORDER = 0.1
 """Seconds by which a line may be late although no clock went back: two threads print."""
 
@@ -22,7 +189,7 @@ _DISORDER = 0.1
 class Course:
     """Follows one job. `interval`: the length of the windows that are compared, in seconds.
 
-    `diverged`: the last value was not a number, or infinite.
+    `diverged`: the last value was NaN or infinite.
     """
 
     def __init__(self, interval: float) -> None:
@@ -45,33 +212,33 @@ class Course:
 
     @property
     def step(self) -> int | None:
-        """The last step, None before one was stated."""
+        """The last step, None before the first."""
         return self._last.number if self._last else None
 
     @property
     def _last(self) -> Step | None:
-        """The last step of the lines with measures; where none has any, of those that name one."""
+        """The last step of the lines with measures; if none has a step, of lines that name one."""
         return self._steps.last if self._metric or not self._bare.moves else self._bare.last
 
     @property
     def at(self) -> float | None:
-        """When a measure was last printed, in epoch seconds, None before one was."""
+        """When a measure was last printed, in epoch seconds, None before the first."""
         return self._at
 
     @property
     def metric(self) -> str:
-        """The name of the measure that is followed, empty before one was seen."""
+        """The name of the measure that is followed, empty before the first."""
         return self._metric
 
     @property
     def better(self) -> Better | None:
-        """Which way the metric improves, None before one was seen."""
+        """Which way the metric improves, None before the first."""
         return better(self._metric) if self._metric else None
 
     def take(self, line: Line, *, at: float, now: float) -> None:
-        """Take in a line in the order printed; `at` is its time, `now` that of the reader.
+        """Register a line in the order printed; `at` is its time, `now` the time of the reader.
 
-        Clocks jump, so a line is never newer than the reader, nor older than the one before it
+        Clocks jump, so a line is never newer than the reader, nor older than the line before it
         unless a clock went back by more than an interval.
         """
         if line.rank is not None:
@@ -112,7 +279,7 @@ class Course:
         self._note_value(at, values[self._metric])
 
     def progress(self) -> Progress:
-        """Return what is known now."""
+        """Return the progress so far."""
         step = self._last
         rate = self._rate() if step else None
         left = None
@@ -131,18 +298,19 @@ class Course:
     def resumed(self, *, since: float, after: float) -> float | None:
         """Return when steps went on after the longest silence that ended later than `after`.
 
-        None if none did. Only silences from `since` on count. Times are in epoch seconds.
+        The result is None without such a silence. Only silences from `since` on count. Times are in
+        epoch seconds.
         """
         times = [since, *(at for at, _ in self._pace if at > since)]
         ends = [(until - began, until) for began, until in pairwise(times) if until > after]
-        return max(ends, key=lambda one: one[0])[1] if ends else None
+        return max(ends, key=lambda silence: silence[0])[1] if ends else None
 
     def _prefers(self, name: str) -> bool:
-        """Return whether a measure shows the training better than the one followed so far."""
+        """Return whether a measure shows the training better than the measure followed so far."""
         return not self._metric or order(name) < order(self._metric)
 
     def _is_over(self, name: str, at: float) -> bool:
-        """Return whether a measure is to be followed as the one so far is not printed any more."""
+        """Return whether another measure is followed because the old one is no longer printed."""
         if is_checking(name) or self._reported is None or self._others < _OVER_LINES:
             return False
         return at - self._reported >= _OVER_INTERVALS * self.windows.seconds
@@ -155,9 +323,9 @@ class Course:
         self._pace.clear()
 
     def _in_order(self, at: float, now: float) -> float:
-        """Return the time of a line, that of the line before it if a clock went back a little.
+        """Return the time of a line; if a clock went back a little, the time of the line before it.
 
-        How long the steps took meanwhile is not known, so the rate is counted anew.
+        The duration of the steps meanwhile is unknown then, so the rate is counted anew.
         """
         back = 0.0 if self._at is None else self._at - at
         if back > _DISORDER:
@@ -176,9 +344,10 @@ class Course:
             self.windows.add(at, value)
 
     def _note_pace(self, at: float, step: int) -> None:
-        """Keep points at least a tenth of an interval apart, and the newest one.
+        """Keep points at least a tenth of an interval apart, and the newest point.
 
-        Of the steps with one time the last counts: they were made until then, not from then on.
+        The last of the steps with one time counts: the steps were made until then, not from then
+        on.
         """
         pace, apart = self._pace, self.windows.seconds / 10
         same = bool(pace) and pace[-1][0] == at
@@ -194,5 +363,5 @@ class Course:
 
 
 def _names_a_step(at: Position) -> bool:
-    """Return whether a line without a measure is surely of a training: not `Step 2/3: install`."""
+    """Return whether a line without a measure is surely of a training, not `Step 2/3: install`."""
     return at.named and not at.bar and (at.steps is None or at.epoch is not None)

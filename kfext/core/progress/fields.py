@@ -1,12 +1,44 @@
-"""The numbers of a line as fields: each with its name, its end, and how it is written.
+"""The text of a line: what a terminal shows of it, its numbers as fields, and its phases.
 
-`Epoch [3/10], loss: 0.5` has two fields. What is looked at is the text between two numbers, and of
-a line at most _MOST numbers, whatever a user prints.
+`Epoch [3/10], loss: 0.5` has two fields. A field is read from the text between two numbers, and a
+line has at most _MOST numbers, whatever a job prints. The names of a row of a table stand in a line
+above it.
 """
 
 import re
 from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
+
+from kfext.core.progress.vocabulary import Meaning, Role, meaning
+
+LONGEST_LINE = 4096
+"""The characters of a line that are read; a progress line has a few hundred."""
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-9;?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,256}(?:\x07|\x1b\\)?|[@-Z\\-_])"
+)
+_ANEW = re.compile(r"\r|\x08+|#015")
+"""A return, also as syslog writes it, or backspaces."""
+_CONTROLS = re.compile(r"[\x00-\x07\x0b-\x1f\x7f]")
+
+
+def visible(line: str) -> str:
+    """Return the last state of a line, without escapes and control characters."""
+    return next(states(line), "")
+
+
+def states(line: str) -> Iterator[str]:
+    """Yield the states of a line that overwrites itself, the last one first.
+
+    A carriage return begins the line anew, and Keras 2 goes back by backspaces instead. The end of
+    an overlong line is kept, because a bar without line ends grows there.
+    """
+    for state in reversed(_ANEW.split(line[-LONGEST_LINE:])):
+        plain = _CONTROLS.sub("", _ESCAPES.sub("", state)).strip() if state else ""
+        if plain:
+            yield plain
+
 
 _NUMBER = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}(?!,?\d)(?:\.\d{1,25})?"
@@ -42,10 +74,10 @@ _MOST = 96
 class Field(NamedTuple):
     """A number of a line.
 
-    `name`: the words before it, empty if it has none. `remark`: the words in brackets after these.
+    `name`: the words before it, empty without a name. `remark`: the words in brackets after them.
     `text`, `of`: the number and its end as printed, without separators of thousands; `of` is empty
         if no end follows after a slash.
-    `sign`: what stands between name and number: `:`, `=`, `|`, or nothing.
+    `sign`: the sign between name and number: `:`, `=`, `|`, or nothing.
     `opened`, `quoted`, `first`, `joined`: whether directly before it stands a bracket, a quotation
         mark, nothing but a clock or a bar, and only brackets since the field before.
     `after`: the mark that follows it.
@@ -72,7 +104,7 @@ class Field(NamedTuple):
 def fields(line: str) -> list[Field]:
     """Return the numbers of a line in their order. A bar has the name that stands before it.
 
-    Where a bar is drawn again on the same line, the numbers are those of the last time.
+    If a bar is drawn again on the same line, the result has the numbers of the last time.
     """
     found: list[Field] = []
     end, title, joined, begins = 0, None, False, True
@@ -107,7 +139,7 @@ def fields(line: str) -> list[Field]:
 
 
 def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field | None:
-    """Return a number with what stands around it, None for one that may be two: `[1,200]`."""
+    """Return a number with the text around it, None if it may be two numbers: `[1,200]`."""
     text, of, end = match["text"], match["of"] or "", match.end()
     quoted = gap[-1:] in _QUOTES
     bare = (gap[:-1] if quoted else gap).rstrip(_BEFORE)
@@ -165,3 +197,123 @@ def _name(bare: str) -> tuple[str, str, str]:
             break
     words = words[:3] if sign else words[:2]
     return " ".join(reversed(words)), remark, sign
+
+
+_GAP = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
+_CELL = re.compile(r"[-+]?(?:[\d.,:/]{1,24}(?:[eE][-+]?\d{1,3})?[a-zA-Z%]{0,2}|nan|inf|-)")
+_RULE = "-=+|─━┼ "
+_NARROWEST, _WIDEST = 3, 32
+_NUMBER_SIGN = "#"
+
+
+class Table:
+    """Follows the lines of a log. A line with names of at least three columns is a heading."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def named(self, raw: str) -> str:
+        """Return a row with the name of each number before it, any other line as it is.
+
+        A row has only numbers, since a row with a name of its own is not about the whole training.
+        The rest of the line, such as a bar, stays behind the row.
+        """
+        names = self._names
+        line = visible(raw)
+        cells = _GAP.split(line.strip(_RULE), _WIDEST)
+        if _is_heading(cells):
+            self._names = cells
+        if not names or len(cells) < len(names):
+            return raw
+        row, behind = cells[: len(names)], cells[len(names) :]
+        last, colon, bar = row[-1].partition(": ")
+        row[-1] = last.rstrip(":")
+        if not all(map(_CELL.fullmatch, row)):
+            return raw
+        pairs = (
+            f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True)
+        )
+        return ", ".join((*pairs, *([bar] if colon else []), *behind))
+
+
+def _is_heading(cells: list[str]) -> bool:
+    """Return whether cells are names, of which at least one is a measure."""
+    if len(cells) < _NARROWEST or any(not cell or cell[0] in "0123456789-+." for cell in cells):
+        return False
+    if any(":" in cell or "=" in cell for cell in cells):
+        return False
+    return any(_is_measure(meaning(cell)) for cell in cells)
+
+
+def _is_measure(said: Meaning | None) -> bool:
+    return said is not None and said.role is Role.MEASURE
+
+
+_EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
+_PHASE = re.compile(
+    rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
+    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on)\b"
+    r"|(?:dataloader|epoch|batch|iter)\b))"
+    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
+    r"|saving dict for\b"
+)
+"""A word for the phase of its line, or of what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
+_BEFORE_PHASE = re.compile(
+    r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running|on|for)\s)[\"']?$"
+)
+_HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
+_RANK = re.compile(
+    r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
+    r"|(?<!\w)rank[ :=_]{1,2}(\d{1,5})(?=[\]),:| ])",
+    re.IGNORECASE,
+)
+_LONGEST_PREFIX = 100
+_MOST_MARKS = 16
+
+
+def of_rank(line: str) -> tuple[str, int | None]:
+    """Return a line without a prefix that names the process, and the rank of that process."""
+    head = line[:_LONGEST_PREFIX].lower()
+    if not ("rank" in head or "<std" in head or "[default" in head):
+        return line, None
+    found = _RANK.search(line, 0, _LONGEST_PREFIX)
+    if found is None:
+        return line, None
+    rank = int(found[1] or found[2] or found[3])
+    return (line[found.end() :] if found.start() == 0 else line), rank
+
+
+Mark = tuple[int, str]
+"""Where a phase begins, and the word for an evaluation; the word is empty for a training."""
+
+
+def marks_of(line: str) -> list[Mark]:
+    """Return the marks of a line in their order."""
+    lower = line.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return []
+    marks = []
+    for found in islice(_PHASE.finditer(lower), _MOST_MARKS):
+        begin, end = found.span()
+        if found["of"]:
+            marks.append((0, found["of"]))
+        elif _BEFORE_PHASE.search(lower[max(0, begin - 9) : begin]):
+            marks.append((end, "" if found["trains"] else line[begin:end]))
+    return marks
+
+
+def phases_of(found: Sequence[Field], marks: Sequence[Mark]) -> list[str]:
+    """Return for each field the word that makes it part of an evaluation, empty without one.
+
+    The word stands before the field, or after all fields if no word stands before any.
+    """
+    if not marks or not found:
+        return [""] * len(found)
+    phases, passed = [], 0
+    phase = marks[0][1] if marks[0][0] > found[-1].at else ""
+    for field in found:
+        while passed < len(marks) and marks[passed][0] <= field.at:
+            phase = marks[passed][1]
+            passed += 1
+        phases.append(phase)
+    return phases

@@ -1,15 +1,14 @@
-"""One job whose log is read again and again: its course, its growth, and why nothing is known."""
+"""One job whose log is read again and again: its course, its growth, and why it is unknown."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
 
 from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
-from kfext.core.progress.course import Course
-from kfext.core.progress.growth import GrowthList, progress_of
+from kfext.core.progress.course import Course, GrowthList, progress_of
+from kfext.core.progress.fields import Table
 from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.reported import Reported
-from kfext.core.progress.tables import Table
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
@@ -17,20 +16,20 @@ from kfext.model.verdict import Verdict
 INTERVAL = 30.0
 """Seconds of the windows that are compared."""
 _MOST_TEXT = 16 * 1024
-"""Characters of the newest lines of one read that are looked at: 80 lines of 200."""
+"""The characters of the newest lines of one read that count: 80 lines of 200."""
 _UNRECOGNISED, _UNAVAILABLE = 3, 3
-"""Reads in a row after which it is shown that nothing is recognised, or that none succeeds."""
+"""The reads in a row without progress, or without success, after which this is shown."""
 _UNMEASURED = 6
-"""The same for rounds in which the use of CPU was not known yet: three minutes."""
+"""The rounds with pending CPU use after which this is shown: three minutes."""
 
 
 class Followed:
     """Follows one job by the lines of its log.
 
-    `expression`: what is searched for, empty for what kfext recognises by itself.
+    `expression`: the expression of the user, empty if kfext recognises progress by itself.
     `fruitless`, `failures`: reads in a row that recognised nothing, or failed.
-    `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. One in
-        which the job restarted does not count.
+    `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. A pause
+        with a restart does not count.
     """
 
     def __init__(self, expression: str = "") -> None:
@@ -59,11 +58,12 @@ class Followed:
         source: str = "",
         beside: Collection[str] = (),
     ) -> None:
-        """Take in the lines of a read in the order printed.
+        """Register the lines of a read in the order printed.
 
-        `source`: the uid of the pod that printed them. The training began anew if another goes on.
-        `beside`: those of the pods that run beside it. Where all ranks print, what another has
-            printed before the last line is no news.
+        `source`: the uid of the pod that printed them. If another pod goes on, the training began
+            anew.
+        `beside`: the uids of the pods that run beside it. If all ranks print, lines of another rank
+            that are older than the last line are no news.
         """
         self.failures, self._failed = 0, None
         metric, restarts, found = self._course.metric, self._course.restarts, False
@@ -84,7 +84,7 @@ class Followed:
         self._judge(now)
 
     def _is_of_before(self, printed: LogLine) -> bool:
-        """Return whether a line was printed before the last one that was taken in."""
+        """Return whether a line was printed before the last line that was registered."""
         return self._course.at is not None and printed.at <= self._course.at
 
     def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
@@ -99,15 +99,15 @@ class Followed:
             self.pause = max(self.pause, self._course.at - before)
 
     def fail(self, why: Verdict) -> None:
-        """Take in that a read failed. A single one is not worth showing, unless it is forbidden."""
+        """Register that a read failed. A single failure is shown only if reading is forbidden."""
         self.failures += 1
         if why.reason == names.REASON_LOG_FORBIDDEN or self.failures >= _UNAVAILABLE:
             self._failed = why
 
     def use(self, cores: float | None, *, share: float | None, why: Verdict | None = None) -> None:
-        """Take in the cores that the job uses and their share of its nodes, else why not.
+        """Register the cores in use and their share of the nodes, or why they are unknown.
 
-        Only after some rounds it is worth showing that they are not known yet.
+        While they are pending, this is shown only after several rounds.
         """
         pending = why is not None and why.reason == names.REASON_CPU_USE_PENDING
         self._pending = self._pending + 1 if pending else 0
@@ -116,7 +116,7 @@ class Followed:
 
     @property
     def recognised(self) -> bool:
-        """Whether anything of its progress was recognised."""
+        """Whether any measure of its progress was recognised."""
         return bool(self._course.metric)
 
     @property
@@ -134,7 +134,7 @@ class Followed:
         return self._course.resumed(since=since, after=after)
 
     def reported(self) -> Reported:
-        """Return what to show."""
+        """Return the progress to show."""
         return Reported(
             progress=self._course.progress(),
             growth=self._growth.growth,
@@ -164,7 +164,7 @@ class Followed:
     def _judge(self, now: Moment) -> None:
         """Judge the growth of the last interval, once in an interval.
 
-        It is not known while one of the windows has values from before a restart, or none.
+        It is unknown while one of the windows has values from before a restart, or no values.
         """
         at = now.monotonic
         if self._course.better is None or at - self._judged < INTERVAL:
@@ -177,7 +177,7 @@ class Followed:
 
 
 def _newest(lines: Sequence[LogLine]) -> Iterable[LogLine]:
-    """Return the newest lines, as many as may be looked at."""
+    """Return the newest lines, as many as may be read."""
     size, first = 0, len(lines)
     while first > 0 and size < _MOST_TEXT:
         first -= 1

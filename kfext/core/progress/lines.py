@@ -1,8 +1,9 @@
 """What one line of a training log says: measures of training, and where in the training it is.
 
-No framework is known by name. A line gives measures if it has a number under the name of one. Where
-it is stands in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][ 40/196]`), or in a progress
-bar. How sure each part is goes with it: one line alone seldom tells over what a step counts.
+No framework is known by name. A line gives measures if it has a number under the name of a measure.
+Its place in the training stands in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][
+40/196]`), or in a progress bar. One line alone seldom tells over what a step counts, so each part
+says how sure it is.
 """
 
 import re
@@ -10,63 +11,43 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from kfext.core.progress.fields import Field, fields
-from kfext.core.progress.visible import states, visible
+from kfext.core.progress.fields import Field, fields, marks_of, of_rank, phases_of, states, visible
 from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
 from kfext.core.settings.expression import compiled
 
-_EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
-_PHASE = re.compile(
-    rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
-    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on)\b"
-    r"|(?:dataloader|epoch|batch|iter)\b))"
-    rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
-    r"|saving dict for\b"
-)
-"""A word that says of what its line is, or what follows in it: `DEV : loss 0.9`, `[valid] ...`."""
-_BEFORE_PHASE = re.compile(
-    r"(?:^|[^\w\s.@/-]\s?|\s\s|[-\d]\s|\b(?:info|debug|running|on|for)\s)[\"']?$"
-)
-_HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
-_RANK = re.compile(
-    r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
-    r"|(?<!\w)rank[ :=_]{1,2}(\d{1,5})(?=[\]),:| ])",
-    re.IGNORECASE,
-)
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
-"""What settings have that are printed on one line, but measures have not: `amp=True, iou=0.7`."""
+"""What settings on one line have and measures do not: `amp=True, iou=0.7`."""
 _ENDED = re.compile(r"\b(?:done|finished|completed?|ended|end|took)\b(?!\s?[=:])", re.IGNORECASE)
-"""What says of an epoch that it is over: `Epoch 3 took 20 s`."""
-_LONGEST_PREFIX = 100
+"""The words for the end of an epoch: `Epoch 3 took 20 s`."""
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
 _PARTS = {"layer", "region", "block", "head", "branch"}
-"""Parts of a model, of which the number after such a word names one: `Region 82`."""
+"""Words for a part of a model; the number after the word names the part: `Region 82`."""
 _SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
-"""What such a bar may count beside steps: not bytes, files or examples, as where data is set up."""
+"""What such a bar may count beside steps. Bytes, files or examples count the setup of data."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _STEP = Meaning(Role.STEP)
 _MOST_MEASURES = 16
-_MOST_MARKS = 16
 _MOST_STATES = 8
-"""Of a line that overwrites itself, in which its step is looked for."""
+"""The states of a line that overwrites itself in which its step is searched."""
 MOST = 10**15
-"""Of every count that comes of what a job prints, so that it can be written as int64."""
+"""The largest count that a job may print, so that it can be written as int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where in the training a line is, each part None if it does not say.
+    """Where in the training a line is; a part is None if the line does not say it.
 
-    `step` of `steps`: `whole` if they count over the run, not if within an epoch; None: not known.
-    `epoch` of `epochs`, as printed. `first`: 0 or 1 if the line shows what the first epoch is
-        called. `parts`: the epoch has a fraction, and its number is what is done of the training.
-    `bar`: the step stands on a bar, `above` if this is not the line itself, and `named` if its
-        title is of a training.
-    `doubt`: what is called a total may be the end, or what was done so far: it is the end of the
-        steps, or the step if the line has no other.
-    `anew`: all this is counted within something else, such as a fold.
+    `step` of `steps`: `whole` if they count over the run, False if within an epoch, None if
+    unknown. `epoch` of `epochs`, as printed. `first`: 0 or 1 if the line shows the number of the
+    first epoch. `parts`: the epoch has a fraction, so its number is the part of the training that
+    is done.
+    `bar`: the step stands on a bar, `above` if the bar is an earlier line, and `named` if its title
+        names a training.
+    `doubt`: a count that is called a total may be the end, or what was done so far. It is the end
+        of the steps, or the step if the line has no other.
+    `anew`: all counts begin again within something else, such as a fold.
     `ended`: the line has an epoch and no step, and says that the epoch is over.
     """
 
@@ -86,7 +67,7 @@ class Position:
 
     @property
     def known(self) -> bool:
-        """Whether the line says anything of it."""
+        """Whether the line says anything about its place."""
         counted = self.step is not None or self.epoch is not None or self.epochs is not None
         return counted or self.anew
 
@@ -98,8 +79,8 @@ _NOWHERE, _ANEW = Position(), Position(anew=True)
 class Line:
     """What a line says; `measures` are pairs of name and number, in the order printed.
 
-    `checks`: whether it announces an evaluation, so that the lines after it may be of that.
-    `rank`: of the process that printed it, None if it does not say.
+    `checks`: whether the line announces an evaluation, so that the next lines may belong to it.
+    `rank`: the rank of the process that printed the line, None if the line does not say.
     """
 
     measures: tuple[tuple[str, float], ...]
@@ -109,19 +90,19 @@ class Line:
 
 
 def read_with(raw: str, expression: str) -> Line | None:
-    """Return what a line says: by an expression, or without one as kfext recognises it itself."""
+    """Return what a line says, by a user's expression, else as kfext recognises it."""
     return read_matched(raw, expression) if expression else read_line(raw)
 
 
 def read_line(raw: str) -> Line | None:
-    """Return what a line says, None if it says nothing of a training."""
+    """Return what a line says, None if it says nothing about a training."""
     seen = states(raw)
-    line, rank = _of_rank(next(seen, ""))
-    found, marks = fields(line), _marks(line)
+    line, rank = of_rank(next(seen, ""))
+    found, marks = fields(line), marks_of(line)
     if not found and not marks:
         return None
     named = _numbered([(field, _said(field)) for field in found])
-    phases = _phases(found, marks)
+    phases = phases_of(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
     if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 2):
         return None
@@ -142,53 +123,6 @@ _Named = tuple[Field, Meaning | None]
 """A field, and what its name says."""
 
 
-def _of_rank(line: str) -> tuple[str, int | None]:
-    """Return a line without a prefix that names the process, and the rank of this."""
-    head = line[:_LONGEST_PREFIX].lower()
-    if not ("rank" in head or "<std" in head or "[default" in head):
-        return line, None
-    found = _RANK.search(line, 0, _LONGEST_PREFIX)
-    if found is None:
-        return line, None
-    rank = int(found[1] or found[2] or found[3])
-    return (line[found.end() :] if found.start() == 0 else line), rank
-
-
-_Mark = tuple[int, str]
-"""Where a phase begins, and the word that says it is an evaluation; empty: a training."""
-
-
-def _marks(line: str) -> list[_Mark]:
-    lower = line.lower()
-    if not any(hint in lower for hint in _HINTS):
-        return []
-    marks = []
-    for found in islice(_PHASE.finditer(lower), _MOST_MARKS):
-        begin, end = found.span()
-        if found["of"]:
-            marks.append((0, found["of"]))
-        elif _BEFORE_PHASE.search(lower[max(0, begin - 9) : begin]):
-            marks.append((end, "" if found["trains"] else line[begin:end]))
-    return marks
-
-
-def _phases(found: Sequence[Field], marks: Sequence[_Mark]) -> list[str]:
-    """Return for each field the word that says it is of an evaluation, empty if it is not.
-
-    The word stands before the field; or after all of them, where no other does.
-    """
-    if not marks or not found:
-        return [""] * len(found)
-    phases, passed = [], 0
-    phase = marks[0][1] if marks[0][0] > found[-1].at else ""
-    for field in found:
-        while passed < len(marks) and marks[passed][0] <= field.at:
-            phase = marks[passed][1]
-            passed += 1
-        phases.append(phase)
-    return phases
-
-
 def _said(field: Field) -> Meaning | None:
     """Return what the name of a field says, or what it counts: `12/90 Steps`, `1.5s/epoch`."""
     said = meaning(field.name)
@@ -199,9 +133,9 @@ def _said(field: Field) -> Meaning | None:
 
 
 def _numbered(named: list[_Named]) -> list[_Named]:
-    """Return fields with their own meaning where a measure has its step before its value.
+    """Return fields with their meaning, also if a measure has its step before its value.
 
-    `Train loss 1000 0.59` is one.
+    An example is `Train loss 1000 0.59`.
     """
     if any(said and said.role is not Role.MEASURE for _, said in named):
         return named  # the line names its step
@@ -215,11 +149,11 @@ def _numbered(named: list[_Named]) -> list[_Named]:
 
 
 def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
-    """Return whether the measures are of one part of a model or a job: `layer 2 loss: 0.9`."""
+    """Return whether the measures are about one part of a model or a job: `layer 2 loss: 0.9`."""
     if len(named) < 2:
         return False
     last = max(n for n, (_, said) in enumerate(named) if said and said.role is Role.MEASURE)
-    if any(_is_number(one) and _last_word(one) in _PARTS for one, _ in named[:last]):
+    if any(_is_number(field) and _last_word(field) in _PARTS for field, _ in named[:last]):
         return True
     (part, said), (measure, other) = named[:2]
     if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
@@ -232,7 +166,7 @@ def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
     """Yield each measure with its value.
 
-    After `Test Instance Accuracy: 0.4` also `Class Accuracy: 0.3` is of the evaluation.
+    After `Test Instance Accuracy: 0.4` also `Class Accuracy: 0.3` belongs to the evaluation.
     """
     seen, evaluated = set(), ""
     for (field, said), phase in zip(named, phases, strict=True):
@@ -320,7 +254,7 @@ def _role(field: Field, role: Role, measured: bool) -> Role | None:
 
 
 def _named(roles: Mapping[Role, Field]) -> tuple[Field | None, bool | None]:
-    """Return the step that has the name of one, and whether it counts over the run."""
+    """Return the step that has the name of a step, and whether it counts over the run."""
     if Role.RUN_STEP in roles:
         return roles[Role.RUN_STEP], True
     if Role.STEP in roles:
@@ -383,7 +317,7 @@ def _is_of_training(bar: Field) -> bool:
 def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
     """Return whether a line has a form in which the first epoch is 0 as often as 1.
 
-    These are `Epoch: [2][ 10/100]` and `Epoch 2: 45%|##  | 10/20`.
+    These forms are `Epoch: [2][ 10/100]` and `Epoch 2: 45%|##  | 10/20`.
     """
     bar = step is not None and step.bar and step.joined
     return not epoch.of and (bar or (epoch.opened and epoch.sign == ":"))
@@ -404,12 +338,12 @@ def _end(
 
 
 def _is_within(step: Field, found: Iterable[Field]) -> bool:
-    """Return whether a fraction stands before a step, within which it may count: `[3/9] 5/90`."""
-    return any(one.of not in {"", step.of} and one.at < step.at for one in found)
+    """Return whether a fraction stands before a step, which may count within it: `[3/9] 5/90`."""
+    return any(field.of not in {"", step.of} and field.at < step.at for field in found)
 
 
 def _is_doubtful(roles: Mapping[Role, Field], step: Field | None) -> bool:
-    """Return whether the end of a step has a name that may be one of what was done."""
+    """Return whether the name of the end may mean what was done so far."""
     ends = roles.get(Role.LAST), roles.get(Role.END) or roles.get(Role.STEPS)
     return bool(step and not step.of and not ends[0] and ends[1] not in {None, step})
 
@@ -427,7 +361,7 @@ def _counts(field: Field) -> bool:
 
 
 def _is_at(bar: Field, step: Field) -> bool:
-    """Return whether a bar counts the same steps, before it moves on to this one or after."""
+    """Return whether a bar counts the same steps, before or after it moves on to this step."""
     return 0 <= int(step.text) - (_count(bar.text) or 0) <= 1
 
 

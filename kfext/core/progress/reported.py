@@ -1,4 +1,4 @@
-"""What is shown of a job's progress, when it is worth writing again, and its JSON.
+"""What is shown of a job's progress, when it is written again, and its JSON.
 
 This is the field `status.progress` of a TrainingPlan.
 """
@@ -25,11 +25,11 @@ _LARGEST = sys.float_info.max
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a job last reported about itself; None for what it does not report.
+    """What a job last reported about itself; a value is None if the job does not report it.
 
-    `metric`, `value`: the name of its best measure, and its last value, None if it is no number.
-    `step` of `total`, `rate` in steps a second, and the seconds `left` at that rate.
-    `at`: when it last printed that measure, in epoch seconds.
+    `metric`, `value`: the name of its best measure, and its last value, None for NaN. `step` of
+        `total`, `rate` in steps a second, and the seconds `left` at that rate.
+    `at`: when the job last printed that measure, in epoch seconds.
     """
 
     metric: str = ""
@@ -42,47 +42,40 @@ class Progress:
 
     @property
     def shown(self) -> bool:
-        """Whether there is anything of it to show."""
+        """Whether there is anything to show."""
         return bool(self.metric) or self.step is not None
 
 
 class GrowthState(StrEnum):
-    """FlowCon's list that a job is on: it grows, has not for an interval, or for several."""
+    """FlowCon's list of a job: the job grows, has not grown for an interval, or for several."""
 
     NEW = "New"
     WATCHING = "Watching"
     COMPLETING = "Completing"
 
 
-class Source(StrEnum):
-    """Where the numbers come from."""
-
-    LOG = "log"
-
-
 @dataclass(frozen=True, slots=True)
 class Reported:
     """The progress of a job as it stands in its TrainingPlan.
 
-    `growth`: its growth efficiency G in the last interval, None while that is not known.
-    `state`: None for a job without a metric of which it is known which way is better.
-    `cpu`: the cores that its pods use together, None while that is not known.
+    `growth`: its growth efficiency G in the last interval, None while it is unknown.
+    `state`: None for a job without a metric that is known to improve up or down.
+    `cpu`: the cores that its pods use together, None while they are unknown.
     `known`: whether the progress is known, and why not; None while it is too early to say.
-    `unmeasured`: why the use is not known although it could be, None if it is.
+    `unmeasured`: why the CPU use is unknown although it could be known, None if it is known.
     """
 
     progress: Progress = field(default_factory=Progress)
     growth: float | None = None
     state: GrowthState | None = None
     cpu: float | None = None
-    source: Source = Source.LOG
     known: Verdict | None = None
     unmeasured: Verdict | None = None
 
     def after(self, old: "Reported") -> "Reported":
-        """Return this one; while it has no progress, with the numbers that were shown before it.
+        """Return this progress; if it has no numbers, with the numbers that were shown before it.
 
-        These end where nothing is recognised: they are of another expression.
+        If nothing is recognised, the old numbers go: they are of another expression.
         """
         reason = self.known.reason if self.known else ""
         if self.progress.shown or reason == names.REASON_NOTHING_RECOGNISED:
@@ -92,7 +85,7 @@ class Reported:
 
 
 def looks_the_same(one: Reported, other: Reported) -> bool:
-    """Return whether no state and no reason differs, and no number in its first two digits.
+    """Return whether states and reasons are equal, and all numbers in their first two digits.
 
     The time of the last report is left out: it changes with every line.
     """
@@ -106,7 +99,7 @@ def _shown(reported: Reported) -> tuple[object, ...]:
         *(reported.growth, reported.cpu),
     )
     rounded = tuple(None if number is None else _rounded(number) for number in numbers)
-    states = (reported.state, reported.source, reported.known, reported.unmeasured)
+    states = (reported.state, reported.known, reported.unmeasured)
     return (progress.metric, *states, *rounded)
 
 
@@ -118,7 +111,7 @@ def _rounded(number: float) -> float:
 
 
 def as_written(reported: Reported) -> Reported:
-    """Return a progress as it can be written: what is read again is equal to it."""
+    """Return a progress as it is read back after it was written."""
     progress = reported.progress
     return replace(
         reported,
@@ -133,7 +126,7 @@ def as_written(reported: Reported) -> Reported:
 
 
 def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
-    """Return the field. In a merge patch, null removes what is no longer known."""
+    """Return the field. In a merge patch, null removes a value that is no longer known."""
     if reported is None or (not reported.progress.shown and reported.cpu is None):
         return None
     progress = reported.progress
@@ -148,14 +141,14 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
         "growth": reported.growth,
         "state": reported.state,
         "cpu": None if reported.cpu is None else f"{round(1000 * reported.cpu)}m",
-        "source": reported.source,
+        "source": "log",
     }
 
 
 def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) -> Reported | None:
     """Return the progress from its JSON and the conditions by type, None if they have nothing.
 
-    Total, whatever the input: a part that is malformed counts as absent.
+    Total, whatever the input: a malformed part counts as absent.
     """
     written = mapping(raw)
     known = _verdict(conditions.get(names.PROGRESS_KNOWN))
@@ -180,7 +173,6 @@ def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) ->
         growth=_number(written.get("growth")),
         state=GrowthState(state) if state in set(GrowthState) else None,
         cpu=cpu,
-        source=Source.LOG,
         known=known,
         unmeasured=unmeasured,
     )

@@ -1,23 +1,23 @@
-"""The step of the whole training, from lines of which each says a part of it.
+"""The step of the whole training, from lines that each say a part of it.
 
-One line seldom says over what its step counts: what lines agree on decides. Until they do the step
-or its total is not known, as a wrong one would mislead which job ends first, and when.
+One line seldom says over what its step counts: the agreement of many lines decides. Until they
+agree, the step or its total is unknown, because a wrong value would mislead which job ends first,
+and when.
 """
 
 from dataclasses import dataclass, replace
 
-from kfext.core.progress.bars import Bars
 from kfext.core.progress.lines import MOST, Position
 
 _PERSISTS = 5
-"""Lines in a row that count to another end before this is the one of the training."""
+"""Lines in a row that count to another end before the training has that end."""
 _ALIKE = 2
-"""Times that the end of the steps may change where a job starts again with other workers."""
+"""The factor by which the end of the steps may change when a job restarts with other workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far a training is: `number` of `total`, None if that is not known."""
+    """How far a training is: `number` of `total`, which is None if it is unknown."""
 
     number: int
     total: int | None = None
@@ -37,19 +37,58 @@ class _Place:
         return (self.epoch, self.step)
 
     def is_before(self, other: "_Place") -> bool:
-        """Return whether this one is earlier, False where the two do not compare."""
+        """Return whether this place is earlier, False if the two do not compare."""
         if self.whole is True and other.whole is True:
             return self.step < other.step
         compare = self.whole is not True and other.whole is not True
         return compare and self.order < other.order
 
 
+class Bars:
+    """Follows the bars of a log; only some of the bars on lines of their own count the training.
+
+    Other bars count an evaluation, or files. `last`: the bar above the next measure, None without
+    one.
+    """
+
+    def __init__(self) -> None:
+        self.last: Position | None = None
+        self._before: int | None = None
+        self._trusted: int | None = None
+        self._goes_on = True
+
+    def trust(self, bar: Position, *, parts: bool) -> bool:
+        """Return whether the bar above a measure counts its steps, and use the bar up.
+
+        The first bar is not over yet, or has the title of a training, or the epoch is printed with
+        a fraction (`parts`) as into a bar. Later bars have the same end.
+        """
+        before, self.last, self._before = self._before, None, bar.steps
+        unfinished = bar.step is not None and bar.step < (bar.steps or 0)
+        first = self._trusted is None and (bar.named or parts or unfinished)
+        if not (bar.steps in {before, self._trusted} or first):
+            return False
+        self._trusted = bar.steps
+        return True
+
+    def measured(self) -> None:
+        """Register a line with a measure: the next bar may go on from its step."""
+        self._goes_on = True
+
+    def goes_on(self, bar: Position, *, since: int) -> bool:
+        """Return whether a bar goes on from a step, and no bar with its end began again before."""
+        if bar.step is None or bar.steps != self._trusted:
+            return False
+        self._goes_on &= bar.step >= since
+        return self._goes_on
+
+
 class Steps:
     """Follows the positions of a log.
 
-    `restarts`: how often it went back. `last`: the last step, None if that is not known.
-    `aside`: whether the last line with a measure was of something else that prints alike, such as
-        an evaluation.
+    `restarts`: how often the steps went back. `last`: the last step, None if it is unknown.
+    `aside`: whether the last line with a measure was about something else that prints alike, such
+        as an evaluation.
     """
 
     def __init__(self) -> None:
@@ -80,11 +119,11 @@ class Steps:
         return self._stride > 0
 
     def count_anew(self) -> None:
-        """Compare with no line so far: those from now on are of another measure."""
+        """Forget the last line: the next lines are about another measure."""
         self.last = self._place = None
 
     def check(self) -> None:
-        """Expect an evaluation: what goes back from now on may be its steps."""
+        """Expect an evaluation: steps that go back from now on may be its steps."""
         self._checking = True
 
     def note(self, position: Position) -> None:
@@ -109,16 +148,16 @@ class Steps:
         else:
             self._bars.last = None
             if position.step is None:
-                around = Position()  # this was of the epoch before the heading
+                around = Position()  # that position was of the epoch before the heading
         self._context = _within(position, around)
 
     def sum_up(self, position: Position) -> None:
-        """Look at a line with any measure: with an epoch and no step it may end that epoch."""
+        """Register a line with any measure: with an epoch and no step it may end that epoch."""
         if position.step is None and position.epoch is not None:
             self._summed = True
 
     def _end_epoch(self, position: Position) -> None:
-        """Forget the epoch of a summary where the steps after it begin anew without a heading."""
+        """Forget the epoch of a summary if the steps after it begin again without a heading."""
         place, step = self._place, position.step
         if step is None:
             return
@@ -135,9 +174,9 @@ class Steps:
             self.last = Step(bar.step, last.total)
 
     def take(self, position: Position, *, checks: bool = False) -> Step | None:
-        """Return the step of a line with a measure, None if it states none that is known.
+        """Return the step of a line with a measure, None if the line states no known step.
 
-        `checks`: the measure is one of an evaluation, and so is a bar above it without a title.
+        `checks`: the measure is of an evaluation, and so is a bar above it without a title.
         """
         if position.anew:
             self._anew()
@@ -163,7 +202,7 @@ class Steps:
         self._go_to(at, whole)
         found, before = self._count(at, whole), self.last
         if found and before and found.number == before.number and found.total is None:
-            found = before  # a summary of the last step, say
+            found = before  # such as a summary of the last step
         self.last = found
         return found
 
@@ -205,7 +244,7 @@ class Steps:
             self._epochs_end = at.epochs + 1
 
     def _began_anew(self, at: Position) -> bool:
-        """Return whether an epoch that was not over is at its beginning again, whatever its end.
+        """Return whether an unfinished epoch is at its beginning again, whatever its end.
 
         A job that starts again with more workers makes fewer steps in an epoch.
         """
@@ -219,9 +258,9 @@ class Steps:
         return epoch < place.epoch or (alike and 1 < place.step < place.end - self._stride)
 
     def _is_aside(self, at: Position) -> bool:
-        """Return whether a line is of something else than the training that prints alike.
+        """Return whether a line is about something other than the training that prints alike.
 
-        It goes back after an evaluation was announced, or to a step of another end.
+        Such a line goes back after an evaluation was announced, or to a step of another end.
         """
         place = self._place
         if place is None or at.step is None:
@@ -241,16 +280,17 @@ class Steps:
             self._apart = 0
             return False
         if at.step == place.step and at.epoch is None:
-            self._begins_anew = True  # the end moves, so it is none
+            self._begins_anew = True  # an end that moves is no end
             return False
         self._apart = 0 if at.step == at.steps else self._apart + 1
         return self._apart < _PERSISTS
 
     def _scope(self, at: Position) -> bool | None:
-        """Return whether a step counts over the run, None while that is not known.
+        """Return whether a step counts over the run, None while that is unknown.
 
-        Within an epoch it begins anew with the next one, or is at another part of its end than the
-        epoch is of the epochs. Beside a number of epochs only a bar may count over all of them.
+        Within an epoch the step begins again with the next epoch, or it is at another part of its
+        end than the epoch is of the epochs. Beside a number of epochs only a bar may count over all
+        of them.
         """
         if at.step is None or at.whole is not None:
             return at.whole
@@ -258,7 +298,7 @@ class Steps:
             return None if at.epoch is None else True
         place = self._place
         if place and min(place.order) >= 0 and at.epoch > place.epoch:
-            # That it goes on may be chance, where lines between were not read.
+            # The step may go on by chance, if lines in between were not read.
             self._whole = self._whole is not False and at.step > place.step
         if self._whole is None and at.steps and at.epochs and self._first is not None:
             passed, share = at.epoch - self._first, at.step * at.epochs / at.steps
@@ -269,9 +309,10 @@ class Steps:
         return self._whole
 
     def _go_to(self, at: Position, whole: bool | None) -> None:
-        """Compare a line with the one before it: steps that go back are a restart.
+        """Compare a line with the line before it: steps that go back are a restart.
 
-        From the end of a count to its beginning is none: it begins anew where an epoch does.
+        From the end of a count to its beginning is no restart: the count begins again with an
+        epoch.
         """
         before, step = self._place, at.step
         epoch = -1 if at.epoch is None else at.epoch
@@ -291,7 +332,7 @@ class Steps:
             self.restarts += 1
 
     def _count(self, at: Position, whole: bool | None) -> Step | None:
-        """Return the step of the training for a line, None if that is not known."""
+        """Return the step of the training for a line, None if it is unknown."""
         if at.step is None or self._within_other:
             return None if self._within_other else self._in_epochs(at)
         self._stepped = True
@@ -316,7 +357,7 @@ class Steps:
         return _step(step, total)
 
     def _in_epochs(self, at: Position) -> Step | None:
-        """Return the epoch as the step where only epochs are counted."""
+        """Return the epoch as the step if only epochs are counted."""
         if at.epoch is None or self._stepped or self._parts:
             return self.last if self._stepped else None
         if self._first is None:
@@ -329,7 +370,7 @@ class Steps:
 
 
 def _within(position: Position, around: Position) -> Position:
-    """Return a position; where it does not say the step or the epoch, the one around it does."""
+    """Return a position with the step and the epoch of the position around it where it has none."""
     step, epoch = position, position
     if epoch.epoch is None and (position.step is None or around.whole is not True):
         epoch = around  # a line with a count over the run is no heading of another count
@@ -351,7 +392,7 @@ def _without_step(position: Position) -> Position:
 
 
 def _step(number: int, total: int | None) -> Step:
-    """Return a step; a total that it has passed is none."""
+    """Return a step; a total below the step does not count."""
     if total is not None and total < number:
         total = None
     return Step(min(number, MOST), None if total is None else min(total, MOST))

@@ -1,6 +1,6 @@
 """What the name of a number says: a count of steps or epochs, their end, or a measure of training.
 
-One table for all frameworks. A name that has a word of a setting in it (`loss_scale`, `grad_acc`,
+One table serves all frameworks. A name with a word of a setting in it (`loss_scale`, `grad_acc`,
 `warmup_steps`) says nothing.
 """
 
@@ -20,10 +20,11 @@ class Better(Enum):
 class Role(StrEnum):
     """What a named number is.
 
-    `RUN_STEP` counts over the whole run, `STEP` perhaps within an epoch, `BATCH` within one.
-    `STEPS` is such a count or its end, `EPOCHS` the last epoch or with an end of its own an epoch.
-    `END` is the last step, or the last one so far; `LAST` surely the last one. `EPOCH_END` is the
-    last step of an epoch. `OUTER` counts something in which all of these begin anew.
+    `RUN_STEP` counts over the whole run, `STEP` perhaps within an epoch, `BATCH` within an epoch.
+    `STEPS` is such a count or its end. `EPOCHS` is the last epoch, or an epoch if it has an end of
+    its own. `END` is the last step, or the last step so far; `LAST` is surely the last step.
+    `EPOCH_END` is the last step of an epoch. `OUTER` counts something in which all of these begin
+    again.
     """
 
     RUN_STEP = "run step"
@@ -43,10 +44,11 @@ class Role(StrEnum):
 class Meaning:
     """What a name says.
 
-    `better`: of a measure, which way it improves. `checking`: whether it is one of an evaluation.
-    `order`: how well it shows the progress of a training, the smallest best: training before
-        validation, the whole loss before its parts, losses before accuracies, and of these one with
-        no other word before one that is named after the training.
+    `better`: the way in which a measure improves. `checking`: whether the measure is of an
+        evaluation.
+    `order`: how well the measure shows the progress of a training, the smallest best: training
+        before validation, the whole loss before its parts, losses before accuracies, and among
+        accuracies a name without another word before a name with a word for the training.
     `counts`: whether a whole number under this name may be a count or a setting.
     """
 
@@ -64,7 +66,7 @@ def _set(words: str) -> frozenset[str]:
 _CAMEL = re.compile(r"(?<=[a-z]{2})(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _AT = re.compile(r"(?<=[a-z])@(?=[0-9])")
 _LOSS = re.compile(r"(?<![A-Za-z0-9_])[lL]_(?=[A-Za-z])")
-"""What begins the name of a loss: `l_pix`."""
+"""The prefix of a name of a loss: `l_pix`."""
 _WORDS = re.compile(r"[a-z]+[0-9]*")
 _LONGEST = 80
 _KNOWN = 4096
@@ -88,9 +90,9 @@ _AMOUNTS = _set(
     "s sec secs second seconds ms time word words token tokens sample samples image images img "
     "imgs sentence sentences frame frames example examples"
 )
-"""Words before a slash that make a name one of a rate: words/batch."""
+"""Words before a slash that make a name a rate: words/batch."""
 _INDEXES = _set("idx index i num no number")
-"""Words after a count that leave it what it is: batch_idx."""
+"""Words after a count that do not change it: batch_idx."""
 _OF_ENDS = _set("total max maximum num n number final")
 _SURELY_LAST = _set("max maximum final optimization train training")
 _OF_COUNTS = _OF_ENDS | _SURELY_LAST | _set("trainer current cur completed mini global")
@@ -112,7 +114,7 @@ _HIGHER = _set(
     "precision recall top1 top3 top5 top10 psnr ssim mrr mcc r2 kappa jaccard score rew"
 )
 _AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
-"""Words that, as the whole name of a whole number, more often are a count or a setting."""
+"""Words that, as the whole name of a whole number, are more often a count or a setting."""
 _OF_CHECKING = _set("val valid validation eval evaluation test dev heldout")
 _OF_SETTINGS = _set(
     "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
@@ -121,21 +123,21 @@ _OF_SETTINGS = _set(
     "shard decay clip inf id line code size grad gradient accum accumulation accumulate schedule "
     "scheduler mode reduction norm improved from k p worst lowest highest ratio seed level version"
 )
-"""Words of names that belong to settings and clocks rather than to measures, e.g. loss_scale."""
+"""Words in names of settings and clocks rather than of measures, e.g. loss_scale."""
 _COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update updates")
-"""Words that make a name one of a count where they end it: loss_steps, but not epoch_loss."""
+"""Words that make a name a count if they end it: loss_steps, but not epoch_loss."""
 _SPANS = _set("step epoch iter batch")
-"""Of these the ones that Lightning appends to say over what a measure is: loss_step, acc_epoch."""
+"""Words that Lightning appends to say over what it measured: loss_step, acc_epoch."""
 _OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoothed my on total")
 _OF_TRAINING = _set("train training")
 _TOTAL = _set("total overall sum combined")
 _NO_LOSSES = _set("gloss logloss")
-"""Words that end like a loss. A logloss is a metric, which an evaluation has beside its loss."""
+"""Words that end like a loss. A logloss is a metric that an evaluation has beside its loss."""
 
 
 @lru_cache(maxsize=_KNOWN)
 def meaning(name: str) -> Meaning | None:
-    """Return what a name says, None if nothing of a training.
+    """Return what a name says, None if it says nothing about a training.
 
     >>> meaning("train/loss").better, meaning("max_steps").role, meaning("loss_scale")
     (<Better.LOWER: 'lower'>, <Role.LAST: 'last'>, None)
@@ -159,7 +161,7 @@ def order(name: str) -> tuple[int, int]:
 
 
 def is_checking(name: str) -> bool:
-    """Return whether a measure is one of an evaluation, also if it is no known measure."""
+    """Return whether a measure is of an evaluation, even if its name is unknown."""
     return bool(_OF_CHECKING.intersection(_words(name)))
 
 
@@ -198,7 +200,7 @@ def _of_steps(core: str, words: set[str]) -> Role:
 
 
 def _measured(words: tuple[str, ...]) -> Meaning | None:
-    """Return what a name says as one of a measure, None if it is none."""
+    """Return the meaning of a measure, None if the name is no measure."""
     spanned = len(words) > 1 and words[-1] in _SPANS
     own = words[:-1] if spanned else words
     if not own or own[-1] in _COUNTERS:

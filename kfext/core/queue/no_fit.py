@@ -1,13 +1,23 @@
-"""A cache of what did not fit: jobs of equal shape share a verdict until capacity is freed."""
+"""Which refusals still hold: jobs that did not fit are asked again only if it may help.
 
-from collections.abc import Hashable
+While no capacity comes free, jobs of equal shape share a refusal (`NoFitCache`). When capacity
+comes free, the rows that gained decide which jobs may fit now (`Gained`).
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from kfext.core.ledger.claim import below
+from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.ledger import Ledger
+from kfext.model.gpu_share import uncounted
 from kfext.model.job import TrainingJob
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 
-_MOST_SHAPES = 4096
+MOST_SHAPES = 4096
 """How many refusals are remembered. Each edit of a waiting job may bring a new shape."""
 
 
@@ -17,8 +27,8 @@ class NoFit:
 
     `verdict`: the reason and message.
     `preemptible`: whether it would fit if pods of lower priority were evicted.
-    `would_fit`: whether it would fit without pods of lower priority or without the reservation.
-        Any new claim may change that, so the refusal holds only for one version of the ledger.
+    `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
+        new claim may change this, so the refusal holds only for one version of the ledger.
     """
 
     verdict: Verdict
@@ -27,14 +37,14 @@ class NoFit:
 
 
 class NoFitCache:
-    """The refusals since capacity was last freed: what did not fit then still does not fit."""
+    """The refusals since capacity last came free."""
 
     def __init__(self) -> None:
         self._gains = -1
         self._known: dict[Hashable, tuple[int, NoFit]] = {}
 
     def known(self, shape: Hashable, ledger: Ledger) -> NoFit | None:
-        """Return why the shape was refused, None if it was not or capacity was freed since."""
+        """Return why the shape was refused, None if it was not, or if capacity came free since."""
         if ledger.gains != self._gains:
             self._gains = ledger.gains
             self._known.clear()
@@ -45,7 +55,7 @@ class NoFitCache:
 
     def note(self, shape: Hashable, refusal: NoFit, ledger: Ledger) -> None:
         """Remember a refusal; call `known` for the same shape first."""
-        if len(self._known) >= _MOST_SHAPES:
+        if len(self._known) >= MOST_SHAPES:
             self._known.clear()
         self._known[shape] = (ledger.version, refusal)
 
@@ -59,3 +69,50 @@ def shape_of(job: TrainingJob) -> Hashable:
         )
         for group in job.groups
     )
+
+
+class Gained:
+    """What is free on the rows of a ledger where capacity came free, without the `ignoring` claims.
+
+    A job that did not fit before fits now only if one of its pods fits one of these rows.
+    """
+
+    def __init__(
+        self, ledger: Ledger, rows: Sequence[int], *, ignoring: Collection[Hashable] = ()
+    ) -> None:
+        self._ledger = ledger
+        self._rows = rows
+        self._ignoring = ignoring
+        self._free: dict[int | None, Mapping[str, Amounts]] = {}
+
+    def may_help(self, groups: Iterable[ReplicaGroup], *, preempting: int | None = None) -> bool:
+        """Return whether a job of these groups may fit now.
+
+        `preempting` is the priority of the job, None if it preempts no pods. Whether the job may
+        fit after a preemption decides when it is released.
+        """
+        if not self._rows:
+            return False
+        free = self._free.get(preempting)
+        if free is None:
+            free = self._free[preempting] = self._on_rows(preempting)
+        return any(_fits_any(group, free) for group in groups)
+
+    def _on_rows(self, preempting: int | None) -> Mapping[str, Amounts]:
+        """Return what is free of each resource, shape (rows,)."""
+        ledger = self._ledger
+        if preempting is not None:
+            ledger = ledger.without(below(preempting))
+        resources = tuple(ledger.resources)
+        free = ledger.free(resources, ignoring=self._ignoring)[:, self._rows]
+        return dict(zip(resources, free, strict=True))
+
+
+def _fits_any(group: ReplicaGroup, free: Mapping[str, Amounts]) -> bool:
+    """Return whether a pod fits any row, as far as plain amounts tell."""
+    requests = group.requests if group.share is None else uncounted(group.requests)
+    asked = {name: number for name, number in requests.items() if number}
+    if not asked.keys() <= free.keys():
+        return False
+    fits = [free[name] >= number for name, number in asked.items()]
+    return not fits or bool(np.logical_and.reduce(fits).any())

@@ -1,20 +1,23 @@
-"""What training jobs hold on some nodes, and what is free there once some of them have ended.
+"""What training jobs hold on some nodes, which of them must end for a gang, and what is kept.
 
-What a job holds comes free when it ends. The GPU of a slot comes free when the last job has ended
-that has a part of it: then the pod goes that reserves it.
+What a job holds comes free when the job ends. The GPU of a slot comes free when the last job with a
+part of it has ended, because the pod that reserves the GPU is deleted then.
+
+Later jobs must leave free on a node what the waiting gang will take, less what the jobs that it
+waits for will free.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kfext.core.ledger.cards import Cards
+from kfext.core.ledger.cards import Cards, kept_for, lines_of, slots_in
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import LARGEST, Amounts
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import lines_of, slots_in
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu_share import CardNeed, counted
 from kfext.model.gpu_slots import UNITS, resource_of
@@ -39,17 +42,17 @@ class Need:
 
     @property
     def gpus(self) -> int:
-        """The GPUs that are not shared."""
+        """The number of GPUs that are not shared."""
         return self.amounts.get(NATIVE_GPU, 0)
 
     @property
     def parts(self) -> int:
-        """The hundredths of GPUs, whole ones among them."""
+        """The hundredths of GPUs, whole GPUs included."""
         return UNITS * self.gpus + sum(card.units for card in self.cards)
 
 
 def need_of(resources: Iterable[str], amounts: Iterable[int]) -> Need:
-    """Return the need that some amounts of resources state, those that count cards among them."""
+    """Return the need that amounts of resources state; some resources are counts of cards."""
     own, cards = {}, []
     for name, number in zip(resources, map(int, amounts), strict=True):
         of = counted(name)
@@ -61,15 +64,15 @@ def need_of(resources: Iterable[str], amounts: Iterable[int]) -> Need:
 
 
 class Occupants:
-    """What is free on some nodes; `leave` and `stay` say which jobs have ended.
+    """What is free on some nodes. `leave` and `stay` register which jobs have ended.
 
-    `needs`: what a gang needs of each of them. `exclusive`: what no other pod may have there.
-    `ignoring`: claims that do not count.
+    `needs`: what a gang needs of each node. `exclusive`: the ports and terms that no other pod may
+        have there. `ignoring`: claims that do not count.
 
-    `takers`: the jobs that have any of what is exclusive.
+    `takers`: the jobs that have any of the exclusive ports and terms.
     `held`: what each job holds on each of the nodes.
-    `free`: what is free there as it is; `now`: once the jobs have ended that left.
-    `freed`: what those held that left, without the GPUs of slots.
+    `free`: what is free there as it is. `now`: what is free there without the jobs that left.
+    `freed`: what the jobs that left held, without the GPUs of slots.
     """
 
     def __init__(
@@ -103,17 +106,17 @@ class Occupants:
                 self.takers.add(claim.job)
         for place in self._gpus:
             self._sharers.setdefault(place, set())
-            self._note_gpu(place, +1)  # what nobody has a part of is about to be given back
+            self._note_gpu(place, +1)  # a GPU without sharers is about to be given back
 
     def leave(self, uid: str) -> None:
-        """Take in that a job has ended."""
+        """Register that a job has ended."""
         self._change(uid, +1)
         for place in self._places.get(uid, ()):
             self._sharers[place].discard(uid)
             self._note_gpu(place, +1)
 
     def stay(self, uid: str) -> None:
-        """Take in that a job which left has not ended after all."""
+        """Register that a job which left has not ended after all."""
         for place in self._places.get(uid, ()):
             self._note_gpu(place, -1)
             self._sharers[place].add(uid)
@@ -127,7 +130,7 @@ class Occupants:
     def size(self, uid: str, gang: Need) -> float:
         """Return how much a job holds on the nodes, in sizes of a gang.
 
-        Whole GPUs and parts of them count together.
+        Whole GPUs and parts of GPUs count together.
         """
         size = 0.0
         for held in self.held[uid].values():
@@ -137,7 +140,7 @@ class Occupants:
         return round(size, 9)
 
     def holds(self, node: str, need: Need, *, already: bool = False) -> bool:
-        """Return whether a node has what is needed of it now; `already`: as it is."""
+        """Return whether a node has what a gang needs of it now; `already`: as it is."""
         amounts = (self.free if already else self.now).get(node)
         if amounts is None or any(amounts[self._at[name]] < n for name, n in need.amounts.items()):
             return False
@@ -158,7 +161,7 @@ class Occupants:
         return not short and (has_part or self.amount(held, NATIVE_GPU) > 0)
 
     def slots_for(self, node: str, need: Need) -> list[int]:
-        """Return the slots of a node in which a gang has its parts now, none if they do not fit."""
+        """Return the slots of a node that a gang would get now, empty if it does not fit."""
         return self._slots_for(node, self.now[node], need) or []
 
     def is_reserved(self, node: str, slot: int) -> bool:
@@ -166,7 +169,7 @@ class Occupants:
         return self._cards(node, self.free[node]).is_reserved(0, slot)
 
     def emptied(self, node: str) -> list[int]:
-        """Return the slots of a node whose GPUs come free, as nobody has a part of them then."""
+        """Return the slots of a node whose GPUs come free, as no job has a part of them then."""
         reserved = (slot for slot in range(self._slots) if (node, slot) in self._gpus)
         return [slot for slot in reserved if not self._sharers[node, slot]]
 
@@ -214,3 +217,66 @@ class Occupants:
     def _note_gpu(self, place: Place, times: int) -> None:
         if place in self._gpus and not self._sharers[place]:
             self.now[place[0]][:] += times * self._gpus[place]
+
+
+Ends = Mapping[str, float]
+"""The latest end of running jobs by uid, in epoch seconds; jobs with an unknown end are absent."""
+
+
+def leavers(on: Occupants, needs: Mapping[str, Need], *, total: Need, ends: Ends) -> list[str]:
+    """Let jobs leave until a gang fits, and return them: known ends first, else the smallest.
+
+    `needs` is what a gang takes of each node, `total` what it takes of all.
+
+    All jobs must end that have what is exclusive to the gang.
+
+    The smallest jobs free hardly more than what is missing. Later jobs may use what is freed beyond
+    it, and a long series of later jobs must not starve the waiting job.
+    """
+    sizes = {uid: on.size(uid, total) for uid in on.held}
+    chosen: list[str] = []
+    for uid in sorted(on.held, key=lambda uid: (ends.get(uid, math.inf), sizes[uid], uid)):
+        if uid in on.takers or any(on.helps(uid, node, needs[node]) for node in on.held[uid]):
+            chosen.append(uid)
+            on.leave(uid)
+    if not all(on.holds(node, need) for node, need in needs.items()):
+        return chosen
+    for uid in sorted(set(chosen).difference(on.takers), key=lambda uid: (-sizes[uid], uid)):
+        on.stay(uid)
+        if all(on.holds(node, needs[node]) for node in on.held[uid]):
+            chosen.remove(uid)
+        else:
+            on.leave(uid)
+    return chosen
+
+
+def kept_of(on: Occupants, node: str, need: Need) -> Resources:
+    """Return what is kept of a node for a gang; call it after the jobs that it waits for have left.
+
+    The GPU of a slot is freed only if no job joins the jobs with parts of it, so the rest of its
+    time is kept too.
+    """
+    freed = on.freed.get(node)
+    if freed is None:
+        return need.amounts
+    kept = {**need.amounts, **dict(_of_slots(on, node, need))}
+    return {
+        name: left for name, number in kept.items() if (left := number - on.amount(freed, name)) > 0
+    }
+
+
+def _of_slots(on: Occupants, node: str, need: Need) -> Iterator[tuple[str, int]]:
+    """Yield what is needed of slots, and the number of GPUs beyond those that slots give back."""
+    own, emptied = on.slots_for(node, need), on.emptied(node)
+    for card, slot in zip(need.cards, own, strict=False):
+        yield from kept_for(card, slot).items()
+    new = sum(not on.is_reserved(node, slot) for slot in own)
+    gpus = need.gpus + new
+    if not gpus:
+        return
+    spare = [slot for slot in emptied if slot not in own]
+    there = max(on.amount(on.free[node], NATIVE_GPU), 0) + on.amount(on.freed[node], NATIVE_GPU)
+    given_back = spare[: max(gpus - there, 0)]
+    for slot in given_back:
+        yield resource_of(slot), UNITS
+    yield NATIVE_GPU, gpus - len(given_back)

@@ -1,12 +1,14 @@
-"""In which order waiting jobs are considered: priority first, then age.
+"""In which order waiting jobs are considered, priority first, then age; and their position.
 
 Another order, such as fair shares between namespaces, replaces `turn` and nothing else.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
+from kfext.core.words import has
 from kfext.model.job import TrainingJob
 from kfext.model.priority import PriorityClass
+from kfext.model.verdict import Verdict
 from kfext.names import RESERVATION_PRIORITY
 
 Classes = Mapping[str, PriorityClass]
@@ -19,30 +21,43 @@ _NONE = PriorityClass(name="", value=0)
 def priority_class(job: TrainingJob, classes: Classes) -> PriorityClass:
     """Return the class that decides a job's priority.
 
-    It is what its pods will have: the highest that the template of a pod names, else the global
-    default of the cluster, else priority 0. A name that the cluster does not know counts as none,
-    and so does the class of the pods that reserve GPUs, as no pod of a job is admitted with it.
+    It is the class that the pods will have: the highest that a template names, else the global
+    default of the cluster, else priority 0. A name that the cluster does not know does not count.
+    The class of pods that reserve GPUs does not count either, because no pod of a job is admitted
+    with it.
     """
     names = (name for name in job.priority_classes if name != RESERVATION_PRIORITY)
     known = [found for name in names if (found := classes.get(name))]
     if known:
-        return max(known, key=lambda one: (one.value, one.name))
+        return max(known, key=lambda found: (found.value, found.name))
     return default_class(classes)
 
 
 def default_class(classes: Classes) -> PriorityClass:
-    """Return the class of pods that name none; if there is no default, one without a name."""
-    defaults = [one for one in classes.values() if one.default]
-    # Kubernetes takes the lowest when an administrator has made two.
-    return min(defaults, key=lambda one: (one.value, one.name), default=_NONE)
+    """Return the class of pods that name none; without a default it has no name."""
+    defaults = [found for found in classes.values() if found.default]
+    # Kubernetes uses the lowest if there are two defaults.
+    return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
 
 
 def turn(job: TrainingJob, classes: Classes) -> Turn:
-    """Return a job's sort key; jobs of equal age go by name, so that it survives a restart."""
+    """Return a job's sort key. Ties in age go by name, so that the order survives a restart."""
     priority = priority_class(job, classes).value
     return (-priority, job.created, job.namespace, job.name, job.kind.name)
 
 
-def in_order(jobs: Iterable[TrainingJob], classes: Classes) -> list[TrainingJob]:
-    """Return the jobs in the order in which they are considered."""
-    return sorted(jobs, key=lambda job: turn(job, classes))
+def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:
+    """Return why a job waits, with its position in the queue and the nodes reserved for it.
+
+    `ahead` jobs come before it; a number above `exact` is approximate.
+    """
+    if not ahead:
+        place = "it is first in the queue"
+    elif ahead == 1:
+        place = "1 job is ahead in the queue"
+    else:
+        place = f"{'about ' if ahead > exact else ''}{ahead} jobs are ahead in the queue"
+    if kept_nodes:
+        place += f"; {kept_nodes} {'are' if ' ' in kept_nodes else 'is'} reserved for it"
+        place += f" until {awaited} {has(awaited)} ended" if awaited else ""
+    return Verdict(verdict.reason, f"{verdict.message}; {place}")

@@ -50,16 +50,16 @@ def shortage(
     default_class: str = "",
     defaulted: bool,
 ) -> Verdict | None:
-    """Return which quotas would refuse a pod or service of the job, None if none would.
+    """Return which quotas would refuse a pod or service of the job, None if there are none.
 
     `need`: the demand of the whole job.
-    `quotas`: those of its namespace.
+    `quotas`: the quotas of its namespace.
     `pending`: the demand of jobs in the namespace that were started before.
-    `sharing`: the pods there that share GPUs: the parts of GPUs that they have count in no quota of
-        Kubernetes, and count here like whole ones.
-    `default_class`: the name of the PriorityClass that pods without one get.
-    `defaulted`: whether the namespace may have a LimitRange, which fills in the requests and
-        limits that a template leaves out.
+    `sharing`: the pods there that share GPUs. Kubernetes' quotas do not count parts of GPUs; here
+        they count like whole GPUs.
+    `default_class`: the name of the PriorityClass of pods that name none.
+    `defaulted`: whether the namespace may have a LimitRange, which fills in the requests and limits
+        that a template leaves out.
     """
     hopeless: list[str] = []
     for_now: list[str] = []
@@ -107,7 +107,7 @@ def _parts(quota: Quota, demand_: Demand) -> Counter[str]:
 
 
 def _scale(key: str) -> int:
-    """Return in how many parts the amounts of a quota resource are counted here."""
+    """Return the number of parts in which amounts of a quota resource are counted here."""
     return UNITS if key == GPUS else 1
 
 

@@ -17,11 +17,11 @@ from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
 from kfext.state.scaling.foresight import Foresight
 from kfext.state.scaling.growth import MOST_LOOKED, GrowthLimit
-from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
 from kfext.state.scaling.scaled_job import ScaledJob, all_running, is_ours
 from kfext.state.scaling.scaled_jobs import ScaledJobs
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import InTurn
 
 PROMISE_SECONDS = 300.0
 """How long what is given up is kept for the job that waits: a pod may never end."""

@@ -8,10 +8,10 @@ from kfext.model.moment import Moment
 from kfext.state.queue import Queue
 from kfext.state.scaling.growth import MOST_LOOKED, GrowthLimit
 from kfext.state.scaling.guard import Guard
-from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.rescalings import Rescalings
 from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import InTurn
 
 
 class Foresight:

@@ -18,10 +18,10 @@ from kfext.core.settings.resolve import Settings
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.scaling.cost import cost
-from kfext.state.scaling.in_turn import InTurn
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import InTurn
 
 
 class GrowthLimit(Enum):
@@ -86,7 +86,7 @@ class Growth:
             served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
             if one.waits(now) < served:
                 return GrowthLimit.NONE
-            if self._queue.reservable_in(one, now=now) > 0:
+            if self._queue.reservations.due_in(one, now=now) > 0:
                 limit = GrowthLimit.ASKED
         return limit
 

@@ -9,8 +9,7 @@ from kfext.core.elastic import with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
 from kfext.core.ledger.ports import hosted, joins_block
 from kfext.core.network.eligibility import agents_alike
-from kfext.core.placement.gang import members_of, present
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Limits, members_of, present
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import Places, slots_for
 from kfext.core.queue.quota import demand

@@ -9,7 +9,7 @@ from kfext import names
 from kfext.core.lifecycle import capacity
 from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.core.placement.place import place
-from kfext.core.queue.backfill import reserve
+from kfext.core.queue.reservation import reserve
 from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
@@ -22,9 +22,9 @@ from kfext.names import (
     REASON_RESERVED,
     REASON_WAITING_FOR_OPERATOR,
 )
-from kfext.state import reservation_manager
+from kfext.state import reservations
 from kfext.state.queue import Queue
-from kfext.state.reservation_manager import MOST_SEARCHES, RESERVED_SECONDS
+from kfext.state.reservations import MOST_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node
 from tests.unit.controller.test_reconciler import Bench, gang
 
@@ -66,13 +66,13 @@ async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: B
     bench.now = 10.0
     await bench.tick()
     assert told(bench, "head")[0] == REASON_NO_ROOM
-    assert line(bench).reservation is None
+    assert line(bench).reservations.kept is None
     bench.now = 10.0 + RESERVE_AFTER
     bench.cluster.mark("head")
     bench.submit(gang("young", cpu="1", workers=1, created=20))
     bench.submit(gang("second", cpu="1", workers=1, created=30))
     await bench.tick()
-    kept = line(bench).reservation
+    kept = line(bench).reservations.kept
     assert kept is not None
     assert (kept.job_uid, kept.nodes, kept.waits_for) == ("head", ("a",), ("runs",))
     assert bench.started() == ["young"]  # on node b, around what is kept
@@ -103,7 +103,7 @@ async def test_room_of_a_pool_is_kept_for_a_job_that_only_the_pool_would_hold(be
     bench.now = 10.0 + RESERVE_AFTER
     bench.cluster.mark("head")
     await bench.tick()
-    kept = line(bench).reservation
+    kept = line(bench).reservations.kept
     assert kept is not None
     assert (kept.job_uid, kept.nodes, kept.waits_for) == ("head", ("b",), ("runs",))
 
@@ -155,11 +155,11 @@ async def test_the_head_starts_in_its_own_room_which_then_is_no_longer_kept(benc
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
     await bench.tick()
-    assert line(bench).reservation is not None
+    assert line(bench).reservations.kept is not None
     bench.cluster.forget_job("runs")
     await bench.tick()
     assert bench.started() == ["head"]
-    assert line(bench).reservation is None
+    assert line(bench).reservations.kept is None
     assert len(bench.cluster.ledger) == 0  # the writer of this test only says that it wrote
 
 
@@ -193,8 +193,8 @@ async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
         other.submit(made)
     await bench.tick()
     await other.tick()
-    assert line(bench).reservation == line(other).reservation
-    assert line(bench).reservation is not None
+    assert line(bench).reservations.kept == line(other).reservations.kept
+    assert line(bench).reservations.kept is not None
     assert bench.started() == other.started() == ["young"]
 
 
@@ -203,7 +203,7 @@ async def test_a_job_that_its_quota_stops_keeps_no_room(bench: Bench) -> None:
     bench.submit(gang("head", cpu="1", workers=4))
     bench.now = RESERVE_AFTER
     await bench.tick()
-    assert line(bench).reservation is not None
+    assert line(bench).reservations.kept is not None
     status = {"hard": {"pods": "2"}, "used": {"pods": "0"}}
     of_team = {"metadata": {"namespace": "team", "name": "q"}, "status": status}
     line(bench).quotas.observe_quota(None, parse_quota(of_team))
@@ -211,7 +211,7 @@ async def test_a_job_that_its_quota_stops_keeps_no_room(bench: Bench) -> None:
     bench.cluster.mark_queue()
     await bench.tick()
     assert told(bench, "head")[0] == REASON_QUOTA
-    assert line(bench).reservation is None
+    assert line(bench).reservations.kept is None
     assert bench.started() == ["young"]
 
 
@@ -227,17 +227,17 @@ async def test_a_job_that_is_edited_to_need_more_waits_again_before_room_is_kept
     bench.submit(gang("head", cpu="8", workers=1).version(2))
     bench.now += 10
     await bench.tick()
-    assert line(bench).reservation is None
+    assert line(bench).reservations.kept is None
     bench.submit(gang("young", cpu="6", workers=1, created=5))
     await bench.tick()
     assert bench.started() == ["young"]
     bench.now += RESERVE_AFTER - 1
     await bench.tick()
-    assert line(bench).reservation is None
+    assert line(bench).reservations.kept is None
     assert bench.planner.next_alarm() == bench.now + 1
     bench.now += 1
     await bench.tick()
-    assert line(bench).reservation.nodes == ("b",)  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.nodes == ("b",)  # type: ignore[union-attr]
 
 
 async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Bench) -> None:
@@ -246,7 +246,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     bench.submit(gang("second", cpu="4", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    holders = [line(bench).reservation.job_uid]  # type: ignore[union-attr]
+    holders = [line(bench).reservations.kept.job_uid]  # type: ignore[union-attr]
     began = bench.now
     bench.now = began + RESERVED_SECONDS - 1
     bench.submit(gang("young", cpu="1", workers=1, created=5))
@@ -255,7 +255,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     for _ in range(3):
         bench.now = began = began + RESERVED_SECONDS
         await bench.tick()
-        holders.append(line(bench).reservation.job_uid)  # type: ignore[union-attr]
+        holders.append(line(bench).reservations.kept.job_uid)  # type: ignore[union-attr]
     assert set(bench.started()) == {"young"}
     assert holders == ["first", "second", "first", "second"]
 
@@ -272,7 +272,7 @@ async def test_jobs_that_keep_coming_do_not_take_the_turn_of_one_that_has_had_on
         bench.submit(gang(name, cpu="1", workers=1, created=1))
     bench.now = RESERVE_AFTER + 1
     await bench.tick()
-    assert line(bench).reservation.job_uid == "large"  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.job_uid == "large"  # type: ignore[union-attr]
     bench.now += RESERVED_SECONDS
     await bench.tick()
     begun: set[str] = set()
@@ -303,7 +303,7 @@ async def test_between_two_reservations_every_job_is_looked_at(bench: Bench) -> 
     bench.submit(gang("small", cpu="3", workers=1, created=9))
     bench.now = RESERVE_AFTER + 5
     await bench.tick()
-    assert line(bench).reservation.job_uid == "large-0"  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.job_uid == "large-0"  # type: ignore[union-attr]
     assert bench.started() == []
     bench.cluster.forget_job("large-0")
     await bench.tick()
@@ -319,7 +319,7 @@ async def test_an_error_in_the_search_for_a_reservation_keeps_no_other_job_from_
         searched.append(uid)
         raise ArithmeticError("an amount nobody thought of")
 
-    monkeypatch.setattr(reservation_manager, "reserve", broken)
+    monkeypatch.setattr(reservations, "reserve", broken)
     bench.submit(running("runs", "a", cpu="3"))
     bench.submit(gang("head", cpu="1", workers=4))
     bench.submit(gang("young", cpu="1", workers=1, created=5))
@@ -340,7 +340,7 @@ def test_few_reservations_are_searched_in_one_tick_and_all_in_the_next_ones(
         searched.append(uid)
         return reserve(uid, *more, **named)
 
-    monkeypatch.setattr(reservation_manager, "reserve", counted)
+    monkeypatch.setattr(reservations, "reserve", counted)
     stays = {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "3"}}}]}
     metadata = {"namespace": "x", "name": "stays", "uid": "stays"}
     bench.cluster.observe_pod(None, parse_pod({"metadata": metadata, "spec": stays}))

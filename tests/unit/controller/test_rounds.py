@@ -20,7 +20,7 @@ from kfext.model.quota import Quota
 from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.pod_backlog import MOST_OUTSTANDING
-from kfext.state.reservation_manager import MOST_SEARCHES
+from kfext.state.reservations import MOST_SEARCHES
 from tests.builders import JobBuilder, job, node
 
 TEAM = "team"
@@ -302,7 +302,7 @@ def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job
     bed.submit(*(running(name, on="n0", cpu="32") for name in ("one", "two")))
     bed.submit(gang("due", cpu="64", created=1), gang("young", cpu="32", created=2))
     bed.rest()
-    kept = bed.planner.queue.reservation
+    kept = bed.planner.queue.reservations.kept
     assert kept is not None
     assert (kept.job_uid, kept.waits_for) == ("due", ("one", "two"))
     bed.cluster.forget_job("one")
@@ -324,7 +324,7 @@ def test_the_first_for_which_room_can_be_kept_gets_and_keeps_it_while_pods_end()
     held: list[bool] = []
 
     def holds() -> bool:
-        kept = bed.planner.queue.reservation
+        kept = bed.planner.queue.reservations.kept
         held.append(kept is not None and kept.job_uid == "due")
         return held[-1]
 

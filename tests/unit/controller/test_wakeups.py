@@ -7,14 +7,14 @@ import pytest
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Wait
-from kfext.core.queue.backfill import reserve
+from kfext.core.queue.reservation import reserve
 from kfext.errors import Invalid
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.pod import parse_pod
 from kfext.model.quota import LimitRange, Quota, parse_quota
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
-from kfext.state import reservation_manager as keeper_module
+from kfext.state import reservations
 from kfext.state.cluster import Cluster
 from tests.builders import ledger, node, pod, raw_pod
 from tests.unit.controller.test_queue import line, running, told
@@ -115,7 +115,7 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
         asked.append(uid)
         return reserve(uid, *more, **named)
 
-    monkeypatch.setattr(keeper_module, "reserve", counting)
+    monkeypatch.setattr(reservations, "reserve", counting)
     bench.cluster.observe_node(None, node("b", cpu="4"))
     bench.cluster.observe_pod(None, of_nobody("svc", "a", "2"))
     bench.cluster.observe_pod(None, of_nobody("svc2", "b", "1"))
@@ -125,8 +125,8 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
         bench.submit(gang(f"next-{number:02}", cpu="3", workers=1, created=1 + number))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservation is not None
-    assert line(bench).reservation.job_uid == "next-00"  # type: ignore[union-attr]
+    assert line(bench).reservations.kept is not None
+    assert line(bench).reservations.kept.job_uid == "next-00"  # type: ignore[union-attr]
     assert len(asked) <= 3
 
 
@@ -138,10 +138,10 @@ async def test_a_reservation_leaves_a_node_that_goes(bench: Bench) -> None:
     bench.submit(gang("head", cpu="4", workers=1))
     bench.now = LATE
     await bench.tick()
-    (kept,) = line(bench).reservation.nodes  # type: ignore[union-attr]
+    (kept,) = line(bench).reservations.kept.nodes  # type: ignore[union-attr]
     bench.cluster.observe_node(bench.cluster.ledger.node(kept), None)
     await bench.tick()
-    assert kept not in line(bench).reservation.nodes  # type: ignore[union-attr]
+    assert kept not in line(bench).reservations.kept.nodes  # type: ignore[union-attr]
 
 
 async def test_the_reason_follows_a_node_that_goes(bench: Bench) -> None:
@@ -191,13 +191,13 @@ async def test_a_reservation_follows_an_edit_of_its_holder(bench: Bench) -> None
     bench.submit(gang("head", cpu="3", workers=1))
     bench.now = LATE
     await bench.tick()
-    assert line(bench).reservation.nodes == ("a",)  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.nodes == ("a",)  # type: ignore[union-attr]
     there = gang("head", cpu="3", workers=1)
     specs = there.raw["spec"]["pytorchReplicaSpecs"]
     specs["Worker"]["template"]["spec"]["nodeSelector"] = {"name": "b"}
     bench.submit(there.version(2))
     await bench.tick()
-    assert line(bench).reservation.nodes == ("b",)  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.nodes == ("b",)  # type: ignore[union-attr]
 
 
 async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
@@ -210,7 +210,7 @@ async def test_a_reservation_learns_when_a_job_ends(bench: Bench) -> None:
     runs.raw["status"] = status
     bench.submit(runs.version(2))
     await bench.tick()
-    assert line(bench).reservation.until == 2001  # type: ignore[union-attr]
+    assert line(bench).reservations.kept.until == 2001  # type: ignore[union-attr]
 
 
 def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from kfext.core.progress.course import Course
+from kfext.core.progress.fields import Table
 from kfext.core.progress.lines import read_line
-from kfext.core.progress.tables import Table
 
 
 class Case(NamedTuple):

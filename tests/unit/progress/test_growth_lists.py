@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.growth import GrowthList, growth_efficiency
+from kfext.core.progress.course import GrowthList, growth_efficiency
 from kfext.core.progress.reported import GrowthState
 
 NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING

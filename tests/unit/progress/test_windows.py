@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.growth import SLOTS, Mean, Windows
+from kfext.core.progress.course import SLOTS, Mean, Windows
 
 
 def test_a_window_has_the_mean_and_the_error_of_its_values() -> None:

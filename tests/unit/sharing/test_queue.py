@@ -55,7 +55,7 @@ def head_waits(world: World, uid: str) -> None:
     assert starts(world) == set()
     world.now += LONG
     assert starts(world) == set()
-    kept = world.planner.queue.reservation
+    kept = world.planner.queue.reservations.kept
     assert kept is not None
     assert (kept.job_uid, kept.waits_for) == (uid, ("uid-1",))
 
@@ -85,7 +85,7 @@ def test_D5_nobody_joins_a_card_for_which_a_job_with_whole_gpus_waits() -> None:
     assert isinstance(step.pod, Pod)
     world.planner.cluster.observe_pod(step.pod, None)
     assert starts(world) == {"head"}
-    assert world.planner.queue.reservation is None
+    assert world.planner.queue.reservations.kept is None
 
 
 def test_D5_nobody_takes_a_gpu_for_which_a_job_with_parts_waits() -> None:
@@ -98,7 +98,7 @@ def test_D5_nobody_takes_a_gpu_for_which_a_job_with_parts_waits() -> None:
     assert {waits(world, uid) for uid in ("young", "low")} == {names.REASON_RESERVED}
     ends(world)
     assert starts(world) == {"head"}
-    assert world.planner.queue.reservation is None
+    assert world.planner.queue.reservations.kept is None
 
 
 def test_before_room_is_kept_others_start() -> None:

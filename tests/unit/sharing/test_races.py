@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.ledger.parts import has_priority
+from kfext.core.ledger.cards import has_priority
 from kfext.core.lifecycle.steps import Pin, Replan, Suspend, Unsuspend
 from kfext.model.pod import ReplicaKey
 from kfext.model.shared_gpu import CardSharer

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
+from kfext.core.ledger.cards import taken_by
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import taken_by
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.settings.resolve import Settings
 from kfext.model.gpu_share import GpuShare

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.ledger.pins import UNBOUND_SECONDS
+from kfext.core.ledger.fit import UNBOUND_SECONDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.plan import Plan

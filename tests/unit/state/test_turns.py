@@ -1,9 +1,113 @@
+"""Which job is next: by the queue, by time, by namespace, and a few of many."""
+
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.state.turns import Turns
+from kfext.core.queue.order import turn
+from kfext.model.job_state import JobState
+from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import Agenda, Alarms, InTurn, Turns
+from tests.builders import job
+
+
+def tracked(name: str, created: float) -> TrackedJob:
+    built = job(name=name, uid=name).created(created)
+    return TrackedJob(built.raw, built.build(), None, JobState())
+
+
+def add(agenda: Agenda, *jobs: TrackedJob) -> None:
+    for one in jobs:
+        agenda.add(one, turn(one.job, {}))
+
+
+def taken(agenda: Agenda, *, most: int) -> list[str]:
+    """The next jobs of a round, at most so many."""
+    found = (agenda.pop() for _ in range(most))
+    return [one.job.name for one in found if one is not None]
+
+
+@given(ages=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)), again=st.booleans())
+def test_jobs_come_once_and_in_order(ages: dict[str, int], again: bool) -> None:
+    agenda, want = Agenda(), []
+    for name, created in ages.items():
+        one = tracked(name, created)
+        want.append((turn(one.job, {}), name))
+        add(agenda, *[one] * (1 + again))
+    assert len(agenda) == len(ages)
+    assert taken(agenda, most=9) == [name for _, name in sorted(want)]
+    assert agenda.is_over
+    assert len(agenda) == 0
+
+
+def test_a_job_that_changes_after_its_turn_waits_for_the_next_round() -> None:
+    agenda = Agenda()
+    first, second = tracked("first", 1), tracked("second", 2)
+    add(agenda, second, first)
+    assert agenda.pop() is first
+    add(agenda, first)
+    assert len(agenda) == 2
+    assert taken(agenda, most=9) == ["second"]
+    assert agenda.is_over
+    agenda.begin_round()
+    assert taken(agenda, most=9) == ["first"]
+
+
+def test_a_job_that_comes_ahead_of_the_others_joins_the_round() -> None:
+    agenda = Agenda()
+    add(agenda, tracked("second", 2), tracked("third", 3))
+    assert taken(agenda, most=1) == ["second"]
+    add(agenda, tracked("first", 1))
+    assert taken(agenda, most=9) == ["first", "third"]
+
+
+@given(changes=st.lists(st.sampled_from("abcdefg"), max_size=60))
+def test_whatever_changes_in_between_the_last_has_its_turn_in_its_round(changes: str) -> None:
+    agenda = Agenda()
+    jobs = {name: tracked(name, ord(name)) for name in "abcdefg"}
+    add(agenda, *jobs.values(), tracked("last", 999))
+    found: list[str] = []
+    for name in [*changes, *"abcdefgh"]:
+        found += taken(agenda, most=1)
+        if name in jobs:
+            add(agenda, jobs[name])
+    assert found.index("last") == len(jobs)
+
+
+acts = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 50)), max_size=300)
+
+
+@given(acts=acts, now=st.integers(0, 50))
+def test_each_job_rings_once_at_the_last_time_that_was_set(
+    acts: list[tuple[str, int | None]], now: int
+) -> None:
+    alarms, want = Alarms(), dict[str, int]()
+    for uid, at in acts:
+        if at is None:
+            alarms.forget(uid)
+            want.pop(uid, None)
+        else:
+            alarms.set(uid, at)
+            want[uid] = at
+    assert {uid: alarms.at(uid) for uid in want} == want
+    assert alarms.next() == min(want.values(), default=float("inf"))
+    rung = alarms.due(now)
+    assert sorted(rung) == sorted(uid for uid, at in want.items() if at <= now)
+    assert [want[uid] for uid in rung] == sorted(want[uid] for uid in rung)
+    assert alarms.due(now) == []
+    assert not any(uid in alarms for uid in rung)
+    assert alarms.next() == min((at for at in want.values() if at > now), default=float("inf"))
+
+
+def test_alarms_that_are_set_again_and_again_do_not_pile_up() -> None:
+    alarms = Alarms()
+    for at in range(10_000):
+        alarms.set("a", at)
+    assert len(alarms._heap) < 100
+    assert alarms.due(9_998) == []
+    assert alarms.due(9_999) == ["a"]
+
 
 names = st.lists(st.sampled_from("abcd"), max_size=40)
 
@@ -36,3 +140,19 @@ def test_no_namespace_is_served_twice_while_another_waits(namespaces: list[str])
             if other != served and waiting[other]:
                 since[other] += 1
                 assert since[other] < len(waiting)
+
+
+@given(st.integers(1, 9), st.integers(0, 40))
+def test_everybody_has_one_turn_before_the_first_has_another(most: int, number: int) -> None:
+    turns, among = InTurn(most), range(number)
+    for _ in range(2):
+        looked: list[int] = []
+        while len(looked) < number:
+            looked += turns.some(among)
+        assert looked == list(among)
+
+
+def test_a_sequence_that_has_become_shorter_begins_anew() -> None:
+    turns = InTurn(3)
+    turns.some("abcdef")
+    assert turns.some("ab") == "ab"

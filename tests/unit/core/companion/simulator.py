@@ -12,7 +12,7 @@ from kfext.core.companion.policy import Policy
 from kfext.core.companion.proposal import Measure, Proposal
 from kfext.core.companion.signals import JobSignal, NodeSignal, Signals
 from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome, Trial, begin_trial
-from kfext.core.progress.growth import GrowthList
+from kfext.core.progress.course import GrowthList
 from kfext.model.policy import PolicyChoice
 from tests.unit.core.companion.jobs import pod
 

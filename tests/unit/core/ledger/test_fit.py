@@ -1,9 +1,22 @@
+"""Which nodes are eligible for a pod, for many pods at once, and for a pinned pod."""
+
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kfext.core.ledger.fit import Misfit, Obstacle, in_words, why_not
+from kfext.core.ledger.fit import (
+    Eligibility,
+    Misfit,
+    Obstacle,
+    could_run,
+    in_words,
+    may_be_bound,
+    why_not,
+)
 from kfext.model.constraints import (
     Constraints,
     Requirement,
@@ -11,8 +24,10 @@ from kfext.model.constraints import (
     VolumeConstraints,
     parse_constraints,
 )
-from kfext.model.node import Taint
-from tests.builders import PINNED, node
+from kfext.model.gang_terms import GangTerm
+from kfext.model.node import Node, Taint
+from kfext.model.pod import Pod, parse_pod
+from tests.builders import PINNED, affinity_to, ledger, node
 
 LABELS = {
     "zone": "a",
@@ -316,3 +331,109 @@ WORDS: dict[str, tuple[Obstacle, int, str]] = {
 @pytest.mark.parametrize(("obstacle", "nodes", "want"), WORDS.values(), ids=WORDS)
 def test_what_excludes_nodes_in_words(obstacle: Obstacle, nodes: int, want: str) -> None:
     assert in_words(obstacle, number=nodes, whose="the pods") == want
+
+
+WIDTH = 4
+ANYWHERE = Constraints()
+IN_A = Constraints(node_selector=(("zone", "a"),))
+ON_1 = Constraints(node_name="n1")
+zones = st.none() | st.sampled_from("ab")
+
+
+def made(row: int, zone: str | None) -> Node | None:
+    return None if zone is None else Node(f"n{row}", labels={"zone": zone})
+
+
+@given(
+    at_first=st.lists(zones, max_size=WIDTH),
+    changes=st.lists(st.tuples(st.integers(0, WIDTH - 1), zones), max_size=6),
+)
+def test_a_mask_says_what_each_node_says_however_often_nodes_change(
+    at_first: list[str | None], changes: list[tuple[int, str | None]]
+) -> None:
+    nodes = [made(row, zone) for row, zone in enumerate(at_first)]
+    eligibility = Eligibility()
+    kinds = (ANYWHERE, IN_A, ON_1)
+    for constraints in kinds:
+        eligibility.of(constraints, nodes, width=WIDTH)
+    nodes += [None] * (WIDTH - len(nodes))
+    for row, zone in changes:
+        nodes[row] = made(row, zone)
+        eligibility.set(row, nodes[row])
+    for constraints in kinds:
+        mask = eligibility.of(constraints, nodes, width=WIDTH)
+        assert mask.tolist() == [
+            one is not None and why_not(constraints, one) is None for one in nodes
+        ]
+        counts = eligibility.obstacles(constraints, nodes, width=WIDTH)
+        assert counts == Counter(
+            why for one in nodes if one is not None and (why := why_not(constraints, one))
+        )
+        assert all(counts.values()), "what excludes no node any more is forgotten"
+
+
+def test_what_is_exclusive_is_not_part_of_the_question() -> None:
+    eligibility, nodes = Eligibility(), [Node("n0")]
+    alone = Constraints(host_ports=(("TCP", 80),), apart=(GangTerm("train"),))
+    found = eligibility.of(alone, nodes, width=WIDTH)
+    assert found is eligibility.of(ANYWHERE, nodes, width=WIDTH)
+
+
+def test_rows_beyond_the_nodes_are_not_possible() -> None:
+    eligibility = Eligibility()
+    assert eligibility.of(ANYWHERE, [Node("n0"), None], width=4).tolist() == [True] + [False] * 3
+
+
+def test_more_rows_keep_the_verdicts_of_the_first() -> None:
+    eligibility, nodes = Eligibility(), [Node("n0"), Node("n1")]
+    eligibility.of(ON_1, nodes, width=2)
+    eligibility.widen(4)
+    assert eligibility.of(ON_1, nodes, width=4).tolist() == [False, True, False, False]
+    eligibility.set(3, Node("n1"))
+    assert eligibility.of(ON_1, nodes, width=4).tolist() == [False, True, False, True]
+
+
+def test_the_memory_for_constraints_has_a_bound() -> None:
+    made = ledger(node("n", labels={"k": "7"}))
+    for number in range(2000):
+        possible = made.eligible(Constraints(node_selector=(("k", str(number)),)))
+        assert possible[0] == (number == 7)
+    assert len(made._eligible._judged) <= 256
+
+
+def pinned(cpu: str = "1", **spec: Any) -> Pod:
+    """A pod of nobody that is pinned to node a."""
+    containers = [{"resources": {"requests": {"cpu": cpu}}}]
+    made = {"affinity": affinity_to("a"), "containers": containers, **spec}
+    return parse_pod({"kind": "Pod", "spec": made})
+
+
+A = node("a", cpu="4")
+TAINTED = node("a", cpu="4", taints=[{"key": "team", "value": "x", "effect": "NoSchedule"}])
+NEVER: dict[str, tuple[Pod, Node | None]] = {
+    "larger than its node": (pinned("5"), A),
+    "a device that its node has not": (pinned(overhead={"nvidia.com/gpu": "1"}), A),
+    "a gate of another system": (pinned(schedulingGates=[{"name": "example.com/g"}]), A),
+    "another scheduler": (pinned(schedulerName="volcano"), A),
+    "a selector that its node does not match": (pinned(nodeSelector={"no": "where"}), A),
+    "a taint that it does not tolerate": (pinned(), TAINTED),
+    "a node that is cordoned": (pinned(), node("a", cpu="4", cordoned=True)),
+    "a node that does not exist": (pinned(), None),
+    "it is being deleted": (replace(pinned(), deleting=True), A),
+}
+
+
+@pytest.mark.parametrize(("of", "on"), NEVER.values(), ids=NEVER)
+def test_a_pod_that_can_never_be_bound_takes_nothing(of: Pod, on: Node | None) -> None:
+    assert not could_run(of, on)
+    assert not may_be_bound(of, on)
+
+
+def test_a_pod_that_fills_its_node_may_be_bound() -> None:
+    tolerating = [{"key": "team", "operator": "Exists"}]
+    assert may_be_bound(pinned("4"), A)
+    assert may_be_bound(pinned("4", tolerations=tolerating), TAINTED)
+
+
+def test_a_pod_that_kube_scheduler_refused_takes_nothing() -> None:
+    assert not may_be_bound(replace(pinned(), unschedulable="0/1 nodes"), A)

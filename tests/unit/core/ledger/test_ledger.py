@@ -1,8 +1,10 @@
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -268,3 +270,138 @@ def test_claims_that_are_one_object_count_once_for_each_key() -> None:
     made.drop("held")
     assert list(made.free(("cpu",))[0]) == [8000, 7500]
     assert not made.would_free(lambda tier: tier.priority == 5)
+
+
+LABELLED = replace(node("a", cpu="8"), labels={"zone": "x"})
+
+
+def claim(cpu: int, on: str = "a") -> Claim:
+    return Claim(on, {"cpu": 1000 * cpu, "pods": 1})
+
+
+def free(floor: Ledger, name: str = "a") -> int:
+    """CPUs that are free on a node."""
+    row = floor.row(name)
+    assert row is not None
+    return int(floor.free(["cpu"])[0, row]) // 1000
+
+
+def offered(floor: Ledger, name: str = "a") -> int:
+    return free(floor.offered(), name)
+
+
+@pytest.fixture
+def floor() -> Ledger:
+    """A node of eight CPUs, of which three are taken; that is on offer."""
+    made = Ledger([node("a", cpu="8")])
+    made.claim("old", claim(3))
+    made.offer()
+    return made
+
+
+Act = Callable[[Ledger], object]
+
+
+def claimed(key: str, what: Claim) -> Act:
+    return lambda floor: floor.claim(key, what)
+
+
+def dropped(key: str) -> Act:
+    return lambda floor: floor.drop(key)
+
+
+def handed_over(key: str, to: str) -> Act:
+    return lambda floor: floor.hand_over(key, to)
+
+
+def shown(what: Node) -> Act:
+    return lambda floor: floor.set_node(what)
+
+
+CHANGES: dict[str, tuple[tuple[Act, ...], int, int]] = {
+    "a claim comes": ((claimed("new", claim(1)),), 4, 4),
+    "a claim goes": ((dropped("old"),), 5, 8),
+    "a claim shrinks": ((claimed("old", claim(1)),), 5, 7),
+    "a claim grows": ((claimed("old", claim(4)),), 4, 4),
+    "a claim moves away": ((claimed("old", claim(3, "b")),), 5, 8),
+    "a claim passes to its pod": ((claimed("pod", claim(3)), handed_over("old", "pod")), 5, 5),
+    "a claim passes to a smaller pod": (
+        (claimed("pod", claim(1)), handed_over("old", "pod")),
+        4,
+        7,
+    ),
+    "the node grows": ((shown(node("a", cpu="10")),), 5, 7),
+    "the node shrinks": ((shown(node("a", cpu="6")),), 3, 3),
+    "the node is another one": ((shown(LABELLED),), 0, 5),
+    "what comes free is taken": ((dropped("old"), claimed("new", claim(7))), 1, 1),
+    "what comes free is taken and comes free": (
+        (dropped("old"), claimed("new", claim(6)), dropped("new")),
+        2,
+        8,
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "before", "after"), CHANGES.values(), ids=CHANGES)
+def test_of_a_node_is_offered(
+    floor: Ledger, changes: tuple[Act, ...], before: int, after: int
+) -> None:
+    for change in changes:
+        change(floor)
+    assert (offered(floor), free(floor)) == (before, after)
+    gained = floor.gains != floor.offered().gains
+    assert floor.offer() == ([0] if before != after or gained else [])
+    assert offered(floor) == after
+
+
+def test_a_node_that_comes_is_offered_with_all_that_it_has_next(floor: Ledger) -> None:
+    floor.set_node(node("b", cpu="4", gpus=2))
+    assert (offered(floor, "b"), free(floor, "b")) == (0, 4)
+    assert floor.offer() == [1]
+    assert offered(floor, "b") == 4
+
+
+def test_a_node_that_goes_leaves_nothing_to_offer(floor: Ledger) -> None:
+    floor.drop("old")
+    floor.remove_node("a")
+    assert floor.offer() == []
+
+
+def test_what_is_offered_without_some_claims_is_without_what_was_withheld(floor: Ledger) -> None:
+    floor.claim("job", Claim("a", {"cpu": 2000}, job="uid"))
+    floor.drop("old")
+    assert free(floor.offered()) == 3
+    assert free(floor.offered().without(lambda tier: tier.of_job)) == 5
+    assert int(floor.offered().free(["cpu"], ignoring=["job"])[0, 0]) == 5000
+
+
+CLAIMS = st.sampled_from("xyz")
+ACTS = st.one_of(
+    st.tuples(st.just("claim"), CLAIMS, st.integers(1, 4), st.sampled_from("ab")),
+    st.tuples(st.just("drop"), CLAIMS),
+    st.tuples(st.just("node"), st.sampled_from("ab"), st.integers(1, 9)),
+    st.tuples(st.just("offer")),
+)
+
+
+@given(acts=st.lists(ACTS, max_size=30))
+def test_what_is_offered_only_shrinks_and_is_never_more_than_what_is_free(
+    acts: list[tuple[Any, ...]],
+) -> None:
+    floor = Ledger([node("a", cpu="8"), node("b", cpu="4")])
+    floor.offer()
+    last = floor.offered().free(["cpu", "pods"])
+    for kind, *of in acts:
+        match kind:
+            case "claim":
+                floor.claim(of[0], claim(of[1], of[2]))
+            case "drop":
+                floor.drop(of[0])
+            case "node":
+                floor.set_node(node(of[0], cpu=str(of[1])))
+            case "offer":
+                floor.offer()
+                last = floor.free(["cpu", "pods"])
+        now = floor.offered().free(["cpu", "pods"])
+        assert np.all(now <= np.minimum(last, floor.free(["cpu", "pods"])))
+        last = now

@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.division import DEFAULT, Weights
 from kfext.core.placement.gang import Gang, Member
 from kfext.core.placement.place import place
 from kfext.core.placement.pool import Pool
-from kfext.core.placement.score import Rows
+from kfext.core.placement.score import DEFAULT, Rows, Weights
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive, GangTerm
 from kfext.model.plan import Assignment

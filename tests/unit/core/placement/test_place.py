@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import pod_claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.division import FEWEST
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits, why_more_nodes
+from kfext.core.placement.score import FEWEST
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import GangTerm
 from kfext.model.node import Node

@@ -1,25 +1,56 @@
-"""How many members of a gang each node holds."""
+"""How many members each node holds, and the ways to put members on nodes."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kfext.core.ledger.columns import LARGEST
-from kfext.core.placement.gang import gang
-from kfext.core.placement.pool import pool
-from tests.unit.core.placement.answers import GPU, members_in
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement import pool as pooling
+from kfext.core.placement.gang import Member, gang
+from kfext.core.placement.place import place
+from kfext.core.placement.pool import (
+    _DEPTH,
+    _STEPS,
+    Pool,
+    _Search,
+    decreasing,
+    fill,
+    pool,
+    searched,
+)
+from kfext.core.placement.score import Weights
+from kfext.model.node import Node
+from kfext.model.verdict import Verdict
+from tests.builders import JobBuilder, apart, job, ledger, limits, node
+from tests.unit.core.placement.answers import (
+    GPU,
+    Group,
+    by_position,
+    holds,
+    members_in,
+    numbered,
+    placed,
+)
+from tests.unit.core.placement.random_gangs import APART
 
 HTTP = (("TCP", 80),)
-nodes = st.lists(
+nodes_of_pool = st.lists(
     st.tuples(st.integers(-2, 9), st.integers(-2, 9), st.booleans(), st.booleans()), max_size=5
 )
-sizes = st.fixed_dictionaries({"cpu": st.integers(0, 3), GPU: st.integers(0, 3)})
+sizes_of_pods = st.fixed_dictionaries({"cpu": st.integers(0, 3), GPU: st.integers(0, 3)})
 groups = st.lists(
-    st.tuples(sizes, st.sampled_from([(), (), HTTP]), st.integers(1, 4)), min_size=1, max_size=2
+    st.tuples(sizes_of_pods, st.sampled_from([(), (), HTTP]), st.integers(1, 4)),
+    min_size=1,
+    max_size=2,
 )
 
 
-@given(nodes=nodes, groups=groups)
+@given(nodes=nodes_of_pool, groups=groups)
 def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
     nodes: list[tuple[int, int, bool, bool]],
     groups: list[tuple[dict[str, int], tuple[tuple[str, int], ...], int]],
@@ -82,3 +113,321 @@ def test_amounts_near_64_bits_do_not_overflow() -> None:
     free = np.array([[LARGEST, LARGEST - 1]])
     found = pool(asked, free=free, masks=[np.array([True, True])])
     assert (found.rows.tolist(), found.capacity.tolist()) == ([0], [1])
+
+
+def cpus(free: Sequence[int], groups: Sequence[Group]) -> Pool:
+    """Nodes with so many CPUs for these members, all of them possible for all."""
+    asked = gang(members_in(groups))
+    masks = [np.ones(len(free), dtype=np.bool_)] * len(asked.batches)
+    return pool(asked, free=np.array([free]), masks=masks)
+
+
+def ones(count: int) -> Group:
+    return {"cpu": 1}, (), count
+
+
+def twos(count: int) -> Group:
+    return {"cpu": 2}, (), count
+
+
+FILLS: dict[str, tuple[list[int], list[Group], int | list[int], list[int] | None]] = {
+    "one node": ([4], [ones(3)], 9, [0, 0, 0]),
+    "one after the other": ([2, 2, 2], [ones(5)], 9, [0, 0, 1, 1, 2]),
+    "at most so many on each": ([9, 9], [ones(4)], 2, [0, 0, 1, 1]),
+    "at most as many as each may have": ([9, 9], [ones(4)], [1, 3], [0, 1, 1, 1]),
+    "the next batch goes on where the last one ended": (
+        [3, 3],
+        [ones(2), twos(1), ones(1)],
+        9,
+        [0, 0, 1, 1],
+    ),
+    "and then from the start": ([3, 5], [twos(2), ones(4)], 9, [0, 1, 1, 1, 1, 0]),
+    "too many": ([2, 2], [ones(5)], 9, None),
+    "too large": ([3, 3], [twos(3)], 9, None),
+    "the limits are too low": ([9, 9], [ones(5)], 2, None),
+    "a port is there once on a node": ([9, 9], [({"cpu": 1}, HTTP, 2)], 9, [0, 1]),
+    "nor may two batches have it": (
+        [9, 9],
+        [({"cpu": 1}, HTTP, 1), ({"cpu": 2}, HTTP, 1)],
+        9,
+        [0, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize(("free", "groups", "limit", "want"), FILLS.values(), ids=FILLS)
+def test_nodes_take_turns(
+    free: list[int], groups: list[Group], limit: int | list[int], want: list[int] | None
+) -> None:
+    most = limit if isinstance(limit, int) else np.array(limit)
+    found = fill(gang(members_in(groups)), cpus(free, groups), limit=most)
+    assert (None if found is None else found.tolist()) == want
+
+
+def test_in_an_order_of_batches_each_begins_at_the_first_node() -> None:
+    groups = [ones(2), twos(1)]
+    found = fill(gang(members_in(groups)), cpus([3, 9], groups), limit=9, order=[1, 0])
+    assert found is not None
+    assert found.tolist() == [0, 1, 0]
+
+
+def test_who_does_not_fit_may_be_left_out() -> None:
+    groups = [ones(1), twos(3)]
+    found = fill(gang(members_in(groups)), cpus([3, 3], groups), limit=9, partly=True)
+    assert found is not None
+    assert found.tolist() == [0, 0, 1, -1]
+
+
+nodes_to_fill = st.lists(
+    st.tuples(st.integers(0, 8), st.integers(0, 8), st.booleans()), min_size=1, max_size=5
+)
+sizes_to_pack = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)})
+groups_of_members = st.lists(
+    st.tuples(sizes_to_pack, st.sampled_from([(), (), HTTP]), st.integers(1, 5)),
+    min_size=1,
+    max_size=3,
+)
+
+
+def some_pool(nodes: list[tuple[int, int, bool]], groups: list[Group]) -> Pool:
+    """A pool of which the first batch may use only some nodes."""
+    asked = gang(members_in(groups))
+    free = np.array([[cpus, gpus] for cpus, gpus, _ in nodes], dtype=np.int64).T
+    some = np.array([usable for *_, usable in nodes], dtype=np.bool_)
+    masks = [some, *[np.ones_like(some)] * (len(asked.batches) - 1)]
+    return pool(asked, free=free, masks=masks)
+
+
+@given(nodes=nodes_to_fill, groups=groups_of_members, limit=st.integers(1, 9), data=st.data())
+def test_no_node_takes_more_than_its_limit_or_than_is_free(
+    nodes: list[tuple[int, int, bool]], groups: list[Group], limit: int, data: st.DataObject
+) -> None:
+    asked, place = gang(members_in(groups)), some_pool(nodes, groups)
+    order = data.draw(st.just([]) | st.permutations(range(len(asked.batches))))
+    for partly in (False, True):
+        found = fill(asked, place, limit=limit, order=order, partly=partly)
+        if found is None:
+            assert not partly
+            continue
+        assert holds(place, asked, found)
+        assert np.bincount(found[found >= 0], minlength=1).max() <= limit
+        assert partly or (found >= 0).all()
+
+
+def test_a_large_member_behind_a_small_one_has_its_node_by_size() -> None:
+    groups = [({"cpu": 4}, (), 1), ({"cpu": 10}, (), 1)]
+    asked, place = gang(members_in(groups)), cpus([10, 4], groups)
+    assert fill(asked, place, limit=9) is None
+    found = decreasing(asked, place, ranking=by_position)
+    assert [spots.tolist() for spots in found] == [[1, 0]] * len(found)
+    assert found
+
+
+@given(nodes=nodes_to_fill, groups=groups_of_members)
+def test_every_packing_by_size_has_room(
+    nodes: list[tuple[int, int, bool]], groups: list[Group]
+) -> None:
+    asked, place = gang(members_in(groups)), some_pool(nodes, groups)
+    assume(len(place.rows))
+    for spots in decreasing(asked, place, ranking=by_position):
+        assert holds(place, asked, spots)
+        assert (spots >= 0).all()
+
+
+def first_fit_decreasing(sizes_to_pack: Sequence[int], capacity: Sequence[int]) -> int | None:
+    """How many bins first-fit-decreasing takes, the roomiest first; None if it fails."""
+    left = sorted(capacity, reverse=True)
+    used = set()
+    for size in sorted(sizes_to_pack, reverse=True):
+        bin_ = next((number for number, free in enumerate(left) if free >= size), None)
+        if bin_ is None:
+            return None
+        left[bin_] -= size
+        used.add(bin_)
+    return len(used)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    capacity=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    groups=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5)), min_size=1, max_size=3),
+)
+def test_C2_more_nodes_than_first_fit_decreasing_only_for_balance_and_at_most_twice(
+    capacity: list[int], groups: list[tuple[int, int]]
+) -> None:
+    want = first_fit_decreasing([size for size, count in groups for _ in range(count)], capacity)
+    assume(want is not None)
+    assert want is not None
+    made = job("TFJob")
+    for type_, (size, count) in zip(("Chief", "PS", "Worker"), groups, strict=False):
+        made.group(type_, count, gpus=size)
+    on = numbered(capacity)
+    assert len(set(placed(made, on))) <= 2 * want
+    assert len(set(placed(made, on, weights=Weights(doubling=1e6)))) <= want
+
+
+def test_C2_a_place_that_only_a_search_finds() -> None:
+    on = ledger(node("a", cpu="7", gpus=6), node("b", cpu="4", gpus=6))
+    made = job("TFJob").group("Chief", 2, cpu="1", gpus=1).ps(3, cpu="3").worker(3, gpus=2)
+    assert set(placed(made, on)) == {"a", "b"}
+
+
+def test_a_search_that_would_take_for_ever_is_given_up() -> None:
+    # A node holds one large pod. There are 19 of three sizes for 18 nodes, no two of which are
+    # alike; to find out by trying takes longer than anybody waits.
+    on = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
+    made = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
+    made.group("Evaluator", 9, cpu="400m")
+    assert isinstance(place(made.members(), on, limits()), Verdict)
+
+
+def unlike_in_pairs() -> JobBuilder:
+    """No two of its pods fit a node, as each two want more of something than there is."""
+    large: dict[str, Any] = {"ephemeral-storage": "520Gi"}
+    made = job("TFJob").worker(40, cpu="33", memory="133Gi").ps(40, cpu="33", **large)
+    return made.group("Evaluator", 40, memory="133Gi", **large)
+
+
+def workers_apart() -> JobBuilder:
+    """Each worker wants a node without another one."""
+    made = job("TFJob").worker(60, cpu="1", memory="1Gi", spec=apart(APART))
+    return made.ps(60, cpu="500m", memory="1Gi")
+
+
+@pytest.mark.parametrize(
+    ("made", "searches"),
+    [
+        pytest.param(unlike_in_pairs(), True, id="what rules the sizes out is not seen at once"),
+        pytest.param(workers_apart(), False, id="it is known that it takes a node for each"),
+    ],
+)
+def test_all_sizes_that_are_searched_have_one_bound(
+    made: JobBuilder, *, searches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[_Search] = []
+
+    class Counted(_Search):
+        def __init__(self, *of: Any, **more: Any) -> None:
+            super().__init__(*of, **more)
+            begun.append(self)
+
+    monkeypatch.setattr(pooling, "_Search", Counted)
+    large = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "1Ti"}
+    racks = [f"rack-{number // 130}" for number in range(650)]
+    on = ledger(
+        *(node(f"n{number:03}", labels={"rack": of}, **large) for number, of in enumerate(racks))
+    )
+    assert not isinstance(place(made.members(), on, limits(topology_keys=["rack"])), Verdict)
+    steps = [one.steps for one in begun]
+    assert (max(steps, default=0) > 0) is searches
+    assert sum(steps) <= 2 * (_STEPS + _DEPTH), "one for all racks, and one for all nodes"
+
+
+sizes = st.fixed_dictionaries({"cpu": st.integers(0, 4), GPU: st.integers(0, 3)})
+
+exclusive = st.sampled_from([(), (), (), (("TCP", 80),), (APART,)])
+
+
+def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
+    """The fewest nodes of any assignment at all; None if there is none."""
+    if not asked:
+        return 0
+    best: int | None = None
+    left = [dict(one.allocatable) for one in nodes]
+    here: list[list[Member]] = [[] for _ in nodes]
+
+    def next_member(number: int) -> None:
+        nonlocal best
+        used = sum(map(bool, here))
+        if best is not None and used >= best:
+            return
+        if number == len(asked):
+            best = used
+            return
+        one = asked[number]
+        for free, taken in zip(left, here, strict=True):
+            clash = any(
+                {*one.constraints.host_ports, *one.constraints.apart}
+                & {*other.constraints.host_ports, *other.constraints.apart}
+                for other in taken
+            )
+            if clash or any(free.get(name, 0) < n for name, n in one.requests.items()):
+                continue
+            for name, n in one.requests.items():
+                free[name] -= n
+            taken.append(one)
+            next_member(number + 1)
+            taken.pop()
+            for name, n in one.requests.items():
+                free[name] += n
+
+    next_member(0)
+    return best
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    nodes=st.lists(
+        st.fixed_dictionaries({"cpu": st.integers(0, 8), GPU: st.integers(0, 6)}),
+        min_size=1,
+        max_size=5,
+    ),
+    groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 4)), min_size=1, max_size=3),
+)
+def test_C2_unlike_members_find_a_place_if_there_is_one_on_at_most_twice_the_fewest_nodes(
+    nodes: list[dict[str, int]], groups: list[Group]
+) -> None:
+    made = [Node(f"n{number}", amounts) for number, amounts in enumerate(nodes)]
+    asked = members_in(groups)
+    fewest = fewest_of_all(asked, made)
+    found = place(asked, Ledger(made), limits())
+    if fewest is None:
+        assert isinstance(found, Verdict)
+    else:
+        assert not isinstance(found, Verdict), found
+        assert len(set(found.values())) <= 2 * fewest
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    nodes=st.lists(
+        st.fixed_dictionaries({"cpu": st.integers(0, 6), GPU: st.integers(0, 5)}),
+        min_size=1,
+        max_size=4,
+    ),
+    groups=st.lists(st.tuples(sizes, exclusive, st.integers(1, 3)), min_size=1, max_size=3),
+    most=st.integers(1, 4),
+)
+def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(
+    nodes: list[dict[str, int]], groups: list[Group], most: int
+) -> None:
+    asked = gang(members_in(groups))
+    free = np.array([[one.get(name, 0) for one in nodes] for name in asked.resources])
+    anywhere = [np.ones(len(nodes), dtype=np.bool_)] * len(asked.batches)
+    where = pool(asked, free=free, masks=anywhere)
+    assume(where.may_hold(asked))
+    found = searched(asked, where, ranking=by_position, sizes=[most])
+    fewest = fewest_of_all(
+        asked.members, [Node(f"n{number}", one) for number, one in enumerate(nodes)]
+    )
+    assert (found is not None) == (fewest is not None and fewest <= most)
+    if found is not None:
+        assert holds(where, asked, found)
+        assert len(set(found.tolist())) <= most
+
+
+def test_a_search_keeps_to_the_nodes_that_each_batch_may_use() -> None:
+    asked = gang(members_in([({"cpu": 1}, (), 1), ({"cpu": 2}, (), 1)]))
+    masks = [np.array([False, True]), np.array([True, True])]
+    where = pool(asked, free=np.array([[3, 2]]), masks=masks)
+    found = searched(asked, where, ranking=by_position)
+    assert found is not None
+    assert found.tolist() == [1, 0]
+
+
+def test_a_search_uses_nodes_that_are_alike() -> None:
+    asked = gang(members_in([({"cpu": 2}, (), 3)]))
+    where = pool(asked, free=np.array([[3, 3, 3]]), masks=[np.ones(3, dtype=np.bool_)])
+    found = searched(asked, where, ranking=by_position)
+    assert found is not None
+    assert found.tolist() == [0, 1, 2]

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from kfext.core.ledger.cards import taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.parts import taken_by, taken_by_reservation
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits
 from kfext.core.placement.slots import kept_requests, slots_for

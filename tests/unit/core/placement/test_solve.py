@@ -1,18 +1,30 @@
-"""Bound members draw the others."""
+"""Bound members draw the others, and pods go where they can use more CPU."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
+from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import pod_claim
-from kfext.core.placement.gang import members_of
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement import nodeset
+from kfext.core.placement import solve as solving
+from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
+from kfext.core.placement.solve import Use, can_burst, in_words, usable_cpu
+from kfext.model.constraints import Constraints
+from kfext.model.node import Node
+from kfext.model.plan import Assignment
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
-from tests.builders import job, ledger, limits, node, pod
+from tests.builders import JobBuilder, job, ledger, limits, node, pod
 from tests.unit.core.placement.answers import nodes_of, placed, verdict_of
 from tests.unit.core.placement.racks import KEYS, Where, cluster
+from tests.unit.core.placement.random_gangs import some_members, some_nodes
 
 
 def key(index: int) -> ReplicaKey:
@@ -125,3 +137,278 @@ def test_a_member_of_a_job_that_is_to_be_on_one_node_goes(cpu: str, to: str) -> 
         on.claim(key, claim)
     found = place(members_of(made), on, limits(one_node=True), bound=bound)
     assert found == {**bound, ReplicaKey("worker", 3): to}
+
+
+CASES: dict[str, tuple[JobBuilder, list[int]]] = {
+    "its limit": (job().worker(cpu="1", cpu_limit="3"), [3000]),
+    "without a limit, what is assumed": (job().worker(cpu="1", cpu_limit=""), [4000]),
+    "nothing requested, the same": (job().worker(), [4000]),
+    "its request, if that is more": (job().worker(cpu="6", cpu_limit=""), [6000]),
+    "its request, if that is the limit": (job().worker(cpu="1"), [1000]),
+    "each for itself": (
+        job().master(cpu="1").worker(2, cpu="1", cpu_limit=""),
+        [1000, 4000, 4000],
+    ),
+    "GPUs: its request": (job().worker(cpu="1", gpus=1, cpu_limit=""), [1000]),
+    "GPUs of another pod of the job: its request": (
+        job().master(cpu="1", cpu_limit="").worker(cpu="2", gpus=1, cpu_limit="3"),
+        [1000, 2000],
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), CASES.values(), ids=CASES)
+def test_how_much_cpu_a_pod_can_use(made: JobBuilder, want: list[int]) -> None:
+    members = made.members()
+    assert usable_cpu(members, assumed=4000) == want
+    assert can_burst(members, assumed=4000) is (
+        want != [member.requests.get("cpu", 0) for member in members]
+    )
+
+
+BURST = limits(assumed_burst=4000)
+
+
+def pair(cpu: str = "300m", *, cpu_limit: str = "") -> JobBuilder:
+    return job().worker(2, cpu=cpu, cpu_limit=cpu_limit)
+
+
+# --- which nodes ------------------------------------------------------------------------------
+
+CHOICES: dict[str, tuple[JobBuilder, Mapping[str, str], str]] = {
+    "one node that has for all what each can use": (pair(), {"a": "7", "b": "8"}, "bb"),
+    "no node has: a node for each": (pair(), {"a": "7", "b": "7"}, "ab"),
+    "a limit counts instead": (pair(cpu_limit="3"), {"a": "7", "b": "7"}, "aa"),
+    "a limit beyond what is assumed": (pair(cpu_limit="6"), {"a": "10", "b": "10"}, "ab"),
+    "requests that are the limits": (pair("2", cpu_limit="2"), {"a": "4", "b": "4"}, "aa"),
+    "requests beyond what is assumed": (pair("5"), {"a": "10", "b": "9"}, "aa"),
+    "no node has what one can use: where each gets most": (
+        pair(),
+        {"a": "700m", "b": "700m"},
+        "ab",
+    ),
+    "nodes far smaller than its limit": (
+        pair(cpu_limit="64"),
+        {"a": "700m", "b": "700m"},
+        "ab",
+    ),
+    "the two that have most": (pair(), {"a": "1", "b": "3", "c": "2"}, "bc"),
+    "as few to a node as there are nodes for": (
+        job().worker(5, cpu="100m", cpu_limit=""),
+        {"a": "7", "b": "7", "c": "7"},
+        "aabbc",
+    ),
+    "no more nodes than it takes": (
+        job().worker(4, cpu="100m", cpu_limit=""),
+        {"a": "9", "b": "9", "c": "9", "d": "9"},
+        "aabb",
+    ),
+    "one node is all there is": (pair(), {"a": "1"}, "aa"),
+    "a master with a limit beside workers without": (
+        job().master(cpu="1").worker(2, cpu="1", cpu_limit=""),
+        {"a": "9", "b": "9"},
+        "aaa",
+    ),
+    "a pod without any requests": (job().worker(2), {"a": "7", "b": "7"}, "ab"),
+    "GPUs: where they are": (
+        job().worker(2, cpu="1", gpus=1, cpu_limit=""),
+        {"a": "4", "b": "4"},
+        "aa",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "cpu", "want"), CHOICES.values(), ids=CHOICES)
+def test_where_pods_go_that_can_use_more_than_they_request(
+    made: JobBuilder, cpu: Mapping[str, str], want: str
+) -> None:
+    on = ledger(*(node(name, cpu=amount, gpus=8) for name, amount in cpu.items()))
+    assert sorted(nodes_of(place(made.members(), on, BURST))) == list(want)
+
+
+def test_one_pod_goes_to_the_node_that_gives_it_most() -> None:
+    """By the share that is allocated alone, the small node would be better."""
+    on = ledger(node("small", cpu="2"), node("large", cpu="8"), used={"large": {"cpu": "5"}})
+    one = job().worker(1, cpu="1", cpu_limit="").members()
+    assert nodes_of(place(one, on, limits())) == ["small"]
+    assert nodes_of(place(one, on, BURST)) == ["large"]
+
+
+def test_of_pods_that_request_equally_much_each_counts_with_its_own_limit() -> None:
+    on = ledger(node("a", cpu="8"), node("b", cpu="18"), used={"b": {"cpu": "9"}})
+    made = job().master(cpu="1").worker(2, cpu="1", cpu_limit="").members()
+    assert nodes_of(place(made, on, limits())) == ["a", "a", "a"]
+    assert nodes_of(place(made, on, BURST)) == ["b", "b", "b"]
+
+
+def test_a_placement_that_gives_all_pods_what_they_can_use_is_not_compared_with_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    monkeypatch.setattr(solving, "solve", lambda task, free: asked.append(task))
+    on = ledger(node("a", cpu="8"), node("b", cpu="7"))
+    assert nodes_of(place(pair().members(), on, BURST)) == ["a", "a"]
+    assert asked == []
+    on.claim("other", Claim("a", {"cpu": 1000}))
+    place(pair().members(), on, BURST)
+    assert len(asked) > 0
+
+
+def test_no_last_resort_is_taken_for_what_unlike_pods_can_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searches = []
+    monkeypatch.setattr(nodeset, "searched", lambda *of, **more: searches.append(of))
+    on = ledger(node("a", cpu="5"), node("b", cpu="5"))
+    members = job("TFJob").ps(2, cpu="2").worker(2, cpu="1", cpu_limit="").members()
+    assert len(set(nodes_of(place(members, on, BURST)))) == 2
+    assert searches == []
+
+
+LEVELS: dict[str, tuple[int, list[int]]] = {
+    "less than anybody requests": (500, [1000, 3000, 1000]),
+    "more than some request": (2000, [2000, 3000, 1000]),
+    "more than anybody can use": (9000, [4000, 3000, 1000]),
+}
+
+
+@pytest.mark.parametrize(("level", "want"), LEVELS.values(), ids=LEVELS)
+def test_each_takes_what_it_can_use_and_at_least_its_request(level: int, want: list[int]) -> None:
+    use = Use(requested=np.array([1000, 3000, 1000]), usable=np.array([4000, 3000, 1000]))
+    assert use.at(level).tolist() == want
+
+
+def test_what_others_request_is_not_free() -> None:
+    on = ledger(node("a", cpu="9"), node("b", cpu="9"), used={"a": {"cpu": "2"}})
+    assert nodes_of(place(pair().members(), on, BURST)) == ["b", "b"]
+    on.claim("more", Claim("b", {"cpu": 2000}))
+    assert sorted(nodes_of(place(pair().members(), on, BURST))) == ["a", "b"]
+
+
+def test_all_other_resources_must_be_there_too() -> None:
+    on = ledger(node("a", cpu="8", memory="1Gi"), node("b", cpu="4"))
+    members = job().worker(2, cpu="100m", memory="1Gi", cpu_limit="").members()
+    assert sorted(nodes_of(place(members, on, BURST))) == ["a", "b"]
+
+
+def test_where_one_node_is_required_it_is_the_one_that_gives_most() -> None:
+    on = ledger(node("a", cpu="3"), node("b", cpu="16"), used={"b": {"cpu": "11"}})
+    required = limits(one_node=True, assumed_burst=4000)
+    assert nodes_of(place(pair().members(), on, limits(one_node=True))) == ["a", "a"]
+    assert nodes_of(place(pair().members(), on, required)) == ["b", "b"]
+
+
+BOUND: dict[str, tuple[Mapping[str, str], str]] = {
+    "enough for both": ({"a": "8", "b": "9"}, "a"),
+    "not enough for both": ({"a": "7", "b": "7"}, "b"),
+    "not enough, but nowhere more": ({"a": "7", "b": "1"}, "a"),
+}
+
+
+@pytest.mark.parametrize(("cpu", "want"), BOUND.values(), ids=BOUND)
+def test_what_a_bound_member_can_use_is_left_to_it(cpu: Mapping[str, str], want: str) -> None:
+    on = ledger(*(node(name, cpu=amount) for name, amount in cpu.items()))
+    first, second = pair().members()
+    on.claim("first", Claim("a", first.requests))
+    found = place([first, second], on, BURST, bound={first.key: "a"})
+    assert nodes_of(found) == ["a", want]
+
+
+def test_a_bound_member_with_a_gpu_says_that_gpus_do_the_work() -> None:
+    on = ledger(node("a", cpu="2", gpus=1), node("b", cpu="8"))
+    first, second = job().master(cpu="1", gpus=1).worker(1, cpu="1", cpu_limit="").members()
+    assert nodes_of(place([first, second], on, BURST, bound={first.key: "a"})) == ["a", "a"]
+
+
+def test_absurd_amounts_of_cpu_do_no_harm() -> None:
+    on = ledger(*(node(name, cpu="4Pi", pods=9999) for name in "ab"))
+    for cpu_limit in ("1000Ei", ""):
+        members = job().worker(5000, cpu="1", cpu_limit=cpu_limit).members()
+        found = nodes_of(place(members, on, limits(assumed_burst=2**80)))
+        assert set(found) == {"a", "b"}
+
+
+# --- always -----------------------------------------------------------------------------------
+
+
+def least_cpu(found: Assignment, members: Sequence[Member], on: Ledger, *, assumed: int) -> int:
+    """The most that every member can have where it is, unless it can use less."""
+    usable = usable_cpu(members, assumed=assumed)
+
+    def has(level: int) -> bool:
+        taken = dict.fromkeys(found.values(), 0)
+        for member, most in zip(members, usable, strict=True):
+            taken[found[member.key]] += max(member.requests.get("cpu", 0), min(most, level))
+        free = on.free(["cpu"])[0]
+        return all(amount <= free[on.row(name)] for name, amount in taken.items() if amount)
+
+    return max(level for level in range(max(usable) + 1) if level == 0 or has(level))
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes=some_nodes, gang=some_members, assumed=st.integers(0, 8), one_node=st.booleans())
+def test_no_gang_is_refused_or_gets_less_because_of_what_it_can_use(
+    nodes: list[Node], gang: list[Member], assumed: int, one_node: bool
+) -> None:
+    on = Ledger(nodes)
+    by_requests = place(gang, on, limits(one_node=one_node))
+    found = place(gang, on, limits(one_node=one_node, assumed_burst=assumed))
+    if isinstance(by_requests, Verdict) or not can_burst(gang, assumed=assumed):
+        assert found == by_requests
+        return
+    assert not isinstance(found, Verdict)
+    event("other nodes" if found != by_requests else "the same nodes")
+    before = least_cpu(by_requests, gang, on, assumed=assumed)
+    assert least_cpu(found, gang, on, assumed=assumed) >= before
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    free=st.lists(st.integers(0, 12), min_size=1, max_size=6),
+    pods=st.integers(1, 8),
+    requested=st.integers(0, 3),
+    usable=st.integers(1, 8),
+)
+def test_equal_pods_get_the_most_that_there_is_for_each(
+    free: list[int], pods: int, requested: int, usable: int
+) -> None:
+    on = Ledger(Node(f"n{number}", {"cpu": cpu, "pods": 9}) for number, cpu in enumerate(free))
+    requests = {"cpu": requested, "pods": 1} if requested else {"pods": 1}
+    gang = [
+        Member(ReplicaKey("worker", index), requests, Constraints(), False, usable)
+        for index in range(pods)
+    ]
+    found = place(gang, on, limits(assumed_burst=0))
+    if isinstance(found, Verdict):
+        return
+
+    def holds(level: int) -> int:
+        each = max(requested, min(usable, level))
+        return sum(min(cpu // each, 9) if each else 9 for cpu in free)
+
+    most = max(level for level in range(usable + 1) if level == 0 or holds(level) >= pods)
+    assert least_cpu(found, gang, on, assumed=0) == max(most, requested)
+    if any(cpu >= pods * max(requested, usable) for cpu in free):
+        assert len(set(found.values())) == 1
+
+
+# --- in words ---------------------------------------------------------------------------------
+
+WORDS: dict[str, tuple[JobBuilder, bool, str]] = {
+    "one node would do": (
+        pair(),
+        True,
+        "each pod can use 4 CPUs and no node has 8 free for them",
+    ),
+    "several would do": (pair(), False, "each pod can use 4 CPUs"),
+    "unlike pods": (
+        job().master(cpu="500m").worker(2, cpu="1", cpu_limit="2"),
+        True,
+        "each pod can use 0.5 to 2 CPUs and no node has 4.5 free for them",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "one_node", "want"), WORDS.values(), ids=WORDS)
+def test_why_pods_are_apart(made: JobBuilder, one_node: bool, want: str) -> None:
+    assert in_words(made.members(), assumed=4000, one_node=one_node) == want

@@ -1,10 +1,45 @@
-"""The numbers of a line with what stands around them."""
+"""What a terminal shows of a line, its numbers with their names, and rows of tables."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.fields import Field, fields
+from kfext.core.progress.fields import LONGEST_LINE, Field, Table, fields, visible
+
+SHOWN = {
+    "a plain line": ("loss: 0.5", "loss: 0.5"),
+    "the last state of a bar": ("1/9 [=>]\r2/9 [==>]\r3/9 [===>]", "3/9 [===>]"),
+    "a carriage return as syslog writes it": ("1/9 [=>]#0152/9 [==>]", "2/9 [==>]"),
+    "a bar whose last state was erased": ("2/9 [==>]\r          ", "2/9 [==>]"),
+    "a line that ends with a carriage return": ("loss: 0.5\r", "loss: 0.5"),
+    "a bar that goes back by backspaces": (
+        "1/9 - loss: 2" + "\b" * 13 + "2/9 - loss: 1",
+        "2/9 - loss: 1",
+    ),
+    "colours": ("\x1b[1m\x1b[32mloss\x1b[0m: \x1b[38;5;208m0.5\x1b[0m", "loss: 0.5"),
+    "a cursor that is moved": ("\x1b[2K\x1b[1A\x1b[?25lloss 0.5", "loss 0.5"),
+    "a link": ("\x1b]8;;https://example.com\x1b\\loss 0.5\x1b]8;;\x1b\\", "loss 0.5"),
+    "a title of the window": ("\x1b]0;training\x07loss 0.5", "loss 0.5"),
+    "bytes that are no text": ("\x00\x01loss 0.5\x7f", "loss 0.5"),
+    "nothing": ("\r\r  \r", ""),
+}
+
+
+@pytest.mark.parametrize(("raw", "want"), SHOWN.values(), ids=SHOWN)
+def test_what_is_visible(raw: str, want: str) -> None:
+    assert visible(raw) == want
+
+
+def test_of_a_long_line_the_end_is_looked_at() -> None:
+    assert visible("x" * 10**6 + " loss 0.5").endswith(" loss 0.5")
+
+
+@given(st.text())
+def test_nothing_is_too_odd_and_nothing_grows(raw: str) -> None:
+    shown = visible(raw)
+    assert len(shown) <= min(len(raw), LONGEST_LINE)
+    assert not set(shown) & set("\r\b\x1b\x00")
+
 
 CASES: dict[str, tuple[str, list[Field]]] = {
     "name and sign": ("loss=0.5", [Field("loss", "0.5", sign="=")]),
@@ -82,3 +117,47 @@ def test_every_field_can_be_read(line: str) -> None:
 def test_the_number_of_fields_is_bounded(piece: str) -> None:
     line = piece * (4096 // len(piece))
     assert len(fields(line)) <= 96
+
+
+HEADING = "epoch   train_loss   time"
+ROWS = {
+    "a row": ([HEADING, "1       0.51         00:12"], "epoch: 1, train_loss: 0.51, time: 00:12"),
+    "a row below a rule": (
+        [HEADING, "-----   ----------   ----", "1       0.51         5.1"],
+        "epoch: 1, train_loss: 0.51, time: 5.1",
+    ),
+    "a row between bars": (
+        ["| iter | loss | acc |", "|    4 | 0.51 | 0.9 |"],
+        "iter: 4, loss: 0.51, acc: 0.9",
+    ),
+    "a number of rows": (["#   loss   acc", "7   0.5    1"], "step: 7, loss: 0.5, acc: 1"),
+    "a bar behind a row": (
+        ["Epoch   box_loss   Size", " 1/5    0.51       640:  50%|##  | 2/4 [00:01<00:01]"],
+        "Epoch: 1/5, box_loss: 0.51, Size: 640, 50%, ##, 2/4 [00:01<00:01]",
+    ),
+    "a row after other lines": (
+        [HEADING, "saved a checkpoint", "2       0.41         5.1"],
+        "epoch: 2, train_loss: 0.41, time: 5.1",
+    ),
+}
+
+
+@pytest.mark.parametrize(("lines", "want"), ROWS.values(), ids=ROWS)
+def test_the_numbers_of_a_row_have_the_names_above_them(lines: list[str], want: str) -> None:
+    table = Table()
+    assert [table.named(line) for line in lines][-1] == want
+
+
+OTHER = {
+    "a row without a heading": ["1       0.51         5.1"],
+    "a row below a heading without a measure": ["Name   Type   Params", "0      1      25"],
+    "a row with a name of its own": ["name   loss   acc", "all    0.5    0.9"],
+    "a shorter row": [HEADING, "1       0.51"],
+    "a line": [HEADING, "step 5: loss 0.5, acc 0.1"],
+}
+
+
+@pytest.mark.parametrize("lines", OTHER.values(), ids=OTHER)
+def test_any_other_line_stays_as_it_is(lines: list[str]) -> None:
+    table = Table()
+    assert [table.named(line) for line in lines] == lines

@@ -1,9 +1,17 @@
-"""What did not fit is remembered for all jobs of its shape, until room comes free."""
+"""A refusal is remembered for all jobs of its shape, until room comes free that may help."""
+
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import limits_of, members_of
+from kfext.core.placement.place import place
+from kfext.core.queue.no_fit import Gained, NoFit, NoFitCache, shape_of
+from kfext.core.settings.resolve import Settings
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
 from tests.builders import JobBuilder, job, ledger, node
@@ -67,3 +75,77 @@ def test_pods_that_may_burst_have_another_shape_than_those_that_may_not() -> Non
         for limited in (True, False)
     }
     assert len(shapes) == 2
+
+
+def crowded() -> Ledger:
+    """A node of eight CPUs and two GPUs on which a pod of priority 5 has six CPUs."""
+    ledger = Ledger([node("full", cpu="4"), node("a", cpu="8", gpus=2)])
+    ledger.claim("low", Claim("a", {"cpu": 6000, "pods": 1}, priority=5))
+    ledger.claim("kept", Claim("a", {"nvidia.com/gpu": 1}, job="other", kept=True))
+    return ledger
+
+
+def master_and_workers() -> JobBuilder:
+    return job().group("Master", 1, cpu="1").worker(4, cpu="8")
+
+
+HELPED: dict[str, tuple[JobBuilder, int | None, bool]] = {
+    "a pod fits": (job().worker(4, cpu="2"), None, True),
+    "no pod fits": (job().worker(4, cpu="3"), None, False),
+    "a pod of one type fits": (master_and_workers(), None, True),
+    "there is none of a resource": (job().worker(1, cpu="1", gpus=3), None, False),
+    "a GPU that is kept for another job counts": (job().worker(1, cpu="1", gpus=2), None, True),
+    "what it may preempt counts": (job().worker(4, cpu="8"), 6, True),
+    "what is as important does not": (job().worker(4, cpu="8"), 5, False),
+}
+
+
+@pytest.mark.parametrize(("made", "preempting", "want"), HELPED.values(), ids=HELPED)
+def test_it_may_help_a_job_if(made: JobBuilder, preempting: int | None, *, want: bool) -> None:
+    gained = Gained(crowded(), [1], ignoring=["kept"])
+    assert gained.may_help(made.build().groups, preempting=preempting) is want
+
+
+def test_nothing_helps_if_nothing_came_free() -> None:
+    assert not Gained(crowded(), []).may_help(job().build().groups)
+
+
+def test_only_the_rows_that_gained_count() -> None:
+    gained = Gained(crowded(), [0])
+    assert gained.may_help(job().worker(1, cpu="4").build().groups)
+    assert not gained.may_help(job().worker(1, cpu="1", gpus=1).build().groups)
+
+
+SIZES = st.integers(1, 4)
+LIMITS = limits_of(Settings(), excluded=(), closed=())
+
+
+@given(
+    taken=st.lists(st.tuples(st.sampled_from("abc"), SIZES, st.integers(0, 1)), max_size=8),
+    leaves=st.sets(st.integers(0, 7)),
+    workers=SIZES,
+    cpu=SIZES,
+    gpus=st.integers(0, 1),
+    master=st.integers(0, 2),
+)
+def test_a_job_that_fits_after_a_gain_and_not_before_is_one_that_it_may_help(
+    taken: list[tuple[str, int, int]], leaves: set[int], **of: Any
+) -> None:
+    ledger = Ledger(node(name, cpu="6", gpus=1) for name in "abc")
+    for number, (on, cpu, gpus) in enumerate(taken):
+        amounts = {"cpu": 1000 * cpu, "pods": 1, "nvidia.com/gpu": gpus}
+        ledger.claim(number, Claim(on, amounts))
+    made = job().worker(of["workers"], cpu=str(of["cpu"]), gpus=of["gpus"])
+    if of["master"]:
+        made.group("Master", 1, cpu=str(of["master"]))
+    wants = made.build()
+
+    def fits() -> bool:
+        return not isinstance(place(members_of(wants), ledger, LIMITS), Verdict)
+
+    ledger.offer()
+    before = fits()
+    for key in leaves:
+        ledger.drop(key)
+    if fits() and not before:
+        assert Gained(ledger, ledger.offer()).may_help(wants.groups)

@@ -1,16 +1,23 @@
-from collections.abc import Sequence
+"""What jobs hold on nodes, which of them must end for a gang, and what is kept for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from kfext.core.placement.gang import Member
-from kfext.core.queue.occupants import Need, Occupants, need_of
+from kfext.core.placement.place import place
+from kfext.core.placement.slots import slots_for
+from kfext.core.queue.occupants import Need, Occupants, leavers, need_of
+from kfext.core.queue.reservation import reserve
 from kfext.model.gpu_share import CardNeed, name_of
 from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
-from tests.builders import job
+from tests.builders import job, limits
 from tests.unit.core.queue.shared import Floor, part, whole
 
 HALF, HIGH = CardNeed(50), CardNeed(20, high=True)
@@ -94,7 +101,7 @@ def test_a_gpu_of_which_nobody_has_a_part_is_about_to_be_given_back() -> None:
     assert (on.holds("n", need), on.holds("n", need, already=True)) == (True, False)
 
 
-jobs = st.one_of(
+any_jobs = st.one_of(
     st.builds(part, st.sampled_from(["0.2", "0.5"]), replicas=st.integers(1, 2)),
     st.builds(part, st.just("0.5"), priority=st.just("high"), memory=st.just("2Gi")),
     st.builds(whole, st.integers(1, 2)),
@@ -102,7 +109,7 @@ jobs = st.one_of(
 
 
 @settings(deadline=None)
-@given(there=st.lists(jobs, max_size=6), data=st.data())
+@given(there=st.lists(any_jobs, max_size=6), data=st.data())
 def test_what_is_free_once_some_have_ended_is_what_the_ledger_has_then(
     there: Sequence[list[Member]], data: st.DataObject
 ) -> None:
@@ -124,3 +131,258 @@ def test_what_is_free_once_some_have_ended_is_what_the_ledger_has_then(
     floor.ends(*gone)
     then = Occupants(needs, floor.ledger)
     assert all(np.array_equal(then.free[node], left[node]) for node in "ab")
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """A node of two cards. `there`: who is there, in which slot if it matters."""
+
+    there: Mapping[str, tuple[list[Member], int | None]]
+    need: Need
+    waits_for: Sequence[str]
+    ends: Mapping[str, float] = field(default_factory=dict)
+
+
+GPU, TWO = Need({NATIVE_GPU: 1}), Need({NATIVE_GPU: 2})
+SMALL, BIG = part("0.2"), part("0.5")
+LEAVING: dict[str, Leaving] = {
+    "a GPU comes free with all that share it": Leaving(
+        {"a": (SMALL, 0), "b": (SMALL, 0), "x": (whole(1), None)}, GPU, ("a", "b")
+    ),
+    "of two cards, that with less on it": Leaving(
+        {"a": (BIG, 0), "b": (SMALL, 1), "c": (SMALL, 1), "d": (part("0.4"), 0)}, GPU, ("b", "c")
+    ),
+    "of two cards, that of which the end is known": Leaving(
+        {"a": (BIG, 0), "b": (SMALL, 1)}, GPU, ("a",), {"a": 70.0}
+    ),
+    "both, if it needs both": Leaving({"a": (BIG, 0), "b": (SMALL, 1)}, TWO, ("a", "b")),
+    "a job with parts of both frees two at once": Leaving(
+        {"a": (part("0.5", replicas=2, priority="high"), None)}, TWO, ("a",)
+    ),
+    "a part, of the smallest that leaves enough": Leaving(
+        {"a": (part("0.9"), 0), "b": (part("0.4"), 1), "c": (BIG, 1)},
+        Need({}, (CardNeed(50),)),
+        ("b",),
+    ),
+    "a part with high priority, of the one that has it": Leaving(
+        {"a": (part("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
+        Need({}, (CardNeed(20, high=True),)),
+        ("a",),
+    ),
+    "a part of low priority, of the one of high priority": Leaving(
+        {"a": (part("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
+        Need({}, (CardNeed(20, idle=200),)),
+        ("a",),
+    ),
+    "memory, of the one that has most": Leaving(
+        {"a": (part("0.1", memory="12Gi"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
+        Need({}, (CardNeed(10, memory=9000),)),
+        ("a",),
+    ),
+    "two parts are on two cards": Leaving(
+        {"a": (SMALL, 0), "b": (part("0.9"), 1)}, Need({}, (CardNeed(50), CardNeed(50))), ("b",)
+    ),
+    "a part beside a whole GPU": Leaving(
+        {"a": (SMALL, 0), "x": (whole(1), None)},
+        Need({NATIVE_GPU: 1}, (CardNeed(50),)),
+        ("x",),
+    ),
+    "nobody, where there is room": Leaving({"a": (SMALL, 0)}, GPU, ()),
+}
+
+
+@pytest.mark.parametrize("case", LEAVING.values(), ids=LEAVING)
+def test_D5_a_gang_waits_for_the_fewest_that_leave_it_its_cards(case: Leaving) -> None:
+    floor = Floor()
+    for uid, (wanted, slot) in case.there.items():
+        assert floor.starts(uid, wanted, slot=slot)
+    on = Occupants({"n": case.need}, floor.ledger)
+    found = leavers(on, {"n": case.need}, total=case.need, ends=case.ends)
+    assert sorted(found) == sorted(case.waits_for)
+    assert on.holds("n", case.need)
+
+
+sharers = st.one_of(
+    st.builds(part, st.sampled_from(["0.2", "0.5"]), priority=st.sampled_from(["low", "high"])),
+    st.builds(whole, st.integers(1, 2)),
+)
+needs = st.builds(
+    Need,
+    st.sampled_from([{}, {NATIVE_GPU: 1}]),
+    st.lists(st.builds(CardNeed, st.integers(10, 100)), min_size=1, max_size=1).map(tuple),
+)
+
+
+@settings(deadline=None)
+@given(there=st.lists(sharers, max_size=6), need=needs, ended=st.sets(st.integers(0, 5)))
+def test_none_of_those_that_leave_is_too_many(
+    there: list[list[Member]], need: Need, ended: set[int]
+) -> None:
+    floor = Floor()
+    for number, one in enumerate(there):
+        floor.starts(f"job-{number}", one)
+    ends = {f"job-{number}": float(number) for number in ended}
+    on = Occupants({"n": need}, floor.ledger)
+    found = leavers(on, {"n": need}, total=need, ends=ends)
+    assert on.holds("n", need)
+    for uid in found:
+        on.stay(uid)
+        assert not on.holds("n", need)
+        on.leave(uid)
+
+
+shares = st.builds(
+    part,
+    st.sampled_from(["0.2", "0.5", "0.6", "0.9"]),
+    replicas=st.integers(1, 2),
+    priority=st.sampled_from(["low", "high"]),
+    memory=st.sampled_from(["1Gi", "6Gi", "12Gi"]),
+    min_share=st.sampled_from(["0", "0.2", "0.5"]),
+)
+unsized = st.builds(
+    part,
+    st.sampled_from(["0.2", "0.5", "0.6", "0.9"]),
+    replicas=st.integers(1, 2),
+    priority=st.sampled_from(["low", "high"]),
+)
+small = st.builds(
+    part, st.sampled_from(["0.05", "0.1", "0.3"]), priority=st.sampled_from(["low", "high"])
+)
+others = st.one_of(shares, unsized, st.builds(whole, st.integers(1, 2), replicas=st.integers(1, 2)))
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    nodes=st.sampled_from(["a", "ab"]),
+    there=st.lists(others, min_size=1, max_size=6),
+    head=others,
+    young=st.lists(others | small, max_size=6),
+)
+def test_D5_no_job_takes_the_cards_for_which_the_head_waits(
+    nodes: str, there: list[list[Member]], head: list[Member], young: list[list[Member]]
+) -> None:
+    floor = Floor(*nodes)
+    for number, one in enumerate(there):
+        floor.starts(f"old-{number}", one)
+    if fits(floor, head):
+        return
+    found = floor.reserve(head)
+    if found is None:
+        assert not fits(Floor(*nodes), head), "it would fit if all of them ended"
+        return
+    started = [floor.starts(f"young-{number}", one) for number, one in enumerate(young)]
+    event(f"{sum(started)} started beside a reservation")
+    floor.ends(*found.waits_for)
+    floor.give_up()
+    assert fits(floor, head, within=found.nodes)
+
+
+def fits(floor: Floor, wanted: Sequence[Member], *, within: Sequence[str] | None = None) -> bool:
+    others = [one.name for one in floor.ledger.nodes if one and within and one.name not in within]
+    found = place(wanted, floor.ledger, limits(excluded=others))
+    return not isinstance(found, Verdict) and slots_for(wanted, found, floor.ledger) is not None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Who is there in which slot, for whom room is kept, and who comes then.
+
+    `taken`: whether that one starts.
+    """
+
+    there: Mapping[str, tuple[list[Member], int | None]]
+    head: list[Member]
+    comes: list[Member]
+    starts: bool
+    cards: int = 2
+
+
+FIRST = ReplicaKey("worker", 0)
+HALF_HEAD, GPU_HEAD = part("0.5"), whole(1)
+LOW_HEAD = part("0.5", min_share="0.2")
+CASES: dict[str, Case] = {
+    "nobody joins those with whom the GPU comes free": Case(
+        {"a": (part("0.5"), 0), "x": (whole(1), None)}, GPU_HEAD, part("0.1"), starts=False
+    ),
+    "but those with whom another GPU does not": Case(
+        {"a": (part("0.5"), 0), "b": (part("0.3"), 1)}, GPU_HEAD, part("0.1"), starts=True
+    ),
+    "what is free of a GPU until it comes free as a whole": Case(
+        {"a": (part("0.5"), 0)}, whole(2), whole(1), starts=False
+    ),
+    "no part of a GPU that is free": Case(
+        {"a": (part("0.5"), 0)}, whole(2), part("0.6"), starts=False
+    ),
+    "a GPU, while parts of both are waited for": Case(
+        {"a": (part("0.9"), 0)}, part(replicas=2, priority="high"), whole(1), starts=False
+    ),
+    "what is left of a card beside what is kept": Case(
+        {"a": (part("0.6"), None)}, HALF_HEAD, part("0.4"), starts=True, cards=1
+    ),
+    "more than that": Case(
+        {"a": (part("0.4"), None), "b": (part("0.2"), None)},
+        part("0.7"),
+        part("0.2"),
+        starts=False,
+        cards=1,
+    ),
+    "memory that will be needed": Case(
+        {"a": (part("0.6", memory="4Gi"), None)},
+        part("0.5", memory="12Gi"),
+        part("0.1", memory="6Gi"),
+        starts=False,
+        cards=1,
+    ),
+    "no job of high priority beside one of low that it might leave too little": Case(
+        {"a": (part("0.6"), None)}, LOW_HEAD, part("0.3", priority="high"), starts=False, cards=1
+    ),
+    "but beside one that asks for no minimum": Case(
+        {"a": (part("0.6"), None)}, HALF_HEAD, part("0.3", priority="high"), starts=True, cards=1
+    ),
+    "no second job of high priority": Case(
+        {"a": (part("0.8"), None)},
+        part("0.5", priority="high"),
+        part("0.1", priority="high"),
+        starts=False,
+        cards=1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_D5_who_may_start_beside_a_job_that_waits_for_cards(case: Case) -> None:
+    floor = Floor(cards=case.cards)
+    for uid, (wanted, slot) in case.there.items():
+        assert floor.starts(uid, wanted, slot=slot)
+    assert floor.reserve(case.head) is not None
+    assert floor.starts("young", case.comes) == case.starts
+
+
+def test_a_gpu_that_is_about_to_be_given_back_is_kept_too() -> None:
+    floor = Floor(cards=1)
+    floor.starts("a", part("0.5"))
+    floor.ledger.drop(("a", FIRST))
+    found = floor.reserve(GPU_HEAD)
+    assert found is not None
+    assert found.waits_for == ()
+    assert not floor.starts("young", part("0.1"))
+    assert floor.reserve(HALF_HEAD) is None, "that job can have it now"
+
+
+def test_no_room_is_kept_on_a_card_that_is_closed_to_the_job() -> None:
+    floor = Floor()
+    for uid, share, slot in (("a", "0.6", 0), ("b", "0.9", 1)):
+        assert floor.starts(uid, part(share), slot=slot)
+    for closed, waits_for in (((), ("a",)), ([("n", 0)], ("b",))):
+        found = reserve("head", part("0.5"), floor.ledger, limits(closed=closed), ends={})
+        assert found is not None
+        assert found.waits_for == waits_for
+
+
+def test_of_nodes_whose_cards_are_all_taken_that_where_least_is_to_be_freed() -> None:
+    floor = Floor("a", "b", "c", cards=1)
+    for uid, share in (("a", "0.9"), ("b", "0.6"), ("c", "0.8")):
+        assert floor.starts(uid, part(share))
+    found = floor.reserve(part("0.5"))
+    assert found is not None
+    assert (found.nodes, found.waits_for) == (("b",), ("b",))

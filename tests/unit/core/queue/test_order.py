@@ -1,11 +1,14 @@
+"""Which job comes first, and what it is told of its position."""
+
 from collections.abc import Mapping
 from itertools import permutations
 
 import pytest
 
-from kfext.core.queue.order import in_order, priority_class
+from kfext.core.queue.order import in_line, priority_class, turn
 from kfext.model.priority import PriorityClass, parse_priority_class
-from kfext.names import RESERVATION_PRIORITY
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_NO_ROOM, RESERVATION_PRIORITY
 from tests.builders import JobBuilder, job
 
 OLD = job(name="z", uid="1").worker(1).created(10).build()
@@ -65,12 +68,12 @@ def test_the_priority_of_a_job(
 def test_oldest_first_and_equal_ages_by_name_whatever_was_seen_first() -> None:
     want = [OLD, FIRST, SECOND, SAME_NAME]
     for seen in permutations(want):
-        assert in_order(seen, {}) == want
+        assert sorted(seen, key=lambda job: turn(job, {})) == want
 
 
 def test_priority_comes_before_age() -> None:
     young = one("high").created(500).build()
-    assert in_order([OLD, young], CLASSES) == [young, OLD]
+    assert sorted([OLD, young], key=lambda job: turn(job, CLASSES)) == [young, OLD]
 
 
 PARSED = {
@@ -90,3 +93,42 @@ PARSED = {
 @pytest.mark.parametrize(("raw", "want"), PARSED.values(), ids=PARSED.keys())
 def test_a_priority_class_is_read(raw: dict[str, object], want: PriorityClass) -> None:
     assert parse_priority_class(raw) == want
+
+
+NO_ROOM = Verdict(REASON_NO_ROOM, "2 cpu short")
+
+PLACES: dict[str, tuple[int, str]] = {
+    "the first": (0, "first in the queue"),
+    "the second": (1, "; 1 job is ahead"),
+    "further back": (2, "; 2 jobs are ahead"),
+    "the last that is told exactly": (10, "; 10 jobs are ahead"),
+    "far behind": (20, "; about 20 jobs are ahead"),
+}
+
+
+@pytest.mark.parametrize(("ahead", "want"), PLACES.values(), ids=PLACES)
+def test_its_place_is_told_behind_why_it_waits(ahead: int, want: str) -> None:
+    verdict = in_line(NO_ROOM, ahead=ahead, exact=10, kept_nodes="", awaited="")
+    assert verdict.reason == REASON_NO_ROOM
+    assert verdict.message.startswith("2 cpu short; ")
+    assert want in verdict.message
+    assert "kept" not in verdict.message
+
+
+KEPT: dict[str, tuple[str, str, str, str]] = {
+    "a node, until a job has ended": ("a", "x", "a is reserved", "until x has ended"),
+    "nodes, until a job has ended": ("a and b", "x", "a and b are reserved", "until x has ended"),
+    "a node, until jobs have ended": ("a", "x and y", "a is reserved", "until x and y have ended"),
+}
+
+
+@pytest.mark.parametrize(("nodes", "awaited", "kept", "until"), KEPT.values(), ids=KEPT)
+def test_what_is_kept_for_it_is_told_too(nodes: str, awaited: str, kept: str, until: str) -> None:
+    message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes=nodes, awaited=awaited).message
+    assert kept in message
+    assert message.endswith(until)
+
+
+def test_room_that_waits_for_nobody_is_kept_without_an_end() -> None:
+    message = in_line(NO_ROOM, ahead=0, exact=10, kept_nodes="a", awaited="").message
+    assert message.endswith("reserved for it")

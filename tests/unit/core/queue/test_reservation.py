@@ -1,23 +1,31 @@
-"""Room that is kept for a job, and what it leaves to the others."""
+"""Capacity that is kept for a job, where it is kept, and what the others may use."""
 
 import math
 from collections.abc import Collection, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Limits, limits_of, members_of
+from kfext.core.placement.place import place
 from kfext.core.queue.occupants import Need, Occupants
-from kfext.core.queue.reservation import Reservation, keep
+from kfext.core.queue.reservation import Reservation, keep, reserve
+from kfext.core.settings.of_job import settings_of
+from kfext.model.gang_terms import GangTerm
+from kfext.model.namespace import Namespace
+from kfext.model.verdict import Verdict
+from tests.builders import Raw, apart, job, ledger, limits, node, together
+from tests.setting_samples import WELL_FORMED
 from tests.unit.core.queue.cluster import GPU, Use, cluster
 
 FOUR = Need({GPU: 4})
 
 
-def kept(
+def kept_for(
     on: Ledger,
     needs: Mapping[str, int],
     *,
@@ -36,7 +44,7 @@ def left_alone(of: Reservation) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Case:
+class Kept:
     """Nodes have 8 GPUs each. `kept` has the nodes where some of them are kept."""
 
     use: Use
@@ -48,11 +56,11 @@ class Case:
     to_free: float = 0.0
 
 
-CASES: dict[str, Case] = {
-    "all is free: nobody is waited for": Case(
+KEPT: dict[str, Kept] = {
+    "all is free: nobody is waited for": Kept(
         use={"a": {"x": 2}}, needs={"a": 4}, waits_for=(), kept={"a": 4}
     ),
-    "who is known to end is waited for before who is smaller": Case(
+    "who is known to end is waited for before who is smaller": Kept(
         use={"a": {"x": 3, "y": 5}},
         needs={"a": 3},
         ends={"y": 70.0},
@@ -61,7 +69,7 @@ CASES: dict[str, Case] = {
         until=70.0,
         to_free=1.25,
     ),
-    "the earliest of those that are known to end": Case(
+    "the earliest of those that are known to end": Kept(
         use={"a": {"x": 4, "y": 4}},
         needs={"a": 4},
         ends={"x": 90.0, "y": 70.0},
@@ -70,34 +78,38 @@ CASES: dict[str, Case] = {
         until=70.0,
         to_free=1.0,
     ),
-    "else the smallest": Case(
+    "else the smallest": Kept(
         use={"a": {"x": 6, "y": 2}}, needs={"a": 2}, waits_for=("y",), kept={}, to_free=0.5
     ),
-    "nobody is waited for whose room is to spare": Case(
+    "nobody is waited for whose room is to spare": Kept(
         use={"a": {"x": 1, "y": 5, "z": 2}},
         needs={"a": 5},
         waits_for=("y",),
         kept={},
         to_free=1.25,
     ),
-    "of those to spare the largest is spared first": Case(
+    "of those to spare the largest is spared first": Kept(
         use={"a": {"x": 1, "y": 2, "z": 3, "": 2}},
         needs={"a": 4},
         waits_for=("x", "z"),
         kept={},
         to_free=1.0,
     ),
-    "what is free already is kept, what comes free may be used until then": Case(
-        use={"a": {"x": 3, "": 3}}, needs={"a": 4}, waits_for=("x",), kept={"a": 1}, to_free=0.75
+    "what is free already is kept, what comes free may be used until then": Kept(
+        use={"a": {"x": 3, "": 3}},
+        needs={"a": 4},
+        waits_for=("x",),
+        kept={"a": 1},
+        to_free=0.75,
     ),
-    "a job that is on two of the nodes is one job": Case(
+    "a job that is on two of the nodes is one job": Kept(
         use={"a": {"x": 8}, "b": {"x": 6, "y": 2}},
         needs={"a": 2, "b": 2},
         waits_for=("x",),
         kept={},
         to_free=3.5,
     ),
-    "until the last of them has ended": Case(
+    "until the last of them has ended": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0, "y": 70.0},
@@ -106,7 +118,7 @@ CASES: dict[str, Case] = {
         until=70.0,
         to_free=4.0,
     ),
-    "one of them has no known end": Case(
+    "one of them has no known end": Kept(
         use={"a": {"x": 8}, "b": {"y": 8}},
         needs={"a": 2, "b": 2},
         ends={"x": 50.0},
@@ -117,9 +129,9 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_for_whom_is_waited_and_what_is_kept_meanwhile(case: Case) -> None:
-    found = kept(cluster(case.use), case.needs, ends=case.ends)
+@pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
+def test_for_whom_is_waited_and_what_is_kept_meanwhile(case: Kept) -> None:
+    found = kept_for(cluster(case.use), case.needs, ends=case.ends)
     assert found.job_uid == "head"
     assert found.nodes == tuple(sorted(case.needs))
     assert found.waits_for == case.waits_for
@@ -131,9 +143,9 @@ def test_for_whom_is_waited_and_what_is_kept_meanwhile(case: Case) -> None:
 def test_the_claims_of_the_reservation_before_do_not_count() -> None:
     on = cluster({"a": {"x": 5}})
     on.claim("before", Claim("a", {GPU: 3}, job="other head"))
-    assert kept(on, {"a": 3}, ignoring=["before"]).waits_for == ()
-    assert kept(on, {"a": 4}, ignoring=["before"]).waits_for == ("x",)
-    assert kept(on, {"a": 3}).waits_for == ("other head",)
+    assert kept_for(on, {"a": 3}, ignoring=["before"]).waits_for == ()
+    assert kept_for(on, {"a": 4}, ignoring=["before"]).waits_for == ("x",)
+    assert kept_for(on, {"a": 3}).waits_for == ("other head",)
 
 
 @pytest.mark.parametrize("pods", [1, 5000])
@@ -141,12 +153,12 @@ def test_amounts_beyond_64_bits_are_cut(pods: int) -> None:
     on = cluster({"a": {"": 1}})
     for number in range(pods):
         on.claim(("pod", number), Claim("a", {GPU: 2**64}, job="x"))
-    found = kept(on, {"a": 8})
+    found = kept_for(on, {"a": 8})
     assert found.waits_for == ("x",)
     assert math.isfinite(found.to_free)
 
 
-uses = st.dictionaries(
+some_uses = st.dictionaries(
     st.sampled_from("ab"),
     st.dictionaries(st.sampled_from(["", *"wxyz"]), st.integers(1, 3), max_size=4),
     min_size=1,
@@ -154,7 +166,7 @@ uses = st.dictionaries(
 
 
 @given(
-    use=uses,
+    use=some_uses,
     wanted=st.dictionaries(st.sampled_from("ab"), st.integers(1, 12), min_size=1),
     ends=st.dictionaries(st.sampled_from("wxyz"), st.floats(0, 99)),
 )
@@ -164,7 +176,7 @@ def test_those_waited_for_free_what_is_missing_and_none_of_them_is_too_many(
     on = cluster(use, gpus=12)
     # Only what the end of all jobs would free is ever asked for.
     needs = {name: min(wanted.get(name, 1), 12 - held.get("", 0)) for name, held in use.items()}
-    found = kept(on, needs, ends=ends)
+    found = kept_for(on, needs, ends=ends)
 
     def has_room(without: Collection[str]) -> bool:
         left = {
@@ -191,3 +203,341 @@ LETS_IN: dict[str, tuple[float, float | None, bool]] = {
 def test_D5_who_may_start_in_kept_room(until: float, ends: float | None, want: bool) -> None:
     kept_room = Reservation("head", ("a",), ("x",), until, 1.0, {})
     assert kept_room.lets_in(ends) is want
+
+
+def reserved(
+    ledger: Ledger,
+    pods: int,
+    *,
+    gpus: int = 1,
+    ends: Mapping[str, float] | None = None,
+    one_node: bool = False,
+) -> Reservation | None:
+    head = job(uid="head").worker(pods, gpus=gpus).build()
+    return reserve("head", members_of(head), ledger, limits(one_node=one_node), ends=ends or {})
+
+
+def kept(of: Reservation) -> dict[str, int]:
+    """GPUs that younger jobs must leave alone, by node."""
+    return {claim.node: claim.requests.get(GPU, 0) for claim in of.claims.values()}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`kept` has the nodes where some is kept; a node of the set where nothing is has 0."""
+
+    use: Use
+    pods: int
+    nodes: tuple[str, ...]
+    waits_for: tuple[str, ...]
+    kept: Mapping[str, int]
+    ends: Mapping[str, float] = field(default_factory=dict)
+    until: float = math.inf
+    one_node: bool = False
+
+
+CASES = {
+    "the node where the least is to be freed": Case(
+        use={"a": {"x": 6}, "b": {"y": 5}, "c": {"z": 8}},
+        pods=4,
+        one_node=True,
+        nodes=("b",),
+        waits_for=("y",),
+        kept={"b": 0},
+    ),
+    "what comes free meanwhile is kept at once": Case(
+        use={"a": {"x": 1, "y": 1, "z": 5}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("z",),  # x and y are not enough
+        kept={"a": 0},
+    ),
+    "the smallest jobs that will do, so that little is to spare": Case(
+        use={"a": {"x": 2, "y": 2, "z": 4}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("x", "y"),
+        kept={"a": 0},
+    ),
+    "half of it is free already and is kept": Case(
+        use={"a": {"y": 2, "z": 4}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("y",),
+        kept={"a": 2},
+    ),
+    "a pod of nobody is not waited for": Case(
+        use={"a": {"": 5}, "b": {"y": 8}},
+        pods=4,
+        nodes=("b",),
+        waits_for=("y",),
+        kept={"b": 0},
+    ),
+    "a set of nodes where less is to be freed than on one": Case(
+        use={"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}},
+        pods=8,
+        nodes=("b", "c"),
+        waits_for=("w",),
+        kept={"b": 3, "c": 2},
+    ),
+    "one node when a set waits for the same job": Case(
+        use={"a": {"": 5}, "b": {"y": 8}},
+        pods=4,
+        nodes=("b",),
+        waits_for=("y",),
+        kept={"b": 0},
+    ),
+    "but not when only one node will do": Case(
+        use={"a": {"x": 8}, "b": {"y": 5, "": 1}, "c": {"z": 5, "": 1}},
+        pods=8,
+        one_node=True,
+        nodes=("a",),
+        waits_for=("x",),
+        kept={"a": 0},
+    ),
+    "the job that is known to end is waited for, and until then": Case(
+        use={"a": {"x": 4, "y": 4}},
+        pods=4,
+        nodes=("a",),
+        waits_for=("y",),
+        kept={"a": 0},
+        ends={"y": 500.0},
+        until=500.0,
+    ),
+    "the last of those that must end counts": Case(
+        use={"a": {"x": 4, "y": 4}},
+        pods=8,
+        nodes=("a",),
+        waits_for=("x", "y"),
+        kept={"a": 0},
+        ends={"x": 300.0, "y": 500.0},
+        until=500.0,
+    ),
+    "one of them is not known to end": Case(
+        use={"a": {"x": 4, "y": 4}},
+        pods=8,
+        nodes=("a",),
+        waits_for=("x", "y"),
+        kept={"a": 0},
+        ends={"y": 500.0},
+    ),
+    "of equal nodes the first by name": Case(
+        use={"c": {"x": 8}, "b": {"y": 8}, "a": {"z": 8}},
+        pods=2,
+        one_node=True,
+        nodes=("a",),
+        waits_for=("z",),
+        kept={"a": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_D5_room_is_kept_for_the_head_of_the_queue(case: Case) -> None:
+    found = reserved(cluster(case.use), case.pods, ends=case.ends, one_node=case.one_node)
+    assert found is not None
+    assert found.nodes == case.nodes
+    assert found.waits_for == case.waits_for
+    assert {name: kept(found).get(name, 0) for name in found.nodes} == dict(case.kept)
+    assert found.until == case.until
+
+
+def test_no_room_is_kept_where_no_end_of_a_job_would_make_any() -> None:
+    assert reserved(cluster({"a": {"": 6, "x": 2}}), 4) is None
+
+
+def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+    head = members_of(job(uid="head").worker(2, gpus=1, ports=[80]).build())
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", head, on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("a", "b")
+    assert reserve("head", head, on, limits(one_node=True), ends={}) is None
+
+
+def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
+    spec = apart(GangTerm("train"))
+    head = members_of(job(uid="head").worker(2, gpus=1, spec=spec).build())
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", head, on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("a", "b")
+    assert reserve("head", head, on, limits(one_node=True), ends={}) is None
+
+
+def test_pods_that_must_be_together_have_room_kept_on_one_node() -> None:
+    spec = together(GangTerm("train"))
+    alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=one) for one in (spec, None))
+    on = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
+    found = [reserve("head", one.members(), on, limits(), ends={}) for one in (alone, apart_)]
+    assert [one.nodes for one in found if one] == [("b",), ("b", "c")]
+
+
+PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())
+
+
+def listening(on: Ledger, node: str, uid: str) -> None:
+    """Another pod has port 80 of a node."""
+    on.claim(("listens", node), Claim(node, {"pods": 1}, (("TCP", 80),), job=uid))
+
+
+def test_no_room_is_kept_where_a_pod_of_nobody_has_the_host_port() -> None:
+    on = cluster({"a": {"x": 1}, "b": {"y": 8}})
+    listening(on, "a", "")
+    found = reserve("head", PORT_80, on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("b",)
+    listening(on, "b", "")
+    assert reserve("head", PORT_80, on, limits(), ends={}) is None
+
+
+def test_the_job_that_has_the_host_port_is_waited_for() -> None:
+    on = cluster({"a": {"x": 1, "y": 2}})
+    listening(on, "a", "x")
+    found = reserve("head", PORT_80, on, limits(), ends={})
+    assert found is not None
+    assert (found.nodes, found.waits_for) == (("a",), ("x",))
+
+
+def test_unlike_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
+    head = job("TFJob", uid="head").ps(1, gpus=1, ports=[80]).worker(1, gpus=2, ports=[80])
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", members_of(head.build()), on, limits(), ends={})
+    assert found is not None
+    assert found.nodes == ("a", "b")
+
+
+def test_no_room_is_kept_when_there_is_nobody_to_wait_for() -> None:
+    assert reserved(cluster({"a": {"x": 2}}), 4) is None
+    assert reserved(cluster({"a": {"x": 2}}), 7) is not None
+
+
+def test_no_room_is_kept_on_a_node_that_did_not_take_the_pods() -> None:
+    head = members_of(job(uid="head").worker(2, gpus=1).build())
+    on = cluster({"a": {"x": 8}, "b": {"y": 8}})
+    found = reserve("head", head, on, limits(excluded=["a"]), ends={})
+    assert found is not None
+    assert found.nodes == ("b",)
+
+
+def test_the_claims_of_the_reservation_before_are_free_for_the_next() -> None:
+    head = members_of(job(uid="head").worker(4, gpus=1).build())
+    on = cluster({"a": {"x": 6}, "b": {"y": 7}})
+    on.claim("before", Claim("a", {GPU: 2}, job="head"))
+    where = {
+        ignoring: found.nodes
+        for ignoring in ((), ("before",))
+        if (found := reserve("head", head, on, limits(one_node=True), ends={}, ignoring=ignoring))
+    }
+    assert where == {(): ("b",), ("before",): ("a",)}
+
+
+uses = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.dictionaries(st.sampled_from(["", *"vwxyz"]), st.integers(1, 4), max_size=3),
+    min_size=1,
+)
+
+
+@given(use=uses, pods=st.integers(1, 12))
+def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods: int) -> None:
+    made = cluster(use, gpus=16)
+    found = reserved(made, pods)
+    if found is not None:
+        for key, claim in found.claims.items():
+            made.claim(key, claim)
+        assert (made.free([GPU, "pods"]) >= 0).all()
+
+
+# The limits that each setting makes by itself: what place demands, a reservation must know too.
+WITHIN = sorted(
+    {
+        limits_of(
+            settings_of(job().annotated(key, value).build(), Namespace("team"), ()),
+            excluded=excluded,
+        )
+        for key, value in WELL_FORMED.items()
+        for excluded in ((), ("a",))
+    },
+    key=repr,
+)
+
+
+@settings(max_examples=200)
+@given(
+    use=uses,
+    pods=st.integers(1, 48),
+    within=st.sampled_from(WITHIN),
+    spec=st.sampled_from([None, None, apart(GangTerm("train"))]),
+)
+def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
+    use: Use, pods: int, within: Limits, spec: Raw | None
+) -> None:
+    made = cluster(use, gpus=16)
+    pods = min(pods, 5) if spec else pods  # of five, four nodes hold one each
+    head = members_of(job(uid="head").worker(pods, gpus=1, spec=spec).build())
+    found = reserve("head", head, made, within, ends={})
+    if found is not None:
+        event(f"reserved on {len(found.nodes)} nodes")
+        assert within.allow(found.nodes)
+        for key, claim in made.claims().items():
+            if claim.job in found.waits_for:
+                made.drop(key)
+        others = tuple(name for name in use if name not in found.nodes)
+        inside = replace(within, excluded=within.excluded + others)
+        assert not isinstance(place(head, made, inside), Verdict)
+
+
+def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The most is free on three nodes together; the limits allow two."""
+    on = cluster({"a": {"v": 4}, "b": {"v": 4}, "c": {"w": 4}}, gpus=8)
+    head = members_of(job(uid="head").worker(14, gpus=1).build())
+    usual = reserve("head", head, on, limits(), ends={})
+    assert usual is not None
+    assert len(usual.nodes) == 3
+    monkeypatch.setattr(Limits, "allow", lambda self, nodes: len(set(nodes)) <= 2)
+    found = reserve("head", head, on, limits(), ends={})
+    assert found is not None
+    assert len(found.nodes) == 2
+    assert len(found.waits_for) > 0
+
+
+def test_no_more_is_reserved_for_what_pods_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    on = ledger(*(node(name, cpu="8") for name in "abc"))
+    for name in "abc":
+        on.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
+    head = members_of(job(uid="head").worker(10, cpu="1", cpu_limit="").build())
+    within = limits(assumed_burst=4000)
+    monkeypatch.setattr(Limits, "allow", lambda self, nodes: len(set(nodes)) <= 2)
+    found = reserve("head", head, on, within, ends={})
+    assert found is not None
+    assert len(found.nodes) == 2
+
+
+@given(use=uses, pods=st.integers(1, 12), thief=st.sampled_from("abcd"))
+def test_D5_what_starts_around_a_reservation_does_not_delay_it(
+    use: Use, pods: int, thief: str
+) -> None:
+    """A younger job takes all that it may have; the head fits as soon as before."""
+    made = cluster(use, gpus=16)
+    found = reserved(made, pods)
+    if found is None or thief not in use:
+        return
+    for key, claim in found.claims.items():
+        made.claim(key, claim)
+    left = int(made.free([GPU])[0, made.row(thief)])
+    made.claim("young", Claim(node=thief, requests={GPU: left}, job="young"))
+    for key, claim in made.claims().items():
+        if claim.job in found.waits_for or key in found.claims:
+            made.drop(key)
+    head = members_of(job(uid="head").worker(pods, gpus=1).build())
+    others = [name for name in use if name not in found.nodes]
+    assert not isinstance(place(head, made, limits(excluded=others)), Verdict)
+
+
+@given(use=uses, pods=st.integers(1, 12))
+def test_a_reservation_does_not_depend_on_what_was_seen_first(use: Use, pods: int) -> None:
+    turned = {name: dict([*use[name].items()][::-1]) for name in [*use][::-1]}
+    assert reserved(cluster(use), pods) == reserved(cluster(turned), pods)

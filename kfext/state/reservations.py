@@ -1,46 +1,122 @@
-"""The one reservation at a time: which job is due for it, and its claims on the ledger."""
+"""The capacity that is kept for waiting jobs: promises, and the one reservation at a time."""
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import replica_claim, reserved_gpu
+from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
-from kfext.core.placement.gang import Member, members_of
-from kfext.core.placement.limits import Limits
+from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
-from kfext.core.queue.backfill import reserve
-from kfext.core.queue.gained import Gained
-from kfext.core.queue.no_fit import shape_of
-from kfext.core.queue.reservation import Reservation
+from kfext.core.placement.slots import Places, kept_requests
+from kfext.core.queue.no_fit import MOST_SHAPES, Gained, shape_of
+from kfext.core.queue.reservation import Reservation, reserve
 from kfext.model.plan import Assignment
 from kfext.model.replica_group import ReplicaGroup
+from kfext.model.snapshot import PromiseRecord
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import ANY, Cluster, Offer
-from kfext.state.promises import Promises
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
+
+class Promises:
+    """Capacity that other jobs are about to free for a job, by the uid of the job.
+
+    No other job may take it meanwhile. `freed` is called when capacity is no longer promised.
+    """
+
+    def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._freed = freed
+        self._kept: dict[str, tuple[Hashable, ...]] = {}
+
+    def keep(self, uid: str, members: Iterable[Member], places: Places) -> None:
+        """Promise a job the places of its members; this replaces an earlier promise.
+
+        Pods that are about to end may still be there, so a node can have more claims than room.
+        """
+        self.drop(uid)
+        claims: dict[Hashable, Claim] = {
+            ("promise", uid, member.key): replica_claim(
+                member.constraints,
+                kept_requests(member, places.slots.get(member.key)),
+                places.nodes[member.key],
+            )
+            for member in members
+        }
+        cards = self._ledger.cards()
+        for node, slot in {(places.nodes[key], slot) for key, slot in places.slots.items()}:
+            row = self._ledger.row(node)
+            if row is not None and not cards.is_reserved(row, slot):
+                claims["promise", uid, (node, slot)] = reserved_gpu((node, slot))
+        self._claim(uid, claims)
+
+    def record(self) -> Iterator[PromiseRecord]:
+        """Yield the promises, for `restore`."""
+        claims = self._ledger.claims()
+        for uid, keys in self._kept.items():
+            for claim in (claims[key] for key in keys):
+                place = claim.node, claim.requests, claim.host_ports
+                yield PromiseRecord(uid, *place, claim.gang_terms, claim.reserves)
+
+    def restore(self, records: Iterable[PromiseRecord]) -> None:
+        """Restore recorded promises."""
+        found: dict[str, dict[Hashable, Claim]] = {}
+        for number, record in enumerate(records):
+            found.setdefault(record.job_uid, {})["promise", record.job_uid, number] = Claim(
+                record.node,
+                record.requests,
+                record.host_ports,
+                gang_terms=record.gang_terms,
+                reserves=record.reserves,
+            )
+        for uid, claims in found.items():
+            self._claim(uid, claims)
+
+    def _claim(self, uid: str, claims: Mapping[Hashable, Claim]) -> None:
+        self._ledger.claim_all(claims)
+        self._kept[uid] = tuple(claims)
+
+    def drop(self, uid: str) -> None:
+        """End the promise to a job."""
+        keys = self._kept.pop(uid, ())
+        for key in keys:
+            self._ledger.drop(key)
+        if keys:
+            self._freed()
+
+    def kept(self) -> tuple[str, ...]:
+        """Return the uids of the jobs that have a promise."""
+        return tuple(self._kept)
+
+    def of(self, uid: str) -> tuple[Hashable, ...]:
+        """Return the claims that only this job may use."""
+        return self._kept.get(uid, ())
+
+
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
-"""Reasons with which a job keeps its reservation, because they pass. A quota may not."""
+"""Reasons with which a job keeps its reservation, because they pass; a quota may not pass."""
 RESERVED_SECONDS = 3600.0
-"""How long capacity is reserved without a break, whoever has it: its end is seldom known."""
+"""How long capacity is reserved without a break, whichever job has it."""
 MOST_SEARCHES = 4
-"""In one tick: each may take half a second where many jobs run."""
-_MOST_SHAPES = 4096
-"""For how many shapes it is remembered that no reservation is possible."""
+"""The searches of one tick; each may take half a second if many jobs run."""
 
 
 class ReservationManager:
     """Keeps a reservation for the first job of the queue that has waited long enough.
 
-    It is found anew only when something of it has changed. `now` is in epoch seconds.
-    `searches`: how many there were in this tick; its driver sets it back. `unfinished`: whether
-    the last look ended before all jobs that are due were looked at.
+    The reservation is computed again only when its basis has changed. `now` is in epoch seconds.
 
-    Reservations have breaks: nothing is reserved until every job that waits was looked at once. One
-    begins when the holder loses its reservation, and when capacity was reserved for too long; then
-    the holder comes after the other jobs that are due.
+    `kept`: the reservation. `since`: since when capacity has been reserved without a break.
+    `on_break`: whether nothing is reserved until every waiting job was asked once.
+    `unfinished`: whether the last search ended before it reached all jobs that are due.
+
+    Reservations have breaks. A break begins when the holder loses its reservation, and when
+    capacity was reserved for too long; then the holder comes after the other jobs that are due.
     """
 
     def __init__(
@@ -52,7 +128,7 @@ class ReservationManager:
         self.kept: Reservation | None = None
         self.since: float | None = None
         self.on_break = self.unfinished = False
-        self.searches = 0
+        self._searches = 0
         self._failures: list[tuple[TrackedJob, Exception]] = []
         self._cluster = cluster
         self._settings = settings
@@ -67,10 +143,14 @@ class ReservationManager:
         """The job that has the reservation."""
         return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
 
+    def begin_tick(self) -> None:
+        """Allow as many searches for a reservation as one tick may have."""
+        self._searches = 0
+
     @property
     def may_search(self) -> bool:
         """Whether another search for a reservation may be made in this tick."""
-        return self.searches < MOST_SEARCHES
+        return self._searches < MOST_SEARCHES
 
     def holds(self, tracked: TrackedJob) -> bool:
         """Return whether this job has the reservation."""
@@ -87,43 +167,47 @@ class ReservationManager:
         return self.due_in(tracked, now=now) <= 0
 
     def due_in(self, tracked: TrackedJob, *, now: float) -> float:
-        """Return in how many seconds a job has waited long enough: at its present size."""
+        """Return in how many seconds a job has waited long enough at its present size."""
         placement = self._settings(tracked).settings.placement
         return placement.reserve_after - tracked.waits(now)
+
+    def reserved_for(self, *, now: float) -> float:
+        """Return for how many seconds capacity has been reserved without a break."""
+        return 0.0 if self.since is None else now - self.since
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
         """Give the reservation to the first of some jobs for which one is possible, else to none.
 
-        Return whether anything about it changed.
+        Return whether the reservation changed.
         """
         candidates = tuple(due)
         if self.kept is not None and not any(map(self.holds, candidates)):
             self.unfinished = False
             return self._begin_break(now=now)
-        for one in () if self.on_break else candidates:
+        for tracked in () if self.on_break else candidates:
             if not self.may_search:
-                self.unfinished = len(self._nowhere) < _MOST_SHAPES  # else it would never end
+                self.unfinished = len(self._nowhere) < MOST_SHAPES  # else it would never end
                 return False
-            found = self._for(one, now=now)
+            found = self._for(tracked, now=now)
             if found is not None:
                 self.unfinished = False
                 return self._set(found, now=now)
-            if self.holds(one):
+            if self.holds(tracked):
                 self.unfinished = False
-                return not self._fits(one, now=now) and self._begin_break(now=now)
+                return not self._fits(tracked, now=now) and self._begin_break(now=now)
         self.unfinished = False
         return self._set(None, now=now)
 
     def note_offer(self, offer: Offer) -> None:
-        """Take in what is on offer; shapes that it cannot help are not searched for again."""
+        """Register what is offered; shapes that it cannot help are not searched for again."""
         if ANY in offer.resumed:
             self._nowhere.clear()
         self._gained.update(offer.rows)
 
     def _search_again(self) -> None:
-        """Have shapes searched for again for which there may be a reservation now.
+        """Forget the refusals of shapes for which there may be a reservation now.
 
-        A look that has begun ends first: it would never get beyond the first of them otherwise.
+        A search that has begun ends first: it would never get beyond the first shapes otherwise.
         """
         rows, self._gained = sorted(self._gained), set()
         if rows and self._nowhere:
@@ -151,7 +235,7 @@ class ReservationManager:
         self._begin_break(now=now)
 
     def failures(self) -> list[tuple[TrackedJob, Exception]]:
-        """Return the jobs for which the search failed with an error of ours, and forget them."""
+        """Return the jobs for which the search raised an error, and forget them."""
         failures, self._failures = self._failures, []
         return failures
 
@@ -168,7 +252,7 @@ class ReservationManager:
     def adopt(
         self, reservation: Reservation, *, outdated: bool, held_for: float, now: float
     ) -> None:
-        """Take over the reservation of an earlier planner, as long as nothing changes.
+        """Continue with the reservation of an earlier planner, until something changes.
 
         `held_for` is for how many seconds capacity has been reserved.
         """
@@ -213,10 +297,10 @@ class ReservationManager:
         shape = (shape_of(tracked.job), limits)
         if shape in self._nowhere:
             return None
-        self.searches += 1
+        self._searches += 1
         found = self._found(tracked, limits)
         if found is None:
-            if len(self._nowhere) >= _MOST_SHAPES:
+            if len(self._nowhere) >= MOST_SHAPES:
                 self._nowhere.clear()
             self._nowhere[shape] = tracked.job.groups
         else:
@@ -224,8 +308,9 @@ class ReservationManager:
         return found
 
     def _found(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
-        jobs, ledger, uid = self._cluster.jobs.values(), self._cluster.ledger, tracked.job.uid
-        ends = {one.job.uid: ends for one in jobs if (ends := one.job.ends) is not None}
+        ledger, uid = self._cluster.ledger, tracked.job.uid
+        jobs = (other.job for other in self._cluster.jobs.values())
+        ends = {job.uid: job.ends for job in jobs if job.ends is not None}
         ignoring = self._open_to(tracked)
 
         def reserved(members: Sequence[Member]) -> Reservation | None:
@@ -247,11 +332,11 @@ class ReservationManager:
             return None
 
     def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
-        """Return the claims that do not count for a job: what is kept, and what it was promised."""
+        """Return the claims that do not count for a job: the reservation and its promise."""
         return (*(self.kept.claims if self.kept else ()), *self._promises.of(tracked.job.uid))
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Return whether the holder fits with what has come free and is not on offer yet."""
+        """Return whether the holder fits with what has come free and is not offered yet."""
         if not self._cluster.ledger.withholds:
             return False
         ignoring = self._open_to(tracked)
@@ -267,7 +352,7 @@ class ReservationManager:
     def _basis_of(
         self, tracked: TrackedJob, found: Reservation, limits: Limits
     ) -> tuple[object, ...]:
-        """Return on what the reservation of a job depends beside what comes free.
+        """Return what the reservation of a job depends on beside capacity that comes free.
 
         A job that starts on a card of which a part is kept takes the GPU that was kept for it.
         """

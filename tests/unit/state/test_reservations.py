@@ -12,7 +12,7 @@ from kfext.model.gpu_share import CardNeed
 from kfext.model.plan import NO_SLOTS
 from kfext.model.snapshot import PromiseRecord
 from kfext.names import NATIVE_GPU
-from kfext.state.promises import Promises
+from kfext.state.reservations import Promises
 from tests.builders import job, node
 from tests.gpu_builders import sharing, sharing_node
 
