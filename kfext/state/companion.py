@@ -10,15 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
-from kfext.core.companion.arbitration import arbitrate
-from kfext.core.companion.cadence import Cadence, neighbourhoods
-from kfext.core.companion.policy import Policy
+from kfext.core.companion.arbitration import Cadence, arbitrate, neighbourhoods
+from kfext.core.companion.operation import WINDOWS_BEFORE, begin_trial
+from kfext.core.companion.policy import Policy, Shown
 from kfext.core.companion.proposal import Proposal, restricts
 from kfext.core.companion.registry import POLICIES
 from kfext.core.companion.restoring import is_resized, restoring
-from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
-from kfext.core.companion.trial import WINDOWS_BEFORE, begin_trial
 from kfext.core.lifecycle.steps import Resize, Step
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from kfext import names
+from kfext.core.companion.policy import Shown
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.restoring import is_resized
-from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.verdict import Verdict

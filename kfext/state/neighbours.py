@@ -3,11 +3,10 @@
 from collections.abc import Collection, Mapping
 from typing import assert_never
 
-from kfext.core.companion.budget import Budget
 from kfext.core.companion.contest import contests
+from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome
 from kfext.core.companion.proposal import Proposal
-from kfext.core.companion.signals import JobSignal, Signals, use_of
-from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome
+from kfext.core.companion.signals import Budget, JobSignal, Signals, use_of
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.moment import Moment
 from kfext.model.timestamps import past

@@ -14,12 +14,12 @@ from kfext.core.companion.operation import (
     MEASUREMENTS,
     Operation,
     Phase,
+    Trial,
     all_set,
     why_not_set,
 )
-from kfext.core.companion.owned import Owner, changed_by_others, noted, owner_of
 from kfext.core.companion.proposal import Proposal
-from kfext.core.companion.trial import Trial
+from kfext.core.companion.restoring import Owner, changed_by_others, noted, owner_of
 from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState

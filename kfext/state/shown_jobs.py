@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.state.tracked_job import TrackedJob
 
 

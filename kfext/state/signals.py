@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kfext.core.companion.owned import Owner, asked_of, owner_of
+from kfext.core.companion.restoring import Owner, asked_of, owner_of
 from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
 from kfext.core.ledger.claims import pod_key, shifted_key
 from kfext.core.progress.reported import GrowthState, Reported

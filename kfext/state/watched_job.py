@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext import names
-from kfext.core.companion.budget import Budget
-from kfext.core.companion.history import History
-from kfext.core.companion.operation import Operation
-from kfext.core.companion.owned import last_written
-from kfext.core.companion.shown import Shown
-from kfext.core.companion.trial import Trial
-from kfext.core.companion.work import Work
+from kfext.core.companion.history import History, Work
+from kfext.core.companion.operation import Operation, Trial
+from kfext.core.companion.policy import Shown
+from kfext.core.companion.restoring import last_written
+from kfext.core.companion.signals import Budget
 from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.values import MetricsSource

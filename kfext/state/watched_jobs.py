@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from kfext import names
-from kfext.core.companion.choices import chosen_policies
+from kfext.core.companion.policy import Shown
+from kfext.core.companion.registry import chosen_policies
 from kfext.core.companion.restoring import is_resized
-from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.stand_down import why_stand_down
 from kfext.core.settings.resolve import Settings

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.agent.report import CardReport, SharerReport
 from kfext.agent.shared_gpus import SlotView, status_of
+from kfext.core.companion import scale
 from kfext.core.companion.registry import POLICIES
-from kfext.core.scale import parameters as scale
 from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.gpu_slots import MOST_SLOTS, reservation_of

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from kfext import names
+from kfext.core.companion import scale
 from kfext.core.companion.registry import POLICIES
 from kfext.core.ledger.columns import ASSUMED
-from kfext.core.scale import parameters as scale
 from kfext.core.settings.gpu_shares import share_of
 from kfext.core.settings.gpu_values import AUTO, GATE, GPU_RULES, HIGH, LOW, NONE
 from kfext.core.settings.resolve import Settings

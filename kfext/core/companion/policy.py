@@ -6,6 +6,20 @@ from dataclasses import dataclass, field
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.model.policy import PolicyChoice
+from kfext.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One condition of a job that has opted in to a policy.
+
+    `holds`: whether kfext gave it something else than the user wrote: CPU limits, or a size.
+    `verdict`: what was done last, what would be done, or why nothing is; its reason is one of
+        kfext.names.REASONS_RESIZED or REASONS_SCALED.
+    """
+
+    holds: bool
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)

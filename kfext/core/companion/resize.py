@@ -12,15 +12,12 @@ al., FlowCon, ICPP 2019, for growth.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kfext.core.companion.contest import Contest, contests
-from kfext.core.companion.demand import parts_of
-from kfext.core.companion.pace import caps_on_nodes
+from kfext.core.companion.contest import Contest, caps_on_nodes, contests, outlasted, served
+from kfext.core.companion.cpu import parts_of, share_out
+from kfext.core.companion.operation import measure_for
 from kfext.core.companion.policy import Advice, Policy
-from kfext.core.companion.precedence import outlasted, served
 from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
-from kfext.core.companion.share_out import share_out
 from kfext.core.companion.signals import JobSignal, Signals, use_of
-from kfext.core.companion.trial import measure_for
 from kfext.model.qos import QoS
 
 _Shares = Mapping[str, Mapping[str, int]]

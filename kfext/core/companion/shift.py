@@ -8,12 +8,11 @@ adjustment at run time.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kfext.core.companion.demand import is_stopped, least_limit
+from kfext.core.companion.cpu import Part, is_stopped, least_limit, share_out
+from kfext.core.companion.operation import measure_for
 from kfext.core.companion.policy import Advice, Policy
 from kfext.core.companion.proposal import Proposal, Size, in_stages
-from kfext.core.companion.share_out import Part, share_out
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals
-from kfext.core.companion.trial import measure_for
 from kfext.core.words import listed
 from kfext.model.qos import QoS
 

@@ -4,8 +4,8 @@ The pause is that of the last change. Before the first one it is taken from the 
 from its pods to its first step, and their grace period, which a change may have to wait for.
 """
 
-from kfext.core.scale.change import interrupts
-from kfext.core.scale.readiness import FRESH_SECONDS
+from kfext.core.companion.operation import FRESH_SECONDS
+from kfext.core.companion.scale import interrupts
 from kfext.model.job import TrainingJob
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from kfext import names
 from kfext.core import words
-from kfext.core.scale import parameters
-from kfext.core.scale.change import Cause, Change
-from kfext.core.scale.readiness import Readiness
-from kfext.core.scale.stand_down import why_left_alone, why_one_size
+from kfext.core.companion import scale
+from kfext.core.companion.operation import Readiness
+from kfext.core.companion.scale import Cause, Change
+from kfext.core.companion.stand_down import why_left_alone, why_one_size
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
@@ -97,7 +97,7 @@ class Decisions:
         if rescue is None:
             return
         self._rescalings.drop_growth(at=now.monotonic)
-        waited = parameters.parameter(self._settings_of(waiting), "wait")
+        waited = scale.parameter(self._settings_of(waiting), "wait")
         changes = []
         for uid, workers in rescue.sizes.items():
             one = self._jobs.by_uid[uid]
@@ -165,7 +165,7 @@ class Decisions:
         return self._rescalings.saves.loses_nothing(one, now=now.wall)
 
     def _parameter(self, one: ScaledJob, name: str) -> float:
-        return parameters.parameter(self._settings_of(one.tracked), name)
+        return scale.parameter(self._settings_of(one.tracked), name)
 
     def _end_promises(self, at: float) -> None:
         """Keep nothing for jobs that wait no more, in vain, or for ever."""

@@ -2,9 +2,8 @@
 
 from itertools import count
 
+from kfext.core.companion.scale import LEAST_GAIN, Cause, Change, Phase, starts_anew
 from kfext.core.lifecycle.steps import RestartWorkers, Step
-from kfext.core.scale.change import Cause, Change, Phase, starts_anew
-from kfext.core.scale.worth import LEAST_GAIN
 from kfext.model.backoff import exponential_backoff
 from kfext.model.kinds import WORKER
 from kfext.model.moment import Moment

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import assert_never
 
 from kfext import names
+from kfext.core.companion.scale import Cause, Change, Phase, interrupts, starts_anew
+from kfext.core.companion.stand_down import why_not_scaled, why_one_size
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import SaveState, Step
-from kfext.core.scale.change import Cause, Change, Phase, interrupts, starts_anew
-from kfext.core.scale.stand_down import why_not_scaled, why_one_size
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode

@@ -10,10 +10,9 @@ from enum import Enum
 from typing import assert_never
 
 from kfext.core import words
+from kfext.core.companion import scale
+from kfext.core.companion.scale import SEEN_FACTOR, Cause, Change, best_size
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.scale import parameters
-from kfext.core.scale.change import Cause, Change
-from kfext.core.scale.worth import SEEN_FACTOR, best_size
 from kfext.core.settings.resolve import Settings
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
@@ -83,7 +82,7 @@ class Growth:
             if one.verdict is None or one.verdict.reason not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(one)
-            served = parameters.parameter(settings, "wait") + parameters.parameter(settings, "idle")
+            served = scale.parameter(settings, "wait") + scale.parameter(settings, "idle")
             if one.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservable_in(one, now=now) > 0:
@@ -123,7 +122,7 @@ class Growth:
         settings = self._settings_of(one.tracked)
         room = self._room.most(one, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
         if room > max(one.sizes.asked, one.sizes.now):
-            ceiling = parameters.parameter(settings, "ceiling")
+            ceiling = scale.parameter(settings, "ceiling")
             below = self._room.below_ceiling(one, room, ceiling=ceiling)
             room = max(below, min(room, one.sizes.asked))
         if one.failed:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kfext import names
+from kfext.core.companion.operation import ANSWER_SECONDS, Readiness
+from kfext.core.companion.scale import Cause, Change, Phase
 from kfext.core.lifecycle.steps import Step
-from kfext.core.scale.change import Cause, Change, Phase
-from kfext.core.scale.readiness import ANSWER_SECONDS, Readiness
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict

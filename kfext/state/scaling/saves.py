@@ -4,10 +4,9 @@ import math
 from collections.abc import Iterable
 
 from kfext import names
+from kfext.core.companion.operation import FRESH_SECONDS, Readiness, readiness
+from kfext.core.companion.scale import HORIZON, Cause, Phase, interrupts
 from kfext.core.lifecycle.steps import RequestCheckpoint
-from kfext.core.scale.change import Cause, Phase, interrupts
-from kfext.core.scale.readiness import FRESH_SECONDS, Readiness, readiness
-from kfext.core.scale.worth import HORIZON
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress

@@ -3,11 +3,10 @@
 import math
 from dataclasses import dataclass, field, replace
 
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
+from kfext.core.companion.scale import Change, Phase, Sizes
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.progress.reported import Progress
-from kfext.core.scale.change import Change, Phase
-from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState
 from kfext.model.kinds import WORKER
 from kfext.model.pod import Pod

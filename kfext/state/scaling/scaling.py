@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 
 from kfext import names
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
+from kfext.core.companion.scale import Phase
 from kfext.core.lifecycle.steps import Step
-from kfext.core.scale.change import Phase
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kfext import names
 from kfext.core import words
+from kfext.core.companion.scale import Cause, Change, starts_anew
 from kfext.core.elastic import with_workers, workers_of
 from kfext.core.ledger.claims import pod_key
 from kfext.core.lifecycle.patience import suspended
@@ -15,7 +16,6 @@ from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import Places
-from kfext.core.scale.change import Cause, Change, starts_anew
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment

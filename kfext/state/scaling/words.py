@@ -5,9 +5,9 @@ from typing import assert_never
 
 from kfext import names
 from kfext.core import words
-from kfext.core.companion.shown import Shown
-from kfext.core.scale.change import Change, Phase
-from kfext.core.scale.readiness import Readiness
+from kfext.core.companion.operation import Readiness
+from kfext.core.companion.policy import Shown
+from kfext.core.companion.scale import Change, Phase
 from kfext.model.verdict import Verdict
 from kfext.state.scaling.scaled_job import ScaledJob, is_ours
 

@@ -8,7 +8,7 @@ import pytest
 from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation

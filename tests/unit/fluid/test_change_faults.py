@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
+from kfext.core.companion.scale import Phase
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
 from kfext.core.patches.json_patch import Operation
-from kfext.core.scale.change import Phase
 from kfext.model.pod import ReplicaKey
 from kfext.model.quota import Quota
 from tests.unit.fluid.bed import GANG, LONG, Bed, scaled_bed, sizes

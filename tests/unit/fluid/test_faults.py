@@ -9,11 +9,11 @@ import jsonpatch
 import pytest
 
 from kfext import names
+from kfext.core.companion.scale import Cause, Phase
 from kfext.core.lifecycle.steps import RequestCheckpoint, RestartWorkers
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
-from kfext.core.scale.change import Cause, Phase
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace

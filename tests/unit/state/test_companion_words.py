@@ -7,8 +7,8 @@ import pytest
 
 from kfext import names
 from kfext.core.companion.operation import Operation
+from kfext.core.companion.policy import Shown
 from kfext.core.companion.proposal import Rank
-from kfext.core.companion.shown import Shown
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from kfext.core.companion.budget import Budget
+from kfext.core.companion.operation import WINDOWS, Trial
 from kfext.core.companion.proposal import Rank
-from kfext.core.companion.signals import JobSignal, Signals
-from kfext.core.companion.trial import WINDOWS, Trial
+from kfext.core.companion.signals import Budget, JobSignal, Signals
 from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState
 from kfext.model.moment import Moment

@@ -3,9 +3,8 @@
 import pytest
 
 from kfext import names
-from kfext.core.companion.operation import KUBELET_SECONDS, MEASURE_SECONDS
+from kfext.core.companion.operation import KUBELET_SECONDS, MEASURE_SECONDS, Trial
 from kfext.core.companion.proposal import Rank
-from kfext.core.companion.trial import Trial
 from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState

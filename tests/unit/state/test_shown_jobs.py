@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from kfext import names
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.model.job_state import JobState
 from kfext.model.verdict import Verdict
 from kfext.state.shown_jobs import ShownJobs

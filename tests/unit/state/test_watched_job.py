@@ -6,9 +6,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.companion.operation import Operation
+from kfext.core.companion.operation import Operation, Trial
 from kfext.core.companion.proposal import Measure
-from kfext.core.companion.trial import Trial
 from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.core.settings.values import MetricsSource

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from kfext.core.companion.arbitration import arbitrate
-from kfext.core.companion.budget import Budget
-from kfext.core.companion.cadence import Cadence
+from kfext.core.companion.arbitration import Cadence, arbitrate
+from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Trial, begin_trial
 from kfext.core.companion.policy import Policy
 from kfext.core.companion.proposal import Measure, Proposal
-from kfext.core.companion.signals import JobSignal, NodeSignal, Signals
-from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome, Trial, begin_trial
+from kfext.core.companion.signals import Budget, JobSignal, NodeSignal, Signals
 from kfext.core.progress.growth import GrowthList
 from kfext.model.policy import PolicyChoice
 from tests.unit.core.companion.jobs import pod

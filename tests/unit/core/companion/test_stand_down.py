@@ -1,14 +1,16 @@
-"""Why all policies leave a job alone."""
+"""Why the CPU or the workers of a job are left alone. Tests named test_D… check the statements in
+docs/statements.md."""
 
 from dataclasses import replace
 
 import pytest
 
-from kfext.core.companion.stand_down import why_stand_down
+from kfext.core.companion.stand_down import why_not_scaled, why_stand_down
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from tests.builders import job
+from tests.unit.core.companion.elastic_jobs import dynamic, fixed, led, mirrored, torchrun
 from tests.unit.core.companion.pods import OF, running
 
 MANY = [running(index) for index in range(MOST_RESIZED + 1)]
@@ -38,3 +40,37 @@ def test_a_job_is_left_alone_when(of: TrainingJob, pods: list[Pod], why: str) ->
 @pytest.mark.parametrize("pods", [[], [running()], MANY[:-1], UNLIKE], ids=len)
 def test_any_other_is_not(pods: list[Pod]) -> None:
     assert why_stand_down(OF, pods, CpuState()) is None
+
+
+METRICS = [{"type": "Resource"}]
+QUEUED = job("TFJob").worker(4).queued_by_kueue().build()
+CASES: dict[str, tuple[TrainingJob, str]] = {
+    "Kueue accounts for its workers": (QUEUED, "Kueue manages it"),
+    "its own HorizontalPodAutoscaler scales it": (torchrun(metrics=METRICS), "remove metrics"),
+    "it has no workers": (job("TFJob").group("Chief").ps(1).build(), "no workers"),
+    "torchrun may not restart its workers": (torchrun(maxRestarts=0), "maxRestarts"),
+    "nobody said how often torchrun may": (torchrun(maxRestarts=None), "maxRestarts"),
+}
+
+
+@pytest.mark.parametrize(("of", "why"), CASES.values(), ids=CASES)
+def test_a_job_is_left_alone_if(of: TrainingJob, why: str) -> None:
+    assert why in why_not_scaled(of)
+
+
+ELASTIC = {
+    "torchrun": torchrun(),
+    "with restarts": torchrun(maxRestarts=3, metrics=[]),
+    "dynamic": dynamic(),
+    "mirrored": mirrored(),
+}
+
+
+@pytest.mark.parametrize("of", ELASTIC.values(), ids=ELASTIC)
+def test_any_other_is_scaled(of: TrainingJob) -> None:
+    assert why_not_scaled(of) == ""
+
+
+@pytest.mark.parametrize("of", [fixed(), led()], ids=["no elasticPolicy", "a Master"])
+def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob) -> None:
+    assert why_not_scaled(of) != ""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kfext.core.scale.change import Phase
+from kfext.core.companion.scale import Phase
 from kfext.model.log_line import LogLine
 from kfext.state.scaling.cost import USUAL_START, WATCHED_SECONDS, cost
 from kfext.state.scaling.scaled_job import ScaledJob

@@ -5,10 +5,9 @@ from typing import cast
 
 import pytest
 
+from kfext.core.companion.scale import Cause, Change, Phase, Sizes
 from kfext.core.lifecycle.steps import RestartWorkers
 from kfext.core.progress.reported import Progress, Reported
-from kfext.core.scale.change import Cause, Change, Phase
-from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice

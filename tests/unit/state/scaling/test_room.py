@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kfext.core.companion.scale import Sizes
 from kfext.core.ledger.ports import hosted
-from kfext.core.scale.sizes import Sizes
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.plan import Plan

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kfext.core.companion.scale import Sizes
 from kfext.core.progress.reported import Progress
-from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice

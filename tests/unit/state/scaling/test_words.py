@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.scale.change import Cause, Change, Phase
-from kfext.core.scale.readiness import Readiness
-from kfext.core.scale.sizes import Sizes
+from kfext.core.companion.operation import Readiness
+from kfext.core.companion.scale import Cause, Change, Phase, Sizes
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import ScaleState

@@ -1,8 +1,8 @@
 """The starvation guard: which running jobs give workers, so that a waiting job has a place.
 
-The most fulfilled gives first, worker by worker, and none gives unless the waiting job fits then.
-Jobs that did not save their work in time when they were to give before come last: however many of
-them there are, they keep the others from giving once each.
+The most fulfilled job gives first, worker by worker, and no job gives unless the waiting job fits
+then. Jobs that did not save their work in time when they were to give before come last: however
+many of them there are, they keep the others from giving once each.
 Source: Lin et al., DRAGON, CLOSER 2019: the order of its first published code, and all or nothing
 as in its second.
 """
@@ -14,7 +14,7 @@ from heapq import merge
 from itertools import islice
 from typing import TypeAlias
 
-from kfext.core.scale.sizes import Sizes
+from kfext.core.companion.scale import Sizes
 from kfext.model.bounds import MOST_PODS
 
 MOST_GIVERS = 16

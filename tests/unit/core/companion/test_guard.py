@@ -1,5 +1,4 @@
-"""Which jobs give workers for one that waits. Tests named test_D… check the statements in
-docs/statements.md."""
+"""Which jobs give workers, so that one that waits has a place."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.scale.guard import MOST_CALLS, MOST_CONSIDERED, MOST_GIVERS, Fits, Giver, givers_of
-from kfext.core.scale.sizes import Sizes
+from kfext.core.companion.guard import (
+    MOST_CALLS,
+    MOST_CONSIDERED,
+    MOST_GIVERS,
+    Fits,
+    Giver,
+    givers_of,
+)
+from kfext.core.companion.scale import Sizes
 
 
 def giver(
