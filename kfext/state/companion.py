@@ -12,9 +12,9 @@ from contextlib import nullcontext
 
 from kfext.core.companion.arbitration import Cadence, arbitrate, neighbourhoods
 from kfext.core.companion.operation import WINDOWS_BEFORE, begin_trial
-from kfext.core.companion.policy import Policy, Shown
+from kfext.core.companion.policy import Shown, SignalPolicy
 from kfext.core.companion.proposal import Proposal, restricts
-from kfext.core.companion.registry import POLICIES
+from kfext.core.companion.registry import SIGNAL_POLICIES
 from kfext.core.companion.restoring import is_resized, restoring
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.lifecycle.steps import Resize, Step
@@ -64,7 +64,7 @@ class Companion:
         self._errors = scaling.failures
         self._jobs = WatchedJobs(cluster, progress, settings_of, self._is_occupied, self._errors)
         scaling.leave_out(self._has_operation)
-        self._cadences = {policy.name: Cadence() for policy in POLICIES}
+        self._cadences = {policy.name: Cadence() for policy in SIGNAL_POLICIES}
         self._looked = -math.inf
         self._first = 0
 
@@ -141,7 +141,7 @@ class Companion:
         """
         at = now.monotonic
         signals, ended = self._jobs.signals(at)
-        due = {policy.name: self._due(policy, signals, at) for policy in POLICIES}
+        due = {policy.name: self._due(policy, signals, at) for policy in SIGNAL_POLICIES}
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
         begun: _Begun = []
@@ -157,7 +157,7 @@ class Companion:
                 touched = {one.tracked.job.uid for one, _ in back}
                 charge(here, self._jobs.by_uid, seconds=seconds, now=now)
                 proposals = judged(here, self._jobs.by_uid, ended=ended)
-                for policy in POLICIES:
+                for policy in SIGNAL_POLICIES:
                     proposals += self._advised(policy, here, due[policy.name])
                 open_to = [one for one in proposals if one.job not in touched]
                 ripe = [one for one in open_to if self._ripe(one)]
@@ -179,7 +179,7 @@ class Companion:
         paused = self._operations.paused(one, now)
         self._jobs.shown.show(one, shown_of(one, job, here, would, decided=decided, paused=paused))
 
-    def _due(self, policy: Policy, signals: Signals, now: float) -> frozenset[str]:
+    def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
         """Return the jobs that a policy looks at now."""
         takers = [job for job in signals.jobs if policy.takes(job)]
         due = self._cadences[policy.name].due(
@@ -187,7 +187,7 @@ class Companion:
         )
         return frozenset(job.uid for job in due)
 
-    def _advised(self, policy: Policy, here: Signals, due: frozenset[str]) -> list[Proposal]:
+    def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
         """Return what a policy proposes for neighbours, and note which jobs it leaves alone."""
         jobs = tuple(job for job in here.jobs if job.uid in due or not policy.takes(job))
         if not any(job.uid in due for job in jobs):

@@ -6,6 +6,7 @@ from kfext import names
 from kfext.core.companion.policy import Shown
 from kfext.core.companion.registry import chosen_policies
 from kfext.core.companion.restoring import is_resized
+from kfext.core.companion.scale import SCALE
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.stand_down import why_stand_down
 from kfext.core.settings.resolve import Settings
@@ -144,7 +145,8 @@ class WatchedJobs:
         """Return the policies that may look at a job."""
         if tracked.phase is None or tracked.job.released:
             return {}
-        return chosen_policies(self._settings_of(tracked))
+        chosen = chosen_policies(self._settings_of(tracked))
+        return {name: one for name, one in chosen.items() if name != SCALE.name}
 
     def _in_flight(self, one: WatchedJob, pods: tuple[Pod, ...], now: float) -> bool:
         """Return whether a job has to wait: for a write, a kubelet or a pod."""

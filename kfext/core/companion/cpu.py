@@ -4,10 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kfext.core.companion.signals import STOPPED, PodSignal
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Resize
+from kfext.model.policy import Mode
 from kfext.model.qos import QoS
 
 _TINY = 1e-6
 """What a float may lack of a whole number."""
+
+
+_MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.ACT}
+
+
+def opted_in(settings: Settings) -> Mode:
+    """Return the most that a job lets the policies do that change the CPU of its pods."""
+    return _MODES[settings.resize]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,29 +1,23 @@
 """All policies, one line each, and which of them hold for a job."""
 
-from dataclasses import replace
-
-from kfext.core.companion.policy import Policy
+from kfext.core.companion.policy import Policy, SignalPolicy
 from kfext.core.companion.resize import RESIZE
+from kfext.core.companion.scale import SCALE
 from kfext.core.companion.shift import SHIFT
 from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import Resize
 from kfext.model.policy import Mode, PolicyChoice
 
-POLICIES: tuple[Policy, ...] = (RESIZE, SHIFT)
+SIGNAL_POLICIES: tuple[SignalPolicy, ...] = (
+    RESIZE,
+    SHIFT,
+)
+POLICIES: tuple[Policy, ...] = (
+    SCALE,
+    *SIGNAL_POLICIES,
+)
 
 
 def chosen_policies(settings: Settings) -> dict[str, PolicyChoice]:
-    """Return by name the policies that hold for a job; the setting `resize` opts in to all.
-
-    A job that only wants to be shown what would be done never has more done to it than that,
-    whatever the TrainingPolicy allows; and nothing that it allows makes a job opt in.
-    """
-    if not settings.managed or settings.resize is Resize.OFF:
-        return {}
-    found = {}
-    for policy in POLICIES:
-        choice = settings.companion.get(policy.name, PolicyChoice())
-        if choice.mode is not Mode.OFF:
-            shown_only = settings.resize is Resize.OBSERVE
-            found[policy.name] = replace(choice, mode=Mode.OBSERVE) if shown_only else choice
-    return found
+    """Return by name the policies that hold for a job, and how each runs."""
+    choices = {policy.name: policy.choice(settings) for policy in POLICIES}
+    return {name: choice for name, choice in choices.items() if choice.mode is not Mode.OFF}

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kfext.core.companion.contest import Contest, caps_on_nodes, contests, outlasted, served
-from kfext.core.companion.cpu import parts_of, share_out
+from kfext.core.companion.cpu import opted_in, parts_of, share_out
 from kfext.core.companion.operation import measure_for
-from kfext.core.companion.policy import Advice, Policy
+from kfext.core.companion.policy import Advice, SignalPolicy
 from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
 from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.model.qos import QoS
@@ -51,8 +51,9 @@ def _propose(signals: Signals) -> Advice:
     return Advice(tuple(one for one in found if one is not None), stood_down)
 
 
-RESIZE = Policy(
+RESIZE = SignalPolicy(
     name="resize",
+    opted=opted_in,
     parameters={"interval": 30.0, "budget": 0.1, "change": 0.1},
     propose=_propose,
 )

@@ -16,39 +16,34 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from kfext.core.companion.policy import Policy
 from kfext.core.elastic import fewest_workers, training_pods, with_workers, workers_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.model.kinds import TENSORFLOW, WORKER
-from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.policy import Mode
 
-NAME = "scale"
-"""The policy's key in `spec.companion` of a TrainingPolicy."""
-DEFAULTS: Mapping[str, float] = {
-    "wait": 30.0,
-    "idle": 60.0,
-    "rest": 60.0,
-    "ceiling": 0.97,
-    "acrossNamespaces": 1.0,
-}
+
+def _opted(settings: Settings) -> Mode:
+    return Mode.OFF if settings.elastic is None else Mode.ACT
+
+
+SCALE = Policy(
+    name="scale",
+    opted=_opted,
+    parameters={
+        "wait": 30.0,
+        "idle": 60.0,
+        "rest": 60.0,
+        "ceiling": 0.97,
+        "acrossNamespaces": 1.0,
+    },
+)
 """`wait`: seconds that a job waits for room before others are shrunk. `idle`: seconds without a
 change of any size before a job grows. `rest`: seconds between two changes of one job. `ceiling`:
 the share of the cluster's CPU up to which jobs grow beyond what they asked for. `acrossNamespaces`:
-0 if a job is never shrunk for one of another namespace."""
-
-
-def choice_of(settings: Settings) -> PolicyChoice:
-    """Return how the policy is to run for a job; a job opts in by the setting `elastic`."""
-    if not settings.managed or settings.elastic is None:
-        return PolicyChoice(mode=Mode.OFF)
-    return settings.companion.get(NAME, PolicyChoice())
-
-
-def parameter(settings: Settings, name: str) -> float:
-    """Return a parameter as it holds for a job."""
-    chosen = settings.companion.get(NAME, PolicyChoice()).parameters
-    return chosen.get(name, DEFAULTS[name])
+0 if a job is never shrunk for a job of another namespace."""
 
 
 class Cause(StrEnum):
@@ -92,27 +87,6 @@ class Change:
     def is_shrink(self, now: int) -> bool:
         """Return whether it leaves a job that has `now` workers with fewer."""
         return self.workers < now
-
-
-def can_scale(job: TrainingJob) -> str:
-    """Return why the number of workers of a running job cannot be changed, empty if it can."""
-    if job.kind is TENSORFLOW:
-        return ""
-    if any(group.type == "Master" for group in job.groups):
-        return (
-            "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
-            "elasticPolicy and workers alone"
-        )
-    if job.one_size:
-        return job.one_size
-    if not job.elastic:
-        return "its workers were given their number when they started: set an elasticPolicy"
-    if not job.most:
-        return (
-            "its elasticPolicy has no maxReplicas, so torchrun accepts no other number of workers: "
-            "set minReplicas and maxReplicas"
-        )
-    return ""
 
 
 def starts_anew(job: TrainingJob) -> bool:

@@ -7,14 +7,14 @@ as it is.
 from collections.abc import Sequence
 
 from kfext.core.companion.restoring import noted
-from kfext.core.companion.scale import can_scale, choice_of, interrupts
+from kfext.core.companion.scale import SCALE, interrupts
 from kfext.core.elastic import workers_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import PYTORCH
+from kfext.model.kinds import PYTORCH, TENSORFLOW
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
 from kfext.names import KUEUE_QUEUE, METRICS
@@ -48,7 +48,7 @@ def open_range(job: TrainingJob, settings: Settings) -> Range | None:
 
     Master and Chief count as training pods.
     """
-    acts = choice_of(settings).mode is Mode.ACT
+    acts = SCALE.choice(settings).mode is Mode.ACT
     return settings.elastic if acts and not why_left_alone(job, settings) else None
 
 
@@ -89,3 +89,24 @@ def why_one_size(job: TrainingJob) -> str:
         ),
     )
     return next((why for holds, why in reasons if holds), "")
+
+
+def can_scale(job: TrainingJob) -> str:
+    """Return why the number of workers of a running job cannot be changed, empty if it can."""
+    if job.kind is TENSORFLOW:
+        return ""
+    if any(group.type == "Master" for group in job.groups):
+        return (
+            "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
+            "elasticPolicy and workers alone"
+        )
+    if job.one_size:
+        return job.one_size
+    if not job.elastic:
+        return "its workers were given their number when they started: set an elasticPolicy"
+    if not job.most:
+        return (
+            "its elasticPolicy has no maxReplicas, so torchrun accepts no other number of workers: "
+            "set minReplicas and maxReplicas"
+        )
+    return ""

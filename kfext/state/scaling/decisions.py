@@ -5,9 +5,8 @@ from collections.abc import Callable
 
 from kfext import names
 from kfext.core import words
-from kfext.core.companion import scale
 from kfext.core.companion.operation import Readiness
-from kfext.core.companion.scale import Cause, Change
+from kfext.core.companion.scale import SCALE, Cause, Change
 from kfext.core.companion.stand_down import why_left_alone, why_one_size
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
@@ -97,7 +96,7 @@ class Decisions:
         if rescue is None:
             return
         self._rescalings.drop_growth(at=now.monotonic)
-        waited = scale.parameter(self._settings_of(waiting), "wait")
+        waited = SCALE.parameter(self._settings_of(waiting), "wait")
         changes = []
         for uid, workers in rescue.sizes.items():
             one = self._jobs.by_uid[uid]
@@ -165,7 +164,7 @@ class Decisions:
         return self._rescalings.saves.loses_nothing(one, now=now.wall)
 
     def _parameter(self, one: ScaledJob, name: str) -> float:
-        return scale.parameter(self._settings_of(one.tracked), name)
+        return SCALE.parameter(self._settings_of(one.tracked), name)
 
     def _end_promises(self, at: float) -> None:
         """Keep nothing for jobs that wait no more, in vain, or for ever."""

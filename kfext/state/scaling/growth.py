@@ -10,8 +10,7 @@ from enum import Enum
 from typing import assert_never
 
 from kfext.core import words
-from kfext.core.companion import scale
-from kfext.core.companion.scale import SEEN_FACTOR, Cause, Change, best_size
+from kfext.core.companion.scale import SCALE, SEEN_FACTOR, Cause, Change, best_size
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.settings.resolve import Settings
 from kfext.state.progress import JobsProgress
@@ -82,7 +81,7 @@ class Growth:
             if one.verdict is None or one.verdict.reason not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(one)
-            served = scale.parameter(settings, "wait") + scale.parameter(settings, "idle")
+            served = SCALE.parameter(settings, "wait") + SCALE.parameter(settings, "idle")
             if one.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservable_in(one, now=now) > 0:
@@ -122,7 +121,7 @@ class Growth:
         settings = self._settings_of(one.tracked)
         room = self._room.most(one, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
         if room > max(one.sizes.asked, one.sizes.now):
-            ceiling = scale.parameter(settings, "ceiling")
+            ceiling = SCALE.parameter(settings, "ceiling")
             below = self._room.below_ceiling(one, room, ceiling=ceiling)
             room = max(below, min(room, one.sizes.asked))
         if one.failed:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from kfext import names
-from kfext.core.companion import scale
 from kfext.core.companion.guard import Giver, givers_of
+from kfext.core.companion.scale import SCALE
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers
 from kfext.core.placement.slots import Places
@@ -49,7 +49,7 @@ class Guard:
             verdict = tracked.verdict
             if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
                 continue
-            wait = scale.parameter(self._settings_of(tracked), "wait")
+            wait = SCALE.parameter(self._settings_of(tracked), "wait")
             return tracked if tracked.settled and tracked.waits(now) >= wait else None
         return None
 
@@ -97,11 +97,11 @@ class Guard:
 
     def _givers(self, waiting: TrackedJob, candidates: Collection[ScaledJob]) -> list[Giver]:
         """Return the jobs that may give workers to one that waits, in the order of their uids."""
-        across = scale.parameter(self._settings_of(waiting), "acrossNamespaces")
+        across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
         found = []
         for one in sorted(candidates, key=lambda one: one.uid):
             job, settings = one.tracked.job, self._settings_of(one.tracked)
-            allowed = across and scale.parameter(settings, "acrossNamespaces")
+            allowed = across and SCALE.parameter(settings, "acrossNamespaces")
             if one.sizes.surplus and (allowed or job.namespace == waiting.job.namespace):
                 priority = self._priority(one.tracked)
                 found.append(Giver(one.uid, priority, one.sizes, one.missed))

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kfext.core import words
-from kfext.core.companion import scale
-from kfext.core.companion.scale import Cause, Change, Phase, Sizes, sizes_of
+from kfext.core.companion.scale import SCALE, Cause, Change, Phase, Sizes, sizes_of
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
@@ -126,7 +125,7 @@ class ScaledJobs:
     def _choice(self, tracked: TrackedJob) -> PolicyChoice:
         if tracked.phase is None or tracked.job.released:
             return PolicyChoice(mode=Mode.OFF)
-        return scale.choice_of(self._settings_of(tracked))
+        return SCALE.choice(self._settings_of(tracked))
 
     def _met(self, tracked: TrackedJob, choice: PolicyChoice, now: Moment) -> ScaledJob:
         """Begin to follow a job; a change of an earlier controller is followed to its end.

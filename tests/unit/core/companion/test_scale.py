@@ -17,7 +17,6 @@ from kfext.core.companion.scale import (
     Sizes,
     Speed,
     best_size,
-    can_scale,
     fitted,
     interrupts,
     sizes_of,
@@ -27,32 +26,7 @@ from kfext.core.elastic import with_workers
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from tests.builders import JobBuilder, job
-from tests.unit.core.companion.elastic_jobs import dynamic, fixed, led, mirrored, torchrun
-
-SCALED: dict[str, TrainingJob] = {
-    "torchrun's agents": torchrun(),
-    "a TFJob with dynamic workers": dynamic(),
-    "a TFJob without": mirrored(),
-}
-NOT_SCALED: dict[str, tuple[TrainingJob, str]] = {
-    "a PyTorchJob without elasticPolicy": (fixed(), "set an elasticPolicy"),
-    "one with a Master": (led(), "Master"),
-    "one that allows a single number of workers": (
-        job().worker(4).elastic(minReplicas=4).build(),
-        "maxReplicas",
-    ),
-}
-
-
-@pytest.mark.parametrize("of", SCALED.values(), ids=SCALED)
-def test_D6_jobs_that_can_be_scaled(of: TrainingJob) -> None:
-    assert can_scale(of) == ""
-
-
-@pytest.mark.parametrize(("of", "why"), NOT_SCALED.values(), ids=NOT_SCALED)
-def test_D6_jobs_that_are_not_elastic_cannot(of: TrainingJob, why: str) -> None:
-    assert why in can_scale(of)
-
+from tests.unit.core.companion.elastic_jobs import dynamic, mirrored, torchrun
 
 IN_PLACE: dict[str, tuple[TrainingJob, bool, bool]] = {
     "torchrun's agents restart all workers in place": (torchrun(), True, False),

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kfext.core.companion.stand_down import why_not_scaled, why_stand_down
+from kfext.core.companion.stand_down import can_scale, why_not_scaled, why_stand_down
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
@@ -74,3 +74,28 @@ def test_any_other_is_scaled(of: TrainingJob) -> None:
 @pytest.mark.parametrize("of", [fixed(), led()], ids=["no elasticPolicy", "a Master"])
 def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob) -> None:
     assert why_not_scaled(of) != ""
+
+
+SCALED: dict[str, TrainingJob] = {
+    "torchrun's agents": torchrun(),
+    "a TFJob with dynamic workers": dynamic(),
+    "a TFJob without": mirrored(),
+}
+NOT_SCALED: dict[str, tuple[TrainingJob, str]] = {
+    "a PyTorchJob without elasticPolicy": (fixed(), "set an elasticPolicy"),
+    "one with a Master": (led(), "Master"),
+    "one that allows a single number of workers": (
+        job().worker(4).elastic(minReplicas=4).build(),
+        "maxReplicas",
+    ),
+}
+
+
+@pytest.mark.parametrize("of", SCALED.values(), ids=SCALED)
+def test_D6_jobs_that_can_be_scaled(of: TrainingJob) -> None:
+    assert can_scale(of) == ""
+
+
+@pytest.mark.parametrize(("of", "why"), NOT_SCALED.values(), ids=NOT_SCALED)
+def test_D6_jobs_that_are_not_elastic_cannot(of: TrainingJob, why: str) -> None:
+    assert why in can_scale(of)
