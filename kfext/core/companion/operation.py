@@ -6,7 +6,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, StrEnum
 from statistics import fmean, stdev
 
-from kfext.core.companion.proposal import Measure, Proposal, Rank, Stage, give_back, measured
+from kfext.core.companion.proposal import (
+    Measure,
+    Proposal,
+    Rank,
+    Stage,
+    Workers,
+    give_back,
+    measured,
+)
 from kfext.core.companion.signals import Signals
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -110,32 +118,55 @@ MEASUREMENTS = 2
 """How often the use must be measured anew: the first window may have begun before the change."""
 
 
-class Phase(Enum):
-    """What an operation waits for: the API server, the kubelets, or new measurements."""
+class Phase(StrEnum):
+    """How far an operation is."""
 
+    SAVING = "saving"
+    """A checkpoint is awaited."""
     WRITING = "writing"
-    SETTING = "setting"
+    """A step is to be written, or is being written."""
+    SETTLING = "settling"
+    """Pods come or go, or the kubelets set the new limits."""
     MEASURING = "measuring"
+    """The first step at the new size, or new measurements of the CPU use, are awaited."""
+    TRIAL = "trial"
+    """The new speed is compared with the speed before."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """A proposal and how far it is. `since`: when it came into its phase, monotonic.
-
-    `trial`: what begins once all is written. `rests`: the policies that leave the job alone from
-        then on, and why. `by`: the policies to which the sizes are due. `undo`: what it is to
-        restore, and why, if that was not a proposal. `measured`: how often each pod had been
-        measured when all was set.
-    """
+    """A proposal that is being carried out; `since`: when it came into its phase, monotonic."""
 
     proposal: Proposal
+    phase: Phase = Phase.WRITING
+    since: float = 0.0
+
+    @property
+    def restores(self) -> bool:
+        """Whether it gives back what was taken."""
+        return self.proposal.rank is Rank.RESTORE
+
+    def enter(self, phase: Phase, *, at: float) -> None:
+        """Go on to another phase."""
+        self.phase, self.since = phase, at
+
+
+@dataclass(slots=True)
+class ResizeOperation(Operation):
+    """New CPU limits of the pods of a job, one stage after the other.
+
+    `trial`: what begins once all is written.
+    `rests`: the policies that leave the job alone from then on, and why.
+    `by`: the policies to which the sizes are due.
+    `undo`: what it is to restore, and why, if that was not a proposal.
+    `measured`: how often each pod had been measured when all was set.
+    """
+
     trial: Trial | None = None
     rests: Mapping[str, str] = field(default_factory=dict)
     by: frozenset[str] = frozenset()
     undo: tuple[str, Verdict] | None = None
     stage: int = 0
-    phase: Phase = Phase.WRITING
-    since: float = 0.0
     measured: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -145,18 +176,8 @@ class Operation:
         return stages[self.stage] if self.stage < len(stages) else ()
 
     @property
-    def restores(self) -> bool:
-        """Whether it gives back what was taken."""
-        return self.proposal.rank is Rank.RESTORE
-
-    @property
-    def writing(self) -> bool:
-        """Whether the step of its present stage is to be written, or is being."""
-        return self.phase is Phase.WRITING
-
-    @property
     def is_set(self) -> bool:
-        """Whether the kubelets have set all sizes, and only new measurements are waited for."""
+        """Whether the kubelets have set all sizes, and only new measurements are awaited."""
         return self.phase is Phase.MEASURING
 
     @property
@@ -165,7 +186,23 @@ class Operation:
         return self.stage + 1 >= len(self.proposal.stages)
 
 
-def why_not_set(operation: Operation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
+@dataclass(slots=True, kw_only=True)
+class ScaleOperation(Operation):
+    """Another number of workers of a job.
+
+    `change`: the number as it was proposed, or a smaller one if there is less room by now.
+    `before`: how many workers the job had.
+    `requested`: the number of the checkpoint that was asked for, 0 if no checkpoint was.
+    `restarted`: whether its workers were replaced.
+    """
+
+    change: Workers
+    before: int = 0
+    requested: int = 0
+    restarted: bool = False
+
+
+def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
     """Return why the kubelets will not set the sizes of a stage, None while they may."""
     sizes = {size.pod for size in operation.sizes}
     for pod in pods:
@@ -177,7 +214,7 @@ def why_not_set(operation: Operation, pods: Iterable[Pod], *, now: float) -> Ver
     return None
 
 
-def all_set(operation: Operation, pods: Iterable[Pod]) -> bool:
+def all_set(operation: ResizeOperation, pods: Iterable[Pod]) -> bool:
     """Return whether the kubelets have set the sizes of a stage; a pod that has gone needs none."""
     wanted = {size.pod: size.limit for size in operation.sizes}
     return all(

@@ -16,7 +16,7 @@ from kfext.core.companion.contest import Contest, caps_on_nodes, contests, outla
 from kfext.core.companion.cpu import opted_in, parts_of, share_out
 from kfext.core.companion.operation import measure_for
 from kfext.core.companion.policy import Advice, SignalPolicy
-from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
+from kfext.core.companion.proposal import PodSizes, Proposal, Size, give_back, in_stages
 from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.model.qos import QoS
 
@@ -114,7 +114,7 @@ def _proposal(
     return Proposal(
         policy=RESIZE.name,
         job=job.uid,
-        stages=in_stages(job, sizes),
+        change=PodSizes(in_stages(job, sizes)),
         reason=_reason(job, changes),
         serves=job.uid if winner is None else winner.uid,
         measure=None if winner is None else measure_for(winner.rate),

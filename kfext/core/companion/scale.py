@@ -9,7 +9,6 @@ of a restart, and the bound of twice the largest size seen, of Pollux (Qiao et a
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import combinations, pairwise
 from typing import TypeAlias
 
@@ -44,49 +43,6 @@ SCALE = Policy(
 change of any size before a job grows. `rest`: seconds between two changes of one job. `ceiling`:
 the share of the cluster's CPU up to which jobs grow beyond what they asked for. `acrossNamespaces`:
 0 if a job is never shrunk for a job of another namespace."""
-
-
-class Cause(StrEnum):
-    """Why the size of a job changes."""
-
-    GUARD = "guard"
-    """It makes room for a job that waits."""
-    REGROW = "regrow"
-    """It gets back what it asked for."""
-    GROWTH = "growth"
-    """It gets more than it asked for."""
-    TAKE_BACK = "takeBack"
-    """It loses workers that did not pay, or that found no node."""
-    GIVE_BACK = "giveBack"
-    """It gets its user's size again, as it is not to be scaled any more."""
-
-
-class Phase(StrEnum):
-    """How far a change is."""
-
-    SAVING = "saving"
-    """A checkpoint is awaited."""
-    WRITING = "writing"
-    """The new size is being written."""
-    SETTLING = "settling"
-    """Pods come or go."""
-    STEPPING = "stepping"
-    """The first step with the new size is awaited."""
-    TRIAL = "trial"
-    """The new speed is compared with the one before."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A change of a job's size to a number of workers; `why`: in words."""
-
-    cause: Cause
-    workers: int
-    why: str
-
-    def is_shrink(self, now: int) -> bool:
-        """Return whether it leaves a job that has `now` workers with fewer."""
-        return self.workers < now
 
 
 def starts_anew(job: TrainingJob) -> bool:

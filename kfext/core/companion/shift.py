@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kfext.core.companion.cpu import Part, is_stopped, least_limit, opted_in, share_out
 from kfext.core.companion.operation import measure_for
 from kfext.core.companion.policy import Advice, SignalPolicy
-from kfext.core.companion.proposal import Proposal, Size, in_stages
+from kfext.core.companion.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals
 from kfext.core.words import listed
 from kfext.model.qos import QoS
@@ -75,7 +75,7 @@ def _proposal(job: JobSignal, signals: Signals) -> Proposal | None:
     return Proposal(
         policy=SHIFT.name,
         job=job.uid,
-        stages=in_stages(job, sizes),
+        change=PodSizes(in_stages(job, sizes)),
         reason=f"{why}: {listed(moved, of='pods')}",
         serves=job.uid,
         measure=measure_for(job.rate) if favours else None,

@@ -9,24 +9,22 @@ from collections.abc import Sequence
 from kfext.core.companion.restoring import noted
 from kfext.core.companion.scale import SCALE, interrupts
 from kfext.core.elastic import workers_of
+from kfext.core.progress.reported import Reported
 from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import Range
+from kfext.core.settings.values import MetricsSource, Range
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
 from kfext.model.kinds import PYTORCH, TENSORFLOW
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
-from kfext.names import KUEUE_QUEUE, METRICS
+from kfext.names import KUEUE_QUEUE, METRICS, REASON_RECOGNISED
 
 
-def why_stand_down(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str | None:
-    """Return why the CPU of a job's pods is left alone, None if it need not be."""
-    if job.kueue_managed:
-        return "Kueue manages the job, and accounts for its resources"
-    if job.autoscaled:
-        # It goes by what the pods use, so both would change the job for what the other has done.
-        return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
+def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
+    """Return why no policy changes the CPU of a job's pods, empty if policies may."""
+    if why := _why_others(job):
+        return why
     unlike = len(noted(state, ((pod, CpuSize(0)) for pod in pods), by=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:
         own = f", {unlike} of them with CPU of their own" if unlike else ""
@@ -40,7 +38,23 @@ def why_stand_down(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> st
             )
         if pod.trainer.restarts:
             return f"a resize restarts the container of pod {pod.name}, by its resizePolicy"
-    return None
+    return ""
+
+
+def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
+    """Return why neither the growth nor the end of a job is known; empty while it is too early.
+
+    `source`: of its progress. `left`: the core-seconds to its end, None if unknown.
+    """
+    if not source.is_log:
+        return f"{METRICS} is {source.source}, so neither progress nor CPU use of it is read"
+    if reported is None or reported.growth is not None or left is not None:
+        return ""
+    if reported.known is not None and reported.known.reason != REASON_RECOGNISED:
+        return reported.known.message
+    metric = reported.progress.metric
+    unknown = metric and reported.state is None
+    return f"it is not known whether {metric} improves upwards or downwards" if unknown else ""
 
 
 def open_range(job: TrainingJob, settings: Settings) -> Range | None:
@@ -66,14 +80,20 @@ def why_not_scaled(job: TrainingJob) -> str:
 
     Each reason is a part of a sentence, and says what would change it.
     """
+    return _why_others(job) or why_one_size(job)
+
+
+def _why_others(job: TrainingJob) -> str:
+    """Return who else manages what a job has, empty if nobody does."""
     if job.kueue_managed:
         return (
-            "Kueue manages it, and would stop it if its size changed: submit it without the label "
+            "Kueue manages it, and accounts for what it has: submit it without the label "
             f"{KUEUE_QUEUE}"
         )
     if job.autoscaled:
+        # It goes by what the pods use, so both would change the job for what the other has done.
         return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
-    return why_one_size(job)
+    return ""
 
 
 def why_one_size(job: TrainingJob) -> str:

@@ -140,7 +140,7 @@ EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
 def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
     seen = signals(*(job(one.job) for one in EACH.values()))
     chosen = arbitrate(reversed(EACH.values()), seen)
-    assert [one.rank.name for one in chosen.act] == ["RESTORE", "RESIZE"]
+    assert [one.rank.name for one in chosen.act] == ["RESTORE", "RESCUE", "SCALE", "RESIZE"]
 
 
 def test_X2_a_job_gets_the_first_in_the_order_and_no_other() -> None:

@@ -11,6 +11,7 @@ from kfext.core.companion.operation import (
     Operation,
     Outcome,
     Readiness,
+    ResizeOperation,
     Trial,
     all_set,
     begin_trial,
@@ -29,8 +30,8 @@ FIRST, SECOND = (Size("worker-0", 100),), (Size("worker-1", 200),)
 DEFERRED = Verdict("Deferred", "no room")
 
 
-def operation(**fields: Any) -> Operation:
-    return Operation(proposal(stages=(FIRST, SECOND)), **fields)
+def operation(**fields: Any) -> ResizeOperation:
+    return ResizeOperation(proposal(stages=(FIRST, SECOND)), **fields)
 
 
 def test_it_goes_through_its_stages() -> None:
@@ -39,7 +40,7 @@ def test_it_goes_through_its_stages() -> None:
 
 
 def test_one_that_only_makes_a_policy_rest_has_no_sizes() -> None:
-    empty = Operation(proposal(stages=()))
+    empty = ResizeOperation(proposal(stages=()))
     assert (empty.sizes, empty.last) == ((), True)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.core.companion.operation import Outcome
 from kfext.core.companion.policy import Advice, SignalPolicy
-from kfext.core.companion.proposal import Proposal, Size
+from kfext.core.companion.proposal import PodSizes, Proposal, Size
 from kfext.core.companion.registry import SIGNAL_POLICIES, chosen_policies
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.scale import SCALE
@@ -220,7 +220,7 @@ def flipped(policy: SignalPolicy) -> SignalPolicy:
         served = signals.job(one.serves)
         assert served is not None
         sizes = tuple(Size(pod.uid, limit=350) for pod in served.pods)
-        return replace(one, job=one.serves, serves=one.job, stages=(sizes,))
+        return replace(one, job=one.serves, serves=one.job, change=PodSizes((sizes,)))
 
     return SignalPolicy(policy.name, policy.opted, policy.parameters, propose)
 

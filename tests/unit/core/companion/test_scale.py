@@ -12,8 +12,6 @@ from kfext.core.companion.scale import (
     LEAST_GAIN,
     SEEN_FACTOR,
     TRIAL_FACTOR,
-    Cause,
-    Change,
     Sizes,
     Speed,
     best_size,
@@ -43,11 +41,6 @@ IN_PLACE: dict[str, tuple[TrainingJob, bool, bool]] = {
 def test_what_a_change_does(of: TrainingJob, *, loses: bool, anew: bool) -> None:
     assert starts_anew(of) is anew
     assert interrupts(of) is loses
-
-
-@pytest.mark.parametrize(("now", "want"), [(5, True), (4, False), (3, False)])
-def test_a_change_to_fewer_is_a_shrink(now: int, *, want: bool) -> None:
-    assert Change(Cause.GUARD, 4, "it makes room").is_shrink(now) is want
 
 
 def torch(workers: int, **policy: int) -> JobBuilder:

@@ -11,11 +11,10 @@ from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
-from kfext.model.policy import PolicyChoice
 from kfext.names import PLAN
 from kfext.state.planner import Planner
-from kfext.state.scaling.room import ScaleRoom
-from kfext.state.scaling.scaled_job import scaled
+from kfext.state.room import ScaleRoom
+from kfext.state.running_job import RunningJob, size_record
 from tests.builders import JobBuilder, job, node, pod
 from tests.unit.fluid.api import TEAM
 
@@ -102,9 +101,10 @@ def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grow
     Runs(torchrun("4"), on).show(planner)
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
-    one = scaled(tracked, PolicyChoice(), Sizes(now=2, least=1, most=3, asked=3))
+    sizes = Sizes(now=2, least=1, most=3, asked=3)
+    running = RunningJob(tracked, size=size_record(tracked, sizes))
     required = Settings(colocation=Colocation.REQUIRED)
-    places = ScaleRoom(planner.cluster, planner.queue).grown(one, required, 3, now=0.0)
+    places = ScaleRoom(planner.cluster, planner.queue).grown(running, required, 3, now=0.0)
     assert (places is not None) is grows
 
 
@@ -118,7 +118,8 @@ def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str
         runs.show(planner)
     planner.cluster.settle(0.0)
     tracked = planner.cluster.jobs["uid-1"]
-    one = scaled(tracked, PolicyChoice(), Sizes(now=2, least=1, most=3, asked=3))
-    places = ScaleRoom(planner.cluster, planner.queue).grown(one, Settings(), 3, now=0.0)
+    sizes = Sizes(now=2, least=1, most=3, asked=3)
+    running = RunningJob(tracked, size=size_record(tracked, sizes))
+    places = ScaleRoom(planner.cluster, planner.queue).grown(running, Settings(), 3, now=0.0)
     kept = {ReplicaKey("worker", index): on for index, on in enumerate(grows.on)}
     assert places == (None if to is None else {**kept, ReplicaKey("worker", 2): to})

@@ -5,15 +5,17 @@ from typing import cast
 
 import pytest
 
-from kfext.core.companion.scale import Cause, Change, Phase, Sizes
+from kfext.core.companion.operation import Phase, ScaleOperation
+from kfext.core.companion.proposal import Cause, Workers, workers_proposal
+from kfext.core.companion.scale import Sizes
 from kfext.core.lifecycle.steps import RestartWorkers
 from kfext.core.progress.reported import Progress, Reported
 from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
-from kfext.model.policy import PolicyChoice
+from kfext.state.following import Following
+from kfext.state.planner import Planner
 from kfext.state.progress import JobsProgress
-from kfext.state.scaling.follow_up import FollowUp
-from kfext.state.scaling.scaled_job import ScaledJob, scaled
+from kfext.state.running_job import RunningJob, size_record
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import job, pods
 
@@ -38,12 +40,22 @@ class FakeProgress:
         return self.silence
 
 
-def changed(*, before: int, asked: int, phase: Phase) -> ScaledJob:
+def changed(*, before: int, asked: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
     tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
-    one = scaled(tracked, PolicyChoice(), Sizes(before, 1, 8, asked))
-    one.begin(Change(Cause.GROWTH, 6, "there is room"), phase, at=100.0)
-    one.sizes = Sizes(6, 1, 8, asked)
-    return one
+    running = RunningJob(tracked, size=size_record(tracked, Sizes(before, 1, 8, asked)))
+    change = Workers(Cause.GROWTH, 6)
+    proposal = workers_proposal(running.uid, change, "there is room")
+    running.size.begin(proposal, change, phase, at=100.0)
+    running.size.sizes = Sizes(6, 1, 8, asked)
+    assert running.size.operation is not None
+    return running, running.size.operation
+
+
+def following(progress: FakeProgress) -> Following:
+    planner = Planner()
+    jobs = planner.companion._jobs
+    log = cast(JobsProgress, progress)
+    return Following(planner.cluster, log, jobs, lambda job, proposal, at: None)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +68,12 @@ def changed(*, before: int, asked: int, phase: Phase) -> ScaledJob:
     ],
 )
 def test_growth_that_does_not_pay_is_taken_back(before: int, asked: int, want: int) -> None:
-    one = changed(before=before, asked=asked, phase=Phase.TRIAL)
-    one.speeds = {before: 1.0, 6: 1.01}
-    follow_up = FollowUp(cast(JobsProgress, FakeProgress(0.0, 0.0, 0.0)))
-    change = follow_up.judge(one, Moment(wall=200.0, monotonic=200.0))
-    assert change is not None
-    assert (change.cause, change.workers) == (Cause.TAKE_BACK, want)
+    running, operation = changed(before=before, asked=asked, phase=Phase.TRIAL)
+    running.size.speeds = {before: 1.0, 6: 1.01}
+    now = Moment(wall=200.0, monotonic=200.0)
+    back = following(FakeProgress(0.0, 0.0, 0.0)).judge(running, operation, now)
+    assert back is not None
+    assert back.change == Workers(Cause.TAKE_BACK, want)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +86,9 @@ def test_growth_that_does_not_pay_is_taken_back(before: int, asked: int, want: i
 def test_the_workers_are_replaced_of_a_job_without_a_step(
     silence: float, *, replaced: bool
 ) -> None:
-    one = changed(before=4, asked=4, phase=Phase.STEPPING)
-    running = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
-    follow_up = FollowUp(cast(JobsProgress, FakeProgress(90.0, 230.0, silence)))
-    found = follow_up.step(one, running, Moment(wall=240.0, monotonic=240.0))
+    running, operation = changed(before=4, asked=4, phase=Phase.MEASURING)
+    run = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
+    now = Moment(wall=240.0, monotonic=240.0)
+    found = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
     assert isinstance(found, RestartWorkers) is replaced
-    assert one.change is not None
+    assert running.size.operation is operation

@@ -1,9 +1,12 @@
-"""What policies see of the jobs that opted in."""
+"""What policies see of jobs that run, what is news of them, and errors that are about one job."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from kfext import names
+from kfext.core.companion.policy import Shown
 from kfext.core.companion.signals import NodeSignal, PodSignal
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import shifted_key
@@ -12,7 +15,11 @@ from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
-from kfext.state.signals import job_signal, signals_of
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.running_job import RunningJob
+from kfext.state.running_jobs import Failures, ShownJobs, job_signal, signals_of
+from kfext.state.tracked_job import TrackedJob
 from tests.builders import job, node, pod
 from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
 
@@ -101,7 +108,7 @@ def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
 def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
     bed = TwoWorkers(limit=limit)
     state = CpuState(asked=ASKED, written={"worker-0": (350,), "worker-1": (350,)})
-    bed.watched.tracked.state = JobState(cpu=state)
+    bed.job.tracked.state = JobState(cpu=state)
     assert {one.user_limit for one in bed.signals()[0].pods} == {want}
 
 
@@ -110,17 +117,17 @@ def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:
     bed.change(0, phase="Succeeded")
     one = bed.pod(1)
     for unseen in (replace(one, node_name=""), replace(one, trainer=None)):
-        seen = job_signal(bed.watched, (bed.pod(0), unseen), None, bed.uses, in_flight=False)
+        seen = job_signal(bed.job, (bed.pod(0), unseen), None, bed.uses, in_flight=False)
         assert seen.pods == ()
 
 
 def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
     bed = TwoWorkers()
-    bed.watched.chosen = {"resize": PolicyChoice()}
-    bed.watched.tracked.state = JobState(cpu=CpuState(rests={"shift": "why"}))
-    bed.watched.history.rate = 2.0
+    bed.job.chosen = {"resize": PolicyChoice()}
+    bed.job.tracked.state = JobState(cpu=CpuState(rests={"shift": "why"}))
+    bed.job.cpu.history.rate = 2.0
     reported = Reported(Progress(), growth=0.4, state=GrowthState.COMPLETING)
-    seen = job_signal(bed.watched, bed.pods, reported, bed.uses, in_flight=True)
+    seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=True)
     assert (seen.uid, seen.growth, seen.state) == ("uid-1", 0.4, GrowthState.COMPLETING)
     assert (seen.rests, seen.rate, seen.in_flight) == (frozenset({"shift"}), 2.0, True)
     assert seen.policies == {"resize": PolicyChoice()}
@@ -135,11 +142,63 @@ def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
 )
 def test_a_job_is_new_if(reported: Reported | None) -> None:
     bed = TwoWorkers()
-    seen = job_signal(bed.watched, bed.pods, reported, bed.uses, in_flight=False)
+    seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=False)
     assert (seen.state, seen.growth) == (GrowthState.NEW, None)
 
 
 def test_no_policy_looks_at_a_job_that_is_unfit() -> None:
     bed = TwoWorkers()
-    bed.watched.chosen, bed.watched.unfit = {"resize": PolicyChoice()}, "why"
+    bed.job.chosen, bed.job.cpu.unfit = {"resize": PolicyChoice()}, "why"
     assert bed.signals()[0].policies == {}
+
+
+MOVED = Shown(holds=True, verdict=Verdict(names.REASON_CPU_MOVED, "why"))
+
+
+def one(uid: str) -> RunningJob:
+    return RunningJob(TrackedJob({}, job(uid=uid).worker(1).build(), None, JobState()))
+
+
+def test_what_is_shown_is_news_once() -> None:
+    shown, of = ShownJobs(), one("a")
+    for _ in range(2):
+        shown.show(of, names.RESIZED, MOVED)
+    assert shown.news() == [(of.tracked, names.RESIZED, MOVED)]
+    shown.show(of, names.RESIZED, MOVED)
+    assert shown.news() == []
+
+
+def test_of_jobs_that_are_not_followed_nothing_is_shown_any_more() -> None:
+    shown, followed, left = ShownJobs(), one("a"), one("b")
+    among = {"a": followed.tracked, "b": left.tracked}
+    shown.show(left, names.RESIZED, MOVED)
+    for _ in range(2):
+        shown.follow(names.RESIZED, {"a"}, among)
+    assert shown.news() == [(left.tracked, names.RESIZED, None)]
+    shown.follow(names.RESIZED, set(), among)
+    assert shown.news() == [(followed.tracked, names.RESIZED, None)]
+
+
+def tracked() -> TrackedJob:
+    cluster = Cluster()
+    cluster.observe_job(job().worker(1).raw)
+    (found,) = cluster.jobs.values()
+    return found
+
+
+def test_they_are_kept_with_the_job_until_they_are_taken() -> None:
+    failures, one, error = Failures(), tracked(), ValueError("a bug")
+    with failures.about(one):
+        raise error
+    with failures.about(one):
+        pass
+    assert failures.take() == [(one, error)]
+    assert failures.take() == []
+
+
+def test_a_process_that_is_to_end_ends() -> None:
+    failures = Failures()
+    for ends in (KeyboardInterrupt, asyncio.CancelledError):
+        with pytest.raises(ends), failures.about(tracked()):
+            raise ends
+    assert failures.take() == []

@@ -21,7 +21,7 @@ from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
-from kfext.state.scaling.scaled_job import ScaledJob, leaving
+from kfext.state.running_job import RunningJob, leaving
 from kfext.state.tracked_job import TrackedJob
 
 
@@ -53,7 +53,7 @@ class ScaleRoom:
     ) -> Places | None:
         """Return the places of a job that waits, with so many workers, once some claims are gone.
 
-        What is kept for another job counts as taken, unless this one comes before it.
+        What is kept for another job counts as taken, unless this job comes before it.
         """
         context = self._queue.context(tracked, now=now)
         kept = context.reservation.claims if context.reservation and context.ahead else ()
@@ -76,82 +76,82 @@ class ScaleRoom:
                     keys.append(plan_key(uid, pod.replica))
         return keys
 
-    def most(self, one: ScaledJob, settings: Settings, *, up_to: int, now: float) -> int:
+    def most(self, job: RunningJob, settings: Settings, *, up_to: int, now: float) -> int:
         """Return with how many workers a job has room, at least its present size.
 
-        No more than `up_to` are looked at: a search takes the longer the larger the job.
+        No more than `up_to` are tried: a search takes the longer the larger the job.
         """
-        least, most = one.sizes.now, min(one.sizes.most, up_to)
+        least, most = job.size.sizes.now, min(job.size.sizes.most, up_to)
         if most <= least:
             return least
-        # What a number of workers has no room for, a larger one has none for either.
+        # A number of workers that has no room leaves none for a larger number either.
         beyond = bisect_left(
             range(least + 1, most + 1),
             True,
-            key=lambda n: self.grown(one, settings, n, now=now) is None,
+            key=lambda n: self.grown(job, settings, n, now=now) is None,
         )
         return least + beyond
 
     def grown(
-        self, one: ScaledJob, settings: Settings, workers: int, *, now: float
+        self, job: RunningJob, settings: Settings, workers: int, *, now: float
     ) -> Assignment | None:
         """Return the places of all pods of a job with more workers, None if there is no room.
 
-        Its pods stay where they are. A job that is to be on one node and is not does not grow. On
-        the host network the new ones use ports of its block.
+        Its pods stay where they are. A job that is to be on one node, and is on several, does not
+        grow. On the host network the new pods use ports of its block.
         """
-        tracked = one.tracked
-        job, plan = with_workers(tracked.job, workers), tracked.plan
-        pods = present(job, self._cluster.pods(one.uid))
+        tracked = job.tracked
+        grown, plan = with_workers(tracked.job, workers), tracked.plan
+        pods = present(grown, self._cluster.pods(job.uid))
         limits = self.limits(tracked, settings, now=now)
         torn = limits.one_node and len({pod.home for pod in pods.values() if pod.home}) > 1
-        if plan is None or torn or self.quota_refuses(one, workers):
+        if plan is None or torn or self.quota_refuses(job, workers):
             return None
-        members = members_of(hosted(job) if plan.port else job, pods.values())
+        members = members_of(hosted(grown) if plan.port else grown, pods.values())
         found = place(
             members,
             self._cluster.ledger,
             limits,
             bound={key: pod.home for key, pod in pods.items() if pod.home},
-            ignoring=[*tracked.claimed, *self._queue.promises.of(one.uid)],
+            ignoring=[*tracked.claimed, *self._queue.promises.of(job.uid)],
         )
         if isinstance(found, Verdict):
             return None
         if plan.port and (
-            agents_alike(job, found)
-            or not joins_block(tracked.job, job, plan, places=found, ledger=self._cluster.ledger)
+            agents_alike(grown, found)
+            or not joins_block(tracked.job, grown, plan, places=found, ledger=self._cluster.ledger)
         ):
             return None
         return found
 
-    def shrunk(self, one: ScaledJob, workers: int) -> Assignment:
+    def shrunk(self, job: RunningJob, workers: int) -> Assignment:
         """Return the places that the pods of a job keep with fewer workers."""
-        job = with_workers(one.tracked.job, workers)
+        shrunk = with_workers(job.tracked.job, workers)
         return {
             key: pod.home
-            for key, pod in present(job, self._cluster.pods(one.uid)).items()
+            for key, pod in present(shrunk, self._cluster.pods(job.uid)).items()
             if pod.home
         }
 
-    def below_ceiling(self, one: ScaledJob, workers: int, *, ceiling: float) -> int:
+    def below_ceiling(self, job: RunningJob, workers: int, *, ceiling: float) -> int:
         """Return how many workers keep the cluster's requested CPU below a share of all of it."""
         ledger = self._cluster.ledger
         there, free = (
             int(np.maximum(amounts, 0).sum())
             for amounts in (ledger.allocatable((CPU,)), ledger.free((CPU,)))
         )
-        workers_ = (group for group in one.tracked.job.groups if group.type == WORKER)
+        workers_ = (group for group in job.tracked.job.groups if group.type == WORKER)
         each = next((group.requests.get(CPU, 0) for group in workers_), 0)
         left = free - (1 - ceiling) * there
-        more = workers - one.sizes.now
-        return one.sizes.now + (min(more, max(0, int(left // each))) if each else more)
+        more = workers - job.size.sizes.now
+        return job.size.sizes.now + (min(more, max(0, int(left // each))) if each else more)
 
-    def quota_refuses(self, one: ScaledJob, workers: int) -> str:
+    def quota_refuses(self, job: RunningJob, workers: int) -> str:
         """Return why a quota of the namespace would refuse so many workers, empty if none would."""
-        tracked = one.tracked
+        tracked = job.tracked
         quota = self._queue.quotas.of(tracked, self._queue.classes)
         if not quota.quotas:
             return ""
-        need = demand(with_workers(tracked.job, workers), self._cluster.pods(one.uid))
+        need = demand(with_workers(tracked.job, workers), self._cluster.pods(job.uid))
         found = quota.shortage(need)
         return found.message if found else ""

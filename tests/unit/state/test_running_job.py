@@ -1,26 +1,37 @@
-"""What the companion knows of a job that opted in."""
+"""What the companion knows of a job: of its CPU, and of its number of workers."""
 
-import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from kfext import names
-from kfext.core.companion.operation import Operation, Trial
+from kfext.core.companion.operation import ResizeOperation, Trial
 from kfext.core.companion.proposal import Measure
+from kfext.core.companion.scale import Sizes
 from kfext.core.lifecycle.steps import Resize
-from kfext.core.progress.reported import GrowthState, Progress, Reported
-from kfext.core.settings.values import MetricsSource
+from kfext.core.progress.reported import Progress
 from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
+from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.model.verdict import Verdict
+from kfext.state.running_job import (
+    CpuRecord,
+    SizeRecord,
+    all_measured,
+    all_running,
+    cpu_record,
+    is_ours,
+    is_whole,
+    leaving,
+    live_pods,
+    size_record,
+)
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
-from kfext.state.watched_job import WatchedJob, all_measured, is_whole, live_pods, watch, why_unread
-from tests.builders import job
+from tests.builders import job, pods
 from tests.unit.core.companion.jobs import proposal
 from tests.unit.core.companion.pods import running
 
@@ -28,50 +39,23 @@ BUILT = job("TFJob", uid="j").worker(2).resumed().build()
 TRIAL = Trial(proposal(), before=(1.0,))
 
 
-def watched(state: JobState | None = None, *, now: float = 0.0) -> WatchedJob:
-    return watch(TrackedJob({}, BUILT, None, state or JobState()), now)
+def record(state: CpuState | None = None) -> CpuRecord:
+    return cpu_record(state or CpuState(), 0.0)
 
 
 def test_what_it_lost_under_another_controller_counts_on() -> None:
-    one = watched(JobState(cpu=CpuState(used=100.0, lost=5.0)))
+    one = record(CpuState(used=100.0, lost=5.0))
     assert (one.budget.used, one.budget.lost) == (100.0, 5.0)
 
 
 def test_a_step_notes_up_to_when_the_budget_is_counted() -> None:
     now = Moment(wall=9_000.0, monotonic=5.0)
     step = Resize((), JobState(cpu=CpuState(used=1.0)), Verdict("CpuMoved", "why"))
-    assert watched().dated(step, now).state.cpu == CpuState(used=1.0, counted_at=9_000.0)
-    owing = watched(JobState(cpu=CpuState(counted_at=8_000.0)))
+    assert record().dated(step, now).state.cpu == CpuState(used=1.0, counted_at=9_000.0)
+    owing = record(CpuState(counted_at=8_000.0))
     assert owing.dated(step, now).state.cpu.counted_at == 8_000.0
     forgets = replace(step, state=JobState())
-    assert watched().dated(forgets, now) == forgets
-
-
-# --- what is not known of it ----------------------------------------------------------------------
-
-LOG, NO_LOG = MetricsSource(), MetricsSource("off")
-VAIN = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
-SEEN = Verdict(names.REASON_RECOGNISED, "the log shows speed")
-SPEED = Reported(Progress(metric="speed"), known=SEEN)
-UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
-    "its log is not read": (None, NO_LOG, math.inf, "kfext.dev/metrics is off"),
-    "its log was not read yet": (None, LOG, None, ""),
-    "nothing is recognised": (Reported(known=VAIN), LOG, None, VAIN.message),
-    "nothing is recognised, early": (Reported(known=VAIN), LOG, math.inf, ""),
-    "it shows how far it is": (SPEED, LOG, 50.0, ""),
-    "it has grown before": (Reported(growth=0.1, known=VAIN), LOG, None, ""),
-    "which way a measure improves": (SPEED, LOG, None, "not known whether speed improves"),
-    "its growth is about to be known": (replace(SPEED, state=GrowthState.NEW), LOG, None, ""),
-}
-
-
-@pytest.mark.parametrize(("reported", "source", "left", "want"), UNREAD.values(), ids=UNREAD)
-def test_why_nothing_is_known_of_its_progress(
-    reported: Reported | None, source: MetricsSource, left: float | None, want: str
-) -> None:
-    found = why_unread(reported, source=source, left=left)
-    assert want in found
-    assert bool(found) is bool(want)
+    assert record().dated(forgets, now) == forgets
 
 
 # --- after a failure ------------------------------------------------------------------------------
@@ -96,7 +80,7 @@ HELD: dict[str, tuple[dict[str, bool], float, int, bool]] = {
 
 @pytest.mark.parametrize(("how", "after", "changes", "want"), HELD.values(), ids=HELD)
 def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, want: bool) -> None:
-    one = watched()
+    one = record()
     restored, lasting = how.get("restored", False), how.get("lasting", False)
     one.fail(FAILED, lasting=lasting, restoring=restored, changes=0)
     assert one.pause is not None
@@ -112,7 +96,7 @@ def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, wa
     ],
 )
 def test_after_another_failure_what_was_refused_for_good(changes: int, *, lasting: bool) -> None:
-    one = watched()
+    one = record()
     one.fail(0.0, lasting=True, restoring=False, changes=0)
     one.fail(0.0, lasting=False, restoring=False, changes=changes)
     assert one.pause is not None
@@ -120,7 +104,7 @@ def test_after_another_failure_what_was_refused_for_good(changes: int, *, lastin
 
 
 def test_each_failure_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
-    one, pauses = watched(), []
+    one, pauses = record(), []
     for _ in range(6):
         one.fail(0.0, lasting=False, restoring=False, changes=0)
         assert one.pause is not None
@@ -149,7 +133,7 @@ def test_what_was_seen_before_compares_with_nothing_after(
     keeps_trial: bool,
     keeps_history: bool,
 ) -> None:
-    one = watched()
+    one = record()
     one.meet(ALONE)
     one.trial = TRIAL
     one.history.take(Progress(), 350, now=0.0)
@@ -168,9 +152,9 @@ def test_what_was_seen_before_compares_with_nothing_after(
 def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
     company: frozenset[tuple[str, int | None]], want: Trial | None
 ) -> None:
-    one = watched()
+    one = record()
     one.meet(ALONE)
-    one.operation = Operation(TRIAL.proposal, trial=TRIAL)
+    one.operation = ResizeOperation(TRIAL.proposal, trial=TRIAL)
     one.meet(company)
     assert one.operation.trial is want
 
@@ -191,7 +175,7 @@ WHOLE: dict[str, tuple[tuple[Pod, ...], bool]] = {
 
 @pytest.mark.parametrize(("pods", "want"), WHOLE.values(), ids=WHOLE)
 def test_a_job_is_whole_when(pods: tuple[Pod, ...], *, want: bool) -> None:
-    assert is_whole(watched(), pods) is want
+    assert is_whole(TrackedJob({}, BUILT, None, JobState()), pods) is want
 
 
 def test_pods_that_have_ended_or_are_about_to_go_are_not_live() -> None:
@@ -203,3 +187,100 @@ def test_the_use_of_all_live_pods_must_be_known() -> None:
     uses.take({"worker-0": CpuUse(0.1, at=0.0, window=30.0)})
     assert all_measured((running(0), ENDED), uses)
     assert not all_measured((running(0), replace(ENDED, phase="Running")), uses)
+
+
+GANG = job("TFJob").ps(1).worker(3)
+
+
+def tracked(state: JobState | None = None) -> TrackedJob:
+    return TrackedJob(GANG.raw, GANG.build(), None, state or JobState())
+
+
+def made(state: JobState | None = None, *, asked: int = 3) -> SizeRecord:
+    return size_record(tracked(state), Sizes(3, 1, 20, asked))
+
+
+OURS = {
+    "kfext has not changed it": (JobState(), False),
+    "kfext took workers": (JobState(asked=5, admitted=3), True),
+    "somebody changed it after kfext": (JobState(asked=5, admitted=4), False),
+}
+
+
+@pytest.mark.parametrize(("state", "ours"), OURS.values(), ids=OURS)
+def test_whether_its_size_is_by_kfext(state: JobState, *, ours: bool) -> None:
+    assert is_ours(tracked(state)) is ours
+
+
+def all_of_gang(**more: Any) -> tuple[Pod, ...]:
+    return tuple(pods(GANG.build(), bound="a", phase="Running", **more))
+
+
+RUNS_WHOLE = {
+    "all run": (all_of_gang(), True),
+    "one is missing": (all_of_gang()[1:], False),
+    "one is about to go": ((*all_of_gang()[1:], all_of_gang(deleting=True)[0]), False),
+    "one does not run yet": ((*all_of_gang()[1:], pods(GANG.build(), bound="a")[0]), False),
+    "one is there that should have gone": (
+        (*all_of_gang(), pods(job("TFJob").worker(4).build(), bound="a", phase="Running")[3]),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("present", "want"), RUNS_WHOLE.values(), ids=RUNS_WHOLE)
+def test_a_job_is_whole(present: tuple[Pod, ...], *, want: bool) -> None:
+    assert all_running(tracked(), present) is want
+
+
+def test_the_workers_with_the_highest_numbers_leave_and_no_server() -> None:
+    assert {pod.name for pod in leaving(all_of_gang(), 1)} == {"train-worker-1", "train-worker-2"}
+    assert leaving(all_of_gang(), 3) == ()
+
+
+def test_its_speed_is_known_after_thirty_seconds_at_a_size() -> None:
+    one = made()
+    for at, step in ((100.0, 10), (120.0, 50), (130.0, 70)):
+        one.measure(Progress(step=step, at=at), restarts=0)
+    assert (one.speeds, one.largest) == ({3: 2.0}, 3)
+
+
+def test_steps_that_go_back_are_measured_anew() -> None:
+    one = made()
+    for at, step, restarts in ((100.0, 10, 0), (110.0, 5, 1), (140.0, 35, 1)):
+        one.measure(Progress(step=step, at=at), restarts=restarts)
+    assert one.speeds == {3: 1.0}
+
+
+def test_a_speed_counts_the_steps_of_one_metric() -> None:
+    one = made()
+    for at, step, metric in (
+        (100.0, 10, "accuracy"),
+        (130.0, 13, "accuracy"),
+        (160.0, 15_000, "loss"),
+        (170.0, 15_100, "loss"),
+    ):
+        one.measure(Progress(step=step, at=at, metric=metric), restarts=0)
+    assert one.speeds == {}
+    one.measure(Progress(step=15_300, at=190.0, metric="loss"), restarts=0)
+    assert one.speeds == {3: 10.0}
+
+
+def test_no_more_speeds_are_kept_than_are_remembered() -> None:
+    one = made(JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0))))
+    for at, step in ((100.0, 10), (130.0, 40)):
+        one.measure(Progress(step=step, at=at), restarts=0)
+    assert len(one.speeds) == MOST_SPEEDS
+    assert 3 in one.speeds
+
+
+def test_what_is_noted_of_another_size() -> None:
+    state = made().noted(JobState(), 2, cause="guard", now=50.0)
+    assert (state.asked, state.admitted) == (3, 2)
+    assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")
+
+
+def test_of_the_size_that_was_asked_for_nothing_has_to_be_remembered() -> None:
+    before = JobState(asked=2, admitted=3)
+    state = made(before, asked=2).noted(before, 2, cause="takeBack", now=50.0)
+    assert (state.asked, state.admitted) == (0, 0)

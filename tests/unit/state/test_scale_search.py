@@ -1,13 +1,18 @@
-"""What a change of size costs a job, as far as kfext sees it in a model cluster."""
+"""What a change of size costs a job in a model cluster, and which namespaces give to each other."""
 
 from dataclasses import replace
 
 import pytest
 
-from kfext.core.companion.scale import Phase
+from kfext.core.companion.operation import Phase
+from kfext.model.label_selector import LabelSelector
 from kfext.model.log_line import LogLine
-from kfext.state.scaling.cost import USUAL_START, WATCHED_SECONDS, cost
-from kfext.state.scaling.scaled_job import ScaledJob
+from kfext.model.namespace import Namespace
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.names import MANAGED
+from kfext.state.following import WATCHED_SECONDS
+from kfext.state.running_job import SizeRecord
+from kfext.state.scale_search import USUAL_START
 from tests.unit.fluid.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
 from tests.unit.fluid.jobs import JobSpec
 
@@ -18,12 +23,13 @@ LATE = 3.0
 """By how many seconds the model writes a step later than it was decided, at most."""
 
 
-def followed(of: Bed) -> ScaledJob:
-    return of.planner.companion._scaling._jobs.by_uid["uid-train"]
+def followed(of: Bed) -> SizeRecord:
+    return of.planner.companion._jobs.scaled["uid-train"].size
 
 
 def cost_of(of: Bed, *, now: float) -> float:
-    return cost(followed(of), of.planner.progress, now=now)
+    companion = of.planner.companion
+    return companion._scale._searches[Mode.ACT].cost(companion._jobs.scaled["uid-train"], now=now)
 
 
 def until_changed(of: Bed) -> Bed:
@@ -35,7 +41,7 @@ def until_changed(of: Bed) -> Bed:
 
 def steps_when_whole(of: Bed) -> None:
     """Have the old processes print another step once all workers run."""
-    while followed(of).phase is not Phase.STEPPING:
+    while followed(of).phase is not Phase.MEASURING:
         of.at(of.clock.now + 0.5)
     training = of.job().training
     training.lines.append(LogLine(of.clock.wall + 1, f"step {int(training.done) + 20} loss=1.0"))
@@ -108,3 +114,38 @@ def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
     until_changed(of)
     assert start > 0
     assert of.planner.cluster.jobs["uid-train"].state.scale.pause == start
+
+
+GIVER, WAITING = "giving", "waiting"
+
+
+def across(of: Bed, *forbidding: str) -> Bed:
+    """Show the planner two namespaces, and a policy for those that allow nothing across."""
+    for name in (GIVER, WAITING):
+        shown = Namespace(name, labels={MANAGED: "true", "name": name})
+        of.planner.settings.observe_namespace(None, shown)
+    for name in forbidding:
+        within = PolicyChoice(parameters={"acrossNamespaces": 0})
+        policy = TrainingPolicy(
+            name, selector=LabelSelector({"name": name}), companion={"scale": within}
+        )
+        of.planner.settings.observe_policy(policy)
+    return of
+
+
+ACROSS: dict[str, tuple[str, tuple[str, ...], list[int]]] = {
+    "both allow it": (WAITING, (), [2]),
+    "that of the job that waits does not": (WAITING, (WAITING,), []),
+    "that of the job that would give does not": (WAITING, (GIVER,), []),
+    "within a namespace nothing has to be allowed": (GIVER, (GIVER,), [2]),
+}
+
+
+@pytest.mark.parametrize(("namespace", "forbidding", "given"), ACROSS.values(), ids=ACROSS)
+def test_jobs_give_across_namespaces_only_if_both_allow_it(
+    namespace: str, forbidding: tuple[str, ...], given: list[int]
+) -> None:
+    gang = replace(GANG, namespace=namespace)
+    of = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(200)
+    assert sizes(of) == given
+    assert (of.job("gang").training.began is not None) == bool(given)
