@@ -21,8 +21,8 @@ Neighbours = frozenset[str]
 
 
 def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
-    """Return the jobs in groups, of which no two have a node in common; each in order of uid."""
-    ordered = sorted(jobs, key=lambda one: one.uid)
+    """Return the jobs in groups that have no node in common; each group is in order of uid."""
+    ordered = sorted(jobs, key=_uid)
     group_of: dict[str, list[JobSignal]] = {}
     groups: dict[int, list[JobSignal]] = {}
     for job in ordered:
@@ -34,10 +34,10 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
                 # The smaller joins the larger, so that a job changes its group a few times only.
                 largest += group
                 del groups[id(group)]
-                group_of |= {node: largest for one in group for node in one.nodes}
+                group_of |= {node: largest for member in group for node in member.nodes}
         largest.append(job)
         group_of |= dict.fromkeys(job.nodes, largest)
-    return [tuple(sorted(group, key=lambda one: one.uid)) for group in groups.values()]
+    return [tuple(sorted(group, key=_uid)) for group in groups.values()]
 
 
 @dataclass(slots=True)
@@ -107,10 +107,10 @@ class Chosen:
 def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
     """Return the proposals that are chosen, in the order in which they are to be carried out.
 
-    What hurts is undone first, then jobs are resized; of the same rank what writes the fewest pods
-    comes first. A job gets one proposal, and none while an operation on it is in flight. A policy
-    that rests for a job, or may not look at it any more, can only give back what it took. A
-    proposal that is only shown keeps no other from acting.
+    They come in the order of their rank; of the same rank what writes the fewest pods comes first.
+    A job gets one proposal, and none while an operation on it is in flight. A policy that rests for
+    a job, or may not look at it any more, can only give back what it took. A proposal that is only
+    shown keeps no other from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
@@ -134,3 +134,7 @@ def _mode(proposal: Proposal, job: JobSignal) -> Mode:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)
     return Mode.OFF if choice is None or proposal.policy in job.rests else choice.mode
+
+
+def _uid(job: JobSignal) -> str:
+    return job.uid

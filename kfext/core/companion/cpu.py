@@ -23,7 +23,7 @@ def opted_in(settings: Settings) -> Mode:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One that takes part: its weight, and the least and the most that it may get."""
+    """A participant: its weight, and the least and the most that it may get."""
 
     weight: float
     least: int
@@ -36,7 +36,9 @@ def share_out(total: int, parts: Sequence[Part]) -> list[int]:
     The sum is the total, as far as the bounds allow it. Whole millicores go to the largest
     remainders, in the order of the parts where these are equal; without weights all count alike.
     """
-    rest = float(min(max(total, sum(one.least for one in parts)), sum(one.most for one in parts)))
+    rest = float(
+        min(max(total, sum(part.least for part in parts)), sum(part.most for part in parts))
+    )
     given = [0.0] * len(parts)
     free = list(range(len(parts)))
     while free:
@@ -61,7 +63,7 @@ def share_out(total: int, parts: Sequence[Part]) -> list[int]:
 
 def _whole(given: Sequence[float]) -> list[int]:
     """Round amounts so that their sum, which is a whole number, is kept."""
-    rounded = [int(one + _TINY) for one in given]
+    rounded = [int(amount + _TINY) for amount in given]
     missing = round(sum(given)) - sum(rounded)
     nearest = sorted(range(len(given)), key=lambda at: rounded[at] - given[at])
     for at in nearest[:missing]:
@@ -75,7 +77,7 @@ LEAST_LIMIT = 50
 _CONTENT = 0.5
 """The share of its part of a full node below which a pod wants no more."""
 _BURSTS = 0.75
-"""The share of a cap from which on it may stop a pod that works by bursts, whose mean is below."""
+"""The share of a cap from which on the cap may stop a pod that works by bursts."""
 
 
 def is_stopped(pod: PodSignal) -> bool:
@@ -90,7 +92,7 @@ def wanted(pod: PodSignal, *, most: int, full: bool, part: float) -> int:
 
     `most`: what it may have at most. `full`: whether its node has nothing left. `part`: what CFS
     gives it on a full node; a pod that uses far less than that wants no more. Where the node has
-    something left, one whose cap may stop it wants more.
+    something left, a pod that its cap may stop wants more.
     """
     if pod.use is None or is_stopped(pod):
         return most
@@ -110,7 +112,7 @@ def least_limit(pod: PodSignal) -> int:
 
 
 def parts_of(pods: Sequence[PodSignal], most: Sequence[int]) -> list[Part]:
-    """Return the parts that pods of one job have in a sum: by use, alike if it is not known."""
+    """Return the parts that pods of a job have in a sum: by use, alike if it is not known."""
     known = all(pod.use is not None for pod in pods)
     return [
         Part(

@@ -18,7 +18,7 @@ from kfext.core.companion.scale import Sizes
 from kfext.model.bounds import MOST_PODS
 
 MOST_GIVERS = 16
-"""Jobs that give workers for one that waits."""
+"""Jobs that give workers for a job that waits."""
 MOST_CONSIDERED = 128
 """Jobs that are looked at, the most fulfilled ones: a search makes room for all that they have."""
 MOST_CALLS = 64
@@ -56,8 +56,8 @@ def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[
     `fits`: is asked at most MOST_CALLS times. It has to hold for the waiting job as a whole, its
     parameter servers and masters included, and stay true if a job is shrunk further.
     """
-    able = [one for one in givers if one.priority <= priority and one.sizes.surplus]
-    able.sort(key=lambda one: _rank(one, one.sizes.now))
+    able = [giver for giver in givers if giver.priority <= priority and giver.sizes.surplus]
+    able.sort(key=lambda giver: _rank(giver, giver.sizes.now))
     search = _Search(able[:MOST_CONSIDERED], fits)
     taken = search.fewest()
     if taken is not None:
@@ -81,14 +81,14 @@ class _Search:
     """Looks for the workers to take; whatever it returns was seen to fit."""
 
     def __init__(self, givers: Sequence[Giver], fits: Fits) -> None:
-        self._now = {one.uid: one.sizes.now for one in givers}
+        self._now = {giver.uid: giver.sizes.now for giver in givers}
         steps = merge(*map(_steps, givers))
         self._order = [uid for *_, uid in islice(steps, MOST_PODS)]
         self._fits = fits
         self._calls = 0
 
     def sizes(self, taken: Mapping[str, int]) -> dict[str, int]:
-        """Return by uid with how many workers those are left that give some."""
+        """Return by uid how many workers the jobs keep that give some."""
         return {uid: self._now[uid] - count for uid, count in taken.items()}
 
     def fewest(self) -> Taken | None:

@@ -22,7 +22,7 @@ class _Reported:
 
 
 class History:
-    """Follows one job; `rate` is its steps a second in the last window, None if it reports none."""
+    """Follows a job; `rate` is its steps a second in the last window, None if that is not known."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
@@ -33,7 +33,7 @@ class History:
         self._ended: float | None = None
 
     def take(self, progress: Progress, use: int | None, *, now: float) -> bool:
-        """Take in what a job shows now; return whether that has ended a window.
+        """Record what a job shows now; return whether that has ended a window.
 
         `use`: of its pods, in millicores. `now`: monotonic.
         """
@@ -47,7 +47,7 @@ class History:
         return True
 
     def forget(self) -> None:
-        """Forget all windows: they were of other conditions than those from now on."""
+        """Forget all windows: the conditions from now on are others."""
         for values in self._values.values():
             values.clear()
 
@@ -72,11 +72,11 @@ class History:
 _LEAST_CPU = 4.0
 """Core-seconds after which the CPU of a step is known."""
 _KEPT = 16
-"""Reports of steps, and measurements, among which those of the same time are looked for."""
+"""How many reports of steps and how many measurements are kept, to pair them by their times."""
 
 
 class Work:
-    """Follows one job from when its use is known and it shows a step; again if steps go back.
+    """Follows a job from when its use is known and it shows a step; anew if steps go back.
 
     CPU is measured some seconds before it is known, so it is compared with the step of that time:
     the newest measurement that is no later than the last step shown, since on some nodes each one
@@ -92,7 +92,7 @@ class Work:
         self._each = math.inf
 
     def measure(self, pod: str, use: CpuUse) -> None:
-        """Take in the use of a pod, by uid, whenever it was measured anew."""
+        """Record the use of a pod, by uid, if it was measured anew."""
         before = self._measured.get(pod)
         if before is not None and use.at > before:
             self._cpu += use.cores * (use.at - before)
@@ -101,7 +101,7 @@ class Work:
             self._used.append((max(self._measured.values()), self._cpu))
 
     def take(self, progress: Progress) -> None:
-        """Take in how far a job is."""
+        """Record how far a job is."""
         if progress.step is None or progress.at is None:
             return
         if self._steps and progress.step < self._steps[-1][1]:

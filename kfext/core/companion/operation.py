@@ -49,7 +49,7 @@ class Trial:
     after: tuple[float, ...] = ()
 
     def with_window(self, signals: Signals) -> "Trial":
-        """Return the trial after another window; one without a value changes nothing."""
+        """Return the trial after another window; a window without a value changes nothing."""
         served, measure = signals.job(self.proposal.serves), self.proposal.measure
         value = None if served is None or measure is None else measured(served, measure)
         return self if value is None else replace(self, after=(*self.after, value))
@@ -76,21 +76,21 @@ class Trial:
 
 
 def begin_trial(proposal: Proposal, history: Sequence[float | None]) -> Trial | None:
-    """Return the trial of a proposal that is carried out; None if it is to show no gain.
+    """Return the trial of a proposal that is carried out, None if no gain has to show.
 
     `history`: its measure in the last windows, the newest last. Without any it is compared with
     what is expected.
     """
     if proposal.measure is None:
         return None
-    before = tuple(one for one in history if one is not None)[-_KEPT:]
+    before = tuple(value for value in history if value is not None)[-_KEPT:]
     if not before and proposal.expected is not None:
         before = (proposal.expected,)
     return Trial(proposal, before)
 
 
 def measure_for(rate: float | None) -> Measure:
-    """Return the measure for a job: its rate if it reports one, else the CPU that it uses."""
+    """Return the measure for a job: its rate if it reports a rate, else the CPU that it uses."""
     return Measure.USE if rate is None else Measure.RATE
 
 
@@ -203,7 +203,7 @@ class ScaleOperation(Operation):
 
 
 def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
-    """Return why the kubelets will not set the sizes of a stage, None while they may."""
+    """Return why the kubelets will not set the sizes of a stage, None if they still may."""
     sizes = {size.pod for size in operation.sizes}
     for pod in pods:
         if pod.uid in sizes and pod.resize_problem is not None:
@@ -238,7 +238,7 @@ class Readiness(StrEnum):
     ASK = "ask"
     """It listens to requests: ask it for a checkpoint, or wait for its answer."""
     AWAIT = "await"
-    """It reports checkpoints but takes no requests: wait for the next one."""
+    """It reports checkpoints but takes no requests: wait for the next checkpoint."""
     NEVER = "never"
     """It has shown no checkpoint, so it would lose all that it has done."""
 

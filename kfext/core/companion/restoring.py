@@ -15,7 +15,7 @@ from kfext.model.verdict import Verdict
 
 
 class Owner(Enum):
-    """Who set a limit: the user, kfext, or somebody else after that."""
+    """Who set a limit: the user, kfext, or another hand after that."""
 
     USER = "user"
     KFEXT = "kfext"
@@ -23,7 +23,7 @@ class Owner(Enum):
 
 
 def owner_of(pod: Pod, state: CpuState) -> Owner:
-    """Return who set the CPU limit of a pod. What nobody has changed is the user's.
+    """Return who set the CPU limit of a pod. A limit that was never changed is the user's.
 
     A pod without a limit was never resized, as no limit can be removed again: it was made anew.
     """
@@ -34,10 +34,10 @@ def owner_of(pod: Pod, state: CpuState) -> Owner:
 
 
 def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
-    """Return whether somebody else has changed the CPU of a pod since kfext wrote its limit.
+    """Return whether another hand has changed the CPU of a pod since kfext wrote its limit.
 
-    `seen`: the limit that the pod was last seen to have when that was the last of ours, None if it
-    was never. Without it a limit of the user's could be there because ours never arrived.
+    `seen`: the limit that the pod was last seen to have, if kfext wrote that limit last. Without it
+    a limit of the user's could be there because kfext's never arrived.
     """
     asked, cpu = asked_of(pod, state), pod.trainer
     if asked is None or cpu is None:
@@ -49,7 +49,7 @@ def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
 
 
 def asked_of(pod: Pod, state: CpuState) -> AskedCpu | None:
-    """Return the size that the user asked for; None while kfext has noted none for its type."""
+    """Return the size that the user asked for; None if kfext has not recorded it for the type."""
     return state.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
 
 
@@ -63,8 +63,8 @@ def noted(
     """Return the state with which sizes may be written.
 
     A write may be lost with the controller, or take effect although its answer was lost. So the
-    limit that the pod has now, and the one that was meant to be written last, count as ours too.
-    `by`: the policies to which all limits of ours are due. `pods`: all of the job.
+    limit that the pod has now, and the limit that was to be written last, count as kfext's too.
+    `by`: the policies that account for all limits of kfext's. `pods`: all of the job.
     """
     sizes = tuple(sizes)
     types = {pod.replica.type for pod, _ in sizes if pod.replica}
@@ -89,7 +89,7 @@ def noted(
 
 
 def last_written(pod: Pod, state: CpuState) -> int | None:
-    """Return the limit that kfext wrote last for a pod, or meant to; None if it never did."""
+    """Return the limit that kfext wrote last for a pod, or was to write; None if there is none."""
     return next(iter(state.written.get(_name(pod), ())), None)
 
 
@@ -100,7 +100,7 @@ def _name(pod: Pod) -> str:
 _INFEASIBLE = "Infeasible"
 _BY_KFEXT = ""
 UNMEASURED_SECONDS = 300.0
-"""How long limits are kept of a job of which a pod is missing, or its CPU use is not known."""
+"""How long the limits of a job are kept while a pod is missing, or its CPU use is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,12 @@ def restoring(
     undo: tuple[str, Verdict] | None,
     unmeasured: float,
 ) -> Restoring | None:
-    """Return what is to be restored of a job, None if nothing is.
+    """Return what is to be restored of a job, None if nothing is to be restored.
 
-    `seen`: by the uids of pods, the last limits of ours that they were seen to have. `chosen`: the
-    policies that the user and the administrator allow. `undo`: a policy whose sizes were not all
-    written or set, and why. `unmeasured`: for how many seconds the CPU use of all its pods has not
-    been known.
+    `seen`: by the uids of pods, the last limits of kfext's that they were seen to have.
+    `chosen`: the policies that the user and the administrator allow.
+    `undo`: a policy whose sizes were not all written or set, and why.
+    `unmeasured`: for how many seconds the CPU use of all its pods has not been known.
     """
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
@@ -148,7 +148,7 @@ def restoring(
         back = _back(job, signals, reason)
         if back is not None:
             return back
-    allowed = {name for name, one in job.policies.items() if one.mode is Mode.ACT}
+    allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
     acting = allowed - state.rests.keys()
     if is_resized(job, signals) and not state.by <= acting:
         gone = sorted(state.by - acting)

@@ -165,7 +165,8 @@ def fitted(speeds: Mapping[int, float]) -> Speed | None:
     best = min(error for error, _ in fits)
     twice = 2 * known[-1][0]
     return min(
-        (one for error, one in fits if error <= best + _EQUAL), key=lambda one: one.at(twice)
+        (speed for error, speed in fits if error <= best + _EQUAL),
+        key=lambda speed: speed.at(twice),
     )
 
 
@@ -186,7 +187,7 @@ def _fits(sizes: _Floats, measured: _Floats) -> Iterator[tuple[float, Speed]]:
             values = np.zeros(_TERMS)
             values[chosen] = found
             error = float(np.mean((rows @ values - ones) ** 2))
-            yield error, Speed(*(float(one) for one in values / scale))
+            yield error, Speed(*(float(value) for value in values / scale))
 
 
 SEEN_FACTOR = 2
