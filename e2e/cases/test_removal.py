@@ -17,7 +17,7 @@ from e2e.harness.space import Space
 from kfext import names
 from kfext.controller.companion_condition import encode_companion
 from kfext.controller.conditions import Conditions
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.model.verdict import Verdict
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

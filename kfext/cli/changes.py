@@ -5,7 +5,7 @@ from typing import Any
 
 from kfext import names
 from kfext.cli.cluster import Raw
-from kfext.core.companion.owned import Owner, asked_of, owner_of
+from kfext.core.companion.restoring import Owner, asked_of, owner_of
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.words import listed

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from kfext.controller.conditions import Conditions
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.model.tolerant import text
 from kfext.model.verdict import Verdict
 from kfext.names import RESIZED, SCALED

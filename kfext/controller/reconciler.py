@@ -14,7 +14,7 @@ from kfext.controller.card_writer import CardWriter
 from kfext.controller.guard import guard
 from kfext.controller.metrics import Metrics
 from kfext.controller.step_executor import StepExecutor
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     ForgetPlan,

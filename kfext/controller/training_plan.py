@@ -12,7 +12,7 @@ from kfext.controller.companion_condition import (
     same_but_words,
 )
 from kfext.controller.conditions import Conditions, Mark, decode_marks
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.elastic import training_pods
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD

@@ -18,7 +18,7 @@ from kfext.controller.training_plan import (
     encode_status,
     same_but_texts,
 )
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.progress.reported import Reported, as_written, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths

@@ -17,7 +17,7 @@ _NOT_TRAINING = {"PS", "Evaluator"}
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     """Return the fewest workers that a job may start with; all of them if it is not elastic.
 
-    `allowed`: the range in which kfext may choose (core.scale.stand_down.open_range). It counts
+    `allowed`: the range in which kfext may choose (core.companion.stand_down.open_range). It counts
     training pods: Master and Chief as well as the workers. A TFJob has the number of its workers
     written into its pods when it starts, so it can start with any.
     """

@@ -44,7 +44,7 @@ class CpuState:
     `by`: the policies that wrote them.
     `rests`: by the name of a policy why it leaves the job alone.
     `used`, `lost`, `lent`, `borrowed`: core-seconds that the job used, that it lost for others or
-        lent them, and that others lent it (core.companion.budget).
+        lent them, and that others lent it (core.companion.signals).
     `counted_at`: up to when these are counted, in epoch seconds; 0.0: that is not known.
     """
 

@@ -1,255 +1,247 @@
-"""The companion: what is changed of running jobs next, and what is shown of that.
+"""The companion: the one loop that changes jobs that run, and what is shown of that.
 
-First how many workers they have (state.scaling), then the CPU of their pods: signals -> what each
-policy advises -> one choice -> one operation in flight for each job. It is pulled, like the
-planner: `steps` returns what is to be written, `finish` takes in the outcome. Only jobs whose pods
-run are touched, so no placement waits for it.
+Each turn: signals -> what each policy proposes -> one choice -> at most one operation in flight for
+each job. First how many workers jobs have, which the policy `scale` searches on the ledger, then
+the CPU of their pods, for which policies see signals alone. It is pulled, like the planner: `steps`
+returns what is to be written, `finish` records the outcome. Only jobs whose pods run are touched,
+so no placement waits for it.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
+from kfext import names
 from kfext.core.companion.arbitration import arbitrate
-from kfext.core.companion.cadence import Cadence, neighbourhoods
-from kfext.core.companion.policy import Policy
-from kfext.core.companion.proposal import Proposal, restricts
-from kfext.core.companion.registry import POLICIES
-from kfext.core.companion.restoring import is_resized, restoring
-from kfext.core.companion.shown import Shown
-from kfext.core.companion.signals import JobSignal, Signals
-from kfext.core.companion.trial import WINDOWS_BEFORE, begin_trial
+from kfext.core.companion.operation import Phase
+from kfext.core.companion.proposal import Proposal, Rank
 from kfext.core.lifecycle.steps import Resize, Step
 from kfext.core.settings.resolve import Settings
 from kfext.model.moment import Moment
-from kfext.names import RESIZED, SCALED
+from kfext.model.policy import Mode
+from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
-from kfext.state.companion_words import shown_of
-from kfext.state.neighbours import charge, judged
-from kfext.state.operations import Operations
+from kfext.state.companion_words import size_shown
+from kfext.state.following import Following
+from kfext.state.neighbours import Begun, Neighbours
 from kfext.state.progress import JobsProgress
-from kfext.state.scaling.scaling import Scaling
+from kfext.state.queue import Queue
+from kfext.state.rescaling import PAUSE_SECONDS, Found, Rescaling
+from kfext.state.resizing import Resizing
+from kfext.state.room import ScaleRoom
+from kfext.state.running_job import RunningJob, is_ours
+from kfext.state.running_jobs import News, RunningJobs
+from kfext.state.scale_policy import ScaleProposals
+from kfext.state.scale_search import ScaleSearch
 from kfext.state.tracked_job import TrackedJob
-from kfext.state.watched_job import WatchedJob
-from kfext.state.watched_jobs import WatchedJobs
 
 LOOK_SECONDS = 10.0
-"""Seconds between two looks at all jobs that opted in."""
-MOST_BEGUN = 16
-"""Operations that begin after one look."""
+"""Seconds between two looks at the CPU of all jobs that opted in."""
+SIZE_LOOK_SECONDS = 5.0
+"""Seconds between two looks at which jobs wait and which may grow."""
+FOLLOW_SECONDS = 1.0
+"""Seconds between two looks at a change of size that is under way."""
+_RETRY_SECONDS = 30.0
 
-News = tuple[TrackedJob, str, Shown | None]
-"""A job, the type of the condition that is new, and what to show; None: the condition is gone."""
-_Begun = list[tuple[WatchedJob, Resize | None]]
+_Steps = list[tuple[TrackedJob, Step]]
 
 
 class Companion:
     """Decides on the size and the CPU of jobs that opted in.
 
-    `scaling` decides on their size.
-    `failures`: errors of ours in the last `steps`, each with a job that it was about.
-    `settings_of` returns what holds for a job; `changes` counts those to a namespace's quotas.
+    `failures`: errors of kfext's in the last `steps`, each with a job that it was about.
+    `settings_of` returns what holds for a job.
     """
 
     def __init__(
         self,
         cluster: Cluster,
+        queue: Queue,
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
-        changes: Callable[[str], int],
-        scaling: Scaling,
     ) -> None:
         self.failures: list[tuple[TrackedJob, Exception]] = []
-        self._scaling = scaling
-        self._scaled: set[str] = set()
-        self._operations = Operations(cluster, progress.uses, changes)
-        self._errors = scaling.failures
-        self._jobs = WatchedJobs(cluster, progress, settings_of, self._is_occupied, self._errors)
-        scaling.leave_out(self._has_operation)
-        self._cadences = {policy.name: Cadence() for policy in POLICIES}
-        self._looked = -math.inf
-        self._first = 0
+        self._queue = queue
+        self._jobs = jobs = RunningJobs(cluster, progress, settings_of)
+        self._errors = jobs.failures
+        room = ScaleRoom(cluster, queue)
+        searches = {
+            mode: ScaleSearch(queue, room, progress, settings_of)
+            for mode in (Mode.ACT, Mode.OBSERVE)
+        }
+        self._rescaling = Rescaling(
+            cluster,
+            queue,
+            progress,
+            search=searches[Mode.ACT],
+            room=room,
+            settings_of=settings_of,
+            failures=self._errors,
+        )
+        self._scale = ScaleProposals(
+            cluster,
+            queue,
+            jobs,
+            self._rescaling,
+            room=room,
+            searches=searches,
+            settings_of=settings_of,
+        )
+        self._following = Following(cluster, progress, jobs, self._begin_next)
+        self._resizing = Resizing(cluster, progress.uses, queue.quotas.changes)
+        self._neighbours = Neighbours(jobs, self._resizing)
+        jobs.adopted = self._rescaling.keep_room
+        jobs.paused = self._resizing.paused
+        self._looked = self._sizes_looked = self._followed = -math.inf
 
-    def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
+    def steps(self, now: Moment) -> _Steps:
         """Return what is to be written now; each job is busy until `finish`."""
-        scaled = self._scaling.steps(now)
-        self._scaled |= {tracked.job.uid for tracked, _ in scaled}
-        self._decide(scaled, now)
-        resized: list[tuple[TrackedJob, Step]] = []
+        rescaled = self._size_steps(now)
+        self._decide(rescaled, now)
+        resized: _Steps = []
         # Without what was decided on their size the first jobs would be busy for ever.
-        with self._errors.about(scaled[0][0]) if scaled else nullcontext():
-            resized = self._resizes(now)
+        with self._errors.about(rescaled[0][0]) if rescaled else nullcontext():
+            resized = self._cpu_steps(now)
         self._decide(resized, now)
         self.failures = self._errors.take()
-        return [*scaled, *resized]
+        return [*rescaled, *resized]
 
     def next_look(self) -> float:
-        """Return when to look again at the latest, in monotonic seconds."""
-        return self._scaling.next_look()
+        """Return when to look again at the latest, in monotonic seconds; infinity if never."""
+        if not self._jobs.scaled:
+            return math.inf
+        look = self._sizes_looked + SIZE_LOOK_SECONDS
+        return min(look, self._followed + FOLLOW_SECONDS) if self._jobs.any_rescaled else look
 
     def note_start(self, now: Moment) -> None:
-        """Take in that a job is started."""
-        self._scaling.note_start(now.monotonic)
+        """Record that a job is started."""
+        self._scale.note_act(now.monotonic)
+
+    def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
+        """Record what came of a step; `final`: why the API server would refuse it again."""
+        uid = tracked.job.uid
+        if tracked.step == Resize.__name__:
+            if (job := self._jobs.resized.get(uid)) is not None:
+                self._resizing.finish(job, complete=complete, final=final, now=now)
+        elif (job := self._jobs.scaled.get(uid)) is not None:
+            self._finish_size(job, complete=complete, final=final, now=now)
+
+    def news(self) -> list[News]:
+        """Return what is to be shown of jobs and was not shown before."""
+        return self._jobs.shown.news()
 
     def _decide(self, steps: Sequence[tuple[TrackedJob, Step]], now: Moment) -> None:
         for tracked, step in steps:
             tracked.decide(step, at=now.monotonic)
             tracked.by_companion = True
 
-    def _resizes(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
+    # --- the CPU of pods ------------------------------------------------------------------------
+
+    def _cpu_steps(self, now: Moment) -> _Steps:
         at = now.monotonic
-        begun: _Begun = []
-        for one in self._jobs.by_uid.values():
-            with self._errors.about(one.tracked):
-                begun.append((one, self._operations.advance(one, now=at)))
+        begun: Begun = []
+        for job in self._jobs.resized.values():
+            with self._errors.about(job.tracked):
+                begun.append((job, self._resizing.advance(job, now=at)))
         if at - self._looked >= LOOK_SECONDS or self._jobs.any_has_left():
             seconds = min(at - self._looked, 2 * LOOK_SECONDS)
             self._looked = at
-            self._jobs.enrol(at)
-            begun += self._look(now, seconds=seconds)
-        return [(one.tracked, one.dated(step, now)) for one, step in begun if step is not None]
+            self._jobs.enrol_cpu(now)
+            begun += self._neighbours.look(now, seconds=seconds)
+        return [(job.tracked, job.cpu.dated(step, now)) for job, step in begun if step is not None]
 
-    def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
-        """Take in what came of a step; `final`: why the API server would refuse it again."""
-        uid = tracked.job.uid
-        if uid in self._scaled:
-            self._scaled.discard(uid)
-            self._scaling.finish(tracked, complete=complete, final=final, now=now)
-            return
-        watched = self._jobs.by_uid.get(uid)
-        if watched is not None:
-            self._operations.finish(watched, complete=complete, final=final, now=now)
+    # --- the number of workers ------------------------------------------------------------------
 
-    def _is_occupied(self, watched: WatchedJob, now: float) -> bool:
-        """Return whether nothing is tried on the CPU of a job for now."""
-        changing = self._scaling.changing(watched.tracked.job.uid)
-        return changing or self._operations.paused(watched, now)
-
-    def _has_operation(self, uid: str) -> bool:
-        watched = self._jobs.by_uid.get(uid)
-        return watched is not None and watched.operation is not None
-
-    def news(self) -> list[News]:
-        """Return the jobs of which something else is to be shown than before."""
-        return [
-            *((tracked, RESIZED, shown) for tracked, shown in self._jobs.shown.news()),
-            *((tracked, SCALED, shown) for tracked, shown in self._scaling.news()),
-        ]
-
-    def _look(self, now: Moment, *, seconds: float) -> _Begun:
-        """Return what begins now: first what is given back, then what policies propose.
-
-        An error of ours on neighbours leaves them with what is given back, and touches no others.
-        """
+    def _size_steps(self, now: Moment) -> _Steps:
         at = now.monotonic
-        signals, ended = self._jobs.signals(at)
-        due = {policy.name: self._due(policy, signals, at) for policy in POLICIES}
-        groups = neighbourhoods(signals.jobs)
-        self._first = (self._first + 1) % max(1, len(groups))
-        begun: _Begun = []
-        for group in (*groups[self._first :], *groups[: self._first]):
-            nodes = {node for job in group for node in job.nodes}
-            here = Signals({node: signals.nodes[node] for node in nodes}, group)
-            with self._errors.about(self._jobs.by_uid[group[0].uid].tracked):
-                company = here.company
-                for job in group:
-                    self._jobs.by_uid[job.uid].meet(company)
-                back = list(self._give_back(here, at))
-                begun += back
-                touched = {one.tracked.job.uid for one, _ in back}
-                charge(here, self._jobs.by_uid, seconds=seconds, now=now)
-                proposals = judged(here, self._jobs.by_uid, ended=ended)
-                for policy in POLICIES:
-                    proposals += self._advised(policy, here, due[policy.name])
-                open_to = [one for one in proposals if one.job not in touched]
-                ripe = [one for one in open_to if self._ripe(one)]
-                early = {one.job for one in open_to} - {one.job for one in ripe}
-                chosen = arbitrate(ripe, here)
-                most = max(0, MOST_BEGUN - len(begun))
-                begun += [self._begin(proposal, here) for proposal in chosen.act[:most]]
-                would = {one.job: one for one in chosen.observe}
-                for job in group:
-                    decided = any(job.uid in of for of in due.values())
-                    self._jobs.by_uid[job.uid].early = job.uid in early
-                    self._show(job, here, would.get(job.uid), decided=decided, now=at)
-        return begun
+        looks, self._followed = at - self._sizes_looked >= SIZE_LOOK_SECONDS, at
+        if looks:
+            self._sizes_looked = at
+            self._jobs.enrol_sizes(now)
+        found: list[Found] = []
+        for job in self._jobs.scaled.values():
+            if looks or job.size.operation is not None:
+                found += self._followed_up(job, now)
+        found += self._rescaling.steps(now)
+        if looks:
+            self._begin_sizes(self._scale.propose(now), at)
+            found += self._rescaling.steps(now)
+            for job in self._jobs.scaled.values():
+                with self._errors.about(job.tracked):
+                    self._show_size(job, now)
+        if self._jobs.any_moves(at):
+            self._scale.note_act(at)
+        return [(job.tracked, step) for job, step in found]
 
-    def _show(
-        self, job: JobSignal, here: Signals, would: Proposal | None, *, decided: bool, now: float
-    ) -> None:
-        one = self._jobs.by_uid[job.uid]
-        paused = self._operations.paused(one, now)
-        self._jobs.shown.show(one, shown_of(one, job, here, would, decided=decided, paused=paused))
+    def _followed_up(self, job: RunningJob, now: Moment) -> list[Found]:
+        """Return what is to be written of a job; an error of kfext's there touches no other job."""
+        found: list[Found] | None = None
+        with self._errors.about(job.tracked):
+            found = list(self._following.steps(job, now))
+        if found is None:
+            job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
+        return found or []
 
-    def _due(self, policy: Policy, signals: Signals, now: float) -> frozenset[str]:
-        """Return the jobs that a policy looks at now."""
-        takers = [job for job in signals.jobs if policy.takes(job)]
-        due = self._cadences[policy.name].due(
-            takers, interval=lambda job: policy.of(job, "interval"), now=now
-        )
-        return frozenset(job.uid for job in due)
+    def _begin_sizes(self, proposals: Sequence[Proposal], at: float) -> None:
+        """Begin what is chosen, in the order in which it was proposed.
 
-    def _advised(self, policy: Policy, here: Signals, due: frozenset[str]) -> list[Proposal]:
-        """Return what a policy proposes for neighbours, and note which jobs it leaves alone."""
-        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.takes(job))
-        if not any(job.uid in due for job in jobs):
-            return []
-        advice = policy.propose(Signals(here.nodes, jobs))
-        for job in jobs:
-            self._jobs.by_uid[job.uid].stood_down[policy.name] = advice.stood_down.get(job.uid, "")
-        return list(advice.proposals)
-
-    def _give_back(self, here: Signals, now: float) -> Iterator[tuple[WatchedJob, Resize | None]]:
-        """Yield the steps that restore what the user wrote, whatever else is under way."""
-        for job in here.jobs:
-            one = self._jobs.by_uid[job.uid]
-            pods, state = self._jobs.pods(one), one.tracked.state.cpu
-            one.see(pods)
-            writing = one.operation is not None and one.operation.writing
-            paused = self._operations.paused(one, now, restoring=True)
-            if one.tracked.busy or writing or paused:
-                continue
-            back = restoring(
-                job,
-                here,
-                pods=pods,
-                state=state,
-                seen=one.seen,
-                chosen=one.chosen,
-                undo=one.undo,
-                unmeasured=now - one.measured_at,
-            )
-            if back is not None:
-                if one.operation is None or not one.operation.restores:
-                    resized = is_resized(job, here)
-                    step = self._operations.begin(
-                        one, back.proposal, resized=resized, rests=back.rests
-                    )
-                    yield one, step
-            elif not one.chosen and one.operation is None and not is_resized(job, here):
-                yield one, self._operations.forget(one)
-
-    def _ripe(self, proposal: Proposal) -> bool:
-        """Return whether enough has been seen to tell later what a proposal has brought.
-
-        What is given back need not show a gain, so it never waits.
+        What jobs give up for a waiting job begins together; growth that is not written yet gives
+        way to it.
         """
-        if proposal.measure is None:
-            return True
-        served = self._jobs.by_uid[proposal.serves].history.of(proposal.measure)
-        return proposal.expected is not None or len(served) >= WINDOWS_BEFORE
+        jobs = self._jobs.scaled
+        giving = [
+            proposal
+            for proposal in proposals
+            if proposal.rank is Rank.RESCUE and jobs[proposal.job].scale_mode is Mode.ACT
+        ]
+        if giving:
+            self._rescaling.drop_growth(at=at)
+        chosen = arbitrate(proposals, self._jobs.size_signals())
+        acting = {proposal.job: proposal for proposal in chosen.act}
+        begun = [proposal for proposal in proposals if acting.get(proposal.job) is proposal]
+        groups: list[list[Proposal]] = []
+        for proposal in begun:
+            if groups and proposal.rank is groups[-1][0].rank is Rank.RESCUE:
+                groups[-1].append(proposal)
+            else:
+                groups.append([proposal])
+        for group in groups:
+            self._rescaling.begin([(jobs[proposal.job], proposal) for proposal in group], at=at)
+        for proposal in chosen.observe:
+            jobs[proposal.job].size.would = proposal
 
-    def _begin(self, proposal: Proposal, here: Signals) -> tuple[WatchedJob, Resize | None]:
-        one = self._jobs.by_uid[proposal.job]
-        served = self._jobs.by_uid[proposal.serves].history
-        trial = begin_trial(proposal, served.of(proposal.measure) if proposal.measure else ())
-        job = here.job(proposal.job)
-        step = self._operations.begin(
-            one,
-            proposal,
-            resized=job is not None and is_resized(job, here),
-            restricts=job is not None and restricts(proposal, job, here),
-            trial=trial,
-            rests={proposal.policy: proposal.reason} if proposal.rests else {},
-        )
-        return one, step
+    def _begin_next(self, job: RunningJob, proposal: Proposal, at: float) -> None:
+        """Begin what follows from an operation on a job, in its place."""
+        self._rescaling.begin([(job, proposal)], at=at)
+
+    def _finish_size(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        size, operation = job.size, job.size.operation
+        if operation is None:
+            size.resting = None if complete else size.resting
+            return
+        if operation.phase is not Phase.WRITING:
+            if not complete and operation.phase is Phase.SETTLING:
+                operation.restarted = bool(final)  # not all of its workers were replaced
+            elif not complete:
+                operation.requested, size.asks_at = 0, now + SIZE_LOOK_SECONDS  # it is asked again
+            return
+        if complete:
+            size.expected, size.refused = operation.change.workers, None
+            size.settled_at = now
+            size.changed_at = job.tracked.state.scale.changed_at
+            size.enter(Phase.SETTLING, at=now)
+            return
+        self._queue.promises.drop(job.uid)
+        if final:
+            size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
+        size.end(at=now, pause=PAUSE_SECONDS if final else _RETRY_SECONDS)
+
+    def _show_size(self, job: RunningJob, now: Moment) -> None:
+        unmanaged = job.tracked.phase is None
+        if unmanaged or (job.scale_mode is Mode.OFF and not is_ours(job.tracked)):
+            self._jobs.shown.show(job, names.SCALED, None)
+            return
+        ready = self._rescaling.readiness(job, now=now.wall)
+        autoscaler = self._queue.autoscaler
+        shown = size_shown(job, ready, now=now.monotonic, autoscaler=autoscaler)
+        self._jobs.shown.show(job, names.SCALED, shown)

@@ -1,85 +1,90 @@
-"""What a job that opted in is shown of the companion."""
+"""What a job that opted in is shown of its CPU and of its number of workers."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
 
 from kfext import names
-from kfext.core.companion.proposal import Proposal
+from kfext.core import words
+from kfext.core.companion.operation import Phase, Readiness, ScaleOperation
+from kfext.core.companion.policy import Shown
+from kfext.core.companion.proposal import Cause, PodSizes, Proposal, Workers
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.restoring import is_resized
-from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.verdict import Verdict
-from kfext.state.watched_job import WatchedJob
+from kfext.state.running_job import RunningJob, is_ours
 
 
-def shown_of(
-    watched: WatchedJob,
-    job: JobSignal,
+def cpu_shown(
+    job: RunningJob,
+    signal: JobSignal,
     signals: Signals,
     would: Proposal | None,
     *,
     decided: bool,
     paused: bool,
 ) -> Shown | None:
-    """Return what to show of a job now, None for one that has not opted in.
+    """Return what to show of the CPU of a job, None if the job has not opted in.
 
     `would`: what a policy that may only observe would do. `decided`: whether a policy has looked at
-    the job just now; else the last words stand, and as long as what was done stands. `paused`:
-    whether nothing is tried for now, after a failure.
+    the job just now; otherwise the last words stand, and as long as what was done stands.
+    `paused`: whether nothing is tried for now, after a failure.
     """
-    verdict = next(_verdicts(watched, job, would, paused=paused), None)
-    resized = _resized(watched, job, signals)
-    if verdict is None and watched.chosen:
-        if watched.early and not resized:
+    verdict = next(_of_cpu(job, signal, would, paused=paused), None)
+    resized = _resized(job, signal, signals)
+    if verdict is None and job.cpu_policies:
+        before = job.shown.get(names.RESIZED)
+        if job.cpu.early and not resized:
             message = "too little has been seen of it yet to judge later what a change has brought"
             verdict = Verdict(names.REASON_TOO_EARLY, message)
-        elif watched.shown is None or (decided and not resized):
-            verdict = _nothing_to_move(_stood_down(watched, job))
+        elif before is None or (decided and not resized):
+            verdict = _nothing_to_move(_stood_down(job, signal))
         else:
-            verdict = watched.shown.verdict
+            verdict = before.verdict
     return None if verdict is None else Shown(resized, verdict)
 
 
-def _resized(watched: WatchedJob, job: JobSignal, signals: Signals) -> bool:
-    """Return whether pods have other limits than the user's, or are about to."""
-    operation = watched.operation
-    return is_resized(job, signals) or (operation is not None and not operation.restores)
+def _resized(job: RunningJob, signal: JobSignal, signals: Signals) -> bool:
+    """Return whether pods have other limits than the user's, or are about to have."""
+    operation = job.cpu.operation
+    return is_resized(signal, signals) or (operation is not None and not operation.restores)
 
 
-def _verdicts(
-    watched: WatchedJob, job: JobSignal, would: Proposal | None, *, paused: bool
+def _of_cpu(
+    job: RunningJob, signal: JobSignal, would: Proposal | None, *, paused: bool
 ) -> Iterator[Verdict]:
     """Yield what is to be said whatever was said before, the most important first."""
-    if paused and watched.refused is not None:
-        yield watched.refused
-    if watched.operation is not None:
-        restores = watched.operation.restores
+    cpu, policies = job.cpu, signal.policies
+    if paused and cpu.refused is not None:
+        yield cpu.refused
+    if cpu.operation is not None:
+        restores = cpu.operation.restores
         reason = names.REASON_CPU_RESTORED if restores else names.REASON_CPU_MOVED
-        yield Verdict(reason, watched.operation.proposal.reason)
-    if watched.chosen and watched.unfit:
-        yield Verdict(names.REASON_STANDS_DOWN, watched.unfit)
+        yield Verdict(reason, cpu.operation.proposal.reason)
+    if job.cpu_policies and cpu.unfit:
+        yield Verdict(names.REASON_STANDS_DOWN, cpu.unfit)
     if would is not None:
-        yield Verdict(names.REASON_WOULD_MOVE, would.reason)
-    rests = watched.tracked.state.cpu.rests
-    if resting := [rests[name] for name in job.policies if name in rests]:
+        yield Verdict(names.REASON_WOULD_MOVE, _would(would))
+    rests = job.tracked.state.cpu.rests
+    if resting := [rests[name] for name in policies if name in rests]:
         yield Verdict(names.REASON_RESTS, _listed(resting))
-    reasons = _stood_down(watched, job)
-    if job.policies and len(reasons) == len(job.policies):
+    reasons = _stood_down(job, signal)
+    if policies and len(reasons) == len(policies):
         yield Verdict(names.REASON_STANDS_DOWN, _listed(reasons.values()))
-    if job.policies and job.use is None:
-        if watched.unread:
-            yield Verdict(names.REASON_STANDS_DOWN, watched.unread)
+    if policies and signal.use is None:
+        if cpu.unread:
+            yield Verdict(names.REASON_STANDS_DOWN, cpu.unread)
         yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
-    if job.growth is None and RESIZE.name in job.policies.keys() - reasons.keys():
+    if signal.growth is None and RESIZE.name in policies.keys() - reasons.keys():
         windows = f"two windows of {INTERVAL:g} s with two values each"
         message = f"its growth is not known yet: that takes {windows}"
         yield Verdict(names.REASON_TOO_EARLY, message)
 
 
-def _stood_down(watched: WatchedJob, job: JobSignal) -> dict[str, str]:
-    """Return by the name of a policy why it leaves the job alone for now, of those that do."""
-    return {name: why for name in job.policies if (why := watched.stood_down.get(name))}
+def _stood_down(job: RunningJob, signal: JobSignal) -> dict[str, str]:
+    """Return by the name of a policy why it leaves the job alone for now, if it does."""
+    return {name: why for name in signal.policies if (why := job.cpu.stood_down.get(name))}
 
 
 def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:
@@ -91,3 +96,73 @@ def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:
 
 def _listed(reasons: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(reasons))
+
+
+def size_shown(job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool = False) -> Shown:
+    """Return what to show of the number of workers of a job.
+
+    `now` is monotonic. `autoscaler`: whether the cluster has one.
+    """
+    verdict = next(_of_size(job, ready, now=now, autoscaler=autoscaler))
+    return Shown(is_ours(job.tracked), verdict)
+
+
+def _of_size(
+    job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool
+) -> Iterator[Verdict]:
+    """Yield what is to be shown, the most important first."""
+    size, sizes = job.size, job.size.sizes
+    if size.operation is not None and (under_way := _under_way(job, size.operation)):
+        yield under_way
+    if rests := job.tracked.state.scale.rests:
+        yield Verdict(names.REASON_RESTS, rests)
+    if size.unfit:
+        yield Verdict(names.REASON_STANDS_DOWN, size.unfit)
+    if size.refused is not None and now < size.not_before:
+        yield size.refused
+    if ready is Readiness.NEVER:
+        message = "it has shown no checkpoint yet, so another number of workers would cost it work"
+        yield Verdict(names.REASON_NO_CHECKPOINT, message)
+    if size.would is not None:
+        yield Verdict(names.REASON_WOULD_SCALE, _would(size.would))
+    has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
+    if sizes.now < sizes.asked:
+        others = size.hindered or "it gets the others once there is room"
+        yield Verdict(names.REASON_SHRUNK, f"{has}; {others}")
+    if sizes.now > sizes.asked:
+        message = f"it asked for {words.workers(sizes.asked)} and has {sizes.now}"
+        yield Verdict(names.REASON_GROWN, message)
+    message = f"it has the {words.workers(sizes.now)} that it asked for"
+    message += f"; it may have {sizes.least} to {sizes.most}"
+    if autoscaler and sizes.now < sizes.most:
+        message += ", but gets no more than it asked for while the cluster has an autoscaler"
+    yield Verdict(names.REASON_AS_ASKED, message)
+
+
+def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
+    """Return how far an operation is; None on trial, where the job has its new size already."""
+    now, then = words.workers(job.size.sizes.now), operation.change.workers
+    why = operation.proposal.reason
+    match operation.phase:
+        case Phase.SAVING:
+            message = f"it waits for a checkpoint to go from {now} to {then}: {why}"
+            return Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+        case Phase.WRITING | Phase.SETTLING | Phase.MEASURING:
+            return Verdict(names.REASON_RESCALING, f"it has {now}: {why}")
+        case Phase.TRIAL:
+            return None
+        case _:
+            assert_never(operation.phase)
+
+
+def _would(proposal: Proposal) -> str:
+    """Return what a proposal of another number of workers would do."""
+    match proposal.change:
+        case PodSizes():
+            return proposal.reason
+        case Workers(Cause.GUARD, number):
+            return f"it would go down to {words.workers(number)}, for a job that waits"
+        case Workers(_, number):
+            return f"it would get {words.workers(number)}"
+        case _:
+            assert_never(proposal.change)

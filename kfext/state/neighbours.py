@@ -1,28 +1,176 @@
-"""What is noted of jobs that share nodes: the CPU that they lose for others, and their trials."""
+"""One look at the CPU of jobs that share nodes: what they lose, what is undone, what begins."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
 
-from kfext.core.companion.budget import Budget
+from kfext import names
+from kfext.core.companion.arbitration import Cadence, arbitrate, neighbourhoods
 from kfext.core.companion.contest import contests
-from kfext.core.companion.proposal import Proposal
-from kfext.core.companion.signals import JobSignal, Signals, use_of
-from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome
+from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Phase, begin_trial
+from kfext.core.companion.policy import SignalPolicy
+from kfext.core.companion.proposal import Proposal, restricts
+from kfext.core.companion.registry import SIGNAL_POLICIES
+from kfext.core.companion.restoring import is_resized, restoring
+from kfext.core.companion.signals import Budget, JobSignal, Signals, use_of
+from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.moment import Moment
 from kfext.model.timestamps import past
-from kfext.state.watched_job import WatchedJob
+from kfext.state.companion_words import cpu_shown
+from kfext.state.resizing import Resizing
+from kfext.state.running_job import CpuRecord, RunningJob
+from kfext.state.running_jobs import RunningJobs
 
+MOST_BEGUN = 16
+"""Operations that begin after one look."""
 _FRESH = WINDOWS_BEFORE * INTERVAL
 """Seconds after which what a job does is known well enough to stand for the time before."""
 
+Begun = list[tuple[RunningJob, Resize | None]]
+_Due = Mapping[str, frozenset[str]]
+"""By the name of a policy, the uids of the jobs that it looks at now."""
 
-def charge(
-    here: Signals, watched: Mapping[str, WatchedJob], *, seconds: float, now: Moment
-) -> None:
+
+class Neighbours:
+    """Looks at jobs that share nodes, group by group."""
+
+    def __init__(self, jobs: RunningJobs, resizing: Resizing) -> None:
+        self._jobs = jobs
+        self._resizing = resizing
+        self._cadences = {policy.name: Cadence() for policy in SIGNAL_POLICIES}
+        self._first = 0
+
+    def look(self, now: Moment, *, seconds: float) -> Begun:
+        """Return what begins now; `seconds`: since the last look.
+
+        An error of kfext's on neighbours leaves them with what is given back, and touches no other
+        jobs.
+        """
+        signals, ended = self._jobs.signals(now.monotonic)
+        due = {policy.name: self._due(policy, signals, now.monotonic) for policy in SIGNAL_POLICIES}
+        groups = neighbourhoods(signals.jobs)
+        self._first = (self._first + 1) % max(1, len(groups))
+        begun: Begun = []
+        for group in (*groups[self._first :], *groups[: self._first]):
+            nodes = {node for job in group for node in job.nodes}
+            here = Signals({node: signals.nodes[node] for node in nodes}, group)
+            with self._jobs.failures.about(self._job(group[0]).tracked):
+                for job in group:
+                    self._job(job).cpu.meet(here.company)
+                begun += (back := list(self._give_back(here, now.monotonic)))
+                records = {job.uid: self._job(job).cpu for job in group}
+                charge(here, records, seconds=seconds, now=now)
+                proposals = judged(here, records, ended=ended)
+                for policy in SIGNAL_POLICIES:
+                    proposals += self._advised(policy, here, due[policy.name])
+                touched = {running.uid for running, _ in back}
+                open_to = [proposal for proposal in proposals if proposal.job not in touched]
+                most = max(0, MOST_BEGUN - len(begun))
+                begun += self._choose(open_to, here, due, most=most, now=now.monotonic)
+        return begun
+
+    def _choose(
+        self, proposals: list[Proposal], here: Signals, due: _Due, *, most: int, now: float
+    ) -> Begun:
+        """Return what begins of the proposals for neighbours, and show what becomes of each job."""
+        ripe = [proposal for proposal in proposals if self._ripe(proposal)]
+        early = {proposal.job for proposal in proposals} - {proposal.job for proposal in ripe}
+        chosen = arbitrate(ripe, here)
+        begun = [self._begin(proposal, here) for proposal in chosen.act[:most]]
+        would = {proposal.job: proposal for proposal in chosen.observe}
+        for job in here.jobs:
+            running = self._job(job)
+            running.cpu.early = job.uid in early
+            decided = any(job.uid in of for of in due.values())
+            paused = self._resizing.paused(running, now)
+            shown = cpu_shown(
+                running, job, here, would.get(job.uid), decided=decided, paused=paused
+            )
+            self._jobs.shown.show(running, names.RESIZED, shown)
+        return begun
+
+    def _job(self, signal: JobSignal) -> RunningJob:
+        return self._jobs.resized[signal.uid]
+
+    def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
+        """Return the jobs that a policy looks at now."""
+        takers = [job for job in signals.jobs if policy.takes(job)]
+        due = self._cadences[policy.name].due(
+            takers, interval=lambda job: policy.of(job, "interval"), now=now
+        )
+        return frozenset(job.uid for job in due)
+
+    def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
+        """Return what a policy proposes for neighbours, and record which jobs it leaves alone."""
+        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.takes(job))
+        if not any(job.uid in due for job in jobs):
+            return []
+        advice = policy.propose(Signals(here.nodes, jobs))
+        for job in jobs:
+            self._job(job).cpu.stood_down[policy.name] = advice.stood_down.get(job.uid, "")
+        return list(advice.proposals)
+
+    def _give_back(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
+        """Yield the steps that restore what the user wrote, whatever else is under way."""
+        for job in here.jobs:
+            running = self._job(job)
+            cpu, operation = running.cpu, running.cpu.operation
+            pods, state = self._jobs.pods(running), running.tracked.state.cpu
+            cpu.see(pods, state)
+            writing = operation is not None and operation.phase is Phase.WRITING
+            paused = self._resizing.paused(running, now, restoring=True)
+            if running.tracked.busy or writing or paused:
+                continue
+            back = restoring(
+                job,
+                here,
+                pods=pods,
+                state=state,
+                seen=cpu.seen,
+                chosen=running.cpu_policies,
+                undo=cpu.undo,
+                unmeasured=now - cpu.measured_at,
+            )
+            if back is not None:
+                if operation is None or not operation.restores:
+                    resized = is_resized(job, here)
+                    step = self._resizing.begin(
+                        running, back.proposal, resized=resized, rests=back.rests
+                    )
+                    yield running, step
+            elif not running.cpu_policies and operation is None and not is_resized(job, here):
+                yield running, self._resizing.forget(running)
+
+    def _ripe(self, proposal: Proposal) -> bool:
+        """Return whether enough has been seen to tell later what a proposal has brought.
+
+        What is given back need not show a gain, so it never waits.
+        """
+        if proposal.measure is None:
+            return True
+        served = self._jobs.resized[proposal.serves].cpu.history.of(proposal.measure)
+        return proposal.expected is not None or len(served) >= WINDOWS_BEFORE
+
+    def _begin(self, proposal: Proposal, here: Signals) -> tuple[RunningJob, Resize | None]:
+        running = self._jobs.resized[proposal.job]
+        served = self._jobs.resized[proposal.serves].cpu.history
+        trial = begin_trial(proposal, served.of(proposal.measure) if proposal.measure else ())
+        job = here.job(proposal.job)
+        step = self._resizing.begin(
+            running,
+            proposal,
+            resized=job is not None and is_resized(job, here),
+            restricts=job is not None and restricts(proposal, job, here),
+            trial=trial,
+            rests={proposal.policy: proposal.reason} if proposal.rests else {},
+        )
+        return running, step
+
+
+def charge(here: Signals, records: Mapping[str, CpuRecord], *, seconds: float, now: Moment) -> None:
     """Add what each job used, and lost or lent below an equal share, in the last seconds."""
-    _count_from_notes(here, watched, now.wall)
-    spans = {job.uid: _span(job, watched[job.uid], seconds, now) for job in here.jobs}
+    _count_from_states(here, records, now.wall)
+    spans = {job.uid: _span(job, records[job.uid], seconds, now) for job in here.jobs}
     for node, of in contests(here.jobs, here).items():
         capped = len(of.jobs) > 1 and any(cap is not None for cap in of.present.values())
         # Whom it serves is not known again until long after a restart, but that it is lent is.
@@ -30,9 +178,9 @@ def charge(
         for job in of.jobs:
             use = use_of(job.on(node))
             if use is not None:
-                one = watched[job.uid]
-                one.peak = max(one.peak, use)
-                one.budget = one.budget.after(
+                record = records[job.uid]
+                record.peak = max(record.peak, use)
+                record.budget = record.budget.after(
                     use=use,
                     equal=equal[job.uid] if lends else of.size // len(of.jobs),
                     cap=of.present[job.uid],
@@ -41,58 +189,58 @@ def charge(
                 )
 
 
-def _count_from_notes(here: Signals, watched: Mapping[str, WatchedJob], now: float) -> None:
-    """Have jobs that were never charged count from when another controller noted their neighbours.
+def _count_from_states(here: Signals, records: Mapping[str, CpuRecord], now: float) -> None:
+    """Count jobs that were never charged from when another controller counted their neighbours.
 
-    A job that is served is not resized, so nothing is noted of it; but what it has borrowed since
-    then counts, else a restart would give another turn to one that understates what it takes.
+    A job that is served is not resized, so its state says nothing; but what it has borrowed since
+    then counts, or a restart would give another turn to a job that understates what it takes.
     """
-    group = [watched[job.uid] for job in here.jobs]
-    noted = max((past(one.counted_at, now=now) for one in group), default=0.0)
-    for one in group:
-        if one.budget == Budget():
-            one.counted_at = one.counted_at or noted
+    group = [records[job.uid] for job in here.jobs]
+    counted = max((past(record.counted_at, now=now) for record in group), default=0.0)
+    for record in group:
+        if record.budget == Budget():
+            record.counted_at = record.counted_at or counted
 
 
-def _span(job: JobSignal, one: WatchedJob, seconds: float, now: Moment) -> float:
-    """Return for how many seconds a job is charged: also for those that nobody has counted.
+def _span(job: JobSignal, record: CpuRecord, seconds: float, now: Moment) -> float:
+    """Return for how many seconds a job is charged: also for seconds that were never counted.
 
-    A controller that dies has counted more than it noted, and none has since then. What the job
-    does now stands for that time, since its limits are still those of the note.
+    A controller that dies has counted more than it wrote, and nothing was counted since then. What
+    the job does now stands for that time, since its limits are still those of the last write.
     """
-    if not one.counted_at:
+    if not record.counted_at:
         return seconds
-    if job.use is None or now.monotonic - one.began < _FRESH:
+    if job.use is None or now.monotonic - record.began < _FRESH:
         return 0.0
     # A job whose pods are younger was suspended meanwhile, or a pod of it was made anew.
-    since = max(one.counted_at, *(pod.created for pod in job.pods))
-    one.counted_at = 0.0
+    since = max(record.counted_at, *(pod.created for pod in job.pods))
+    record.counted_at = 0.0
     return max(0.0, now.wall - since)
 
 
 def judged(
-    here: Signals, watched: Mapping[str, WatchedJob], *, ended: Collection[str]
+    here: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
 ) -> list[Proposal]:
-    """Return what is to be undone; `ended`: the jobs of which a window has just ended.
+    """Return what is to be undone; `ended`: the jobs whose window has just ended.
 
     A trial that has shown no gain stays until its undoing begins.
     """
     found = []
     for job in here.jobs:
-        one = watched[job.uid]
-        if one.trial is None:
+        record = records[job.uid]
+        if record.trial is None:
             continue
-        if one.trial.proposal.serves in ended and not job.in_flight:
-            one.trial = one.trial.with_window(here)
-        outcome = one.trial.outcome(here)
+        if record.trial.proposal.serves in ended and not job.in_flight:
+            record.trial = record.trial.with_window(here)
+        outcome = record.trial.outcome(here)
         match outcome:
             case Outcome.RUNNING:
                 pass
             case Outcome.FAILED:
-                if (undo := one.trial.undo(here)) is not None:
+                if (undo := record.trial.undo(here)) is not None:
                     found.append(undo)
             case Outcome.GAINED | Outcome.MOOT:
-                one.trial = None
+                record.trial = None
             case _:
                 assert_never(outcome)
     return found

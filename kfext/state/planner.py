@@ -30,7 +30,6 @@ from kfext.state.cluster import Cluster
 from kfext.state.companion import Companion
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
-from kfext.state.scaling.scaling import Scaling
 from kfext.state.settings import SettingsSource
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Agenda, Alarms
@@ -95,15 +94,9 @@ class Planner:
         )
         self.companion = Companion(
             self.cluster,
+            self.queue,
             self.progress,
             lambda one: self.settings.of_tracked(one).settings,
-            self.queue.quotas.changes,
-            Scaling(
-                self.cluster,
-                self.queue,
-                self.progress,
-                lambda one: self.settings.of_tracked(one).settings,
-            ),
         )
         self.cards = CardSteps(self.cluster.books.cards, self.cluster.ledger)
         self.alarms = Alarms()

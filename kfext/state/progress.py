@@ -20,11 +20,10 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
-from kfext.state.job_cpu import note_use
 from kfext.state.printers import Printers
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Alarms, Turns
-from kfext.state.uses import Uses
+from kfext.state.uses import Uses, note_use
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
 """Seconds between two reads: of a job with an opted-in policy, of others, and of those in whose log

@@ -13,7 +13,7 @@ from kfext import names
 from kfext.agent.report import CardReport, SharerReport
 from kfext.agent.shared_gpus import SlotView, status_of
 from kfext.core.companion.registry import POLICIES
-from kfext.core.scale import parameters as scale
+from kfext.core.companion.scale import SCALE
 from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.gpu_slots import MOST_SLOTS, reservation_of
@@ -221,10 +221,7 @@ def test_every_field_that_the_code_reads_of_a_policy_is_in_the_schema() -> None:
     assert reads <= fields
 
 
-COMPANION: dict[str, Mapping[str, float]] = {
-    **{policy.name: policy.parameters for policy in POLICIES},
-    scale.NAME: scale.DEFAULTS,
-}
+COMPANION: dict[str, Mapping[str, float]] = {policy.name: policy.parameters for policy in POLICIES}
 """The parameters of each policy of the companion, with their defaults."""
 
 
@@ -243,7 +240,7 @@ def test_the_schema_takes_the_parameters_of_a_policy_and_their_defaults(
 
 def test_the_full_sample_policy_shows_the_parameters_of_scale_with_their_defaults() -> None:
     policy = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml"))
-    assert policy.companion[scale.NAME].parameters == scale.DEFAULTS
+    assert policy.companion[SCALE.name].parameters == SCALE.parameters
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])

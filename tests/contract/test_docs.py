@@ -10,8 +10,8 @@ import yaml
 
 from kfext import names
 from kfext.core.companion.registry import POLICIES
+from kfext.core.companion.scale import SCALE
 from kfext.core.ledger.columns import ASSUMED
-from kfext.core.scale import parameters as scale
 from kfext.core.settings.gpu_shares import share_of
 from kfext.core.settings.gpu_values import AUTO, GATE, GPU_RULES, HIGH, LOW, NONE
 from kfext.core.settings.resolve import Settings
@@ -129,11 +129,10 @@ def test_a_pod_without_requests_counts_as_the_table_says() -> None:
 
 def test_every_parameter_of_the_companion_has_one_row_with_its_default() -> None:
     rows = {only(row["companion"]): float(only(row["Default"])) for row in table(PAGE, "companion")}
-    of_policies = {policy.name: policy.parameters for policy in POLICIES}
     in_code = {
-        f"{policy}.{name}": default
-        for policy, parameters in {**of_policies, scale.NAME: scale.DEFAULTS}.items()
-        for name, default in parameters.items()
+        f"{policy.name}.{name}": default
+        for policy in POLICIES
+        for name, default in policy.parameters.items()
     }
     assert len(rows) == len(table(PAGE, "companion"))
     assert rows == in_code
@@ -188,4 +187,4 @@ def test_a_page_has_every_reason_of_its_condition(page: str, reasons: frozenset[
 
 def test_the_page_on_scale_has_every_parameter_of_a_policy_with_its_default() -> None:
     rows = table("docs/elastic.md", "parameter")
-    assert {only(row["parameter"]): float(only(row["default"])) for row in rows} == scale.DEFAULTS
+    assert {only(row["parameter"]): float(only(row["default"])) for row in rows} == SCALE.parameters

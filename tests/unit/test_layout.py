@@ -17,15 +17,7 @@ ELSEWHERE: dict[str, str] = {
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/recording": "test_outlook compares a planner with one made from its snapshot",
-    "state/scaling/decisions": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/following": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/foresight": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/growth": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/rescalings": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/saves": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/sizing": "unit/state/scaling/test_scaling drives it",
-    "state/scaling/scaled_jobs": "unit/state/scaling/test_scaling drives it",
-    "state/watched_jobs": "unit/state/test_companion drives it",
+    "state/rescaling": "unit/state/test_scale_policy and unit/fluid/test_faults drive it",
 }
 """Module, such as core/ledger/fit -> why its tests stand elsewhere."""
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfext import names
+from kfext.core.companion.scale import SCALE
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
-from kfext.core.scale.parameters import choice_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob, parse_job, template_of
@@ -61,7 +61,7 @@ def made_elastic(
     job: TrainingJob, body: Mapping[str, Any], *, allowed: Range, settings: Settings
 ) -> MadeElastic | str:
     """Return a PyTorchJob as an elastic one, or why it cannot be one. Never raises."""
-    if (mode := choice_of(settings).mode) is not Mode.ACT:
+    if (mode := SCALE.choice(settings).mode) is not Mode.ACT:
         return f"companion.scale of the TrainingPolicy is {mode}"
     if why := next(filter(None, _obstacles(job, body, allowed)), ""):
         return why

@@ -7,13 +7,13 @@ from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.hold import outcome, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
+from kfext.core.companion.stand_down import why_left_alone
 from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each
 from kfext.core.placement.solve import usable_cpu
 from kfext.core.placement.unmodelled import unplaceable
-from kfext.core.scale.stand_down import why_left_alone
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST, Colocation
 from kfext.core.words import cpus

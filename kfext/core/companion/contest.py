@@ -1,13 +1,72 @@
-"""A node whose CPU several jobs compete for, while it is decided who may use how much."""
+"""A node whose CPU several jobs compete for: who may take CPU of whom, and how much each may use.
+
+The caps are FlowCon's (Zheng et al., ICPP 2019, and its code), with floors and without idling:
+published, a job that grows slowly has no floor, so that it may get less than a job that has
+converged. Of a job on several nodes the smallest share holds everywhere: the slowest pod sets the
+pace of a job, so more elsewhere would be of no use to it.
+"""
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from kfext.core.companion.caps import Competitor, caps, floor_of, with_what_is_left
-from kfext.core.companion.demand import least_limit, wanted
-from kfext.core.companion.share_out import Part, share_out
+from kfext.core.companion.cpu import Part, least_limit, share_out, wanted
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals, use_of
+from kfext.core.progress.reported import GrowthState
+
+
+@dataclass(frozen=True, slots=True)
+class Competitor:
+    """A job on a node: its list, its G if known, and the least that its pods there need."""
+
+    state: GrowthState
+    growth: float | None
+    least: int
+
+
+def floor_of(size: int, jobs: int, least: int) -> int:
+    """Return the cap below which a job never goes: 1/(n+1) of a node with n jobs, its requests."""
+    return max(least, size // (jobs + 1))
+
+
+def caps(size: int, competitors: Sequence[Competitor]) -> list[int | None]:
+    """Return the cap of each job on a node of a size; None leaves a job as it is.
+
+    A job may use the share of the node that it has in the growth of all jobs there. One on the list
+    Watching stays as it is; if all are completing, none is restricted.
+    """
+    if all(one.state is GrowthState.COMPLETING for one in competitors):
+        return [size] * len(competitors)
+    total = sum(one.growth or 0.0 for one in competitors)
+    return [
+        None
+        if one.growth is None or one.state is GrowthState.WATCHING or total <= 0
+        else max(int(size * one.growth / total), floor_of(size, len(competitors), one.least))
+        for one in competitors
+    ]
+
+
+def with_what_is_left(
+    size: int, limits: Sequence[int], wants: Sequence[int], *, room: int
+) -> list[int]:
+    """Return caps that are raised by what other jobs leave of a node, in proportion to the caps.
+
+    `wants`: what each would use without a cap. `room`: what all may use together, less than the
+    size so that a job which leaves something can be told from one that is squeezed. If it is
+    enough for all, no job that wants more is restricted.
+    """
+    hungry = [at for at, want in enumerate(wants) if want > limits[at]]
+    left = room - sum(want for at, want in enumerate(wants) if want <= limits[at])
+    raised = list(limits)
+    if sum(wants[at] for at in hungry) <= left:
+        for at in hungry:
+            raised[at] = size
+        return raised
+    parts = [Part(weight=limits[at], least=limits[at], most=wants[at]) for at in hungry]
+    for at, cap in zip(hungry, share_out(left, parts), strict=True):
+        raised[at] = cap
+    return raised
+
 
 _FULL = 0.95
 """The share of its allocatable CPU from which on a node counts as full."""
@@ -203,3 +262,111 @@ def _present(pods: Sequence[PodSignal], signals: Signals) -> int | None:
         most if pod.limit is None else pod.limit for pod, most in zip(pods, opened, strict=True)
     ]
     return None if sum(limits) >= sum(opened) else sum(limits)
+
+
+_MUCH_SHORTER = 0.5
+"""The part of the work of a job that one may take to which it lends CPU, if it is not sure to get
+that back."""
+
+
+def served(job: JobSignal, of: Contest) -> list[JobSignal]:
+    """Return the jobs to which CPU of a job may go."""
+    if of.ordered:
+        first = of.first
+        return [] if first is None or first is job else [first]
+    return [other for other in of.jobs if _grows_faster(other, job) and other.ends_before(job)]
+
+
+def _grows_faster(other: JobSignal, job: JobSignal) -> bool:
+    return other.state is GrowthState.NEW and (other.growth or 0.0) > (job.growth or 0.0)
+
+
+def outlasted(job: JobSignal, of: Contest) -> bool:
+    """Return whether all jobs that grow faster than this one end after it.
+
+    What is taken from it then only delays it: it ends before it could get anything back.
+    """
+    faster = [other for other in of.jobs if _grows_faster(other, job)]
+    return bool(faster) and not any(other.ends_before(job) for other in faster)
+
+
+def is_left_open(job: JobSignal, of: Contest, *, share: float) -> bool:
+    """Return whether a job is not restricted on a node, whatever its cap would be.
+
+    `share`: of all that it takes, how much it may lend without being sure to get it back.
+    """
+    first = of.first
+    if not of.ordered:
+        return outlasted(job, of)
+    if first is None or of.is_filled_by(job):
+        return False
+    # Whether it gets all of it back is not known, so it lends a little, and where that helps much.
+    little = job.budget.may_lend(share, left=job.left or 0.0)
+    return not (little and first.fair_left <= _MUCH_SHORTER * job.fair_left)
+
+
+Caps = dict[str, dict[str, int]]
+"""Millicores by node and by the uid of a job."""
+
+
+def caps_on_nodes(
+    jobs: Iterable[JobSignal], of: Mapping[str, Contest], *, budget: Callable[[JobSignal], float]
+) -> Caps:
+    """Return the caps of jobs; `of`: the contests by node.
+
+    `budget`: how much of all that it takes a job may lend without being sure to get it back.
+    """
+    jobs = list(jobs)
+    caps = _before_what_is_left(jobs, of, budget)
+    raised = {node: one.raised(caps[node]) for node, one in of.items()}
+    held = _held(jobs, of, caps, raised)
+    return {
+        node: one.raised(caps[node] | held[node], held=held[node].keys())
+        if held[node]
+        else raised[node]
+        for node, one in of.items()
+    }
+
+
+def _before_what_is_left(
+    jobs: Iterable[JobSignal], of: Mapping[str, Contest], budget: Callable[[JobSignal], float]
+) -> Caps:
+    """Return the caps before they are raised by what other jobs leave."""
+    by_growth = {node: one.caps() for node, one in of.items()}
+    caps: Caps = {node: {} for node in of}
+    for job in jobs:
+        on = [of[node] for node in job.nodes]
+        wanted = {one.node: by_growth[one.node][job.uid] for one in on}
+        shares = [
+            (one.now(job) if (cap := wanted[one.node]) is None else cap) / one.size
+            for one in on
+            if one.size > 0
+        ]
+        for one in on:
+            if is_left_open(job, one, share=budget(job)):
+                caps[one.node][job.uid] = one.size
+            elif all(cap is None for cap in wanted.values()):
+                caps[one.node][job.uid] = one.now(job)
+            else:
+                share = round(min(shares, default=1.0) * one.size)
+                caps[one.node][job.uid] = min(max(share, one.floor(job)), one.size)
+    return caps
+
+
+def _held(
+    jobs: Iterable[JobSignal], of: Mapping[str, Contest], caps: Caps, raised: Caps
+) -> dict[str, dict[str, int]]:
+    """Return by node and uid the caps of jobs that another node holds to less than is left there.
+
+    Where no other job on the node wants more, nothing is gained by it, so such a cap stays raised.
+    """
+    found: Caps = {node: {} for node in of}
+    for job in jobs:
+        uid, on = job.uid, [of[node] for node in job.nodes]
+        stopped = [one for one in on if raised[one.node][uid] < one.wants[uid]]
+        pace = min((raised[one.node][uid] / one.size for one in stopped), default=1.0)
+        for one in on:
+            cap = max(caps[one.node][uid], round(pace * one.size))
+            if cap < raised[one.node][uid] and one.is_short(raised[one.node], beside=job):
+                found[one.node][uid] = cap
+    return found

@@ -1,13 +1,16 @@
-"""What a job has shown by each measure, in windows of one interval."""
+"""What a job has shown: its rate and its CPU use in windows, and the CPU that it still takes."""
 
+import math
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 
 from kfext.core.companion.proposal import Measure
 from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.reported import Progress
+from kfext.model.cpu_use import CpuUse
 
-_KEPT = 4
+_WINDOWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,18 +22,18 @@ class _Reported:
 
 
 class History:
-    """Follows one job; `rate` is its steps a second in the last window, None if it reports none."""
+    """Follows a job; `rate` is its steps a second in the last window, None if that is not known."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
         self._values: dict[Measure, deque[float]] = {
-            measure: deque(maxlen=_KEPT) for measure in Measure
+            measure: deque(maxlen=_WINDOWS) for measure in Measure
         }
         self._reported: _Reported | None = None
         self._ended: float | None = None
 
     def take(self, progress: Progress, use: int | None, *, now: float) -> bool:
-        """Take in what a job shows now; return whether that has ended a window.
+        """Record what a job shows now; return whether that has ended a window.
 
         `use`: of its pods, in millicores. `now`: monotonic.
         """
@@ -44,7 +47,7 @@ class History:
         return True
 
     def forget(self) -> None:
-        """Forget all windows: they were of other conditions than those from now on."""
+        """Forget all windows: the conditions from now on are others."""
         for values in self._values.values():
             values.clear()
 
@@ -64,3 +67,78 @@ class History:
         if before is None or now.at <= before.at or now.step < before.step:
             return None
         return (now.step - before.step) / (now.at - before.at)
+
+
+_LEAST_CPU = 4.0
+"""Core-seconds after which the CPU of a step is known."""
+_KEPT = 16
+"""How many reports of steps and how many measurements are kept, to pair them by their times."""
+
+
+class Work:
+    """Follows a job from when its use is known and it shows a step; anew if steps go back.
+
+    CPU is measured some seconds before it is known, so it is compared with the step of that time:
+    the newest measurement that is no later than the last step shown, since on some nodes each one
+    is a little later.
+    """
+
+    def __init__(self) -> None:
+        self._cpu = 0.0
+        self._measured: dict[str, float] = {}
+        self._used: deque[tuple[float, float]] = deque(maxlen=_KEPT)
+        self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT)
+        self._from: tuple[float, float] | None = None
+        self._each = math.inf
+
+    def measure(self, pod: str, use: CpuUse) -> None:
+        """Record the use of a pod, by uid, if it was measured anew."""
+        before = self._measured.get(pod)
+        if before is not None and use.at > before:
+            self._cpu += use.cores * (use.at - before)
+        if before is None or use.at > before:
+            self._measured[pod] = use.at
+            self._used.append((max(self._measured.values()), self._cpu))
+
+    def take(self, progress: Progress) -> None:
+        """Record how far a job is."""
+        if progress.step is None or progress.at is None:
+            return
+        if self._steps and progress.step < self._steps[-1][1]:
+            self._steps.clear()
+            self._from = None
+        if not self._steps or progress.at > self._steps[-1][0]:
+            self._steps.append((progress.at, progress.step))
+        newest = self._newest()
+        if newest is None:
+            return
+        if self._from is None:
+            self._from = newest
+        (step, cpu), (first, before) = newest, self._from
+        if step > first and cpu - before >= _LEAST_CPU:
+            self._each = (cpu - before) / (step - first)
+
+    def left(self, progress: Progress) -> float | None:
+        """Return the core-seconds to the end of a job, infinite while that is not known yet.
+
+        None for a job that does not print how many steps it has.
+        """
+        if progress.total is None or progress.step is None:
+            return None
+        steps = max(0, progress.total - progress.step)
+        return steps * self._each if steps else 0.0
+
+    def _newest(self) -> tuple[float, float] | None:
+        """Return the step at the newest measurement for which it is known, and the CPU by then."""
+        for at, cpu in reversed(self._used):
+            step = self._step_at(at)
+            if step is not None:
+                return step, cpu
+        return None
+
+    def _step_at(self, at: float) -> float | None:
+        """Return the step, and a part of the next one, at a time; None if that is not known."""
+        for (begins, before), (ends, after) in pairwise(self._steps):
+            if begins <= at <= ends:
+                return before + (after - before) * (at - begins) / (ends - begins)
+        return None

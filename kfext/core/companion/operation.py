@@ -1,13 +1,114 @@
-"""A proposal that is being carried out: one stage of sizes after the other."""
+"""A proposal that is being carried out: its phases, and whether it has helped."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, StrEnum
+from statistics import fmean, stdev
 
-from kfext.core.companion.proposal import Proposal, Rank, Stage
-from kfext.core.companion.trial import Trial
+from kfext.core.companion.proposal import (
+    Measure,
+    Proposal,
+    Rank,
+    Stage,
+    Workers,
+    give_back,
+    measured,
+)
+from kfext.core.companion.signals import Signals
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
+
+WINDOWS = 4
+"""Windows with a value after which a gain must have shown."""
+WINDOWS_BEFORE = 2
+"""Windows with a value that must be there before the change, unless it is known what to expect."""
+_KEPT = 4
+"""Windows before the change that are compared with."""
+_CERTAIN = 2.0
+"""Standard errors that a gain must exceed."""
+_LEAST_GAIN = 0.02
+"""The share that a gain must exceed where the windows do not show how much they scatter."""
+
+
+class Outcome(Enum):
+    """What a trial has shown: nothing yet, a gain, or none; it is moot if a job has gone."""
+
+    RUNNING = "running"
+    GAINED = "gained"
+    FAILED = "failed"
+    MOOT = "moot"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A proposal on trial: what its measure was in windows before it and in windows after."""
+
+    proposal: Proposal
+    before: tuple[float, ...]
+    after: tuple[float, ...] = ()
+
+    def with_window(self, signals: Signals) -> "Trial":
+        """Return the trial after another window; a window without a value changes nothing."""
+        served, measure = signals.job(self.proposal.serves), self.proposal.measure
+        value = None if served is None or measure is None else measured(served, measure)
+        return self if value is None else replace(self, after=(*self.after, value))
+
+    def outcome(self, signals: Signals) -> Outcome:
+        """Return what is known; a gain ends the trial early, its absence after all windows."""
+        if signals.job(self.proposal.serves) is None or signals.job(self.proposal.job) is None:
+            return Outcome.MOOT
+        if _gained(self.before, self.after):
+            return Outcome.GAINED
+        if len(self.after) < WINDOWS:
+            return Outcome.RUNNING
+        # One window with a checkpoint or another pause, on either side, shows nothing.
+        gained = _gained(_without_lowest(self.before), _without_lowest(self.after))
+        return Outcome.GAINED if gained else Outcome.FAILED
+
+    def undo(self, signals: Signals) -> Proposal | None:
+        """Return the proposal to undo it, after which the policy rests for the job."""
+        job = signals.job(self.proposal.job)
+        if job is None:
+            return None
+        reason = f"{self.proposal.policy} is undone: in {WINDOWS} intervals it has shown no gain"
+        return give_back(self.proposal.policy, job, signals, reason=reason, rests=True)
+
+
+def begin_trial(proposal: Proposal, history: Sequence[float | None]) -> Trial | None:
+    """Return the trial of a proposal that is carried out, None if no gain has to show.
+
+    `history`: its measure in the last windows, the newest last. Without any it is compared with
+    what is expected.
+    """
+    if proposal.measure is None:
+        return None
+    before = tuple(value for value in history if value is not None)[-_KEPT:]
+    if not before and proposal.expected is not None:
+        before = (proposal.expected,)
+    return Trial(proposal, before)
+
+
+def measure_for(rate: float | None) -> Measure:
+    """Return the measure for a job: its rate if it reports a rate, else the CPU that it uses."""
+    return Measure.USE if rate is None else Measure.RATE
+
+
+def _gained(before: Sequence[float], after: Sequence[float]) -> bool:
+    if not before or not after:
+        return False
+    noise = _CERTAIN * math.hypot(_error(before), _error(after))
+    return fmean(after) - fmean(before) > max(noise, _LEAST_GAIN * abs(fmean(before)))
+
+
+def _without_lowest(values: Sequence[float]) -> Sequence[float]:
+    return sorted(values)[1:] if len(values) > WINDOWS_BEFORE else values
+
+
+def _error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean; 0 for a single value, which shows none."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+
 
 KUBELET_SECONDS = 60.0
 """How long the kubelet may take to set the limits of a stage."""
@@ -17,32 +118,55 @@ MEASUREMENTS = 2
 """How often the use must be measured anew: the first window may have begun before the change."""
 
 
-class Phase(Enum):
-    """What an operation waits for: the API server, the kubelets, or new measurements."""
+class Phase(StrEnum):
+    """How far an operation is."""
 
+    SAVING = "saving"
+    """A checkpoint is awaited."""
     WRITING = "writing"
-    SETTING = "setting"
+    """A step is to be written, or is being written."""
+    SETTLING = "settling"
+    """Pods come or go, or the kubelets set the new limits."""
     MEASURING = "measuring"
+    """The first step at the new size, or new measurements of the CPU use, are awaited."""
+    TRIAL = "trial"
+    """The new speed is compared with the speed before."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """A proposal and how far it is. `since`: when it came into its phase, monotonic.
-
-    `trial`: what begins once all is written. `rests`: the policies that leave the job alone from
-        then on, and why. `by`: the policies to which the sizes are due. `undo`: what it is to
-        restore, and why, if that was not a proposal. `measured`: how often each pod had been
-        measured when all was set.
-    """
+    """A proposal that is being carried out; `since`: when it came into its phase, monotonic."""
 
     proposal: Proposal
+    phase: Phase = Phase.WRITING
+    since: float = 0.0
+
+    @property
+    def restores(self) -> bool:
+        """Whether it gives back what was taken."""
+        return self.proposal.rank is Rank.RESTORE
+
+    def enter(self, phase: Phase, *, at: float) -> None:
+        """Go on to another phase."""
+        self.phase, self.since = phase, at
+
+
+@dataclass(slots=True)
+class ResizeOperation(Operation):
+    """New CPU limits of the pods of a job, one stage after the other.
+
+    `trial`: what begins once all is written.
+    `rests`: the policies that leave the job alone from then on, and why.
+    `by`: the policies to which the sizes are due.
+    `undo`: what it is to restore, and why, if that was not a proposal.
+    `measured`: how often each pod had been measured when all was set.
+    """
+
     trial: Trial | None = None
     rests: Mapping[str, str] = field(default_factory=dict)
     by: frozenset[str] = frozenset()
     undo: tuple[str, Verdict] | None = None
     stage: int = 0
-    phase: Phase = Phase.WRITING
-    since: float = 0.0
     measured: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -52,18 +176,8 @@ class Operation:
         return stages[self.stage] if self.stage < len(stages) else ()
 
     @property
-    def restores(self) -> bool:
-        """Whether it gives back what was taken."""
-        return self.proposal.rank is Rank.RESTORE
-
-    @property
-    def writing(self) -> bool:
-        """Whether the step of its present stage is to be written, or is being."""
-        return self.phase is Phase.WRITING
-
-    @property
     def is_set(self) -> bool:
-        """Whether the kubelets have set all sizes, and only new measurements are waited for."""
+        """Whether the kubelets have set all sizes, and only new measurements are awaited."""
         return self.phase is Phase.MEASURING
 
     @property
@@ -72,8 +186,24 @@ class Operation:
         return self.stage + 1 >= len(self.proposal.stages)
 
 
-def why_not_set(operation: Operation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
-    """Return why the kubelets will not set the sizes of a stage, None while they may."""
+@dataclass(slots=True, kw_only=True)
+class ScaleOperation(Operation):
+    """Another number of workers of a job.
+
+    `change`: the number as it was proposed, or a smaller one if there is less room by now.
+    `before`: how many workers the job had.
+    `requested`: the number of the checkpoint that was asked for, 0 if no checkpoint was.
+    `restarted`: whether its workers were replaced.
+    """
+
+    change: Workers
+    before: int = 0
+    requested: int = 0
+    restarted: bool = False
+
+
+def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
+    """Return why the kubelets will not set the sizes of a stage, None if they still may."""
     sizes = {size.pod for size in operation.sizes}
     for pod in pods:
         if pod.uid in sizes and pod.resize_problem is not None:
@@ -84,7 +214,7 @@ def why_not_set(operation: Operation, pods: Iterable[Pod], *, now: float) -> Ver
     return None
 
 
-def all_set(operation: Operation, pods: Iterable[Pod]) -> bool:
+def all_set(operation: ResizeOperation, pods: Iterable[Pod]) -> bool:
     """Return whether the kubelets have set the sizes of a stage; a pod that has gone needs none."""
     wanted = {size.pod: size.limit for size in operation.sizes}
     return all(
@@ -92,3 +222,44 @@ def all_set(operation: Operation, pods: Iterable[Pod]) -> bool:
         for pod in pods
         if pod.uid in wanted
     )
+
+
+FRESH_SECONDS = 10.0
+"""How long after a checkpoint a job may be interrupted."""
+ANSWER_SECONDS = 120.0
+"""How long an answer to a request for a checkpoint, or the next checkpoint, is awaited."""
+
+
+class Readiness(StrEnum):
+    """What has to happen before a job is interrupted."""
+
+    READY = "ready"
+    """Nothing: it loses nothing, or next to nothing."""
+    ASK = "ask"
+    """It listens to requests: ask it for a checkpoint, or wait for its answer."""
+    AWAIT = "await"
+    """It reports checkpoints but takes no requests: wait for the next checkpoint."""
+    NEVER = "never"
+    """It has shown no checkpoint, so it would lose all that it has done."""
+
+
+def readiness(
+    *, saved: float | None, answered: int | None, requested: int, now: float, interrupts: bool
+) -> Readiness:
+    """Return whether a job can be interrupted now. Times are seconds since the epoch.
+
+    `saved`: when it last reported a checkpoint, None if it never did.
+    `answered`: the number of the last request that it answered, None if it never did.
+    `requested`: the number of the request that is to be answered, 0 if none was made.
+    `interrupts`: whether the processes of the job lose work at all.
+    """
+    if not interrupts:
+        return Readiness.READY
+    if requested and answered is not None and answered >= requested:
+        return Readiness.READY
+    # A time that is far ahead is that of another clock, and says nothing of how old it is.
+    if saved is not None and abs(now - saved) <= FRESH_SECONDS:
+        return Readiness.READY
+    if answered is not None:
+        return Readiness.ASK
+    return Readiness.NEVER if saved is None else Readiness.AWAIT

@@ -1,11 +1,26 @@
-"""What a policy is: a name, its parameters, and a function from signals to proposals."""
+"""What a policy is: how a job opts in to it, its parameters, and what it proposes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.signals import JobSignal, Signals
-from kfext.model.policy import PolicyChoice
+from kfext.core.settings.resolve import Settings
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A condition of a job that has opted in to a policy.
+
+    `holds`: whether kfext gave the job CPU limits, or a size, that its user did not write.
+    `verdict`: what was done last, what would be done, or why nothing is done; its reason is in
+        kfext.names.REASONS_RESIZED or REASONS_SCALED.
+    """
+
+    holds: bool
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,29 +33,59 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy; `name` is its key in `spec.companion` of a TrainingPolicy.
+    """A policy of the companion.
 
+    `name`: its key in `spec.companion` of a TrainingPolicy.
+    `opted`: the most that the settings of a job let the policy do.
     `parameters`: its constants with their defaults.
-    `propose`: what it would do now. It keeps nothing: equal signals get equal advice.
     """
 
     name: str
+    opted: Callable[[Settings], Mode]
     parameters: Mapping[str, float]
-    propose: Callable[[Signals], Advice]
 
-    def of(self, job: JobSignal, parameter: str) -> float:
+    def choice(self, settings: Settings) -> PolicyChoice:
+        """Return how the policy runs for a job.
+
+        A job that only wants to see what would be done never has more done to it, whatever the
+        TrainingPolicy allows. What the TrainingPolicy allows makes no job opt in.
+        """
+        opted = self.opted(settings) if settings.managed else Mode.OFF
+        choice = settings.companion.get(self.name, PolicyChoice())
+        return (
+            choice if opted is Mode.ACT or choice.mode is Mode.OFF else replace(choice, mode=opted)
+        )
+
+    def parameter(self, settings: Settings, name: str) -> float:
+        """Return a parameter as the settings of a job have it."""
+        return self._parameter(settings.companion, name)
+
+    def of(self, job: JobSignal, name: str) -> float:
         """Return a parameter as it holds for a job."""
-        chosen = job.policies.get(self.name, PolicyChoice()).parameters
-        return chosen.get(parameter, self.parameters[parameter])
+        return self._parameter(job.policies, name)
+
+    def _parameter(self, choices: Mapping[str, PolicyChoice], name: str) -> float:
+        chosen = choices.get(self.name, PolicyChoice()).parameters
+        return chosen.get(name, self.parameters[name])
 
     def takes(self, job: JobSignal) -> bool:
         """Return whether the policy may look at a job."""
         return self.name in job.policies and self.name not in job.rests
 
+
+@dataclass(frozen=True, slots=True)
+class SignalPolicy(Policy):
+    """A policy that decides by signals alone.
+
+    `propose`: what the policy would do now. It keeps nothing: equal signals get equal advice.
+    """
+
+    propose: Callable[[Signals], Advice]
+
     def willing(
         self, signals: Signals, why_not: Callable[[JobSignal], str | None]
     ) -> tuple[list[JobSignal], dict[str, str]]:
         """Return the jobs that the policy takes, and by uid why it leaves others alone."""
-        watched = [job for job in signals.jobs if self.takes(job)]
-        stood_down = {job.uid: why for job in watched if (why := why_not(job))}
-        return [job for job in watched if job.uid not in stood_down], stood_down
+        taken = [job for job in signals.jobs if self.takes(job)]
+        stood_down = {job.uid: why for job in taken if (why := why_not(job))}
+        return [job for job in taken if job.uid not in stood_down], stood_down

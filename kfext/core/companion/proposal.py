@@ -1,6 +1,6 @@
-"""What a policy proposes: new sizes of a job's pods, whom that serves, and by what measure."""
+"""What a policy proposes: what changes of a job, whom that serves, and by what measure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import assert_never
@@ -13,7 +13,9 @@ class Rank(IntEnum):
     """Which proposals come first, whatever policy makes them."""
 
     RESTORE = 0
-    RESIZE = 1
+    RESCUE = 1
+    SCALE = 2
+    RESIZE = 3
 
 
 class Measure(StrEnum):
@@ -37,11 +39,59 @@ Stage = tuple[Size, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
-    """A change of one job.
+class PodSizes:
+    """Other CPU limits of the pods of a job."""
 
-    `serves`: the uid of the job that is to gain, perhaps itself, by the `measure`. Without a
-        measure it only gives back what was taken, and nothing has to be shown.
+    stages: tuple[Stage, ...]
+
+
+class Cause(StrEnum):
+    """Why the number of workers of a job changes."""
+
+    GUARD = "guard"
+    """It makes room for a job that waits."""
+    REGROW = "regrow"
+    """It gets back what it asked for."""
+    GROWTH = "growth"
+    """It gets more than it asked for."""
+    TAKE_BACK = "takeBack"
+    """It loses workers that did not pay, or that found no node."""
+    GIVE_BACK = "giveBack"
+    """It gets its user's size again, as kfext is not to scale it any more."""
+
+
+GAINS = frozenset({Cause.REGROW, Cause.GROWTH})
+RESTORES = frozenset({Cause.TAKE_BACK, Cause.GIVE_BACK})
+
+
+@dataclass(frozen=True, slots=True)
+class Rescue:
+    """What jobs give up together so that a waiting job has a place: all of them, or no job.
+
+    `waiting`: the uid of that job, which then starts with so many `workers`.
+    `sizes`: by uid, how many workers each job keeps that gives.
+    """
+
+    waiting: str
+    workers: int
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Another number of workers of a job; `rescue`: what the job gives them up for, if it does."""
+
+    cause: Cause
+    workers: int
+    rescue: Rescue | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A change of a job.
+
+    `serves`: the uid of the job that is to gain, perhaps the same job, by the `measure`. Without a
+        measure nothing has to be shown.
     `expected`: what that job shows by the measure without any such change, None if not known.
     `reason`: a sentence for the job's owner; it names no other job.
     `rests`: whether the policy leaves the job alone from then on.
@@ -49,7 +99,7 @@ class Proposal:
 
     policy: str
     job: str
-    stages: tuple[Stage, ...]
+    change: PodSizes | Workers
     reason: str
     serves: str
     measure: Measure | None = None
@@ -58,9 +108,34 @@ class Proposal:
     rests: bool = False
 
     @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The sizes of pods that it writes, one stage after the other."""
+        match self.change:
+            case PodSizes(stages):
+                return stages
+            case Workers():
+                return ()
+            case _:
+                assert_never(self.change)
+
+    @property
     def cost(self) -> int:
         """How many pods it writes."""
         return sum(map(len, self.stages))
+
+
+def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
+    """Return the proposal of another number of workers."""
+    rank = Rank.RESTORE if change.cause in RESTORES else Rank.SCALE
+    rescue = change.rescue
+    return Proposal(
+        policy="scale",
+        job=job,
+        change=change,
+        reason=reason,
+        serves=job if rescue is None else rescue.waiting,
+        rank=rank if rescue is None else Rank.RESCUE,
+    )
 
 
 def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
@@ -95,7 +170,7 @@ def give_back(
     return Proposal(
         policy=policy,
         job=job.uid,
-        stages=in_stages(job, sizes),
+        change=PodSizes(in_stages(job, sizes)),
         reason=reason,
         serves=job.uid,
         rank=Rank.RESTORE,

@@ -1,7 +1,23 @@
-"""All policies, one line each."""
+"""All policies, one line each, and which of them hold for a job."""
 
-from kfext.core.companion.policy import Policy
+from kfext.core.companion.policy import Policy, SignalPolicy
 from kfext.core.companion.resize import RESIZE
+from kfext.core.companion.scale import SCALE
 from kfext.core.companion.shift import SHIFT
+from kfext.core.settings.resolve import Settings
+from kfext.model.policy import Mode, PolicyChoice
 
-POLICIES: tuple[Policy, ...] = (RESIZE, SHIFT)
+SIGNAL_POLICIES: tuple[SignalPolicy, ...] = (
+    RESIZE,
+    SHIFT,
+)
+POLICIES: tuple[Policy, ...] = (
+    SCALE,
+    *SIGNAL_POLICIES,
+)
+
+
+def chosen_policies(settings: Settings) -> dict[str, PolicyChoice]:
+    """Return by name the policies that hold for a job, and how each runs."""
+    choices = {policy.name: policy.choice(settings) for policy in POLICIES}
+    return {name: choice for name, choice in choices.items() if choice.mode is not Mode.OFF}

@@ -12,15 +12,12 @@ al., FlowCon, ICPP 2019, for growth.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kfext.core.companion.contest import Contest, contests
-from kfext.core.companion.demand import parts_of
-from kfext.core.companion.pace import caps_on_nodes
-from kfext.core.companion.policy import Advice, Policy
-from kfext.core.companion.precedence import outlasted, served
-from kfext.core.companion.proposal import Proposal, Size, give_back, in_stages
-from kfext.core.companion.share_out import share_out
+from kfext.core.companion.contest import Contest, caps_on_nodes, contests, outlasted, served
+from kfext.core.companion.cpu import opted_in, parts_of, share_out
+from kfext.core.companion.operation import measure_for
+from kfext.core.companion.policy import Advice, SignalPolicy
+from kfext.core.companion.proposal import PodSizes, Proposal, Size, give_back, in_stages
 from kfext.core.companion.signals import JobSignal, Signals, use_of
-from kfext.core.companion.trial import measure_for
 from kfext.model.qos import QoS
 
 _Shares = Mapping[str, Mapping[str, int]]
@@ -54,8 +51,9 @@ def _propose(signals: Signals) -> Advice:
     return Advice(tuple(one for one in found if one is not None), stood_down)
 
 
-RESIZE = Policy(
+RESIZE = SignalPolicy(
     name="resize",
+    opted=opted_in,
     parameters={"interval": 30.0, "budget": 0.1, "change": 0.1},
     propose=_propose,
 )
@@ -116,7 +114,7 @@ def _proposal(
     return Proposal(
         policy=RESIZE.name,
         job=job.uid,
-        stages=in_stages(job, sizes),
+        change=PodSizes(in_stages(job, sizes)),
         reason=_reason(job, changes),
         serves=job.uid if winner is None else winner.uid,
         measure=None if winner is None else measure_for(winner.rate),

@@ -1,21 +1,106 @@
-"""When what the user wrote is restored although no policy proposes it."""
+"""Whose CPU limit a pod has, and when what the user wrote is restored."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
-from kfext.core.companion.owned import changed_by_others
 from kfext.core.companion.proposal import Proposal, give_back
 from kfext.core.companion.signals import JobSignal, Signals
-from kfext.model.cpu_state import CpuState
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import REMEMBERED, AskedCpu, CpuState
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
 
+
+class Owner(Enum):
+    """Who set a limit: the user, kfext, or another hand after that."""
+
+    USER = "user"
+    KFEXT = "kfext"
+    OTHER = "other"
+
+
+def owner_of(pod: Pod, state: CpuState) -> Owner:
+    """Return who set the CPU limit of a pod. A limit that was never changed is the user's.
+
+    A pod without a limit was never resized, as no limit can be removed again: it was made anew.
+    """
+    asked = asked_of(pod, state)
+    if pod.trainer is None or asked is None or pod.trainer.limit in {None, asked.limit}:
+        return Owner.USER
+    return Owner.KFEXT if pod.trainer.limit in state.written.get(_name(pod), ()) else Owner.OTHER
+
+
+def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
+    """Return whether another hand has changed the CPU of a pod since kfext wrote its limit.
+
+    `seen`: the limit that the pod was last seen to have, if kfext wrote that limit last. Without it
+    a limit of the user's could be there because kfext's never arrived.
+    """
+    asked, cpu = asked_of(pod, state), pod.trainer
+    if asked is None or cpu is None:
+        return False
+    written = state.written.get(_name(pod), ())
+    put_back = seen is not None and cpu.limit == asked.limit != seen == last_written(pod, state)
+    requests = {asked.request, *written}
+    return put_back or cpu.request not in requests or owner_of(pod, state) is Owner.OTHER
+
+
+def asked_of(pod: Pod, state: CpuState) -> AskedCpu | None:
+    """Return the size that the user asked for; None if kfext has not recorded it for the type."""
+    return state.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
+
+
+def noted(
+    state: CpuState,
+    sizes: Iterable[tuple[Pod, CpuSize]],
+    *,
+    by: frozenset[str],
+    pods: Iterable[Pod] = (),
+) -> CpuState:
+    """Return the state with which sizes may be written.
+
+    A write may be lost with the controller, or take effect although its answer was lost. So the
+    limit that the pod has now, and the limit that was to be written last, count as kfext's too.
+    `by`: the policies that account for all limits of kfext's. `pods`: all of the job.
+    """
+    sizes = tuple(sizes)
+    types = {pod.replica.type for pod, _ in sizes if pod.replica}
+    asked, written = dict(state.asked), dict(state.written)
+    for pod in (*(pod for pod, _ in sizes), *pods):
+        # What the user wrote is on the pods of a type until kfext resizes the first of them.
+        if pod.trainer is None or pod.replica is None or pod.replica.type in state.asked:
+            continue
+        own = AskedCpu(pod.trainer.request, pod.trainer.limit)
+        if pod.replica.type in types and own != asked.setdefault(pod.replica.type, own):
+            asked[_name(pod)] = own
+    for pod, size in sizes:
+        if pod.trainer is None or pod.replica is None:
+            continue
+        if owner_of(pod, state) is Owner.USER:
+            now: tuple[int, ...] = ()
+        else:
+            now = () if pod.trainer.limit is None else (pod.trainer.limit,)
+        known = dict.fromkeys((size.limit, *now, *written.get(_name(pod), ())))
+        written[_name(pod)] = tuple(known)[:REMEMBERED]
+    return replace(state, asked=asked, written=written, by=by)
+
+
+def last_written(pod: Pod, state: CpuState) -> int | None:
+    """Return the limit that kfext wrote last for a pod, or was to write; None if there is none."""
+    return next(iter(state.written.get(_name(pod), ())), None)
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.replica.type}-{pod.replica.index}" if pod.replica else ""
+
+
 _INFEASIBLE = "Infeasible"
 _BY_KFEXT = ""
 UNMEASURED_SECONDS = 300.0
-"""How long limits are kept of a job of which a pod is missing, or its CPU use is not known."""
+"""How long the limits of a job are kept while a pod is missing, or its CPU use is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +122,12 @@ def restoring(
     undo: tuple[str, Verdict] | None,
     unmeasured: float,
 ) -> Restoring | None:
-    """Return what is to be restored of a job, None if nothing is.
+    """Return what is to be restored of a job, None if nothing is to be restored.
 
-    `seen`: by the uids of pods, the last limits of ours that they were seen to have. `chosen`: the
-    policies that the user and the administrator allow. `undo`: a policy whose sizes were not all
-    written or set, and why. `unmeasured`: for how many seconds the CPU use of all its pods has not
-    been known.
+    `seen`: by the uids of pods, the last limits of kfext's that they were seen to have.
+    `chosen`: the policies that the user and the administrator allow.
+    `undo`: a policy whose sizes were not all written or set, and why.
+    `unmeasured`: for how many seconds the CPU use of all its pods has not been known.
     """
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
@@ -63,7 +148,7 @@ def restoring(
         back = _back(job, signals, reason)
         if back is not None:
             return back
-    allowed = {name for name, one in job.policies.items() if one.mode is Mode.ACT}
+    allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
     acting = allowed - state.rests.keys()
     if is_resized(job, signals) and not state.by <= acting:
         gone = sorted(state.by - acting)

@@ -8,12 +8,11 @@ adjustment at run time.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kfext.core.companion.demand import is_stopped, least_limit
-from kfext.core.companion.policy import Advice, Policy
-from kfext.core.companion.proposal import Proposal, Size, in_stages
-from kfext.core.companion.share_out import Part, share_out
+from kfext.core.companion.cpu import Part, is_stopped, least_limit, opted_in, share_out
+from kfext.core.companion.operation import measure_for
+from kfext.core.companion.policy import Advice, SignalPolicy
+from kfext.core.companion.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals
-from kfext.core.companion.trial import measure_for
 from kfext.core.words import listed
 from kfext.model.qos import QoS
 
@@ -37,8 +36,9 @@ def _propose(signals: Signals) -> Advice:
     return Advice(tuple(one for one in found if one is not None), stood_down)
 
 
-SHIFT = Policy(
+SHIFT = SignalPolicy(
     name="shift",
+    opted=opted_in,
     parameters={"interval": 30.0, "change": 0.1, "headroom": 0.2},
     propose=_propose,
 )
@@ -75,7 +75,7 @@ def _proposal(job: JobSignal, signals: Signals) -> Proposal | None:
     return Proposal(
         policy=SHIFT.name,
         job=job.uid,
-        stages=in_stages(job, sizes),
+        change=PodSizes(in_stages(job, sizes)),
         reason=f"{why}: {listed(moved, of='pods')}",
         serves=job.uid,
         measure=measure_for(job.rate) if favours else None,

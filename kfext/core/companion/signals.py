@@ -1,13 +1,58 @@
-"""What policies see of the jobs that opted in and of their nodes. All CPU is in millicores."""
+"""What policies see of running jobs and of their nodes. All CPU is in millicores."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kfext.core.companion.budget import Budget
 from kfext.core.progress.reported import GrowthState
 from kfext.model.policy import PolicyChoice
 from kfext.model.qos import QoS
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What a job has used, and lost below an equal share of its nodes; in core-seconds.
+
+    `lent`: what it had less than an equal share for jobs that end before it; they leave it more
+    once they have ended. `borrowed`: what it had more, of jobs that end after it.
+    """
+
+    used: float = 0.0
+    lost: float = 0.0
+    lent: float = 0.0
+    borrowed: float = 0.0
+
+    def after(
+        self, *, use: int, equal: int, cap: int | None, seconds: float, lends: bool = False
+    ) -> "Budget":
+        """Return the budget after an interval on a node; CPU in millicores.
+
+        `equal`: what the job would have if no job on the node was restricted. `cap`: the sum of
+        its limits there, None while kfext does not restrict it. Only what a cap took is lost: a
+        job that uses less than its cap wanted no more. `lends`: what a cap takes goes to a job that
+        ends first, so it is lent and not lost.
+        """
+        stopped = cap is not None and use >= STOPPED * cap
+        below = (max(0, equal - use) if stopped else 0) * seconds / 1000
+        above = max(0, use - equal) * seconds / 1000
+        return Budget(
+            used=self.used + use * seconds / 1000,
+            lost=self.lost + (0 if lends else below),
+            lent=self.lent + (below if lends else 0),
+            borrowed=self.borrowed + (above if lends else 0),
+        )
+
+    def spent(self, share: float) -> bool:
+        """Return whether it has lost more than a share of what it has used."""
+        return self.lost > share * self.used
+
+    def may_lend(self, share: float, *, left: float) -> bool:
+        """Return whether it has lent less than a share of all that it takes; `left`: to its end."""
+        return self.lent < share * (self.used + left)
+
+
+STOPPED = 0.95
+"""The share of a limit from which on a pod or a job counts as stopped by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +60,8 @@ class PodSignal:
     """A bound pod; its resources are those of the container that trains.
 
     `component`: its replica type, e.g. worker.
-    `limit`: its limit now. `user_limit`: the one that the user wrote. None: nothing limits it.
-    `use`: the mean over the last interval, None while that is not known.
+    `limit`: its limit now. `user_limit`: the limit that the user wrote. None: nothing limits it.
+    `use`: the mean over the last interval, None if that is not known.
     `created`: in seconds since the epoch.
     """
 
@@ -33,16 +78,16 @@ class PodSignal:
 
 @dataclass(frozen=True, slots=True)
 class JobSignal:
-    """A job that opted in to a policy at least.
+    """A job that opted in to at least one policy.
 
-    `policies`: by name, those that may look at it. `rests`: the names of those that leave it alone.
-    `by`: the names of those to which its limits are due, as far as they are not the user's.
+    `policies`: by name, the policies that may look at it. `rests`: which leave it alone.
+    `by`: the policies that account for its limits, as far as these are not the user's.
     `in_flight`: whether sizes of it are being written or set, or a pod is missing or not measured.
     `whole`: whether all of its pods exist, and run as far as they have not ended.
     `settling`: whether its figures may be from before the last change of its sizes.
     `growth`: its G, None while it is not known or its policies have to wait for two windows that
         are younger than the start of the controller.
-    `rate`: its steps a second, None if it reports none.
+    `rate`: its steps a second, None if it reports no steps.
     `left`: the core-seconds that it still takes, infinite while that is not known yet, None if it
         does not show how far it is.
     `peak`: the most that it was seen to use on a node, in millicores.
@@ -72,7 +117,7 @@ class JobSignal:
 
     @property
     def use(self) -> int | None:
-        """What its pods use together, None if that of one is not known."""
+        """What its pods use together, None if the use of a pod is not known."""
         return use_of(self.pods)
 
     @property
@@ -93,7 +138,7 @@ class JobSignal:
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
         """Return its pods on a node, in an order that is always the same."""
-        return tuple(sorted((one for one in self.pods if one.node == node), key=_uid))
+        return tuple(sorted((pod for pod in self.pods if pod.node == node), key=_uid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +174,7 @@ class Signals:
 
 
 def use_of(pods: tuple[PodSignal, ...]) -> int | None:
-    """Return what pods use together, None if that of one is not known."""
+    """Return what pods use together, None if the use of a pod is not known."""
     uses = [pod.use for pod in pods]
     return None if None in uses else sum(use for use in uses if use is not None)
 

@@ -1,21 +1,30 @@
-"""Why all policies leave a job alone, whatever it shows."""
+"""Why kfext leaves the CPU or the workers of a job alone, when it starts and while it runs.
+
+A job that could not get back what kfext took never has anything taken: it starts whole, and stays
+as it is.
+"""
 
 from collections.abc import Sequence
 
-from kfext.core.companion.owned import noted
+from kfext.core.companion.restoring import noted
+from kfext.core.companion.scale import SCALE, interrupts
+from kfext.core.elastic import workers_of
+from kfext.core.progress.reported import Reported
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import MetricsSource, Range
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
+from kfext.model.kinds import PYTORCH, TENSORFLOW
 from kfext.model.pod import Pod
+from kfext.model.policy import Mode
+from kfext.names import KUEUE_QUEUE, METRICS, REASON_RECOGNISED
 
 
-def why_stand_down(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str | None:
-    """Return why the CPU of a job's pods is left alone, None if it need not be."""
-    if job.kueue_managed:
-        return "Kueue manages the job, and accounts for its resources"
-    if job.autoscaled:
-        # It goes by what the pods use, so both would change the job for what the other has done.
-        return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
+def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
+    """Return why no policy changes the CPU of a job's pods, empty if policies may."""
+    if why := _why_others(job):
+        return why
     unlike = len(noted(state, ((pod, CpuSize(0)) for pod in pods), by=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:
         own = f", {unlike} of them with CPU of their own" if unlike else ""
@@ -29,4 +38,95 @@ def why_stand_down(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> st
             )
         if pod.trainer.restarts:
             return f"a resize restarts the container of pod {pod.name}, by its resizePolicy"
-    return None
+    return ""
+
+
+def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
+    """Return why neither the growth nor the end of a job is known; empty while it is too early.
+
+    `source`: of its progress. `left`: the core-seconds to its end, None if unknown.
+    """
+    if not source.is_log:
+        return f"{METRICS} is {source.source}, so neither progress nor CPU use of it is read"
+    if reported is None or reported.growth is not None or left is not None:
+        return ""
+    if reported.known is not None and reported.known.reason != REASON_RECOGNISED:
+        return reported.known.message
+    metric = reported.progress.metric
+    unknown = metric and reported.state is None
+    return f"it is not known whether {metric} improves upwards or downwards" if unknown else ""
+
+
+def open_range(job: TrainingJob, settings: Settings) -> Range | None:
+    """Return the training pods of which kfext may choose a number for a job, None if it may not.
+
+    Master and Chief count as training pods.
+    """
+    acts = SCALE.choice(settings).mode is Mode.ACT
+    return settings.elastic if acts and not why_left_alone(job, settings) else None
+
+
+def why_left_alone(job: TrainingJob, settings: Settings) -> str:
+    """Return why kfext does not choose the size of a job that opted in, empty if it may."""
+    if interrupts(job) and not settings.metrics.is_log:
+        return (
+            f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
+        )
+    return why_not_scaled(job)
+
+
+def why_not_scaled(job: TrainingJob) -> str:
+    """Return why the workers of a job are left alone, empty if they need not be.
+
+    Each reason is a part of a sentence, and says what would change it.
+    """
+    return _why_others(job) or why_one_size(job)
+
+
+def _why_others(job: TrainingJob) -> str:
+    """Return who else manages what a job has, empty if nobody does."""
+    if job.kueue_managed:
+        return (
+            "Kueue manages it, and accounts for what it has: submit it without the label "
+            f"{KUEUE_QUEUE}"
+        )
+    if job.autoscaled:
+        # It goes by what the pods use, so both would change the job for what the other has done.
+        return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
+    return ""
+
+
+def why_one_size(job: TrainingJob) -> str:
+    """Return why no other number of workers than now can train, empty if another can."""
+    reasons = (
+        (not workers_of(job), "it has no workers: add a replica type Worker"),
+        (bool(fixed := can_scale(job)), fixed),
+        (
+            # The operator sets no default, and that of torchrun is 0.
+            job.kind is PYTORCH and not job.restarts,
+            "torchrun may not restart its workers, as it must when one leaves: set "
+            "elasticPolicy.maxRestarts, e.g. to 100",
+        ),
+    )
+    return next((why for holds, why in reasons if holds), "")
+
+
+def can_scale(job: TrainingJob) -> str:
+    """Return why the number of workers of a running job cannot be changed, empty if it can."""
+    if job.kind is TENSORFLOW:
+        return ""
+    if any(group.type == "Master" for group in job.groups):
+        return (
+            "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
+            "elasticPolicy and workers alone"
+        )
+    if job.one_size:
+        return job.one_size
+    if not job.elastic:
+        return "its workers were given their number when they started: set an elasticPolicy"
+    if not job.most:
+        return (
+            "its elasticPolicy has no maxReplicas, so torchrun accepts no other number of workers: "
+            "set minReplicas and maxReplicas"
+        )
+    return ""

@@ -4,12 +4,12 @@ import math
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers
 from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
-from kfext.core.scale.stand_down import open_range
 from kfext.core.settings.resolve import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob

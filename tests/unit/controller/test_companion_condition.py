@@ -14,7 +14,7 @@ from kfext.controller.companion_condition import (
     same_but_words,
 )
 from kfext.controller.conditions import Conditions
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.model.verdict import Verdict
 from kfext.names import (
     REASON_CPU_MOVED,

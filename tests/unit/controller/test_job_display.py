@@ -7,7 +7,7 @@ import pytest
 from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.progress.reported import Reported
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict

@@ -8,7 +8,7 @@ import pytest
 from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
@@ -21,8 +21,8 @@ from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import planner as planner_module
 from kfext.state.card_steps import Reserve, Unreserve
-from kfext.state.companion import News
 from kfext.state.planner import MOST_DECISIONS, Planner
+from kfext.state.running_jobs import News
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, node
 from tests.gpu_builders import plain_node, sharing, slot

@@ -16,7 +16,7 @@ from kfext.controller.training_plan import (
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
 from kfext.model.verdict import Verdict

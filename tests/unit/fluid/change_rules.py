@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kfext.core.scale.change import Cause
+from kfext.core.companion.proposal import Cause
 from kfext.model.job_state import state_of
 from tests.unit.fluid.cluster import URGENT, Cluster
 from tests.unit.fluid.jobs import Style

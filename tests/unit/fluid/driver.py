@@ -6,7 +6,7 @@ from zlib import crc32
 
 import jsonpatch
 
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
+from kfext.core.companion.operation import Phase
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
 from kfext.core.patches.json_patch import Operation
-from kfext.core.scale.change import Phase
 from kfext.model.pod import ReplicaKey
 from kfext.model.quota import Quota
 from tests.unit.fluid.bed import GANG, LONG, Bed, scaled_bed, sizes
 from tests.unit.fluid.driver import RefusedError
 from tests.unit.fluid.live import LiveJob
-from tests.unit.fluid.test_faults import followed, scaling, until_changed
+from tests.unit.fluid.test_faults import companion, followed, until_changed
 
 REFUSAL = "admission webhook says no"
 
@@ -28,7 +28,7 @@ def said(of: Bed) -> tuple[str, str]:
 def regrown() -> Bed:
     """A job that gave workers to a gang, and is just told to have them again."""
     of = until_changed(scaled_bed(LONG, GANG), times=2)
-    while followed(of).phase is not Phase.SETTLING:
+    while followed(of).size.phase is not Phase.SETTLING:
         of.at(of.clock.now + 0.5)
     assert sizes(of) == [2, 4]
     return of
@@ -46,7 +46,7 @@ def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() ->
         for one in of.driver.written
         if isinstance(one.step, RequestCheckpoint) and one.at > began
     ]
-    assert (sizes(of), len(asked), scaling(of)._jobs.any_changes) == ([2], 1, False)
+    assert (sizes(of), len(asked), companion(of)._jobs.any_rescaled) == ([2], 1, False)
     reason, message = said(of)
     assert reason == names.REASON_AWAITS_CHECKPOINT
     assert message == "it saved no checkpoint within 120 s; nothing was changed"
@@ -55,12 +55,12 @@ def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() ->
 def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> None:
     following = replace(GANG, name="next", arrives=500.0, workers=4)
     of = until_changed(scaled_bed(LONG, GANG, following), times=2)
-    assert followed(of).phase is Phase.SETTLING
+    assert followed(of).size.phase is Phase.SETTLING
     ended = of.clock.now
     of.operator.end(of.job())
     of.at(600)
     assert [one for one in of.driver.written if one.job == "train" and one.at > ended] == []
-    assert not scaling(of)._jobs.any_changes
+    assert not companion(of)._jobs.any_rescaled
     assert of.job("next").training.began is not None
 
 
@@ -127,7 +127,7 @@ def test_a_pod_that_is_lost_after_the_write_is_replaced_and_the_change_goes_on(t
     of.at(of.clock.now + 60)
     assert of.job().pods[ReplicaKey("worker", 1)].pod.uid != lost.pod.uid
     assert of.job().training.workers == of.job().workers == sizes(of)[times - 1]
-    assert not scaling(of)._jobs.any_changes
+    assert not companion(of)._jobs.any_rescaled
     of.at(1500)
     assert (sizes(of), of.job().training.lost_all) == ([2, 4], 0)
     assert not [one for one in of.driver.written if isinstance(one.step, Rescale) and one.refused]

@@ -9,24 +9,26 @@ import jsonpatch
 import pytest
 
 from kfext import names
+from kfext.core.companion.operation import Phase
+from kfext.core.companion.proposal import Cause
 from kfext.core.lifecycle.steps import RequestCheckpoint, RestartWorkers
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
-from kfext.core.scale.change import Cause, Phase
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
-from kfext.state.scaling import room
-from kfext.state.scaling import scaling as scaling_module
-from kfext.state.scaling.growth import MOST_LOOKED, Growth
-from kfext.state.scaling.room import ScaleRoom
-from kfext.state.scaling.scaled_job import ScaledJob
-from kfext.state.scaling.scaled_jobs import ScaledJobs
-from kfext.state.scaling.scaling import Scaling
+from kfext.state import companion as companion_module
+from kfext.state import room
+from kfext.state.companion import Companion
+from kfext.state.room import ScaleRoom
+from kfext.state.running_job import RunningJob
+from kfext.state.running_jobs import RunningJobs
+from kfext.state.scale_policy import MOST_LOOKED
+from kfext.state.scale_search import ScaleSearch
 from kfext.state.tracked_job import TrackedJob
 from tests.unit.fluid.api import TEAM
 from tests.unit.fluid.bed import (
@@ -42,12 +44,12 @@ from tests.unit.fluid.bed import (
 from tests.unit.fluid.jobs import JobSpec, Pace, Saving
 
 
-def scaling(of: Bed) -> Scaling:
-    return of.planner.companion._scaling
+def companion(of: Bed) -> Companion:
+    return of.planner.companion
 
 
-def followed(of: Bed, name: str = "train") -> ScaledJob:
-    return scaling(of)._jobs.by_uid[f"uid-{name}"]
+def followed(of: Bed, name: str = "train") -> RunningJob:
+    return companion(of)._jobs.scaled[f"uid-{name}"]
 
 
 def until_changed(of: Bed, *, times: int = 1) -> Bed:
@@ -95,13 +97,13 @@ def test_two_jobs_never_grow_into_the_same_room() -> None:
 MOMENTS = {
     "while a checkpoint is awaited": (replace(LONG, answers=20.0), Phase.SAVING),
     "while pods come or go": (LONG, Phase.SETTLING),
-    "before the first step": (LONG, Phase.STEPPING),
+    "before the first step": (LONG, Phase.MEASURING),
 }
 
 
 def until(of: Bed, phase: Phase) -> Bed:
     of.at(100)
-    while followed(of).phase is not phase:
+    while followed(of).size.phase is not phase:
         of.at(of.clock.now + 0.5)
         assert of.clock.now < 1000
     return of
@@ -114,7 +116,7 @@ def test_a_job_that_a_person_suspends_holds_up_nobody_elses_growth(
     of = until(scaled_bed(giver, GANG), phase)
     of.suspend()
     of.at(of.clock.now + 10)
-    assert not scaling(of)._jobs.any_changes
+    assert not companion(of)._jobs.any_rescaled
 
 
 def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_itself() -> None:
@@ -130,12 +132,12 @@ def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_
 def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    of = until(scaled_bed(LONG, GANG), Phase.STEPPING)
+    of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
     progress = of.planner.progress
     why = Verdict(names.REASON_LOG_FORBIDDEN, "it may not be read")
     monkeypatch.setattr(progress, "take", lambda read, _, now: progress.fail(read, why, now))
     of.at(of.clock.now + 500)
-    assert followed(of).phase is not Phase.STEPPING
+    assert followed(of).size.phase is not Phase.MEASURING
     assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
 
 
@@ -162,12 +164,12 @@ def test_a_job_that_prints_seldom_holds_up_nobody_elses_growth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = replace(LONG, name="other", bounds=(2, 2), workers=2)
-    of = until(scaled_bed(LONG, other, GANG, cpu=6000), Phase.STEPPING)
+    of = until(scaled_bed(LONG, other, GANG, cpu=6000), Phase.MEASURING)
     monkeypatch.setattr(of.planner.progress, "pause", lambda _uid: 36_000.0)
     of.job().training.hang()
     of.at(of.clock.now + 300)
-    assert followed(of).phase is Phase.STEPPING
-    assert of.driver.moment.monotonic - scaling(of)._decisions._quiet_since >= 60
+    assert followed(of).size.phase is Phase.MEASURING
+    assert of.driver.moment.monotonic - companion(of)._scale._quiet_since >= 60
 
 
 def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
@@ -195,12 +197,12 @@ def test_a_job_that_is_edited_again_and_again_does_not_keep_others_from_regrowin
 
 
 def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_hangs() -> None:
-    of = until(scaled_bed(LONG, GANG), Phase.STEPPING)
+    of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
     of.kubelets.close("a")
     of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
     of.job().training.hang()
     of.at(of.clock.now + 500)
-    assert not scaling(of)._jobs.any_changes
+    assert not companion(of)._jobs.any_rescaled
     assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
 
 
@@ -224,15 +226,19 @@ def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_ti
     of = until_changed(Bed(LONG, GANG, policy=True, a=2000, b=2000), times=change)
     while not (home := home_of(of, index)):
         of.at(of.clock.now + 1)
-    assert followed(of).phase is Phase.SETTLING
+    assert followed(of).size.phase is Phase.SETTLING
     of.lose(home)
     of.at(of.clock.now + 400)
     assert home not in {home_of(of, index) for index in range(LONG.workers)}
-    assert not scaling(of)._jobs.any_changes
+    assert not companion(of)._jobs.any_rescaled
     of.regain(home)
     of.at(1800)
     assert of.job("gang").job.finished
-    assert (of.job().workers, of.job().training.workers, followed(of).change) == (4, 4, None)
+    assert (of.job().workers, of.job().training.workers, followed(of).size.operation) == (
+        4,
+        4,
+        None,
+    )
     assert not of.job().job.released
     assert not of.job().job.has("Failed")
     assert of.job().training.lost_all == 0
@@ -359,25 +365,27 @@ def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken
 def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training() -> None:
     of = until_changed(scaled_bed(PERIODIC, replace(GANG, steps=5000)))
     of.at(of.clock.now + 120)
-    assert followed(of).pause > 0
+    assert followed(of).size.pause > 0
     of.restart()
     of.at(of.clock.now + 60)
     one = followed(of)
-    assert 0 < one.pause == one.tracked.state.scale.pause
+    assert 0 < one.size.pause == one.tracked.state.scale.pause
 
 
 def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> None:
     giver = replace(ANEW, workers=1, saving=Saving.ON_REQUEST, answers=40.0, grace=60.0)
     of = scaled_bed(replace(giver, pace=Pace(0.1, 0.5, 0.05)))
     of.at(100)
-    while not (one := followed(of)).change or one.change.cause is not Cause.TAKE_BACK:
+    while not (under_way := followed(of).size.operation) or (
+        under_way.change.cause is not Cause.TAKE_BACK
+    ):
         of.at(of.clock.now + 0.5)
         assert of.clock.now < 1000
     of.at(of.clock.now + 38)
     of.kubelets.delete(of.job().pods[ReplicaKey("ps", 0)])
     of.job().training.lines.append(LogLine(of.clock.wall, "kfext.checkpoint 99"))
     of.at(of.clock.now + 20)
-    assert followed(of).change is None
+    assert followed(of).size.operation is None
 
 
 def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
@@ -420,7 +428,7 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
     of.at(120)
     assert max(Counter(looked).values()) <= MOST_LOOKED
     for one in jobs:
-        shown = followed(of, one.name).shown
+        shown = followed(of, one.name).shown[names.SCALED]
         assert shown is not None
         assert shown.verdict.reason == names.REASON_WOULD_SCALE
 
@@ -459,16 +467,16 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     broken_from = 1000.0
     of.at(150)
     failures.clear()
-    assert followed(of).phase is Phase.SAVING
+    assert followed(of).size.phase is Phase.SAVING
     broken_from = 150.0
     of.at(200)
-    assert (set(failures), followed(of).phase) == ({"train"}, None)
+    assert (set(failures), followed(of).size.phase) == ({"train"}, None)
 
 
 BROKEN = {
-    "when it is enrolled": (ScaledJobs, "_enrolled"),
-    "when it grows": (Growth, "size"),
-    "when it is shown": (scaling_module, "shown_of"),
+    "when it is enrolled": (RunningJobs, "_with_size"),
+    "when it grows": (ScaleSearch, "size"),
+    "when it is shown": (companion_module, "size_shown"),
 }
 
 
@@ -479,7 +487,7 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
     whole = getattr(where, broken)
 
     def fails(*rest: Any, **kept: Any) -> Any:
-        about = [one.tracked if isinstance(one, ScaledJob) else one for one in rest]
+        about = [one.tracked if isinstance(one, RunningJob) else one for one in rest]
         if any(isinstance(one, TrackedJob) and one.job.uid == "uid-train" for one in about):
             raise ZeroDivisionError
         return whole(*rest, **kept)

@@ -40,11 +40,13 @@ def rounds_until(bed: TrainingNode, holds: Callable[[], bool]) -> int:
 
 def changes_size(bed: TrainingNode) -> bool:
     """Return whether another size of the job is under way: it waits for its next checkpoint."""
-    return bed.planner.companion._scaling.changing(f"uid-{BOTH}")
+    job = bed.planner.companion._jobs.scaled.get(f"uid-{BOTH}")
+    return job is not None and job.size.operation is not None
 
 
 def changes_cpu(bed: TrainingNode) -> bool:
-    return bed.planner.companion._has_operation(f"uid-{BOTH}")
+    job = bed.planner.companion._jobs.resized.get(f"uid-{BOTH}")
+    return job is not None and job.cpu.operation is not None
 
 
 def in_the_middle_of_a_change_of_size() -> TrainingNode:

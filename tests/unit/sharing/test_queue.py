@@ -10,7 +10,7 @@ from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
 from kfext.state.card_steps import Unreserve
-from kfext.state.scaling.room import ScaleRoom
+from kfext.state.room import ScaleRoom
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 from tests.unit.sharing.stages import OTHERS, bind, decided

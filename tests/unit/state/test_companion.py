@@ -15,10 +15,10 @@ from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
-from kfext.state import companion
-from kfext.state.companion import MOST_BEGUN
+from kfext.state import companion, neighbours
+from kfext.state.neighbours import MOST_BEGUN
+from kfext.state.running_job import RunningJob
 from kfext.state.tracked_job import TrackedJob
-from kfext.state.watched_job import WatchedJob
 from tests.unit.state.split_job import LIMIT, UID, SplitJob
 from tests.unit.state.training_history import ACTS, TrainingHistory
 from tests.unit.state.training_node import SIZE, TrainingNode
@@ -211,7 +211,7 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
 
     bed = squeezed()
     with monkeypatch.context() as patched:
-        patched.setattr(companion, "judged", fails)
+        patched.setattr(neighbours, "judged", fails)
         bed.run(60)
         ((tracked, error),) = bed.planner.companion.failures
         assert (tracked.job.name in bed.trainings, str(error)) == (True, "'a bug'")
@@ -229,16 +229,16 @@ def test_an_error_of_ours_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended()
-    jobs, operations = bed.planner.companion._jobs, bed.planner.companion._operations
+    jobs, resizing = bed.planner.companion._jobs, bed.planner.companion._resizing
     owner, method = {
-        "whether it is watched": (jobs, "_enrolled"),
+        "whether it is watched": (jobs, "_with_cpu"),
         "what is seen of it": (jobs, "_signal"),
-        "what it does next": (operations, "advance"),
+        "what it does next": (resizing, "advance"),
     }[part]
     real = getattr(owner, method)
 
-    def fails(one: WatchedJob | TrackedJob, *rest: object, **more: object) -> object:
-        tracked = one.tracked if isinstance(one, WatchedJob) else one
+    def fails(one: RunningJob | TrackedJob, *rest: object, **more: object) -> object:
+        tracked = one.tracked if isinstance(one, RunningJob) else one
         if tracked.job.name == "older":
             raise KeyError("a bug")
         return real(one, *rest, **more)
@@ -256,8 +256,8 @@ def test_an_error_of_ours_with_cpu_loses_no_change_of_size(monkeypatch: pytest.M
     bed = squeezed()
     tracked, companions = bed.tracked(bed.trainings["old"]), bed.planner.companion
     sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
-    monkeypatch.setattr(companions._scaling, "steps", lambda now: [(tracked, sized)])
-    monkeypatch.setattr(companions._jobs, "enrol", fails)
+    monkeypatch.setattr(companions, "_size_steps", lambda now: [(tracked, sized)])
+    monkeypatch.setattr(companions._jobs, "enrol_cpu", fails)
     later = bed.at + companion.LOOK_SECONDS
     assert companions.steps(Moment(wall=later, monotonic=later)) == [(tracked, sized)]
     assert [str(error) for _, error in companions.failures] == ["'a bug'"]

@@ -1,4 +1,4 @@
-"""What a job is shown of the companion; the most important comes first."""
+"""What a job is shown of its CPU and its size; the most important comes first."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,15 +6,19 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.companion.operation import Operation
-from kfext.core.companion.proposal import Rank
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.operation import Phase, Readiness, ResizeOperation
+from kfext.core.companion.policy import Shown
+from kfext.core.companion.proposal import Cause, Rank, Workers, workers_proposal
+from kfext.core.companion.scale import Sizes
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
+from kfext.model.scale_state import ScaleState
 from kfext.model.verdict import Verdict
-from kfext.state.companion_words import shown_of
-from kfext.state.watched_job import WatchedJob
+from kfext.state.companion_words import cpu_shown, size_shown
+from kfext.state.running_job import RunningJob, SizeRecord
+from kfext.state.tracked_job import TrackedJob
+from tests.builders import job
 from tests.unit.core.companion.jobs import proposal
 from tests.unit.state.two_workers import TwoWorkers
 
@@ -27,8 +31,8 @@ RESIZED = CpuState(asked={"worker": AskedCpu(20, 1000)}, written={"worker-0": (4
 def bed_of(state: CpuState | None = None) -> TwoWorkers:
     bed = TwoWorkers()
     bed.measure(0.0)
-    bed.watched.chosen = BOTH
-    bed.watched.tracked.state = JobState(cpu=state or CpuState())
+    bed.job.chosen = BOTH
+    bed.job.tracked.state = JobState(cpu=state or CpuState())
     return bed
 
 
@@ -37,47 +41,47 @@ def shown(
 ) -> Shown | None:
     job, signals = bed.signals()
     proposed = proposal("uid-1", reason="it would move") if would else None
-    return shown_of(bed.watched, job, signals, proposed, decided=decided, paused=paused)
+    return cpu_shown(bed.job, job, signals, proposed, decided=decided, paused=paused)
 
 
-def is_refused(one: WatchedJob) -> None:
-    one.refused = REFUSED
+def is_refused(one: RunningJob) -> None:
+    one.cpu.refused = REFUSED
 
 
-def is_moved(one: WatchedJob) -> None:
-    one.operation = Operation(proposal("uid-1"))
+def is_moved(one: RunningJob) -> None:
+    one.cpu.operation = ResizeOperation(proposal("uid-1"))
 
 
-def is_restored(one: WatchedJob) -> None:
-    one.operation = Operation(proposal("uid-1", rank=Rank.RESTORE))
+def is_restored(one: RunningJob) -> None:
+    one.cpu.operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
 
 
-def is_unfit(one: WatchedJob) -> None:
-    one.unfit = "Kueue manages the job"
+def is_unfit(one: RunningJob) -> None:
+    one.cpu.unfit = "Kueue manages it"
 
 
-def rests(one: WatchedJob) -> None:
+def rests(one: RunningJob) -> None:
     one.tracked.state = JobState(cpu=CpuState(rests={"resize": "its budget", "shift": "by hand"}))
 
 
-def one_rests(one: WatchedJob) -> None:
+def one_rests(one: RunningJob) -> None:
     one.tracked.state = JobState(cpu=CpuState(rests={"resize": "its budget"}))
 
 
-def stands_down(one: WatchedJob) -> None:
-    one.stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
+def stands_down(one: RunningJob) -> None:
+    one.cpu.stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
 
 
-def one_stands_down(one: WatchedJob) -> None:
-    one.stood_down = {"resize": "not Burstable", "shift": ""}
+def one_stands_down(one: RunningJob) -> None:
+    one.cpu.stood_down = {"resize": "not Burstable", "shift": ""}
 
 
-def is_unread(one: WatchedJob) -> None:
-    one.stood_down = {"resize": "metrics is off"}
-    one.unread = "metrics is off"
+def is_unread(one: RunningJob) -> None:
+    one.cpu.stood_down = {"resize": "metrics is off"}
+    one.cpu.unread = "metrics is off"
 
 
-Change = Callable[[WatchedJob], None]
+Change = Callable[[RunningJob], None]
 FIRST: dict[str, tuple[list[Change], str, str]] = {
     "what is refused, before what is under way": (
         [is_moved, is_refused],
@@ -108,7 +112,7 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
 def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> None:
     bed = bed_of()
     for change in changes:
-        change(bed.watched)
+        change(bed.job)
     found = shown(bed, paused=True)
     assert found is not None
     assert found.verdict.reason == reason
@@ -124,17 +128,17 @@ def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> Non
 )
 def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool) -> None:
     bed = bed_of()
-    bed.watched.early = early
+    bed.job.cpu.early = early
     job, signals = bed.signals()
     known = replace(job, growth=0.5)
-    found = shown_of(bed.watched, known, signals, None, decided=True, paused=False)
+    found = cpu_shown(bed.job, known, signals, None, decided=True, paused=False)
     assert found is not None
     assert (found.holds, found.verdict.reason) == (False, want)
 
 
 def test_equal_reasons_are_shown_once() -> None:
     bed = bed_of()
-    stands_down(bed.watched)
+    stands_down(bed.job)
     found = shown(bed)
     assert found is not None
     assert found.verdict.message == "not Burstable"
@@ -142,7 +146,7 @@ def test_equal_reasons_are_shown_once() -> None:
 
 def test_what_was_refused_is_shown_while_it_is_not_tried_again() -> None:
     bed = bed_of()
-    is_refused(bed.watched)
+    is_refused(bed.job)
     found = shown(bed, paused=False)
     assert found is not None
     assert found.verdict.reason != names.REASON_RESIZE_REFUSED
@@ -159,7 +163,7 @@ def test_a_use_that_is_not_known_is_shown() -> None:
     found = shown(bed)
     assert found is not None
     assert "use of its pods is not known" in found.verdict.message
-    is_unread(bed.watched)
+    is_unread(bed.job)
     found = shown(bed)
     assert found is not None
     assert found.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
@@ -167,9 +171,9 @@ def test_a_use_that_is_not_known_is_shown() -> None:
 
 def test_a_job_that_has_opted_out_is_shown_nothing() -> None:
     bed = bed_of()
-    bed.watched.chosen = {}
+    bed.job.chosen = {}
     assert shown(bed) is None
-    is_restored(bed.watched)
+    is_restored(bed.job)
     assert shown(bed) is not None
 
 
@@ -186,9 +190,163 @@ def test_where_nothing_new_is_known_a_job_is_shown(
     before: Verdict | None, state: CpuState, want: str, *, decided: bool
 ) -> None:
     bed = bed_of(state)
-    bed.watched.shown = None if before is None else Shown(holds=False, verdict=before)
+    if before is not None:
+        bed.job.shown[names.RESIZED] = Shown(holds=False, verdict=before)
     job, signals = bed.signals()
     known = replace(job, growth=0.1)
-    found = shown_of(bed.watched, known, signals, None, decided=decided, paused=False)
+    found = cpu_shown(bed.job, known, signals, None, decided=decided, paused=False)
     assert found is not None
     assert found.verdict.reason == want
+
+
+def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
+    made = job().worker(now)
+    tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
+    asked = tracked.state.asked or now
+    return RunningJob(tracked, size=SizeRecord(Sizes(now, 1, 8, asked), expected=now))
+
+
+def changing(phase: Phase) -> RunningJob:
+    one = scaled()
+    change = Workers(Cause.GUARD, 2)
+    proposal = workers_proposal(one.uid, change, "a job waits")
+    one.size.begin(proposal, change, phase, at=10.0)
+    return one
+
+
+def refused(*, until: float) -> RunningJob:
+    one = scaled()
+    one.size.refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
+    one.size.not_before = until
+    return one
+
+
+def unfit(one: RunningJob) -> RunningJob:
+    one.size.unfit = "Kueue manages it"
+    return one
+
+
+RESTING = JobState(scale=ScaleState(rests="somebody set 4"))
+CASES: dict[str, tuple[RunningJob, Readiness, str, bool, str]] = {
+    "it has what it asked for": (scaled(), Readiness.READY, "", False, names.REASON_AS_ASKED),
+    "it has fewer": (
+        scaled(now=2, state=JobState(asked=4, admitted=2)),
+        Readiness.READY,
+        "",
+        True,
+        names.REASON_SHRUNK,
+    ),
+    "it has more": (
+        scaled(now=6, state=JobState(asked=4, admitted=6)),
+        Readiness.READY,
+        "",
+        True,
+        names.REASON_GROWN,
+    ),
+    "a checkpoint is awaited": (
+        changing(Phase.SAVING),
+        Readiness.ASK,
+        "",
+        False,
+        names.REASON_AWAITS_CHECKPOINT,
+    ),
+    "its pods come or go": (
+        changing(Phase.SETTLING),
+        Readiness.ASK,
+        "",
+        False,
+        names.REASON_RESCALING,
+    ),
+    "a trial is nothing to wait for": (
+        changing(Phase.TRIAL),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_AS_ASKED,
+    ),
+    "it was refused a moment ago": (
+        refused(until=60.0),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_SCALE_REFUSED,
+    ),
+    "it was refused long ago": (
+        refused(until=30.0),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_AS_ASKED,
+    ),
+    "the policy rests": (scaled(state=RESTING), Readiness.READY, "", False, names.REASON_RESTS),
+    "it cannot be scaled": (
+        unfit(scaled()),
+        Readiness.NEVER,
+        "",
+        False,
+        names.REASON_STANDS_DOWN,
+    ),
+    "it cannot be scaled any more, and was refused a moment ago": (
+        unfit(refused(until=60.0)),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_STANDS_DOWN,
+    ),
+    "it would be": (scaled(), Readiness.READY, "get 5 workers", False, names.REASON_WOULD_SCALE),
+    "it has saved nothing": (scaled(), Readiness.NEVER, "", False, names.REASON_NO_CHECKPOINT),
+    "it would be if it had saved": (
+        scaled(),
+        Readiness.NEVER,
+        "get 5 workers",
+        False,
+        names.REASON_NO_CHECKPOINT,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("one", "ready", "would", "holds", "reason"), CASES.values(), ids=CASES.keys()
+)
+def test_what_is_shown(
+    one: RunningJob, ready: Readiness, would: str, *, holds: bool, reason: str
+) -> None:
+    if would:
+        one.size.would = workers_proposal(one.uid, Workers(Cause.GROWTH, 5), "there is room")
+    found = size_shown(one, ready, now=40.0)
+    assert (found.holds, found.verdict.reason) == (holds, reason)
+    assert would in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
+    assert reason in names.REASONS_SCALED
+
+
+def test_the_words_give_both_numbers() -> None:
+    one = scaled(now=2, state=JobState(asked=4, admitted=2))
+    found = size_shown(one, Readiness.READY, now=0.0)
+    assert found.verdict.message.endswith(
+        "2 of the 4 workers that it asked for; it gets the others once there is room"
+    )
+    one.size.hindered = "quota q allows 2 pods"
+    found = size_shown(one, Readiness.READY, now=0.0)
+    assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
+    one.size.sizes = replace(one.size.sizes, asked=2)
+    assert "2 workers" in size_shown(one, Readiness.READY, now=0.0).verdict.message
+
+
+AUTOSCALER = {
+    "it could grow": (
+        4,
+        True,
+        "; it may have 1 to 8, but gets no more than it asked for while the cluster has an "
+        "autoscaler",
+    ),
+    "it has all that it may have": (8, True, "; it may have 1 to 8"),
+    "the cluster has none": (4, False, "; it may have 1 to 8"),
+}
+
+
+@pytest.mark.parametrize(("now", "present", "says"), AUTOSCALER.values(), ids=AUTOSCALER)
+def test_the_words_say_that_an_autoscaler_keeps_a_job_from_growing(
+    now: int, says: str, *, present: bool
+) -> None:
+    found = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)
+    assert found.verdict.message.endswith(says)

@@ -5,26 +5,21 @@ from typing import Any
 
 import pytest
 
-from kfext.core.companion.budget import Budget
+from kfext.core.companion.operation import WINDOWS, Trial
 from kfext.core.companion.proposal import Rank
-from kfext.core.companion.signals import JobSignal, Signals
-from kfext.core.companion.trial import WINDOWS, Trial
+from kfext.core.companion.signals import Budget, JobSignal, Signals
 from kfext.model.cpu_state import CpuState
-from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
 from kfext.state.neighbours import charge, judged
-from kfext.state.tracked_job import TrackedJob
-from kfext.state.watched_job import WatchedJob, watch
-from tests.builders import job as made
+from kfext.state.running_job import CpuRecord, cpu_record
 from tests.unit.core.companion.jobs import job, pod, proposal, signals
 
-BUILT = made().worker(1).resumed().build()
 SECONDS = 10.0
 NOW = Moment(wall=10_000.0, monotonic=500.0)
 
 
-def watched(*uids: str) -> dict[str, WatchedJob]:
-    return {uid: watch(TrackedJob({}, BUILT, None, JobState()), 0.0) for uid in uids}
+def records(*uids: str) -> dict[str, CpuRecord]:
+    return {uid: cpu_record(CpuState(), 0.0) for uid in uids}
 
 
 # --- what is lost ---------------------------------------------------------------------------------
@@ -32,7 +27,7 @@ def watched(*uids: str) -> dict[str, WatchedJob]:
 
 def charged(**first: Any) -> tuple[float, float]:
     """What the first of two jobs has used and lost after 10 s."""
-    of = watched("j", "k")
+    of = records("j", "k")
     here = signals(job("j", pod("j-0", **first)), job("k", pod("k-0", use=900)))
     charge(here, of, seconds=SECONDS, now=NOW)
     return of["j"].budget.used, of["j"].budget.lost
@@ -61,7 +56,7 @@ def test_a_job_loses(first: dict[str, Any], want: tuple[float, float]) -> None:
     ],
 )
 def test_a_restricted_job(left: tuple[float, float | None], want: tuple[float, float]) -> None:
-    of = watched("j", "k")
+    of = records("j", "k")
     restricted = job("j", pod("j-0", use=350, limit=350), left=left[0])
     charge(
         signals(restricted, job("k", pod("k-0", use=1050), left=left[1])),
@@ -73,7 +68,7 @@ def test_a_restricted_job(left: tuple[float, float | None], want: tuple[float, f
 
 
 def test_a_job_is_charged_on_each_of_its_nodes() -> None:
-    of = watched("j")
+    of = records("j")
     spread = job("j", pod("j-0", use=100, node="a"), pod("j-1", use=300, node="b"))
     charge(signals(spread), of, seconds=SECONDS, now=NOW)
     assert of["j"].budget.used == pytest.approx(4.0)
@@ -90,8 +85,8 @@ COUNTED: dict[str, tuple[dict[str, Any], float]] = {
 
 @pytest.mark.parametrize(("how", "seconds"), COUNTED.values(), ids=COUNTED)
 def test_a_job_is_charged(how: dict[str, Any], seconds: float) -> None:
-    state = JobState(cpu=CpuState(used=7.0, counted_at=how.get("counted_at", 0.0)))
-    of = {"j": watch(TrackedJob({}, BUILT, None, state), how.get("began", 0.0)), **watched("k")}
+    state = CpuState(used=7.0, counted_at=how.get("counted_at", 0.0))
+    of = {"j": cpu_record(state, how.get("began", 0.0)), **records("k")}
     of["k"].budget = Budget(used=1.0)  # counted since this controller leads
     restricted = job("j", pod("j-0", use=350, limit=350, created=how.get("created", 0.0)))
     here = signals(restricted, job("k", pod("k-0", use=1050)))
@@ -102,8 +97,8 @@ def test_a_job_is_charged(how: dict[str, Any], seconds: float) -> None:
 
 
 def test_what_another_controller_left_is_charged_once() -> None:
-    state = JobState(cpu=CpuState(counted_at=9_000.0))
-    of = {"j": watch(TrackedJob({}, BUILT, None, state), 0.0)}
+    state = CpuState(counted_at=9_000.0)
+    of = {"j": cpu_record(state, 0.0)}
     for _ in range(2):
         charge(signals(job("j", pod("j-0", use=100))), of, seconds=SECONDS, now=NOW)
     assert of["j"].budget.used == pytest.approx(101)
@@ -120,8 +115,8 @@ BORROWED: dict[str, tuple[float, float, float]] = {
 def test_after_a_restart_a_served_job_has_borrowed(
     noted: float, created: float, seconds: float
 ) -> None:
-    state = JobState(cpu=CpuState(lent=1.0, counted_at=noted))
-    of = {"j": watch(TrackedJob({}, BUILT, None, state), 0.0), **watched("k")}
+    state = CpuState(lent=1.0, counted_at=noted)
+    of = {"j": cpu_record(state, 0.0), **records("k")}
     here = signals(
         job("j", pod("j-0", use=350, limit=350), left=400.0),
         job("k", pod("k-0", use=1050, created=created), left=100.0),
@@ -135,9 +130,9 @@ def test_after_a_restart_a_served_job_has_borrowed(
 # --- trials ---------------------------------------------------------------------------------------
 
 
-def after(uses: list[int], *, ended: str = "k", **of: Any) -> tuple[WatchedJob, list[Any]]:
+def after(uses: list[int], *, ended: str = "k", **of: Any) -> tuple[CpuRecord, list[Any]]:
     """A trial of j for k, which used 400m before; with what is to be undone at last."""
-    one = watched("j", "k")
+    one = records("j", "k")
     one["j"].trial = Trial(proposal("j", serves="k"), before=(400, 400))
     undone: list[Any] = []
     for use in uses:
@@ -175,11 +170,11 @@ def test_no_window_counts_while_an_operation_is_in_flight() -> None:
 
 
 def test_a_trial_is_moot_when_the_job_that_is_served_has_gone() -> None:
-    one = watched("j")
+    one = records("j")
     one["j"].trial = Trial(proposal("j", serves="k"), before=(400,))
     assert judged(signals(job("j")), one, ended=()) == []
     assert one["j"].trial is None
 
 
 def test_a_job_without_a_trial_is_left_as_it_is() -> None:
-    assert judged(served(400), watched("j", "k"), ended={"k"}) == []
+    assert judged(served(400), records("j", "k"), ended={"k"}) == []

@@ -1,8 +1,14 @@
-"""The CPU that pods use, and how often each was measured anew."""
+"""The CPU that pods and jobs use."""
 
+import pytest
+
+from kfext import names
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.progress.followed import Followed
 from kfext.model.cpu_use import CpuUse
 from kfext.model.verdict import Verdict
-from kfext.state.uses import Uses
+from kfext.state.uses import Uses, note_use
+from tests.builders import job, node, pods
 
 UNKNOWN = Verdict("NotMeasured", "the metrics API does not answer")
 
@@ -48,3 +54,38 @@ def test_one_that_is_read_again_does_not_count() -> None:
 def test_what_was_not_measured_in_the_last_round_is_not_known() -> None:
     assert numbers(at(30), {}) == [1, None]
     assert numbers(at(30), {"p": UNKNOWN}) == [1, None]
+
+
+PODS = pods(job().worker(2, cpu="1").build(), bound="a")
+FORBIDDEN = Verdict(names.REASON_CPU_USE_FORBIDDEN, "may not")
+PENDING = Verdict(names.REASON_CPU_USE_PENDING, "too early")
+USE = CpuUse(0.5, at=1.0, window=30.0)
+
+FOUND: dict[str, tuple[list[CpuUse | Verdict], float | None, Verdict | None]] = {
+    "the sum": ([USE, USE], 1.0, None),
+    "those that are measured": ([USE], 0.5, None),
+    "none was measured": ([], None, None),
+    "one is not yet": ([USE, PENDING], None, None),
+    "one may not be": ([USE, FORBIDDEN], None, FORBIDDEN),
+}
+
+
+@pytest.mark.parametrize(("found", "cores", "why"), FOUND.values(), ids=FOUND)
+def test_what_is_noted(
+    found: list[CpuUse | Verdict], cores: float | None, why: Verdict | None
+) -> None:
+    followed = Followed()
+    uses = {one.uid: use for one, use in zip(PODS, found, strict=False)}
+    note_use(followed, PODS, uses, ledger=Ledger([node("a", cpu="4")]))
+    reported = followed.reported()
+    assert (reported.cpu, reported.unmeasured) == (cores, why)
+
+
+def test_that_it_is_pending_is_shown_once_it_stays_so() -> None:
+    followed, ledger = Followed(), Ledger([node("a", cpu="4")])
+    shown = []
+    rounds: list[CpuUse | Verdict] = [*[PENDING] * 7, USE, PENDING]
+    for use in rounds:
+        note_use(followed, PODS[:1], {PODS[0].uid: use}, ledger=ledger)
+        shown.append(followed.reported().unmeasured)
+    assert shown == [*[None] * 5, PENDING, PENDING, None, None]

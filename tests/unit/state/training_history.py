@@ -10,7 +10,7 @@ from hypothesis import note
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.companion.demand import LEAST_LIMIT
+from kfext.core.companion.cpu import LEAST_LIMIT
 from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kfext import names
-from kfext.core.companion.shown import Shown
+from kfext.core.companion.policy import Shown
 from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_use import CpuUse

@@ -1,4 +1,4 @@
-"""A job of two workers that run, as the companion watches it; writes are made by hand."""
+"""A job of two workers that run, as the companion follows it; writes are made by hand."""
 
 from dataclasses import replace
 
@@ -10,10 +10,10 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import STATE
-from kfext.state.operations import Operations
 from kfext.state.planner import Planner
-from kfext.state.signals import job_signal, signals_of
-from kfext.state.watched_job import watch
+from kfext.state.resizing import Resizing
+from kfext.state.running_job import RunningJob, cpu_record
+from kfext.state.running_jobs import job_signal, signals_of
 from tests.builders import job, node, pod
 from tests.unit.core.companion.jobs import proposal
 
@@ -36,8 +36,9 @@ class TwoWorkers:
             one = pod(self.made.build(), "worker", index, bound=NODE, phase="Running")
             cpu = TrainerCpu(20, limit, given=limit)
             self.cluster.observe_pod(None, replace(one, trainer=cpu))
-        self.watched = watch(self.cluster.jobs["uid-1"], 0.0)
-        self.operations = Operations(self.cluster, self.uses, lambda _: self.changes)
+        tracked = self.cluster.jobs["uid-1"]
+        self.job = RunningJob(tracked, cpu=cpu_record(tracked.state.cpu, 0.0))
+        self.resizing = Resizing(self.cluster, self.uses, lambda _: self.changes)
 
     def pod(self, index: int) -> Pod:
         return next(one for one in self.pods if one.replica and one.replica.index == index)
@@ -58,13 +59,13 @@ class TwoWorkers:
         self.cluster.observe_pod(self.pod(index), None)
 
     def signals(self) -> tuple[JobSignal, Signals]:
-        of = job_signal(self.watched, self.pods, None, self.uses, in_flight=False)
+        of = job_signal(self.job, self.pods, None, self.uses, in_flight=False)
         return of, signals_of(self.cluster, [of], self.uses, measured=self.pods)
 
     # --- an operation ---------------------------------------------------------------------------
 
     def begin(self, of: Proposal = TWO_STAGES, **more: object) -> Resize | None:
-        return self.operations.begin(self.watched, of, resized=False, **more)  # type: ignore[arg-type]
+        return self.resizing.begin(self.job, of, resized=False, **more)  # type: ignore[arg-type]
 
     def write(self, step: Resize | None, *, at: float = 0.0) -> None:
         """Have the API server accept a step."""
@@ -74,10 +75,10 @@ class TwoWorkers:
         for one, size in step.sizes:
             assert one.replica is not None
             self.change(one.replica.index, limit=size.limit)
-        self.operations.finish(self.watched, complete=True, final="", now=at)
+        self.resizing.finish(self.job, complete=True, final="", now=at)
 
     def refuse(self, final: str = "", *, at: float = 0.0) -> None:
-        self.operations.finish(self.watched, complete=False, final=final, now=at)
+        self.resizing.finish(self.job, complete=False, final=final, now=at)
 
     def set(self, index: int) -> None:
         """Have the kubelet set the limit of a pod."""
@@ -90,7 +91,7 @@ class TwoWorkers:
         self.uses.take({one.uid: CpuUse(0.1, at=at, window=30.0) for one in of})
 
     def advance(self, now: float = 0.0) -> Resize | None:
-        return self.operations.advance(self.watched, now=now)
+        return self.resizing.advance(self.job, now=now)
 
     def refused(self) -> Verdict | None:
-        return self.watched.refused
+        return self.job.cpu.refused

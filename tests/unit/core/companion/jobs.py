@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kfext.core.companion.proposal import Measure, Proposal, Rank, Size
+from kfext.core.companion.proposal import Measure, PodSizes, Proposal, Rank, Size
 from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
 from kfext.model.policy import Mode, PolicyChoice
 
@@ -35,10 +35,10 @@ def proposal(of: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:
     sizes = tuple(Size(f"{of}-{index}", limit=100) for index in range(pods))
     defaults: dict[str, Any] = {
         "policy": "resize",
-        "stages": (sizes,),
         "reason": "a reason",
         "serves": "k",
         "measure": Measure.USE,
         "rank": Rank.RESIZE,
     }
-    return Proposal(job=of, **{**defaults, **fields})
+    change = PodSizes(fields.pop("stages", (sizes,)))
+    return Proposal(job=of, change=change, **{**defaults, **fields})

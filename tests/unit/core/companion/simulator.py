@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from kfext.core.companion.arbitration import arbitrate
-from kfext.core.companion.budget import Budget
-from kfext.core.companion.cadence import Cadence
-from kfext.core.companion.policy import Policy
+from kfext.core.companion.arbitration import Cadence, arbitrate
+from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Trial, begin_trial
+from kfext.core.companion.policy import SignalPolicy
 from kfext.core.companion.proposal import Measure, Proposal
-from kfext.core.companion.signals import JobSignal, NodeSignal, Signals
-from kfext.core.companion.trial import WINDOWS_BEFORE, Outcome, Trial, begin_trial
+from kfext.core.companion.signals import Budget, JobSignal, NodeSignal, Signals
 from kfext.core.progress.course import GrowthList
 from kfext.model.policy import PolicyChoice
 from tests.unit.core.companion.jobs import pod
@@ -64,7 +62,7 @@ class World:
     """A node with jobs; `policies` act on them. `seed`: of the noise in what they report."""
 
     jobs: list[Running]
-    policies: Sequence[Policy]
+    policies: Sequence[SignalPolicy]
     seed: int = 0
     now: float = 0.0
     acted: list[tuple[Proposal, ...]] = field(default_factory=list)
@@ -205,11 +203,11 @@ def fair(most: Sequence[int], size: int) -> list[int]:
 
 
 def both(
-    jobs: Sequence[Running], policies: Sequence[Policy], *, intervals: int
+    jobs: Sequence[Running], policies: Sequence[SignalPolicy], *, intervals: int
 ) -> tuple[World, World]:
     """Return the same jobs after some intervals, without policies and with them."""
 
-    def world(of: Sequence[Policy]) -> World:
+    def world(of: Sequence[SignalPolicy]) -> World:
         fresh = [
             Running(
                 one.uid,

@@ -1,13 +1,137 @@
-"""One order for the proposals of all policies, and one operation in flight per job."""
+"""When policies look, one order for their proposals, and one operation in flight per job."""
+
+from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.companion.arbitration import arbitrate
+from kfext.core.companion.arbitration import Cadence, arbitrate, neighbourhoods
 from kfext.core.companion.proposal import Proposal, Rank
+from kfext.core.companion.signals import JobSignal
+from kfext.core.progress.reported import GrowthState
 from kfext.model.policy import Mode, PolicyChoice
-from tests.unit.core.companion.jobs import job, proposal, signals
+from tests.unit.core.companion.jobs import job, pod, proposal, signals
+
+NEW, COMPLETING = GrowthState.NEW, GrowthState.COMPLETING
+TICK = 10.0
+
+
+def on(uid: str, *nodes: str, state: GrowthState = NEW) -> JobSignal:
+    return job(uid, *(pod(f"{uid}-{node}", node=node) for node in nodes), state=state)
+
+
+ALONE = on("a", "n1", state=COMPLETING)
+
+
+def run(cadence: Cadence, jobs: list[JobSignal], *, begin: float, end: float) -> list[float]:
+    """Return when the jobs are due, looked at in every tick."""
+    due = []
+    now = begin
+    while now < end:
+        if cadence.due(jobs, interval=lambda _: 30.0, now=now):
+            due.append(now)
+        now += TICK
+    return due
+
+
+def test_F4_jobs_are_due_at_once_for_one_interval_and_then_at_the_interval() -> None:
+    assert run(Cadence(), [on("a", "n1")], begin=0, end=100) == [0, 10, 20, 30, 60, 90]
+
+
+def test_F4_while_all_are_completing_the_interval_doubles_up_to_eightfold() -> None:
+    jobs = [on("a", "n1", state=COMPLETING), on("b", "n1", state=COMPLETING)]
+    due = run(Cadence(), jobs, begin=0, end=1200)
+    assert due[:3] == [0, 10, 20]
+    apart = [later - earlier for earlier, later in pairwise([0, *due[3:]])]
+    assert apart == [60, 120, 240, 240, 240, 240]
+
+
+@pytest.mark.parametrize(
+    "busy",
+    [
+        pytest.param(replace(ALONE, in_flight=True), id="in flight"),
+        pytest.param(replace(ALONE, settling=True), id="settling"),
+    ],
+)
+def test_F4_while_an_operation_is_under_way_neighbours_stay_due(busy: JobSignal) -> None:
+    cadence, other = Cadence(), on("b", "n1", state=COMPLETING)
+    assert run(cadence, [busy, other], begin=0, end=30) == [0, 10, 20]
+    ready = [on("a", "n1", state=COMPLETING), other]
+    assert run(cadence, ready, begin=30, end=100) == [30, 90]
+
+
+def test_there_is_no_back_off_while_it_matters_which_job_ends_first() -> None:
+    ordered = [replace(on(uid, "n1", state=COMPLETING), left=9.0) for uid in ("a", "b")]
+    assert run(Cadence(), ordered, begin=0, end=100) == [0, 10, 20, 30, 60, 90]
+
+
+def test_F4_a_job_that_comes_or_goes_wakes_its_neighbours_in_the_same_tick() -> None:
+    cadence = Cadence()
+    pair = [on("a", "n1", state=COMPLETING), on("b", "n1", state=COMPLETING)]
+    run(cadence, pair, begin=0, end=500)
+    assert run(cadence, pair, begin=500, end=510) == []
+    due = run(cadence, [*pair, on("c", "n1")], begin=510, end=580)
+    assert due == [510, 520, 530, 540, 570]
+    assert run(cadence, pair, begin=580, end=650) == [580, 590, 600, 640]
+
+
+def test_F4_one_that_grows_again_ends_the_back_off() -> None:
+    cadence = Cadence()
+    run(cadence, [on("a", "n1", state=COMPLETING)], begin=0, end=500)
+    assert run(cadence, [on("a", "n1")], begin=500, end=570) == [500, 530, 560]
+
+
+def test_a_job_elsewhere_wakes_nobody() -> None:
+    cadence, far = Cadence(), on("far", "n2")
+    run(cadence, [on("a", "n1", state=COMPLETING)], begin=0, end=40)
+    due = cadence.due([on("a", "n1", state=COMPLETING), far], interval=lambda _: 30.0, now=40)
+    assert due == [far]
+
+
+def test_the_shortest_interval_of_neighbours_counts() -> None:
+    jobs = [on("a", "n1"), on("b", "n1")]
+    cadence = Cadence()
+
+    def interval(one: JobSignal) -> float:
+        return {"a": 30.0, "b": 90.0}[one.uid]
+
+    assert cadence.due(jobs, interval=interval, now=0) == jobs
+    assert cadence.due(jobs, interval=interval, now=30) == jobs
+
+
+JOBS = st.lists(st.frozensets(st.sampled_from(["n1", "n2", "n3", "n4"]), min_size=1), max_size=7)
+
+
+@given(JOBS, st.randoms(use_true_random=False))
+def test_neighbours_are_the_jobs_that_share_nodes(
+    nodes: list[frozenset[str]], random: object
+) -> None:
+    jobs = [on(f"j{at}", *sorted(of)) for at, of in enumerate(nodes)]
+    groups = neighbourhoods(jobs)
+    assert sorted(one.uid for group in groups for one in group) == [one.uid for one in jobs]
+    where = [{node for one in group for node in one.nodes} for group in groups]
+    assert sum(map(len, where)) == len(set().union(*where))
+    for group in groups:  # none could be divided further
+        assert len(_reached(group)) == len(group)
+    shuffled = list(jobs)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert {frozenset(g) for g in map(_uids, neighbourhoods(shuffled))} == set(map(_uids, groups))
+
+
+def _uids(group: tuple[JobSignal, ...]) -> frozenset[str]:
+    return frozenset(one.uid for one in group)
+
+
+def _reached(group: tuple[JobSignal, ...]) -> set[str]:
+    """Return the jobs that are reached from the first one over shared nodes."""
+    found = {group[0].uid}
+    for _ in group:
+        nodes = {node for one in group if one.uid in found for node in one.nodes}
+        found |= {one.uid for one in group if nodes & set(one.nodes)}
+    return found
+
 
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
 EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
@@ -16,7 +140,7 @@ EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
 def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
     seen = signals(*(job(one.job) for one in EACH.values()))
     chosen = arbitrate(reversed(EACH.values()), seen)
-    assert [one.rank.name for one in chosen.act] == ["RESTORE", "RESIZE"]
+    assert [one.rank.name for one in chosen.act] == ["RESTORE", "RESCUE", "SCALE", "RESIZE"]
 
 
 def test_X2_a_job_gets_the_first_in_the_order_and_no_other() -> None:

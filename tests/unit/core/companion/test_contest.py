@@ -1,10 +1,130 @@
-"""What a node has for the jobs that are decided on, and what each wants of it."""
+"""What jobs that compete for a node may use, and which of them may take CPU of which other."""
 
 from dataclasses import replace
 
-from kfext.core.companion.contest import contest, contests
-from kfext.core.companion.signals import JobSignal
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.companion.contest import (
+    Competitor,
+    Contest,
+    caps,
+    caps_on_nodes,
+    contest,
+    contests,
+    floor_of,
+    is_left_open,
+    outlasted,
+    served,
+    with_what_is_left,
+)
+from kfext.core.companion.signals import Budget, JobSignal
+from kfext.core.progress.reported import GrowthState
 from tests.unit.core.companion.jobs import job, pod, signals
+
+NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
+SIZE = 1200
+
+HAND_COMPUTED: dict[str, tuple[list[tuple[GrowthState, float | None]], list[int | None]]] = {
+    "one that grows has the whole node": ([(NEW, 0.2)], [1200]),
+    "growing ones have their shares": ([(NEW, 0.3), (NEW, 0.2)], [720, 480]),
+    "one that grows slowly has the floor": ([(NEW, 0.9), (NEW, 0.1)], [1080, 400]),
+    "watching ones stay as they are": ([(NEW, 0.3), (WATCHING, 0.1)], [900, None]),
+    "completing ones have their share": ([(NEW, 0.2), (COMPLETING, 0.2)], [600, 600]),
+    "but no less than 1/(n+1)": (
+        [(NEW, 0.2), (COMPLETING, 0.0), (COMPLETING, 0)],
+        [1200, 300, 300],
+    ),
+    "if all are completing none is restricted": (
+        [(COMPLETING, 0.1), (COMPLETING, 0.0)],
+        [1200, 1200],
+    ),
+    "without any growth all stay as they are": ([(NEW, 0.0), (COMPLETING, 0.0)], [None, None]),
+    "one whose growth is not known stays as it is": (
+        [(NEW, None), (NEW, 0.2), (COMPLETING, 0.0)],
+        [None, 1200, 300],
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), HAND_COMPUTED.values(), ids=HAND_COMPUTED)
+def test_F3_the_limits_as_computed_by_hand(
+    of: list[tuple[GrowthState, float | None]], want: list[int | None]
+) -> None:
+    assert caps(SIZE, [Competitor(state, growth, least=50) for state, growth in of]) == want
+
+
+def test_F3_the_floor_is_the_request_or_one_part_of_one_more_than_there_are() -> None:
+    assert floor_of(1200, jobs=3, least=50) == 300
+    assert floor_of(1200, jobs=3, least=500) == 500
+    busy = Competitor(COMPLETING, 0.0, least=700)
+    assert caps(1200, [busy, Competitor(NEW, 0.2, least=50)]) == [700, 1200]
+
+
+COMPETITORS = st.lists(
+    st.builds(
+        Competitor,
+        st.sampled_from(GrowthState),
+        st.one_of(st.none(), st.just(0.0), st.floats(0.001, 20)),
+        st.integers(50, 3000),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@given(st.integers(0, 64000), COMPETITORS)
+def test_F3_no_limit_is_below_the_floor_nor_above_node_and_request(
+    size: int, of: list[Competitor]
+) -> None:
+    for one, cap in zip(of, caps(size, of), strict=True):
+        if cap is not None and any(other.state is not COMPLETING for other in of):
+            floor = floor_of(size, len(of), one.least)
+            assert floor <= cap <= max(size, one.least)
+
+
+@given(st.integers(0, 64000), COMPETITORS)
+def test_F3_more_growth_never_gets_less(size: int, of: list[Competitor]) -> None:
+    of = [Competitor(one.state, one.growth, least=50) for one in of]
+    known = [
+        (one.growth, cap)
+        for one, cap in zip(of, caps(size, of), strict=True)
+        if one.growth is not None and cap is not None
+    ]
+    for growth, cap in known:
+        assert all(cap >= other_cap for other, other_cap in known if other <= growth)
+
+
+LEFT: dict[str, tuple[list[int], list[int], list[int]]] = {
+    "nothing is left": ([900, 300], [1200, 1200], [900, 300]),
+    "what one leaves goes to the other": ([900, 300], [500, 1200], [900, 600]),
+    "it goes by the caps": ([600, 400, 200], [300, 1200, 1200], [600, 533, 267]),
+    "no more than is wanted": ([600, 300, 300], [100, 350, 1200], [600, 350, 650]),
+    "if all have enough none is restricted": ([900, 300], [500, 400], [900, 1200]),
+    "one that wants no more keeps its cap": ([900, 300], [500, 100], [900, 300]),
+}
+
+
+@pytest.mark.parametrize(("limits", "wants", "want"), LEFT.values(), ids=LEFT)
+def test_what_jobs_leave_goes_to_those_that_want_more(
+    limits: list[int], wants: list[int], want: list[int]
+) -> None:
+    assert with_what_is_left(SIZE, limits, wants, room=1100) == want
+
+
+@given(
+    st.lists(st.tuples(st.integers(50, 1200), st.integers(0, 1200)), min_size=1, max_size=8),
+    st.integers(0, 1200),
+)
+def test_no_job_gets_less_and_none_idles_beside_one_that_wants_more(
+    of: list[tuple[int, int]], room: int
+) -> None:
+    limits, wants = [limit for limit, _ in of], [want for _, want in of]
+    raised = with_what_is_left(SIZE, limits, wants, room=room)
+    assert all(after >= before for after, before in zip(raised, limits, strict=True))
+    used = sum(min(cap, want) for cap, want in zip(raised, wants, strict=True))
+    assert used >= min(room, sum(wants))
 
 
 def one(uid: str, **fields: object) -> JobSignal:
@@ -100,3 +220,102 @@ def test_the_contests_of_many_nodes_are_those_of_each() -> None:
     found = contests(decided, every)
     assert found == {node: contest(node, decided, every) for node in ("n1", "n2", "n3")}
     assert list(found) == sorted(found)
+
+
+NEW, COMPLETING = GrowthState.NEW, GrowthState.COMPLETING
+
+
+def grows(uid: str = "grows", *, left: float | None = None) -> JobSignal:
+    return job(uid, state=NEW, growth=0.3, left=left)
+
+
+def done(uid: str = "done", *, left: float | None = None, lent: float = 0.0) -> JobSignal:
+    budget = Budget(used=100.0, lent=lent)
+    return job(uid, state=COMPLETING, growth=0.0, left=left, budget=budget)
+
+
+def on(*jobs: JobSignal, allocatable: int = 1400) -> Contest:
+    return contest("n1", list(jobs), signals(*jobs, allocatable=allocatable))
+
+
+SERVED: dict[str, tuple[JobSignal, JobSignal, bool]] = {
+    "one that grows, by one that has converged": (grows(), done(), True),
+    "not the other way round": (done(), grows(), False),
+    "one that grows and ends first, by one that may go on for ever": (
+        grows(left=9.0),
+        done(),
+        True,
+    ),
+    "not by one that may end before it": (grows(), done(left=9.0), False),
+    "the one that ends first, whichever grows": (done(left=5.0), grows(left=9.0), True),
+    "not one that ends later, although it grows": (grows(left=9.0), done(left=5.0), False),
+}
+
+
+@pytest.mark.parametrize(("other", "giving", "want"), SERVED.values(), ids=SERVED)
+def test_which_job_is_served(other: JobSignal, giving: JobSignal, want: bool) -> None:
+    assert (other in served(giving, on(other, giving))) is want
+
+
+@pytest.mark.parametrize(
+    ("jobs", "want"),
+    [
+        pytest.param([grows(left=9.0)], True, id="by the one that grows"),
+        pytest.param([grows(left=9.0), grows("short", left=1.0)], False, id="not by all of them"),
+        pytest.param([], False, id="none grows"),
+    ],
+)
+def test_a_job_is_outlasted(jobs: list[JobSignal], want: bool) -> None:
+    ends = done(left=5.0)
+    assert outlasted(ends, on(ends, *jobs)) is want
+
+
+OPEN: dict[str, tuple[JobSignal, int, bool]] = {
+    "it fills the node, so it gets back all that it lends": (done(left=12.0), 1000, False),
+    "it may not fill it, and lends to one that is not much shorter": (done(left=12.0), 1400, True),
+    "it may not, and the other one is much shorter": (done(left=30.0), 1400, False),
+    "it may not, and has lent enough": (done(left=30.0, lent=13.0), 1400, True),
+}
+
+
+@pytest.mark.parametrize(("lender", "size", "want"), OPEN.values(), ids=OPEN)
+def test_a_job_that_would_lend_is_left_open(lender: JobSignal, size: int, want: bool) -> None:
+    of = on(lender, done("first", left=10.0), allocatable=size)
+    assert is_left_open(lender, of, share=0.1) is want
+
+
+def test_where_growth_decides_a_job_that_is_outlasted_is_left_open() -> None:
+    ends = done(left=5.0)
+    assert is_left_open(ends, on(ends, grows()), share=0.1)
+
+
+SPREAD = job(
+    "spread", pod("here", use=700), pod("there", node="n2", use=700), growth=0.1, left=None
+)
+GROWER = job("grower", pod("g", use=700), growth=0.3)
+DONE = replace(job("done", pod("d", node="n2", use=700), growth=0.0), state=GrowthState.COMPLETING)
+IDLE = replace(DONE, pods=(pod("d", node="n2", use=200),))
+LITTLE = replace(SPREAD, pods=(pod("here", use=100), pod("there", node="n2", use=700)))
+CAPS: dict[str, tuple[tuple[JobSignal, ...], tuple[int, int]]] = {
+    "the smallest share holds on both, and the rest goes to the job beside it": (
+        (SPREAD, GROWER, DONE),
+        (466, 466),
+    ),
+    "a node that has enough for all is left out": ((SPREAD, GROWER, IDLE), (466, 1400)),
+    "a node on which it takes less than its share sets no pace": (
+        (LITTLE, GROWER, DONE),
+        (466, 651),
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "want"), CAPS.values(), ids=CAPS)
+def test_the_caps_of_a_job_on_two_nodes(jobs: tuple[JobSignal, ...], want: tuple[int, int]) -> None:
+    found = caps_on_nodes(jobs, contests(jobs, signals(*jobs)), budget=lambda _: 0.1)
+    assert (found["n1"]["spread"], found["n2"]["spread"]) == want
+
+
+def test_what_a_job_cannot_use_on_a_node_is_left_to_the_others_there() -> None:
+    jobs = (SPREAD, GROWER, DONE)
+    found = caps_on_nodes(jobs, contests(jobs, signals(*jobs)), budget=lambda _: 0.1)
+    assert found["n2"]["done"] == int(0.93 * 1400) - 466

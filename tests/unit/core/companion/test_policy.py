@@ -2,11 +2,12 @@
 
 import pytest
 
-from kfext.core.companion.policy import Advice, Policy
+from kfext.core.companion.policy import Policy
 from kfext.core.companion.signals import JobSignal
+from kfext.model.policy import Mode
 from tests.unit.core.companion.jobs import job
 
-DREAM = Policy("dream", {"depth": 2.0}, propose=lambda _: Advice())
+DREAM = Policy("dream", lambda _: Mode.ACT, {"depth": 2.0})
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.companion.budget import Budget
 from kfext.core.companion.policy import Advice
 from kfext.core.companion.proposal import Measure, Proposal, Rank
 from kfext.core.companion.resize import RESIZE
-from kfext.core.companion.signals import JobSignal, NodeSignal, Signals
+from kfext.core.companion.signals import Budget, JobSignal, NodeSignal, Signals
 from kfext.core.progress.reported import GrowthState
 from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, signals

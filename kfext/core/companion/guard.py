@@ -1,0 +1,164 @@
+"""The starvation guard: which running jobs give workers, so that a waiting job has a place.
+
+The most fulfilled job gives first, worker by worker, and no job gives unless the waiting job fits
+then. Jobs that did not save their work in time when they were to give before come last: however
+many of them there are, they keep the others from giving once each.
+Source: Lin et al., DRAGON, CLOSER 2019: the order of its first published code, and all or nothing
+as in its second.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import TypeAlias
+
+from kfext.core.companion.scale import Sizes
+from kfext.model.bounds import MOST_PODS
+
+MOST_GIVERS = 16
+"""Jobs that give workers for a job that waits."""
+MOST_CONSIDERED = 128
+"""Jobs that are looked at, the most fulfilled ones: a search makes room for all that they have."""
+MOST_CALLS = 64
+"""Searches for a place in one decision."""
+
+Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
+"""Whether the waiting job has a place if jobs, by uid, have so many workers."""
+
+_Rank: TypeAlias = tuple[int, float, int, str]
+
+Taken: TypeAlias = dict[str, int]
+"""By uid how many workers are taken, in the order in which the jobs begin to give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Giver:
+    """A running job that may give workers.
+
+    `priority`: of its pods. `missed`: how often in a row it has saved no checkpoint in time.
+    """
+
+    uid: str
+    priority: int
+    sizes: Sizes
+    missed: int = 0
+
+
+def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
+    """Return by uid the number of workers that each giver is shrunk to, so that a job fits.
+
+    None if there is no such choice: all or nothing. No job gives whose priority is higher than
+    `priority`, that of the waiting job. Those that give are at most MOST_GIVERS of the
+    MOST_CONSIDERED that are fulfilled most.
+
+    `fits`: is asked at most MOST_CALLS times. It has to hold for the waiting job as a whole, its
+    parameter servers and masters included, and stay true if a job is shrunk further.
+    """
+    able = [giver for giver in givers if giver.priority <= priority and giver.sizes.surplus]
+    able.sort(key=lambda giver: _rank(giver, giver.sizes.now))
+    search = _Search(able[:MOST_CONSIDERED], fits)
+    taken = search.fewest()
+    if taken is not None:
+        taken = search.without_idle_givers(taken)
+    return None if taken is None else search.sizes(search.trimmed(taken))
+
+
+def _steps(giver: Giver) -> Iterator[_Rank]:
+    """Yield the rank of a job at each size from which it can give a worker, the next first."""
+    for workers in range(giver.sizes.now, giver.sizes.least, -1):
+        yield _rank(giver, workers)
+
+
+def _rank(giver: Giver, workers: int) -> _Rank:
+    """Return what sorts givers, each with a number of workers: the next to give comes first."""
+    sizes = giver.sizes
+    return (giver.missed, -sizes.fulfilment_with(workers), sizes.least - workers, giver.uid)
+
+
+class _Search:
+    """Looks for the workers to take; whatever it returns was seen to fit."""
+
+    def __init__(self, givers: Sequence[Giver], fits: Fits) -> None:
+        self._now = {giver.uid: giver.sizes.now for giver in givers}
+        steps = merge(*map(_steps, givers))
+        self._order = [uid for *_, uid in islice(steps, MOST_PODS)]
+        self._fits = fits
+        self._calls = 0
+
+    def sizes(self, taken: Mapping[str, int]) -> dict[str, int]:
+        """Return by uid how many workers the jobs keep that give some."""
+        return {uid: self._now[uid] - count for uid, count in taken.items()}
+
+    def fewest(self) -> Taken | None:
+        """Return the shortest beginning of the order that suffices, None if all of it does not."""
+        every = len(self._order)
+        if not self._enough(self._first(every)):
+            return None
+        return self._first(
+            bisect_left(range(every), True, key=lambda count: self._enough(self._first(count)))
+        )
+
+    def without_idle_givers(self, taken: Taken) -> Taken | None:
+        """Return what is taken without the jobs that are not needed, None if too many are.
+
+        The last to begin to give are let off first, as many at once as are not needed.
+        """
+        rest, needed = list(taken), list[str]()
+        while rest:
+            rest = rest[: len(rest) - self._idle(taken, rest, needed)]
+            if rest:
+                needed.insert(0, rest.pop())
+            if len(needed) > MOST_GIVERS:
+                return None
+        return _of(taken, needed)
+
+    def trimmed(self, taken: Taken) -> Taken:
+        """Return what is taken without the workers that are not needed, the last job's first."""
+        for uid in reversed(list(taken)):
+            taken = taken | {uid: taken[uid] - self._spare(taken, uid)}
+        return taken
+
+    def _idle(self, taken: Taken, rest: Sequence[str], needed: Sequence[str]) -> int:
+        """Return how many of the last in `rest` are not needed."""
+        return _most(
+            lambda count: self._enough(_of(taken, [*rest[: len(rest) - count], *needed])), len(rest)
+        )
+
+    def _spare(self, taken: Taken, uid: str) -> int:
+        """Return how many workers of a job are not needed."""
+        count = taken[uid]
+        return _most(lambda back: self._enough(taken | {uid: count - back}), count - 1)
+
+    def _first(self, count: int) -> Taken:
+        taken: Taken = {}
+        for uid in self._order[:count]:
+            taken[uid] = taken.get(uid, 0) + 1
+        return taken
+
+    def _enough(self, taken: Mapping[str, int]) -> bool:
+        """Return whether so much suffices; when all calls are spent, that it does not."""
+        if self._calls >= MOST_CALLS:
+            return False
+        self._calls += 1
+        return self._fits(self.sizes(taken))
+
+
+def _of(taken: Taken, uids: Sequence[str]) -> Taken:
+    return {uid: taken[uid] for uid in uids}
+
+
+def _most(holds: Callable[[int], bool], most: int) -> int:
+    """Return the largest number up to `most` that holds, 0 if 1 does not; each result was tried.
+
+    The small ones are tried first, as they are what is expected.
+    """
+    good, stride = 0, 1
+    while good < most and holds(min(good + stride, most)):
+        good, stride = min(good + stride, most), 2 * stride
+    bad = min(good + stride, most + 1)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good

@@ -1,1 +1,0 @@
-"""How many workers a running job has: the starvation guard and growth that pays."""

@@ -1,0 +1,361 @@
+"""Carries out other numbers of workers until they are written: a checkpoint first, then one write.
+
+What was decided is judged anew when it is written, as a checkpoint may take two minutes: the job
+that waited may have got room, others may have grown, and a person may have changed a size. Times
+are monotonic, those named `now` are epoch seconds.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from kfext import names
+from kfext.core import words
+from kfext.core.companion.operation import (
+    ANSWER_SECONDS,
+    FRESH_SECONDS,
+    Phase,
+    Readiness,
+    ScaleOperation,
+    readiness,
+)
+from kfext.core.companion.proposal import GAINS, Cause, Proposal, Rescue, Workers
+from kfext.core.companion.scale import HORIZON, interrupts, starts_anew
+from kfext.core.elastic import with_workers, workers_of
+from kfext.core.ledger.claims import pod_key
+from kfext.core.lifecycle.patience import suspended
+from kfext.core.lifecycle.situation import next_plan
+from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, Step, Suspend
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.slots import Places
+from kfext.core.settings.resolve import Settings
+from kfext.model.backoff import exponential_backoff
+from kfext.model.moment import Moment
+from kfext.model.plan import NO_SLOTS, Assignment
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.progress import JobsProgress
+from kfext.state.queue import Queue
+from kfext.state.room import ScaleRoom
+from kfext.state.running_job import RunningJob, leaving
+from kfext.state.running_jobs import Failures
+from kfext.state.scale_search import GrowthLimit, ScaleSearch
+from kfext.state.tracked_job import TrackedJob
+
+PAUSE_SECONDS = 300.0
+"""How long a job is left alone whose change could not be carried out."""
+_MOST_DOUBLINGS = 4
+"""Of that pause, each time that the same fails again."""
+
+Found = tuple[RunningJob, Step]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """Operations that are written together or not at all; `since` is monotonic.
+
+    `again`: whether jobs that had saved long before the last job were asked a second time.
+    """
+
+    jobs: tuple[RunningJob, ...]
+    since: float
+    again: bool = False
+
+    @property
+    def changes(self) -> list[Workers]:
+        """The changes that are not over yet."""
+        return [job.size.operation.change for job in self.jobs if job.size.operation is not None]
+
+    @property
+    def rescue(self) -> Rescue | None:
+        """What the jobs give up workers for, None if they do not."""
+        return next((change.rescue for change in self.changes), None)
+
+
+class Rescaling:
+    """The operations on sizes that are not written yet.
+
+    `search`: says how far a job may grow when its size is written, and what a job that waits needs.
+    `failures`: takes the errors of kfext's that are about a job.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
+        *,
+        search: ScaleSearch,
+        room: ScaleRoom,
+        settings_of: Callable[[TrackedJob], Settings],
+        failures: Failures,
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._progress = progress
+        self._search = search
+        self._room = room
+        self._settings_of = settings_of
+        self._failures = failures
+        self._open: list[_Decision] = []
+
+    @property
+    def rescuing(self) -> bool:
+        """Whether workers are about to be given up for a job that waits."""
+        return any(decision.rescue is not None for decision in self._open)
+
+    def begin(self, proposals: Iterable[tuple[RunningJob, Proposal]], *, at: float) -> None:
+        """Begin operations that belong together."""
+        jobs = []
+        for job, proposal in proposals:
+            assert isinstance(proposal.change, Workers)
+            job.size.begin(proposal, proposal.change, Phase.SAVING, at=at)
+            awaited = self._interrupts(job)
+            self._progress.await_checkpoint(job.uid, awaited=awaited)
+            jobs.append(job)
+        self._open.append(_Decision(tuple(jobs), at))
+
+    def about_to_grow(self) -> list[RunningJob]:
+        """Return the jobs whose growth is not written yet."""
+        return [job for decision in self._growing() for job in decision.jobs]
+
+    def drop_growth(self, *, at: float) -> None:
+        """Give up what jobs were to gain and is not written yet: the room is needed."""
+        for decision in self._growing():
+            self._drop(decision, at=at)
+
+    def _growing(self) -> list[_Decision]:
+        return [
+            decision
+            for decision in self._open
+            if any(change.cause in GAINS for change in decision.changes)
+        ]
+
+    def steps(self, now: Moment) -> Iterator[Found]:
+        """Yield what is to be written now."""
+        for decision in list(self._open):
+            if any(job.size.phase is not Phase.SAVING for job in decision.jobs):
+                self._drop(decision, at=now.monotonic)  # a job is not to change any more
+            elif not any(job.tracked.busy for job in decision.jobs):
+                yield from self._attempted(decision, now)
+
+    def _attempted(self, decision: _Decision, now: Moment) -> list[Found]:
+        """Return what is to be written of a decision; after an error of kfext's it is given up."""
+        found: list[Found] | None = None
+        with self._failures.about(decision.jobs[0].tracked):
+            found = list(self._steps(decision, now))
+        if found is None:
+            self._open = [other for other in self._open if other is not decision]
+            for job in decision.jobs:
+                self._await_nothing(job)
+                job.tracked.finish()
+                self._cluster.sync_claims(job.tracked)
+                job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
+        return found or []
+
+    def _steps(self, decision: _Decision, now: Moment) -> Iterator[Found]:
+        states = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
+        late = [job for job in decision.jobs if states[job.uid] is not Readiness.READY]
+        stale = [] if late or decision.again else self._stale(decision.jobs, now=now.wall)
+        if stale:
+            for operation in stale:
+                operation.requested = 0
+            place = self._open.index(decision)
+            self._open[place] = replace(decision, since=now.monotonic, again=True)
+        elif not late:
+            self._open.remove(decision)
+            yield from self._write(decision, now)
+        elif now.monotonic - decision.since >= ANSWER_SECONDS:
+            for size in (job.size for job in late):
+                message = f"it saved no checkpoint within {ANSWER_SECONDS:g} s; nothing was changed"
+                size.refused = Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+                size.not_before = now.monotonic + lengthened(size.missed)
+                size.missed += 1
+            self._drop(decision, at=now.monotonic)
+        else:
+            for job in late:
+                asks = states[job.uid] is Readiness.ASK and now.monotonic >= job.size.asks_at
+                if asks and (step := self._request(job)):
+                    yield job, step
+
+    def _drop(self, decision: _Decision, *, at: float) -> None:
+        self._open.remove(decision)
+        self._end(decision, at=at)
+
+    def _end(self, decision: _Decision, *, at: float) -> None:
+        for job in decision.jobs:
+            self._await_nothing(job)  # also for a job whose operation has ended for another reason
+            if job.size.phase is Phase.SAVING:
+                job.size.end(at=at)
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def readiness(self, job: RunningJob, *, now: float) -> Readiness:
+        """Return whether a job can be interrupted now."""
+        seen, operation = self._progress.checkpoints(job.uid), job.size.operation
+        return readiness(
+            saved=seen.saved,
+            answered=seen.answered,
+            requested=0 if operation is None else operation.requested,
+            now=now,
+            interrupts=self._interrupts(job) and not self.loses_nothing(job, now=now),
+        )
+
+    def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
+        """Return whether a job that lacks workers has shown no step yet, though its log was read.
+
+        The log has to be read once more after the operation has begun. The job may have made steps
+        that kfext does not recognise: so the time since its pods were created must be no more than
+        what the workers that it lacks save it within HORIZON.
+        """
+        sizes, reported = job.size.sizes, self._progress.reported(job.uid)
+        if sizes.now >= sizes.asked or reported is None or reported.progress.step is not None:
+            return False
+        created = (pod.created for pod in self._cluster.pods(job.uid))
+        ran = now - min(created, default=-math.inf)
+        operation = job.size.operation
+        saving = operation is not None and operation.phase is Phase.SAVING
+        begun = operation.since if operation is not None and saving else -math.inf
+        read = self._progress.last_read(job.uid)
+        return read is not None and read > begun and ran <= HORIZON * (1 - sizes.now / sizes.asked)
+
+    def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
+        """Return the operations of jobs that have trained on since they answered a request."""
+        found = []
+        for job in jobs:
+            saved, operation = self._progress.checkpoints(job.uid).saved, job.size.operation
+            if operation is None or not operation.requested or saved is None:
+                continue
+            if now - saved > FRESH_SECONDS:
+                found.append(operation)
+        return found
+
+    def _request(self, job: RunningJob) -> RequestCheckpoint | None:
+        """Return the step that asks a job for a checkpoint, None while no pod is known to print."""
+        pod, operation = self._progress.printer(job.uid), job.size.operation
+        if pod is None or operation is None or operation.requested:
+            return None
+        answered = self._progress.checkpoints(job.uid).answered or 0
+        operation.requested = max(pod.checkpoint_request, answered) + 1
+        message = f"{operation.proposal.reason}; it is asked for a checkpoint first"
+        return RequestCheckpoint(
+            (pod,), operation.requested, Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+        )
+
+    def _await_nothing(self, job: RunningJob) -> None:
+        self._progress.await_checkpoint(job.uid, awaited=False)
+
+    def _interrupts(self, job: RunningJob) -> bool:
+        """Return whether a change costs a job what it did since its last checkpoint.
+
+        Workers that never ran can be taken back without an effect on the others.
+        """
+        operation = job.size.operation
+        if operation is not None and operation.change.cause is Cause.TAKE_BACK:
+            gone = leaving(self._cluster.pods(job.uid), operation.change.workers)
+            if not any(pod.phase == "Running" for pod in gone):
+                return False
+        return interrupts(job.tracked.job)
+
+    # --- the write ------------------------------------------------------------------------------
+
+    def _write(self, decision: _Decision, now: Moment) -> Iterator[Found]:
+        """Yield the writes of a decision whose jobs have all saved their work."""
+        rescue = decision.rescue
+        if rescue is not None:
+            if not self._search.still_needed(rescue, now=now.wall):
+                self._end(decision, at=now.monotonic)
+                return
+            self._promise(rescue, now)
+        for job in decision.jobs:
+            self._await_nothing(job)
+            job.size.missed = 0
+            step = self._step(job, now)
+            if step is None:
+                job.size.end(at=now.monotonic)
+            else:
+                job.size.enter(Phase.WRITING, at=now.monotonic)
+                yield job, step
+
+    def _promise(self, rescue: Rescue, now: Moment) -> None:
+        """Keep what is given up for the job that waits: it may be freed pod by pod."""
+        waiting = self._cluster.jobs[rescue.waiting]
+        places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
+        if places is not None:
+            members = members_of(with_workers(waiting.job, rescue.workers))
+            self._queue.promises.keep(rescue.waiting, members, places)
+
+    def keep_room(self, job: RunningJob, now: Moment) -> None:
+        """Keep the room of a job that an earlier controller stopped for its new size.
+
+        Its pods may still be there.
+        """
+        with self._failures.about(job.tracked):
+            of = job.tracked.job
+            stopped = of.suspend and of.held and starts_anew(of)
+            if not stopped or self._queue.promises.of(job.uid):
+                return
+            places = self._room.waiting_fits(
+                job.tracked,
+                self._settings_of(job.tracked),
+                workers_of(of),
+                now=now.wall,
+                gone=[pod_key(pod.uid) for pod in self._cluster.pods(job.uid)],
+            )
+            if places is not None:
+                self._queue.promises.keep(job.uid, members_of(of), places)
+
+    def _step(self, job: RunningJob, now: Moment) -> Step | None:
+        """Return the write that gives a job its new size, None if there is no room any more."""
+        operation, present = job.size.operation, job.size.sizes.now
+        if operation is None:
+            return None
+        if operation.change.workers < present:
+            places: Assignment | None = self._room.shrunk(job, operation.change.workers)
+        else:
+            settings = self._settings_of(job.tracked)
+            most = min(operation.change.workers, self._most_now(job, operation, settings, now))
+            if most <= present:
+                return None
+            operation.change = replace(operation.change, workers=most)
+            places = self._room.grown(job, settings, most, now=now.wall)
+        return None if places is None else self._written(job, operation, places, now)
+
+    def _most_now(
+        self, job: RunningJob, operation: ScaleOperation, settings: Settings, now: Moment
+    ) -> int:
+        """Return how many workers a job may have now; another job may have grown meanwhile."""
+        limit = self._search.limit(now=now.wall)
+        if operation.change.cause is not Cause.GIVE_BACK:
+            return self._search.size(job, limit, now=now.wall)
+        if limit is GrowthLimit.NONE:
+            return job.size.sizes.now
+        return self._room.most(job, settings, up_to=operation.change.workers, now=now.wall)
+
+    def _written(
+        self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment
+    ) -> Step:
+        tracked, change, present = job.tracked, operation.change, job.size.sizes.now
+        state = job.size.noted(tracked.state, change.workers, cause=change.cause, now=now.wall)
+        plan = tracked.plan
+        why = f"{words.workers(present)} become {change.workers}: {operation.proposal.reason}"
+        if starts_anew(tracked.job):
+            state = replace(state, reason=names.REASON_RESCALING, message=why)
+            pods = self._cluster.pods(job.uid)
+            state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
+            members = members_of(with_workers(tracked.job, change.workers))
+            self._queue.promises.keep(job.uid, members, Places(places, NO_SLOTS))
+            return Suspend(state, workers=change.workers)
+        port = plan.port if plan else 0
+        following = next_plan(plan, tracked.state, places, job_uid=job.uid, port=port, why=why)
+        reason = names.REASON_SHRUNK if change.workers < present else names.REASON_GROWN
+        # At once, so that neither another change of this turn nor a start counts on the same room.
+        tracked.assumed, tracked.assumed_workers = following, change.workers
+        self._cluster.sync_claims(tracked)
+        return Rescale(following, change.workers, state, Verdict(reason, why))
+
+
+def lengthened(failures: int) -> float:
+    """Return the pause after a failure, in seconds; `failures`: how many in a row came before."""
+    longest = PAUSE_SECONDS * 2**_MOST_DOUBLINGS
+    return exponential_backoff(failures + 1, first=PAUSE_SECONDS, longest=longest)

@@ -1,0 +1,216 @@
+"""Carries out new CPU limits of the pods of jobs, from the first write to the last.
+
+Every stage is checked against the pods as they are then. A controller that dies leaves limits that
+are kfext's by the state of the job, and its successor decides afresh.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from kfext import names
+from kfext.core.companion.operation import (
+    MEASURE_SECONDS,
+    MEASUREMENTS,
+    Phase,
+    ResizeOperation,
+    Trial,
+    all_set,
+    why_not_set,
+)
+from kfext.core.companion.proposal import Proposal
+from kfext.core.companion.restoring import Owner, changed_by_others, noted, owner_of
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import CpuState
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.running_job import RunningJob, live_pods
+from kfext.state.uses import Uses
+
+_LASTING = (
+    *("exceeded quota", "failed quota", "maximum cpu usage", "minimum cpu usage"),
+    "cpu max limit to request ratio",
+)
+"""In the answer of the API server where a quota or a LimitRange refuses: the same is refused until
+these change, which is seen. What else refuses may change unseen."""
+
+
+class Resizing:
+    """Begins and follows operations. `changes` counts the changes of quotas."""
+
+    def __init__(self, cluster: Cluster, uses: Uses, changes: Callable[[str], int]) -> None:
+        self._cluster = cluster
+        self._uses = uses
+        self._changes = changes
+
+    def paused(self, job: RunningJob, now: float, *, restoring: bool = False) -> bool:
+        """Return whether nothing is tried on a job for now, after a failure."""
+        changes = self._changes(job.tracked.job.namespace)
+        pause = job.cpu.pause
+        return pause is not None and pause.holds(now, changes=changes, restoring=restoring)
+
+    def begin(
+        self,
+        job: RunningJob,
+        proposal: Proposal,
+        *,
+        resized: bool,
+        restricts: bool = True,
+        trial: Trial | None = None,
+        rests: Mapping[str, str] | None = None,
+    ) -> Resize | None:
+        """Begin to carry out a proposal.
+
+        `resized`: whether pods have other limits than the user's now. `restricts`: whether a limit
+        is lowered; all limits of kfext's are attributed to this policy then. `trial`: begins once
+        all is written. `rests`: the policies that rest from then on, and why.
+        """
+        undo, job.cpu.trial, job.cpu.undo = job.cpu.undo, None, None
+        operation = ResizeOperation(proposal, trial=trial, rests=dict(rests or {}))
+        operation.undo = undo
+        before = job.tracked.state.cpu.by if resized else frozenset()
+        takes = restricts and not operation.restores
+        operation.by = before | {proposal.policy} if takes else before
+        job.cpu.operation = operation
+        return self._stage(job, job.cpu.operation)
+
+    def advance(self, job: RunningJob, *, now: float) -> Resize | None:
+        """Return the next step of an operation once the one before has taken effect."""
+        operation = job.cpu.operation
+        if operation is None or job.tracked.busy:
+            return None
+        pods = self._pods(job)
+        match operation.phase:
+            case Phase.WRITING:
+                self._break_off(job, operation, "a step was not written, after an error of kfext")
+            case Phase.SETTLING:
+                if all_set(operation, pods):
+                    return self._next_stage(job, operation, now=now)
+                if why := why_not_set(operation, pods, now=now):
+                    self._fail(job, operation, why, now=now)
+            case Phase.MEASURING:
+                late = now - operation.since >= MEASURE_SECONDS
+                counts = ((self._measured(pod), operation.measured.get(pod.uid, 0)) for pod in pods)
+                if late or all(now - then >= MEASUREMENTS for now, then in counts):
+                    self._end(job, operation.trial)
+            case Phase.SAVING | Phase.TRIAL:
+                pass  # limits cost no work, and the trial of a policy outlasts its operation
+            case _:
+                assert_never(operation.phase)
+        return None
+
+    def _next_stage(
+        self, job: RunningJob, operation: ResizeOperation, *, now: float
+    ) -> Resize | None:
+        """Return the step of the next stage; after the last stage the CPU use is measured."""
+        if not operation.last:
+            operation.stage += 1
+            operation.phase = Phase.WRITING
+            return self._stage(job, operation)
+        operation.phase, operation.since = Phase.MEASURING, now
+        pods = self._pods(job)
+        operation.measured = {pod.uid: self._measured(pod) for pod in pods}
+        return None
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record what came of a write; `final`: why it was refused."""
+        operation = job.cpu.operation
+        if complete:
+            if operation is not None and operation.sizes:
+                operation.phase, operation.since = Phase.SETTLING, now
+            else:
+                self._end(job, None)
+            return
+        lasting = any(answer in final for answer in _LASTING)
+        restoring = operation is None or operation.restores
+        self._pause(job, now, lasting=lasting, restoring=restoring)
+        if final:
+            job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
+        job.cpu.operation = None
+        if operation is not None:
+            # A part may be written: that is to be restored, and a restore to be tried again.
+            why = final or "a pod changed, or the API server did not answer"
+            policy, refused = operation.proposal.policy, names.REASON_RESIZE_REFUSED
+            job.cpu.undo = (policy, Verdict(refused, why)) if policy else operation.undo
+
+    def forget(self, job: RunningJob) -> Resize:
+        """Return the step that removes what is recorded of the CPU of a job."""
+        message = "the CPU limits are the user's, and kfext has no note of them any more"
+        state = replace(job.tracked.state, cpu=CpuState())
+        return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
+
+    def _stage(self, job: RunningJob, operation: ResizeOperation) -> Resize | None:
+        """Return the step of the present stage; None, and no operation, if a pod has changed."""
+        tracked = job.tracked
+        pods = {pod.uid: pod for pod in self._pods(job)}
+        sizes = tuple(
+            (pods[size.pod], CpuSize(size.limit, size.request))
+            for size in operation.sizes
+            if size.pod in pods
+        )
+        if len(sizes) < len(operation.sizes):
+            self._break_off(job, operation, "a pod of the job has gone meanwhile")
+            return None
+        before = tracked.state.cpu
+        if any(_is_changed(pod, operation, job) for pod, _ in sizes):
+            self._break_off(job, operation, "the CPU of a pod was changed by somebody else")
+            return None
+        cpu = replace(
+            noted(before, sizes, by=operation.by, pods=pods.values()),
+            rests={**before.rests, **operation.rests},
+            used=job.cpu.budget.used,
+            lost=job.cpu.budget.lost,
+            lent=job.cpu.budget.lent,
+            borrowed=job.cpu.budget.borrowed,
+        )
+        reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
+        return Resize(
+            sizes, replace(tracked.state, cpu=cpu), Verdict(reason, operation.proposal.reason)
+        )
+
+    def _break_off(self, job: RunningJob, operation: ResizeOperation, why: str) -> None:
+        """End an operation before its present stage; what earlier stages took is to be restored."""
+        job.cpu.operation, job.cpu.undo = None, operation.undo
+        if operation.stage and not operation.restores:
+            job.cpu.undo = operation.proposal.policy, Verdict("BrokenOff", why)
+
+    def _fail(
+        self, job: RunningJob, operation: ResizeOperation, why: Verdict, *, now: float
+    ) -> None:
+        """Record that a kubelet did not set a stage."""
+        self._pause(job, now, lasting=False, restoring=operation.restores)
+        job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, f"{why.reason}: {why.message}")
+        job.cpu.operation = None
+        if not operation.restores:
+            job.cpu.undo = operation.proposal.policy, why
+
+    def _end(self, job: RunningJob, trial: Trial | None) -> None:
+        restored = job.cpu.operation is not None and job.cpu.operation.restores
+        job.cpu.operation, job.cpu.trial = None, trial
+        if not restored:
+            # That the user's limits were restored is no success of what failed before.
+            job.cpu.pause = job.cpu.refused = None
+
+    def _pause(self, job: RunningJob, now: float, *, lasting: bool, restoring: bool) -> None:
+        changes = self._changes(job.tracked.job.namespace)
+        job.cpu.fail(now, lasting=lasting, restoring=restoring, changes=changes)
+
+    def _pods(self, job: RunningJob) -> tuple[Pod, ...]:
+        return live_pods(self._cluster.pods(job.uid))
+
+    def _measured(self, pod: Pod) -> int:
+        measured = self._uses.of(pod.uid)
+        return measured.number if measured else 0
+
+
+def _is_changed(pod: Pod, operation: ResizeOperation, job: RunningJob) -> bool:
+    """Return whether another hand changed what an operation would overwrite.
+
+    With another request, or with the user's limit put back, limits are restored all the same.
+    """
+    state = job.tracked.state.cpu
+    if operation.restores:
+        return owner_of(pod, state) is Owner.OTHER
+    return changed_by_others(pod, state, seen=job.cpu.seen.get(pod.uid))

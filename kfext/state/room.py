@@ -1,0 +1,156 @@
+"""What room there is for other sizes of a job: the same search as for its placement."""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterable, Mapping
+
+import numpy as np
+
+from kfext.core.elastic import with_workers
+from kfext.core.ledger.claims import plan_key, pod_key
+from kfext.core.ledger.ports import hosted, joins_block
+from kfext.core.network.eligibility import agents_alike
+from kfext.core.placement.gang import Limits, members_of, present
+from kfext.core.placement.place import place
+from kfext.core.placement.slots import Places, slots_for
+from kfext.core.queue.quota import demand
+from kfext.core.settings.resolve import Settings
+from kfext.model.kinds import WORKER
+from kfext.model.plan import Assignment
+from kfext.model.quantity import CPU
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.queue import Queue
+from kfext.state.running_job import RunningJob, leaving
+from kfext.state.tracked_job import TrackedJob
+
+
+class ScaleRoom:
+    """Looks for room on the ledger. `now` is in epoch seconds."""
+
+    def __init__(self, cluster: Cluster, queue: Queue) -> None:
+        self._cluster = cluster
+        self._queue = queue
+
+    @property
+    def version(self) -> int:
+        """A number that changes with whatever is claimed, or may be."""
+        return self._cluster.ledger.version + self._cluster.ledger.gains
+
+    def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
+        """Return the limits within which a job is placed now."""
+        cards = self._cluster.books.cards
+        return cards.limits(settings, tracked.state, job_uid=tracked.job.uid, now=now)
+
+    def waiting_fits(
+        self,
+        tracked: TrackedJob,
+        settings: Settings,
+        workers: int,
+        *,
+        now: float,
+        gone: Iterable[Hashable] = (),
+    ) -> Places | None:
+        """Return the places of a job that waits, with so many workers, once some claims are gone.
+
+        What is kept for another job counts as taken, unless this job comes before it.
+        """
+        context = self._queue.context(tracked, now=now)
+        kept = context.reservation.claims if context.reservation and context.ahead else ()
+        members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
+        ignoring = [*context.promised, *kept, *gone]
+        limits = self.limits(tracked, settings, now=now)
+        found = place(members, ledger, limits, ignoring=ignoring)
+        if isinstance(found, Verdict):
+            return None
+        slots = slots_for(members, found, ledger, closed=limits.closed, ignoring=ignoring)
+        return None if slots is None else Places(found, slots)
+
+    def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
+        """Return the claims that are gone once jobs, by uid, have so many workers."""
+        keys: list[Hashable] = []
+        for uid, workers in sizes.items():
+            for pod in leaving(self._cluster.pods(uid), workers):
+                keys.append(pod_key(pod.uid))
+                if pod.replica is not None:
+                    keys.append(plan_key(uid, pod.replica))
+        return keys
+
+    def most(self, job: RunningJob, settings: Settings, *, up_to: int, now: float) -> int:
+        """Return with how many workers a job has room, at least its present size.
+
+        No more than `up_to` are tried: a search takes the longer the larger the job.
+        """
+        least, most = job.size.sizes.now, min(job.size.sizes.most, up_to)
+        if most <= least:
+            return least
+        # A number of workers that has no room leaves none for a larger number either.
+        beyond = bisect_left(
+            range(least + 1, most + 1),
+            True,
+            key=lambda n: self.grown(job, settings, n, now=now) is None,
+        )
+        return least + beyond
+
+    def grown(
+        self, job: RunningJob, settings: Settings, workers: int, *, now: float
+    ) -> Assignment | None:
+        """Return the places of all pods of a job with more workers, None if there is no room.
+
+        Its pods stay where they are. A job that is to be on one node, and is on several, does not
+        grow. On the host network the new pods use ports of its block.
+        """
+        tracked = job.tracked
+        grown, plan = with_workers(tracked.job, workers), tracked.plan
+        pods = present(grown, self._cluster.pods(job.uid))
+        limits = self.limits(tracked, settings, now=now)
+        torn = limits.one_node and len({pod.home for pod in pods.values() if pod.home}) > 1
+        if plan is None or torn or self.quota_refuses(job, workers):
+            return None
+        members = members_of(hosted(grown) if plan.port else grown, pods.values())
+        found = place(
+            members,
+            self._cluster.ledger,
+            limits,
+            bound={key: pod.home for key, pod in pods.items() if pod.home},
+            ignoring=[*tracked.claimed, *self._queue.promises.of(job.uid)],
+        )
+        if isinstance(found, Verdict):
+            return None
+        if plan.port and (
+            agents_alike(grown, found)
+            or not joins_block(tracked.job, grown, plan, places=found, ledger=self._cluster.ledger)
+        ):
+            return None
+        return found
+
+    def shrunk(self, job: RunningJob, workers: int) -> Assignment:
+        """Return the places that the pods of a job keep with fewer workers."""
+        shrunk = with_workers(job.tracked.job, workers)
+        return {
+            key: pod.home
+            for key, pod in present(shrunk, self._cluster.pods(job.uid)).items()
+            if pod.home
+        }
+
+    def below_ceiling(self, job: RunningJob, workers: int, *, ceiling: float) -> int:
+        """Return how many workers keep the cluster's requested CPU below a share of all of it."""
+        ledger = self._cluster.ledger
+        there, free = (
+            int(np.maximum(amounts, 0).sum())
+            for amounts in (ledger.allocatable((CPU,)), ledger.free((CPU,)))
+        )
+        workers_ = (group for group in job.tracked.job.groups if group.type == WORKER)
+        each = next((group.requests.get(CPU, 0) for group in workers_), 0)
+        left = free - (1 - ceiling) * there
+        more = workers - job.size.sizes.now
+        return job.size.sizes.now + (min(more, max(0, int(left // each))) if each else more)
+
+    def quota_refuses(self, job: RunningJob, workers: int) -> str:
+        """Return why a quota of the namespace would refuse so many workers, empty if none would."""
+        tracked = job.tracked
+        quota = self._queue.quotas.of(tracked, self._queue.classes)
+        if not quota.quotas:
+            return ""
+        need = demand(with_workers(tracked.job, workers), self._cluster.pods(job.uid))
+        found = quota.shortage(need)
+        return found.message if found else ""

@@ -1,0 +1,236 @@
+"""What `scale` proposes: sizes are given back, a starved job gets room, and then jobs grow."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from kfext import names
+from kfext.core.companion.operation import Readiness
+from kfext.core.companion.proposal import Cause, Proposal, Workers, workers_proposal
+from kfext.core.companion.scale import SCALE
+from kfext.core.companion.stand_down import why_left_alone, why_one_size
+from kfext.core.settings.resolve import Settings
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode
+from kfext.names import PLACED
+from kfext.state.cluster import Cluster
+from kfext.state.queue import Queue
+from kfext.state.rescaling import Rescaling
+from kfext.state.room import ScaleRoom
+from kfext.state.running_job import RunningJob, all_running, is_ours
+from kfext.state.running_jobs import RunningJobs
+from kfext.state.scale_search import GrowthLimit, ScaleSearch
+from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import InTurn
+
+PROMISE_SECONDS = 300.0
+"""How long what is given up is kept for the job that waits: a pod may never end."""
+MOST_LOOKED = 16
+"""Jobs for which room is looked for in one look."""
+
+
+class ScaleProposals:
+    """Proposes sizes of jobs.
+
+    `searches`: one for jobs that are scaled and one for jobs that only observe, as each remembers
+        what it has searched in vain.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        queue: Queue,
+        jobs: RunningJobs,
+        rescaling: Rescaling,
+        *,
+        room: ScaleRoom,
+        searches: dict[Mode, ScaleSearch],
+        settings_of: Callable[[TrackedJob], Settings],
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._jobs = jobs
+        self._rescaling = rescaling
+        self._room = room
+        self._searches = searches
+        self._settings_of = settings_of
+        self._promised: dict[str, float] = {}
+        self._backs = InTurn(MOST_LOOKED)
+        self._turns = {mode: InTurn(MOST_LOOKED) for mode in searches}
+        self._quiet_since = math.inf
+
+    def note_act(self, at: float) -> None:
+        """Record that a job was started or resized: until then its room was not idle."""
+        self._quiet_since = at
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        """Return what would be done next, of jobs that are scaled and of jobs that only observe."""
+        at = now.monotonic
+        self._quiet_since = min(self._quiet_since, at)
+        self._end_promises(at)
+        if not self._jobs.scaled:
+            return []
+        limit = self._searches[Mode.ACT].limit(now=now.wall)
+        free = [job for job in self._jobs.scaled.values() if self._is_free(job, now)]
+        found = self._back(free, limit, now)
+        taken = {proposal.job for proposal in found}
+        acting = [job for job in free if job.uid not in taken and self._may_act(job, at=at)]
+        waiting, begun = self._starving(now), False
+        if waiting is not None:
+            able = [*acting, *self._rescaling.about_to_grow()]
+            rescue = self._rescue(waiting, able, Mode.ACT, now)
+            found += rescue
+            begun = bool(rescue)
+        found += self._grow(acting, found, limit, now)
+        observing = [job for job in free if job.scale_mode is Mode.OBSERVE and not job.size.unfit]
+        self._forget(observing)
+        if waiting is not None and not begun and observing:
+            found += self._rescue(waiting, observing, Mode.OBSERVE, now)
+        return found + self._growth(observing, Mode.OBSERVE, limit, now)
+
+    def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
+        """Return what gives jobs their own size again, or takes back growth that did not pay."""
+        found = []
+        for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
+            with self._jobs.failures.about(job.tracked):
+                if back := self._give_back(job, limit, now):
+                    found.append(back)
+        given = {proposal.job for proposal in found}
+        for job in free:
+            acts = job.uid not in given and self._may_act(job, at=now.monotonic)
+            if acts and (back := _unprofitable_growth(job)):
+                found.append(back)
+        return found
+
+    def _starving(self, now: Moment) -> TrackedJob | None:
+        """Return the job for which workers are to be given up, unless that is under way for one."""
+        if self._rescaling.rescuing or self._queue.promises.kept():
+            return None
+        return self._searches[Mode.ACT].due(now=now.wall)
+
+    def _rescue(
+        self, waiting: TrackedJob, able: Sequence[RunningJob], mode: Mode, now: Moment
+    ) -> list[Proposal]:
+        """Return the workers that jobs give up for a waiting job: first what they would gain."""
+        with self._jobs.failures.about(waiting):
+            return self._searches[mode].rescue(waiting, able, now=now.wall)
+        return []
+
+    def _grow(
+        self,
+        acting: Sequence[RunningJob],
+        before: Sequence[Proposal],
+        limit: GrowthLimit,
+        now: Moment,
+    ) -> list[Proposal]:
+        """Return the growth of jobs that are ripe, the least fulfilled first."""
+        idle, taken = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
+        ripe = [
+            job
+            for job in acting
+            if job.uid not in taken
+            and (idle >= self._parameter(job, "idle") or self._loses_nothing(job, now))
+            and now.monotonic >= job.size.grows_at
+            and job.size.sizes.now < job.size.sizes.most
+        ]
+        ripe.sort(key=lambda job: (job.size.sizes.fulfilment, job.tracked.job.created, job.uid))
+        return self._growth(ripe, Mode.ACT, limit, now)
+
+    def _growth(
+        self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
+    ) -> list[Proposal]:
+        """Return how jobs would grow; of many jobs, a few at a time."""
+        found = []
+        for job in self._turns[mode].some(jobs):
+            job.size.would = None
+            with self._jobs.failures.about(job.tracked):
+                if growth := self._searches[mode].growth(job, limit, now=now.wall):
+                    found.append(growth)
+        return found
+
+    def _forget(self, observing: Sequence[RunningJob]) -> None:
+        """Forget what would be done, but for growth of jobs whose turn comes again later."""
+        kept = {job.uid for job in observing}
+        for job in self._jobs.scaled.values():
+            would = job.size.would
+            if would is not None and (job.uid not in kept or would.serves != job.uid):
+                job.size.would = None
+
+    def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
+        """Return what gives a job its user's size again, as it has opted out."""
+        settings, sizes = self._settings_of(job.tracked), job.size.sizes
+        if sizes.asked > sizes.now and (
+            limit is GrowthLimit.NONE
+            or self._room.most(job, settings, up_to=sizes.asked, now=now.wall) <= sizes.now
+        ):
+            return None
+        off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
+        why = off or job.size.unfit or "the policy does not act"
+        change = Workers(Cause.GIVE_BACK, sizes.asked)
+        return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
+
+    def _is_to_give_back(self, job: RunningJob) -> bool:
+        """Return whether a job gets its own size again, as kfext may not choose it any more."""
+        of, sizes = job.tracked.job, job.size.sizes
+        if not is_ours(job.tracked) or of.kueue_managed or why_one_size(of):
+            return False
+        if job.size.unfit:  # what scales the job by now may want the workers that kfext gave it
+            return sizes.now < sizes.asked
+        return job.scale_mode is not Mode.ACT
+
+    def _is_free(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether a job runs as it should, so that its size may change."""
+        tracked, size = job.tracked, job.size
+        size.unfit = why_left_alone(tracked.job, self._settings_of(tracked))
+        return (
+            not job.operations
+            and size.resting is None
+            and tracked.phase == PLACED
+            and not (tracked.busy or tracked.job.suspend)
+            and now.monotonic >= size.not_before
+            and all_running(tracked, self._cluster.pods(job.uid))
+            and self._rescaling.readiness(job, now=now.wall) is not Readiness.NEVER
+        )
+
+    def _may_act(self, job: RunningJob, *, at: float) -> bool:
+        size = job.size
+        if job.scale_mode is not Mode.ACT or job.tracked.state.scale.rests or size.unfit:
+            return False
+        return at - max(size.settled_at, size.started_at) >= self._parameter(job, "rest")
+
+    def _loses_nothing(self, job: RunningJob, now: Moment) -> bool:
+        return self._rescaling.loses_nothing(job, now=now.wall)
+
+    def _parameter(self, job: RunningJob, name: str) -> float:
+        return SCALE.parameter(self._settings_of(job.tracked), name)
+
+    def _end_promises(self, at: float) -> None:
+        """Keep nothing for jobs that wait no more, in vain, or for ever."""
+        promises = self._queue.promises
+        self._promised = {uid: self._promised.get(uid, at) for uid in promises.kept()}
+        for uid, since in self._promised.items():
+            tracked = self._cluster.jobs.get(uid)
+            if tracked is None or at - since >= PROMISE_SECONDS or self._is_in_vain(tracked):
+                promises.drop(uid)
+
+    def _is_in_vain(self, tracked: TrackedJob) -> bool:
+        """Return whether a promise does a job no good: all was given up, and it still waits.
+
+        A size was refused then, or the job needs more by now; or it does not wait any more. Its own
+        size may be what changes: it is stopped for that, and may not even be suspended yet.
+        """
+        job = self._jobs.scaled.get(tracked.job.uid)
+        if job is not None and job.size.operation is not None:
+            return False
+        return tracked.settled and not (tracked.job.suspend and self._jobs.any_rescaled)
+
+
+def _unprofitable_growth(job: RunningJob) -> Proposal | None:
+    """Return what takes back growth which did not pay, if it was not taken back then.
+
+    The job may have saved no checkpoint in time. What its user asks for is never taken.
+    """
+    failed, sizes = job.size.failed, job.size.sizes
+    if not failed or sizes.now < failed or sizes.now <= sizes.asked:
+        return None
+    change = Workers(Cause.TAKE_BACK, max(failed - 1, sizes.asked))
+    return workers_proposal(job.uid, change, f"it was not faster with {failed} workers")

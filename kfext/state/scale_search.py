@@ -1,0 +1,249 @@
+"""Which sizes there are for jobs: how far each may grow, and what jobs give up for a waiting job.
+
+Source: DRAGON's first and third phase, with the fulfilment of its first version, all or nothing as
+in its second, and the marginal gain of Optimus and Pollux as the end of growth. `now` is in epoch
+seconds.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
+from typing import assert_never
+
+from kfext import names
+from kfext.core import words
+from kfext.core.companion.guard import Giver, givers_of
+from kfext.core.companion.operation import FRESH_SECONDS
+from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers, workers_proposal
+from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts
+from kfext.core.companion.stand_down import open_range
+from kfext.core.elastic import fewest_workers
+from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
+from kfext.core.placement.slots import Places
+from kfext.core.queue import order
+from kfext.core.settings.resolve import Settings
+from kfext.model.job import TrainingJob
+from kfext.state.progress import JobsProgress
+from kfext.state.queue import Queue
+from kfext.state.room import ScaleRoom
+from kfext.state.running_job import RunningJob
+from kfext.state.tracked_job import TrackedJob
+
+USUAL_START = 30.0
+"""Seconds from the pods of a job to its first step, where that was not seen."""
+MOST_SHUT_SECONDS = 300.0
+"""How long at a time jobs that came a moment ago keep others from getting back what they asked for.
+"""
+
+
+class GrowthLimit(Enum):
+    """How far jobs may grow: not at all, to what they asked for, or as far as it pays."""
+
+    NONE = "none"
+    ASKED = "asked"
+    PAYING = "paying"
+
+
+class ScaleSearch:
+    """Searches sizes by the room on the ledger."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        room: ScaleRoom,
+        progress: JobsProgress,
+        settings_of: Callable[[TrackedJob], Settings],
+    ) -> None:
+        self._queue = queue
+        self._room = room
+        self._progress = progress
+        self._settings_of = settings_of
+        self._shut_since = math.inf
+        self._in_vain: tuple[object, ...] = ()
+
+    # --- growth ---------------------------------------------------------------------------------
+
+    def limit(self, *, now: float) -> GrowthLimit:
+        """Return how far jobs may grow, as others wait.
+
+        Not at all while a waiting job may yet be served, but only for so long at a time: a user may
+        submit one job after the other, or edit a job again and again.
+        """
+        found = self._limit(now)
+        if found is not GrowthLimit.NONE:
+            self._shut_since = math.inf
+            return found
+        self._shut_since = min(self._shut_since, now)
+        return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
+
+    def _limit(self, now: float) -> GrowthLimit:
+        """Return how far jobs may grow, as others wait now.
+
+        A job that came a moment ago may be served at once, or by the guard: its room is not
+        touched. A job that even the guard could not serve has no use for the room as it is. Jobs
+        may get back what they asked for then, and give it again once that is of use; but no more
+        than that while nothing is reserved for the waiting job. What is reserved is on the ledger.
+        Nor do jobs get more in a cluster with an autoscaler, which would keep or add nodes that no
+        user asked for.
+        """
+        limit = GrowthLimit.ASKED if self._queue.autoscaler else GrowthLimit.PAYING
+        for tracked in self._queue.queued():
+            if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
+                continue
+            settings = self._settings_of(tracked)
+            served = SCALE.parameter(settings, "wait") + SCALE.parameter(settings, "idle")
+            if tracked.waits(now) < served:
+                return GrowthLimit.NONE
+            if self._queue.reservations.due_in(tracked, now=now) > 0:
+                limit = GrowthLimit.ASKED
+        return limit
+
+    def growth(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> Proposal | None:
+        """Return how a job is to grow now, None if it is not to grow."""
+        workers, sizes = self.size(job, limit, now=now), job.size.sizes
+        if workers <= sizes.now:
+            short = sizes.now < sizes.asked
+            job.size.hindered = self._room.quota_refuses(job, sizes.now + 1) if short else ""
+            return None
+        more = words.workers(workers - sizes.now)
+        if workers <= sizes.asked:
+            why = f"it gets back {more} of the {sizes.asked} that it asked for: there is room"
+            return workers_proposal(job.uid, Workers(Cause.REGROW, workers), why)
+        why = f"it gets {more} beyond what it had: there is room that no job waits for"
+        return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
+
+    def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
+        """Return the size to which a job is to grow now, its present size if it is not to grow."""
+        size, sizes = job.size, job.size.sizes
+        # Before the job was seen to train, what its user asked for is no guess.
+        largest = max(size.largest or sizes.asked, sizes.now)
+        match limit:
+            case GrowthLimit.NONE:
+                return sizes.now
+            case GrowthLimit.ASKED:
+                up_to = sizes.asked
+            case GrowthLimit.PAYING:
+                up_to = SEEN_FACTOR * largest
+            case _:
+                assert_never(limit)
+        if up_to <= sizes.now:
+            return sizes.now
+        settings = self._settings_of(job.tracked)
+        room = self._room.most(job, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
+        if room > max(sizes.asked, sizes.now):
+            ceiling = SCALE.parameter(settings, "ceiling")
+            below = self._room.below_ceiling(job, room, ceiling=ceiling)
+            room = max(below, min(room, sizes.asked))
+        if size.failed:
+            room = min(room, max(size.failed - 1, sizes.asked))
+        reported = self._progress.reported(job.uid)
+        return best_size(
+            sizes,
+            speeds=size.speeds,
+            largest=largest,
+            room=max(room, sizes.now),
+            pause=self.cost(job, now=now),
+            left=reported.progress.left if reported else None,
+        )
+
+    def cost(self, job: RunningJob, *, now: float) -> float:
+        """Return the seconds that a change of size costs a job by itself.
+
+        The pause of the training is that of the last change. Before the first change it is taken
+        from the job's own start: from its pods to its first step, and their grace period, for which
+        a change may have to wait. What is done again counts as well.
+        """
+        pause = job.size.pause or USUAL_START + grace_of(job.tracked.job)
+        saved = self._progress.checkpoints(job.uid).saved
+        if saved is None or not interrupts(job.tracked.job):
+            return pause
+        # A change waits for a save that is no older than this.
+        return pause + min(max(0.0, now - saved), FRESH_SECONDS)
+
+    # --- the starvation guard -------------------------------------------------------------------
+
+    def due(self, *, now: float) -> TrackedJob | None:
+        """Return the job that has waited long enough, None if there is none.
+
+        Only the first job that waits for room is served, so that the order of arrival holds.
+        """
+        for tracked in self._queue.queued():
+            verdict = tracked.verdict
+            if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
+                continue
+            wait = SCALE.parameter(self._settings_of(tracked), "wait")
+            return tracked if tracked.settled and tracked.waits(now) >= wait else None
+        return None
+
+    def rescue(
+        self, waiting: TrackedJob, candidates: Collection[RunningJob], *, now: float
+    ) -> list[Proposal]:
+        """Return what `candidates` give up for the job that is due, together or not at all.
+
+        All of the waiting job has to fit then, with the fewest workers that it may have.
+        """
+        settings = self._settings_of(waiting)
+        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
+        givers = self._givers(waiting, candidates)
+        limits = self._room.limits(waiting, settings, now=now)
+        basis = (waiting.job, workers, limits, self._room.version, tuple(givers))
+        if not givers or basis == self._in_vain:
+            return []
+
+        def fits(sizes: Mapping[str, int]) -> bool:
+            return self.places(waiting, workers, sizes, now=now) is not None
+
+        priority = self._priority(waiting)
+        sizes = None if fits({}) else givers_of(givers, fits, priority=priority)
+        if not sizes:
+            self._in_vain = basis
+            return []
+        rescue = Rescue(waiting.job.uid, workers, sizes)
+        before = {giver.uid: giver.sizes.now for giver in givers}
+        waited = f"a job that has waited for over {SCALE.parameter(settings, 'wait'):g} s"
+        return [
+            workers_proposal(
+                uid,
+                Workers(Cause.GUARD, kept, rescue),
+                f"{words.workers(before[uid] - kept)} make room for {waited}",
+            )
+            for uid, kept in sizes.items()
+        ]
+
+    def places(
+        self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
+    ) -> Places | None:
+        """Return the places of a job that waits once others, by uid, have so many workers."""
+        settings = self._settings_of(waiting)
+        gone = self._room.freed(sizes)
+        return self._room.waiting_fits(waiting, settings, workers, now=now, gone=gone)
+
+    def still_needed(self, rescue: Rescue, *, now: float) -> bool:
+        """Return whether a job that waits still needs all that is given up for it, and no more."""
+        waiting = self.due(now=now)
+        return (
+            waiting is not None
+            and waiting.job.uid == rescue.waiting
+            and self.places(waiting, rescue.workers, {}, now=now) is None
+            and self.places(waiting, rescue.workers, rescue.sizes, now=now) is not None
+        )
+
+    def _givers(self, waiting: TrackedJob, candidates: Collection[RunningJob]) -> list[Giver]:
+        """Return the jobs that may give workers to a waiting job, in the order of their uids."""
+        across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
+        found = []
+        for job in sorted(candidates, key=lambda job: job.uid):
+            of, settings = job.tracked.job, self._settings_of(job.tracked)
+            allowed = across and SCALE.parameter(settings, "acrossNamespaces")
+            if job.size.sizes.surplus and (allowed or of.namespace == waiting.job.namespace):
+                priority = self._priority(job.tracked)
+                found.append(Giver(job.uid, priority, job.size.sizes, job.size.missed))
+        return found
+
+    def _priority(self, tracked: TrackedJob) -> int:
+        return order.priority_class(tracked.job, self._queue.classes).value
+
+
+def grace_of(job: TrainingJob) -> int:
+    """Return the longest grace period of the pods of a job, in seconds."""
+    return max((group.grace for group in job.groups), default=0)

@@ -1,1 +1,0 @@
-"""How many workers running jobs have: who is looked at, what is decided, and what comes of it."""

@@ -1,0 +1,107 @@
+"""What pods want, and how CPU is divided among them."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.companion.cpu import Part, is_stopped, least_limit, parts_of, share_out, wanted
+from kfext.model.qos import QoS
+from tests.unit.core.companion.jobs import pod
+
+SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
+    "by weight": (1000, [(1, 0, 1000), (3, 0, 1000)], [250, 750]),
+    "alike without weights": (900, [(0, 0, 900), (0, 0, 900), (0, 0, 900)], [300, 300, 300]),
+    "no less than the least": (1000, [(0, 100, 1000), (1, 0, 1000)], [100, 900]),
+    "no more than the most": (1000, [(9, 0, 500), (1, 0, 1000)], [500, 500]),
+    "both bounds at once": (1000, [(9, 0, 500), (1, 0, 900), (0, 200, 900)], [500, 300, 200]),
+    "too little for the least": (100, [(1, 100, 500), (1, 200, 500)], [100, 200]),
+    "too much for the most": (5000, [(1, 0, 500), (1, 0, 600)], [500, 600]),
+    "what no weight asks for goes to the rest": (900, [(1, 0, 300), (0, 0, 900)], [300, 600]),
+    "the rest of a division goes to the first": (100, [(1, 0, 99)] * 3, [34, 33, 33]),
+    "nobody": (100, [], []),
+}
+
+
+@pytest.mark.parametrize(("total", "parts", "want"), SHARES.values(), ids=SHARES)
+def test_shares(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
+    assert share_out(total, [Part(*one) for one in parts]) == want
+
+
+@st.composite
+def part(draw: st.DrawFn) -> Part:
+    least = draw(st.integers(0, 2000))
+    weight = draw(st.one_of(st.just(0.0), st.floats(0.001, 1e6)))
+    return Part(weight, least, least + draw(st.integers(0, 4000)))
+
+
+@given(st.integers(0, 20000), st.lists(part(), min_size=1, max_size=12))
+def test_the_sum_is_the_total_within_all_bounds(total: int, parts: list[Part]) -> None:
+    given_out = share_out(total, parts)
+    for got, one in zip(given_out, parts, strict=True):
+        assert one.least <= got <= one.most
+    low, high = sum(one.least for one in parts), sum(one.most for one in parts)
+    assert sum(given_out) == min(max(total, low), high)
+
+
+@given(st.integers(0, 20000), st.lists(part(), min_size=2, max_size=8))
+def test_the_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: list[Part]) -> None:
+    parts = [Part(one.weight, 0, 10000) for one in parts]
+    given_out = share_out(total, parts)
+    pairs = zip(parts, given_out, strict=True)
+    ordered = [got for _, got in sorted(pairs, key=lambda pair: (pair[0].weight, pair[1]))]
+    assert all(low <= high + 1 for low, high in pairwise(ordered))
+
+
+STOPPED: dict[str, tuple[dict[str, Any], bool]] = {
+    "at its limit": ({"limit": 100, "use": 95}, True),
+    "below its limit": ({"limit": 100, "use": 94}, False),
+    "without a limit": ({"use": 1400}, False),
+    "its use is not known": ({"limit": 100}, False),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), STOPPED.values(), ids=STOPPED)
+def test_whether_a_limit_stops_a_pod(of: dict[str, Any], *, want: bool) -> None:
+    assert is_stopped(pod(**of)) is want
+
+
+WANTS: dict[str, tuple[dict[str, Any], bool, int]] = {
+    "its use, where the node has more": ({"use": 300}, False, 300),
+    "anything, where the node has no more": ({"use": 300}, True, 1000),
+    "its use, where it takes far less than its part": ({"use": 100}, True, 100),
+    "anything, where its limit stops it": ({"use": 200, "limit": 200}, False, 1000),
+    "anything, where its use is not known": ({}, False, 1000),
+    "anything, where it works by bursts under a cap": ({"use": 150, "limit": 200}, False, 1000),
+    "its use, far below its cap": ({"use": 140, "limit": 200}, False, 140),
+    "its use, below a limit that is its user's": ({"use": 800, "limit": 1000}, False, 800),
+    "no more than it may have": ({"use": 1200}, False, 1000),
+}
+
+
+@pytest.mark.parametrize(("of", "full", "want"), WANTS.values(), ids=WANTS)
+def test_what_a_pod_wants(of: dict[str, Any], *, full: bool, want: int) -> None:
+    assert wanted(pod(**of), most=1000, full=full, part=400.0) == want
+
+
+LEAST: dict[str, tuple[dict[str, Any], int]] = {
+    "a slice of the CFS period": ({"request": 20}, 50),
+    "above the request, which would make it Guaranteed": ({"request": 500}, 501),
+    "the request of a Guaranteed pod moves with the limit": (
+        {"request": 500, "qos": QoS.GUARANTEED},
+        50,
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), LEAST.values(), ids=LEAST)
+def test_the_lowest_limit_of_a_pod(of: dict[str, Any], want: int) -> None:
+    assert least_limit(pod(**of)) == want
+
+
+def test_pods_of_a_job_have_parts_by_their_use() -> None:
+    busy, idle = pod(use=900), pod(use=10, request=500)
+    assert parts_of([busy, idle], [1400, 400]) == [Part(900.0, 50, 1400), Part(10.0, 400, 400)]
+    assert [one.weight for one in parts_of([busy, pod()], [1400, 1400])] == [1.0, 1.0]

@@ -1,0 +1,257 @@
+"""Which jobs give workers, so that one that waits has a place."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.companion.guard import (
+    MOST_CALLS,
+    MOST_CONSIDERED,
+    MOST_GIVERS,
+    Fits,
+    Giver,
+    givers_of,
+)
+from kfext.core.companion.scale import Sizes
+
+
+def giver(
+    uid: str, now: int = 4, *, least: int = 1, asked: int = 4, priority: int = 0, missed: int = 0
+) -> Giver:
+    return Giver(uid, priority, Sizes(now, least, max(now, asked), asked), missed)
+
+
+class Room:
+    """Room of which each job frees one unit for a worker, on the nodes where that helps.
+
+    `workers`: by uid the units that the workers of a job are worth, 1 if it is not named.
+    """
+
+    def __init__(
+        self, givers: list[Giver], needed: int, workers: Mapping[str, int] | None = None
+    ) -> None:
+        self.now = {one.uid: one.sizes.now for one in givers}
+        self.needed, self.workers, self.calls = needed, workers or {}, 0
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        self.calls += 1
+        freed = sum(
+            (self.now[uid] - size) * self.workers.get(uid, 1) for uid, size in sizes.items()
+        )
+        return freed >= self.needed
+
+
+CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None]] = {
+    "one gives what is needed": ([giver("a")], 2, {}, {"a": 2}),
+    "nobody gives if the job fits already": ([giver("a")], 0, {}, {}),
+    "the most fulfilled gives first": ([giver("a", 3), giver("b", 4)], 1, {}, {"b": 3}),
+    "until it is as fulfilled as the next": (
+        [giver("a", 3), giver("b", 4)],
+        3,
+        {},
+        {"a": 2, "b": 2},
+    ),
+    "a job that has grown gives before all others": (
+        [giver("a", 4), giver("b", 6)],
+        2,
+        {},
+        {"b": 4},
+    ),
+    "of those equally fulfilled the one with more to give": (
+        [giver("a", 2, asked=2), giver("b", 5, asked=5)],
+        1,
+        {},
+        {"b": 4},
+    ),
+    "then the first by uid": ([giver("b"), giver("a")], 1, {}, {"a": 3}),
+    "a job that did not save in time gives after all others": (
+        [giver("a", missed=1), giver("b", 3)],
+        3,
+        {},
+        {"b": 1, "a": 3},
+    ),
+    "nobody gives in vain": ([giver("a"), giver("b")], 7, {}, None),
+    "the least of all is the end": ([giver("a"), giver("b")], 6, {}, {"a": 1, "b": 1}),
+    "those on other nodes give nothing": (
+        [giver("a"), giver("b"), giver("c", 3)],
+        2,
+        {"a": 0, "b": 0},
+        {"c": 1},
+    ),
+    "what is left over of a large worker is given back": (
+        [giver("a"), giver("b", 3)],
+        4,
+        {"b": 4},
+        {"b": 2},
+    ),
+    "and of the job that began to give later": (
+        [giver("a", 7, asked=7), giver("b", 7, asked=7), giver("c", 5, asked=9)],
+        7,
+        {"c": 3},
+        {"a": 4, "b": 6, "c": 4},
+    ),
+    "no job is shrunk that has its least": (
+        [giver("a", 2, least=2, asked=2), giver("b", 3, least=3)],
+        1,
+        {},
+        None,
+    ),
+    "nobody to give": ([], 1, {}, None),
+}
+
+
+@pytest.mark.parametrize(("givers", "needed", "workers", "want"), CHOICES.values(), ids=CHOICES)
+def test_D3_the_jobs_that_give(
+    givers: list[Giver], needed: int, workers: dict[str, int], want: dict[str, int] | None
+) -> None:
+    assert givers_of(givers, Room(givers, needed, workers).fits, priority=0) == want
+
+
+def test_D3_no_job_gives_for_one_of_a_lower_priority() -> None:
+    givers = [giver("high", 8, priority=2), giver("same", 3, priority=1), giver("low", 3)]
+    assert givers_of(givers, Room(givers, 4).fits, priority=1) == {"low": 1, "same": 1}
+    assert givers_of(givers, Room(givers, 5).fits, priority=1) is None
+
+
+def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
+    """Two workers with 2 CPUs each and a parameter server with 1, on nodes of 4 CPUs."""
+    givers = [giver("a", 4), giver("b", 4)]
+
+    def fits(sizes: Mapping[str, int], *, servers: int) -> bool:
+        free = sorted(4 - sizes.get(uid, 4) for uid in ("a", "b"))
+        workers = sum(one // 2 for one in free)
+        return workers >= 2 and sum(free) >= 4 + servers
+
+    def with_servers(servers: int) -> Mapping[str, int] | None:
+        return givers_of(givers, lambda sizes: fits(sizes, servers=servers), priority=0)
+
+    assert with_servers(0) == {"a": 2, "b": 2}
+    assert with_servers(1) == {"a": 1, "b": 2}
+    assert with_servers(3) is None
+
+
+def test_the_jobs_that_give_are_found_among_many() -> None:
+    givers = [giver(f"{number:03}", 5, asked=5) for number in range(MOST_CONSIDERED)]
+    useful = {"017": 1, "090": 1, "127": 1}
+    room = Room(givers, 9, dict.fromkeys((one.uid for one in givers), 0) | useful)
+    assert givers_of(givers, room.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
+    assert room.calls <= MOST_CALLS
+
+
+def test_a_search_among_many_ends() -> None:
+    givers = [giver(f"{number:03}", 5, asked=5) for number in range(MOST_CONSIDERED)]
+    useful = dict.fromkeys((one.uid for one in givers[::8]), 1)
+    room = Room(givers, 3 * len(useful), dict.fromkeys((one.uid for one in givers), 0) | useful)
+    found = givers_of(givers, room.fits, priority=0)
+    assert room.calls == MOST_CALLS
+    assert found is None or room.fits(found)
+
+
+def test_no_more_than_so_many_jobs_give() -> None:
+    def of(number: int) -> Mapping[str, int] | None:
+        givers = [giver(f"{one:03}", 2, asked=2) for one in range(number)]
+        return givers_of(givers, Room(givers, number).fits, priority=0)
+
+    assert len(of(MOST_GIVERS) or {}) == MOST_GIVERS
+    assert of(MOST_GIVERS + 1) is None
+
+
+def test_the_most_fulfilled_are_looked_at_where_there_are_too_many() -> None:
+    givers = [giver(f"{one:03}", 3) for one in range(MOST_CONSIDERED)]
+    givers += [giver("full", 4), giver("poor", 2)]
+    helps = dict.fromkeys((one.uid for one in givers), 0)
+    assert givers_of(givers, Room(givers, 1, helps | {"full": 1}).fits, priority=0) == {"full": 3}
+    assert givers_of(givers, Room(givers, 1, helps | {"poor": 1}).fits, priority=0) is None
+
+
+@st.composite
+def all_givers(draw: st.DrawFn, most: int = 12) -> list[Giver]:
+    found = []
+    for number in range(draw(st.integers(0, most))):
+        least = draw(st.integers(1, 4))
+        asked = least + draw(st.integers(0, 6))
+        now = draw(st.integers(1, asked + 4))
+        priority = draw(st.integers(0, 2))
+        found.append(giver(f"u{number}", now, least=least, asked=asked, priority=priority))
+    return found
+
+
+WORTH = st.lists(st.integers(0, 3), min_size=12, max_size=12)
+"""What a worker of each giver is worth on the nodes that matter."""
+
+
+def of_worth(givers: list[Giver], needed: int, worth: list[int]) -> Room:
+    return Room(givers, needed, {f"u{number}": one for number, one in enumerate(worth)})
+
+
+@given(all_givers(), st.integers(0, 60), WORTH)
+def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
+    givers: list[Giver], needed: int, worth: list[int]
+) -> None:
+    room = of_worth(givers, needed, worth)
+    found = givers_of(givers, room.fits, priority=1)
+    calls, by_uid = room.calls, {one.uid: one for one in givers}
+    every = {one.uid: min(one.sizes.now, one.sizes.least) for one in givers if one.priority <= 1}
+    assert calls <= MOST_CALLS
+    if found is None:
+        assert not room.fits(every)
+        return
+    assert room.fits(found)
+    for uid, size in found.items():
+        sizes = by_uid[uid].sizes
+        assert sizes.least <= size < sizes.now
+        assert by_uid[uid].priority <= 1
+        assert not room.fits({**found, uid: size + 1})
+
+
+@given(all_givers(), st.integers(0, 60), st.integers(1, 5), WORTH)
+def test_a_job_that_needs_more_never_fits_where_one_that_needs_less_does_not(
+    givers: list[Giver], needed: int, more: int, worth: list[int]
+) -> None:
+    if givers_of(givers, of_worth(givers, needed, worth).fits, priority=1) is None:
+        assert givers_of(givers, of_worth(givers, needed + more, worth).fits, priority=1) is None
+
+
+@given(all_givers(), st.integers(1, 60))
+def test_among_workers_alike_the_largest_fulfilment_is_made_as_small_as_can_be(
+    givers: list[Giver], needed: int
+) -> None:
+    found = givers_of(givers, Room(givers, needed).fits, priority=2)
+    if not found:
+        return
+    by_uid = {one.uid: one.sizes for one in givers}
+    poorest = min(by_uid[uid].fulfilment_with(size + 1) for uid, size in found.items())
+    for uid, sizes in by_uid.items():
+        if (size := found.get(uid, sizes.now)) > sizes.least:
+            assert sizes.fulfilment_with(size) <= poorest
+
+
+@given(all_givers(), st.integers(0, 30), WORTH, st.randoms())
+def test_the_order_in_which_jobs_are_listed_does_not_matter(
+    givers: list[Giver], needed: int, worth: list[int], random: Any
+) -> None:
+    shuffled = list(givers)
+    random.shuffle(shuffled)
+    fits: Fits = of_worth(givers, needed, worth).fits
+    assert givers_of(givers, fits, priority=1) == givers_of(shuffled, fits, priority=1)
+
+
+@given(all_givers(), st.randoms())
+def test_searches_are_bounded_and_what_is_returned_has_fitted_whatever_they_answer(
+    givers: list[Giver], random: Any
+) -> None:
+    fitted: list[Mapping[str, int]] = []
+    answers: list[bool] = []
+
+    def fits(sizes: Mapping[str, int]) -> bool:
+        answers.append(random.random() < 0.7)
+        if answers[-1]:
+            fitted.append(dict(sizes))
+        return answers[-1]
+
+    found = givers_of(givers, fits, priority=2)
+    assert len(answers) <= MOST_CALLS
+    assert found is None or found in fitted
