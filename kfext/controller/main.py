@@ -22,7 +22,7 @@ from kfext.kube.snapshot_file import write_snapshot
 from kfext.model.kinds import KINDS
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import API_GROUP, DECIDE, MARKS_POLICY
-from kfext.probes import serve_probes
+from kfext.runtime import serve_probes
 from kfext.state.recording import snapshot_of
 
 _log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ from aiohttp import web
 from kfext.kube.certs.serving import ServingCertificate
 from kfext.kube.client import Client
 from kfext.names import CA_SECRET
-from kfext.probes import serve_probes
+from kfext.runtime import serve_probes
 from kfext.webhook.app import Metrics, make_app, make_runner
 from kfext.webhook.facts import Watched
 

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from kfext.cli.jobs import ORDERS, show_anew
 from kfext.cli.main import cli, main
-from kfext.cli.top import ORDERS, show_anew
 from kfext.errors import UserError
 
 REFUSED = {
     "a stream of JSON": (["top", "--watch", "-o", "json"], "leave out -o"),
+    "an expression without a log": (["explain", "x", "--regex", "a"], "--regex requires --log"),
     "an unknown order": (["top", "--sort", "name"], "'growth', 'cpu', 'workers', 'left'"),
 }
 
@@ -56,7 +57,7 @@ def test_an_administrator_can_leave_out_the_series_of_jobs(
         given.update(options)
 
     monkeypatch.setattr("kfext.controller.main.run", run)
-    monkeypatch.setattr("kfext.logs.configure", lambda _: None)
+    monkeypatch.setattr("kfext.runtime.configure_logs", lambda _: None)
     done = CliRunner().invoke(cli, ["controller", *flags])
     assert (done.exit_code, given["job_metrics"]) == (0, want)
 
