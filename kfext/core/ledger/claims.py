@@ -79,7 +79,7 @@ def plan_claims(
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
     `priority` is what the pods will have, None if that is not known. `lapsed`: the plan no longer
-    claims for pods that kfext does not hold back (core.lifecycle.lapse). A plan claims capacity
+    claims for pods that kfext does not hold back (core.lifecycle.patience). A plan claims capacity
     only while the job runs under it: not after the job's end, nor while it is suspended. A pod that
     failed keeps its claim for the pod that replaces it. A plan keeps its ports until its last pod
     ends, so that late connections never reach another job, and so what its pods have of GPUs; of a
