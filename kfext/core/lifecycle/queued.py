@@ -5,11 +5,11 @@ from bisect import bisect_left
 from dataclasses import replace
 
 from kfext.core.elastic import asked_workers, with_workers, workers_of
+from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import EXPECTED, HOPELESS, WAITS_FOR_CAPACITY, why_spread
 from kfext.core.lifecycle.cards import KUEUE, with_last_attempt
-from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
@@ -17,7 +17,6 @@ from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import slots_for
-from kfext.core.placement.unmodelled import unbound
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
 from kfext.core.queue.unshareable import why_unshareable
@@ -65,12 +64,23 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if left := left_suspended(situation):
+    if left := _left_suspended(situation):
         return left
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         return _back_off(situation, Verdict(state.reason or REASON_BACKING_OFF, message))
     return _start(situation, ledger, no_fits)
+
+
+def _left_suspended(situation: Situation) -> Step | None:
+    """Return the step of a held job that kfext must not place; None if it may place the job."""
+    why = not_placed(situation.job)
+    if why is None:
+        return None
+    if not situation.never_released:
+        return let_go(situation, why)
+    message = f"{why.message}; {situation.why_never_released}, so it stays suspended"
+    return Wait(QUEUED, Verdict(why.reason, message))
 
 
 def _stopped(situation: Situation) -> Step:

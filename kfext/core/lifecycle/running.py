@@ -3,6 +3,7 @@
 from collections.abc import Collection, Hashable
 from dataclasses import replace
 
+from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
@@ -14,7 +15,6 @@ from kfext.core.lifecycle.cards import (
     without_card,
     without_share,
 )
-from kfext.core.lifecycle.hands_off import left_to_scheduler
 from kfext.core.lifecycle.patience import (
     STRIKES,
     after_strike,
@@ -34,12 +34,21 @@ from kfext.core.lifecycle.spare import (
     training_on,
     without_succeeded,
 )
-from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    Replan,
+    SaveState,
+    Step,
+    Wait,
+)
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
 from kfext.core.observed import observed, unexpected
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.placement.slots import doubled
+from kfext.core.settings.values import Colocation
 from kfext.core.words import listed, pods
 from kfext.model.plan import NO_SLOTS, Assignment, Plan
 from kfext.model.pod import Pod
@@ -47,6 +56,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     BINDING,
     GATED,
+    PHASE_RELEASED,
     PLACED,
     PLANNED,
     REASON_BIND_TIMEOUT,
@@ -72,11 +82,46 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     spare = spare_replicas(situation, live)
     gated = [pod for pod in live.values() if pod.gated]
     first = without_share(situation)
-    first = first or training_on(situation, live, spare, left_to_scheduler(situation, gated))
+    first = first or training_on(situation, live, spare, _left_to_scheduler(situation, gated))
     if first := first or without_card(situation) or _evict_again(situation, live):
         return first
     step = without_succeeded(situation, live) or _gang_step(situation, ledger, live, spare)
     return training_on(situation, live, spare, step) or step
+
+
+def _left_to_scheduler(situation: Situation, gated: Collection[Pod]) -> Step | None:
+    """Return the step of a job that runs and that kfext must not place; None if it may.
+
+    `gated`: its pods behind the gate.
+    """
+    if gated:
+        return _let_through(situation, gated)
+    return None if situation.plan else _left_alone(situation)
+
+
+def _let_through(situation: Situation, gated: Collection[Pod]) -> Step | None:
+    """Ungate a gang without pins, also while it waits for a volume claim, as kube-scheduler does.
+
+    A required job is suspended for some time, unless Kueue started it: its next pods may lack the
+    terms that admission added.
+    """
+    why = not_placed(situation.job, gated) or unbound(situation.job, gated)
+    if why is None:
+        return None
+    if not situation.never_released:
+        return Release((), why)
+    if situation.job.kueue_managed:
+        return Wait(GATED, why)
+    return suspend(situation, situation.after_strike(why.reason, why.message))
+
+
+def _left_alone(situation: Situation) -> Wait:
+    """Report why kfext never held a job if it must not place it; otherwise show nothing."""
+    settings, why = situation.settings, not_placed(situation.job)
+    if why is None or not settings.managed or settings.colocation is Colocation.OFF:
+        return Wait(None)
+    message = f"{why.message}; it runs as on plain Kubernetes"
+    return Wait(PHASE_RELEASED, Verdict(why.reason, message))
 
 
 def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
