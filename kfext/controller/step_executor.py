@@ -25,8 +25,6 @@ from kfext.core.lifecycle.steps import (
 )
 from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
-from kfext.core.patches import resize as resize_patch
-from kfext.core.patches.checkpoint import request_patch
 from kfext.core.patches.json_patch import Operation
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
@@ -167,12 +165,14 @@ class StepExecutor:
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 container = job.kind.container
                 writes = (
-                    self._resize(pod, resize_patch.resize(pod, size, container=container))
+                    self._resize(pod, pod_patch.resize(pod, size, container=container))
                     for pod, size in sizes
                 )
                 complete = await self._each(writes, room=self._aside)
             case RequestCheckpoint(pods, number):
-                writes = (self._patch_pod(pod, request_patch(pod, number)) for pod in pods)
+                writes = (
+                    self._patch_pod(pod, pod_patch.request_patch(pod, number)) for pod in pods
+                )
                 complete = await self._each(writes, room=self._aside)
             case Rescale(plan, workers, state):
                 patch = job_patch.rescale_patch(
@@ -198,7 +198,7 @@ class StepExecutor:
         answer = await self._client.json_patch_as(path, operations, decode=decode_pod)
         self._cluster.observe_pod(pod, answer)
 
-    async def _resize(self, pod: Pod, body: resize_patch.Body) -> None:
+    async def _resize(self, pod: Pod, body: pod_patch.Body) -> None:
         path = paths.pods(pod.namespace, pod.name, "resize")
         answer = await self._client.strategic_patch_as(path, body, decode=decode_pod)
         self._cluster.observe_pod(pod, answer)
