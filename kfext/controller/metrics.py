@@ -140,7 +140,7 @@ class Metrics:
     def follow(self, planner: Planner) -> None:
         """Read the gauges from the planner at each scrape."""
         cluster, queue = planner.cluster, planner.queue
-        self.waiting.set_function(lambda: sum(one.waiting for one in cluster.jobs.values()))
+        self.waiting.set_function(lambda: sum(job.waiting for job in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
         self.outstanding.set_function(lambda: cluster.backlog.pods)
