@@ -4,10 +4,12 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 planned but would wait
 """
 
 import asyncio
+import functools
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,7 +24,7 @@ from kfext.cli.render import render_files
 from kfext.errors import KfextError
 from kfext.kube.json_depth import accept_deep_json
 
-_service_options = [
+_SERVICE_OPTIONS = (
     click.option(
         "--kubeconfig", type=click.Path(path_type=Path), help="Needed only outside a cluster."
     ),
@@ -33,19 +35,30 @@ _service_options = [
         show_default=True,
         type=click.Choice(["debug", "info", "warning", "error"]),
     ),
-]
+)
 
 
 def _service(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_service_options):
-        command = option(command)
-    return command
+    """Add the options of every service, and configure the logs before it starts."""
+
+    @functools.wraps(command)
+    def with_logs(*, log_level: str, **options: Any) -> None:
+        from kfext.runtime import configure_logs  # noqa: PLC0415 - only services need servers
+
+        configure_logs(log_level)
+        command(**options)
+
+    made: Callable[..., None] = with_logs
+    for option in reversed(_SERVICE_OPTIONS):
+        made = option(made)
+    return made
 
 
 def _run_folder(use: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return the option for the folder that a Deployment mounts; `use` is its help."""
     return click.option(
         "--run-dir",
+        "run_folder",
         envvar="KFEXT_RUN_DIR",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         help=use,
@@ -62,33 +75,11 @@ def _run_folder(use: str) -> Callable[[Callable[..., None]], Callable[..., None]
 @click.option(
     "--drain-seconds", default=5.0, show_default=True, help="Time to keep serving after SIGTERM."
 )
-def webhook(
-    *,
-    kubeconfig: Path | None,
-    context: str | None,
-    probe_port: int,
-    log_level: str,
-    port: int,
-    tls_name: tuple[str, ...],
-    tls_ip: tuple[str, ...],
-    run_dir: Path | None,
-    drain_seconds: float,
-) -> None:
+def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: Any) -> None:
     """Serve the admission webhooks."""
-    from kfext.runtime import configure_logs  # noqa: PLC0415 - only services need servers
-    from kfext.webhook.main import Config, run  # noqa: PLC0415
+    from kfext.webhook.main import Config, run  # noqa: PLC0415 - render needs no server
 
-    configure_logs(log_level)
-    config = Config(
-        kubeconfig=kubeconfig,
-        context=context,
-        port=port,
-        probe_port=probe_port,
-        extra_names=(*tls_name, *tls_ip),
-        run_folder=run_dir,
-        drain_seconds=drain_seconds,
-    )
-    asyncio.run(run(config))
+    asyncio.run(run(Config(extra_names=(*tls_name, *tls_ip), **options)))
 
 
 @click.command()
@@ -100,35 +91,20 @@ def webhook(
     show_default=True,
     help="Export the progress of the newest 1,000 jobs, with their names.",
 )
-def controller(
-    *,
-    kubeconfig: Path | None,
-    probe_port: int,
-    log_level: str,
-    run_dir: Path | None,
-    job_metrics: bool,
-) -> None:
+def controller(**options: Any) -> None:
     """Run the placement controller."""
     from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import
-    from kfext.runtime import configure_logs  # noqa: PLC0415
 
-    configure_logs(log_level)
-    asyncio.run(
-        run(
-            kubeconfig=kubeconfig,
-            probe_port=probe_port,
-            run_folder=run_dir,
-            job_metrics=job_metrics,
-        )
-    )
+    asyncio.run(run(**options))
 
 
 @click.command()
 @_service
-@click.option("--node", envvar="NODE_NAME", required=True, help="Its Node.")
-@click.option("--pod", envvar="POD_NAME", required=True, help="Its Pod.")
+@click.option("--node", envvar="NODE_NAME", required=True, help="Name of the agent's Node.")
+@click.option("--pod", envvar="POD_NAME", required=True, help="Name of the agent's Pod.")
 @click.option(
     "--data-dir",
+    "root",
     envvar="KFEXT_DATA_DIR",
     default="/var/lib/kfext",
     show_default=True,
@@ -137,38 +113,17 @@ def controller(
 )
 @click.option(
     "--device-list-strategy",
+    "device_list",
     envvar="DEVICE_LIST_STRATEGY",
     default="envvar",
     show_default=True,
     help="As for NVIDIA's device plugin: envvar, cdi-annotations, cdi-cri; several with commas.",
 )
-def agent(
-    *,
-    kubeconfig: Path | None,
-    probe_port: int,
-    log_level: str,
-    node: str,
-    pod: str,
-    data_dir: Path,
-    device_list_strategy: str,
-) -> None:
+def agent(**options: Any) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""
     from kfext.agent.main import Config, run  # noqa: PLC0415 - only the agent needs gRPC and NVML
-    from kfext.runtime import configure_logs  # noqa: PLC0415
 
-    configure_logs(log_level)
-    asyncio.run(
-        run(
-            Config(
-                node,
-                pod,
-                data_dir,
-                device_list_strategy,
-                kubeconfig=kubeconfig,
-                probe_port=probe_port,
-            )
-        )
-    )
+    asyncio.run(run(Config(**options)))
 
 
 @click.group(
