@@ -15,7 +15,7 @@ from typing import Any
 import kopf
 
 from kfext import names
-from kfext.controller.watches import login_with
+from kfext.controller.watch import login_with
 from kfext.kube.access import find_access
 
 _ANNOTATIONS = {

@@ -155,6 +155,16 @@ def _while_pods_end() -> str:
     )
 
 
+class _Blind:
+    """Shows nothing."""
+
+    def show(self, *_: object) -> None:
+        """Ignore the phase of a job."""
+
+    def show_companion(self, *_: object) -> None:
+        """Ignore a condition of the companion."""
+
+
 async def _churned(*, spare: bool) -> _Churn:
     planner, pods = _full_cluster()
     spares = [_spare_pod(number) for number in range(2 * _ENDS * _CHURN_SECONDS)]
@@ -176,9 +186,7 @@ async def _churned(*, spare: bool) -> _Churn:
         planner=planner,
         wake=asyncio.Event(),
         writer=churn,  # type: ignore[arg-type]
-        card_writer=None,  # type: ignore[arg-type]
-        show=lambda *_: None,
-        show_companion=lambda *_: None,
+        display=_Blind(),  # type: ignore[arg-type]
         metrics=Metrics(),
         wall=lambda: _WALL + churn.now,
         monotonic=lambda: _WALL + churn.now,

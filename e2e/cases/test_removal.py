@@ -15,8 +15,7 @@ from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
 from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import Space
 from kfext import names
-from kfext.controller.companion_condition import encode_companion
-from kfext.controller.conditions import Conditions
+from kfext.controller.training_plan import encode_condition
 from kfext.core.companion.policy import Shown
 from kfext.model.verdict import Verdict
 
@@ -123,8 +122,8 @@ def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
     shell.run(f"! ({still})")
     for resized in (True, False):
         shown = Shown(resized, Verdict(names.REASON_CPU_MOVED, "700m"))
-        conditions = encode_companion("none", {names.RESIZED: shown}, Conditions(time.time))
-        space.kube.patch(status, {"status": {"conditions": conditions}})
+        condition = encode_condition(names.RESIZED, shown, {}, now=time.time())
+        space.kube.patch(status, {"status": {"conditions": [condition]}})
         shell.run(still if resized else f"! ({still})")
     shell.run(wait)
 

@@ -9,7 +9,7 @@ from e2e.harness.installed import component
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names
-from kfext.core.patches.resize import resize
+from kfext.core.patches.pod import resize
 from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client

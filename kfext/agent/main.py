@@ -27,7 +27,7 @@ from kfext.gpu.pod_resources import held_devices, offered_devices
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
-from kfext.probes import serve_probes
+from kfext.runtime import serve_probes
 
 PLAYED_BY = "KFEXT_GPU_INVENTORY"
 """Variable with MODULE:CLASS of what plays the cards of a node without any; unset on all others."""

@@ -1,4 +1,4 @@
-"""Find the cluster and the namespace of a command, as kubectl does."""
+"""The cluster and the namespace of a command, as kubectl finds them, and what commands read."""
 
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -12,19 +12,46 @@ import click
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.access import NoAccess, namespace_of
+from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS, Kind
+from kfext.model.namespace import parse_namespace
+from kfext.model.network_policy import parse_network_policy
+from kfext.model.node import parse_node
 from kfext.model.pod import Pod, parse_pod
+from kfext.model.policy import parse_policy
+from kfext.model.priority import PriorityClass, parse_priority_class
+from kfext.model.quota import parse_quota
+from kfext.model.shared_gpu import parse_shared_gpu
+from kfext.model.snapshot import Snapshot
+from kfext.model.tolerant import mapping, text
+from kfext.model.volume import parse_storage_class, parse_volume, parse_volume_claim
 from kfext.names import JOB_NAME
 
 Raw = dict[str, Any]
 _DEFAULT = "default"
+_OF_SNAPSHOT = {
+    **{kind.plural: paths.jobs(kind.plural) for kind in KINDS.values()},
+    "limitranges": paths.limit_ranges(),
+    "namespaces": paths.namespaces(),
+    "networkpolicies": paths.network_policies(),
+    "nodes": paths.nodes(),
+    "persistentvolumeclaims": paths.volume_claims(),
+    "persistentvolumes": paths.volumes(),
+    "pods": paths.pods(),
+    "priorityclasses": paths.priority_classes(),
+    "resourcequotas": paths.resource_quotas(),
+    "sharedgpus": paths.shared_gpus(),
+    "storageclasses": paths.storage_classes(),
+    "trainingpolicies": paths.policies(),
+}
+"""The collections that placement depends on, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """The options that select a cluster and a namespace; None leaves it to the kubeconfig."""
+    """The options for the cluster and the namespace; an unset option is left to the kubeconfig."""
 
     namespace: str | None
     context: str | None
@@ -37,10 +64,10 @@ class ClusterOptions:
             yield client
 
     def in_namespace(self) -> str:
-        """Return the namespace to look in: that of the option, of the context, or `default`."""
+        """Return the namespace of the option, else of the context, else `default`."""
         if self.namespace:
             return self.namespace
-        with suppress(NoAccess):  # inside a pod; else `connect` raises it
+        with suppress(NoAccess):  # inside a pod; otherwise `connect` raises it
             return namespace_of(self.kubeconfig, context=self.context) or _DEFAULT
         return _DEFAULT
 
@@ -48,8 +75,8 @@ class ClusterOptions:
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add -n, --context and --kubeconfig, which the command receives as `cluster`."""
 
-    @click.option("-n", "--namespace", help="Default: that of the context.")
-    @click.option("--context", help="Of the kubeconfig; default: its current one.")
+    @click.option("-n", "--namespace", help="Default: the context's.")
+    @click.option("--context", help="Default: the kubeconfig's current context.")
     @click.option("--kubeconfig", type=click.Path(path_type=Path), help="As for kubectl.")
     @functools.wraps(command)
     def with_cluster(
@@ -63,7 +90,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 kind_option = click.option(
     "--kind",
     type=click.Choice([kind.name for kind in KINDS.values()], case_sensitive=False),
-    help="Default: either.",
+    help="Default: both kinds.",
 )
 all_namespaces_option = click.option(
     "-A", "--all-namespaces", is_flag=True, help="In the whole cluster."
@@ -80,7 +107,7 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
 async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
-    """Return the job with this name. Raises UserError if there is none, or one of each kind."""
+    """Return the job of a name. Raises UserError if no job has it, or jobs of both kinds do."""
     found = []
     for candidate in kinds(kind):
         try:
@@ -104,9 +131,9 @@ async def read_again(client: Client, job: TrainingJob) -> tuple[TrainingJob, Raw
 async def all_jobs(
     client: Client, *, namespace: str, kind: str | None
 ) -> list[tuple[TrainingJob, Raw]]:
-    """Return all jobs of a namespace, or of the cluster for an empty one.
+    """Return all jobs of a namespace, or of the cluster if it is empty.
 
-    Raises UserError if we may not see them, ApiError.
+    Raises UserError if the caller may not see them, ApiError.
     """
     found = []
     for candidate in kinds(kind):
@@ -119,9 +146,9 @@ async def all_jobs(
 
 
 async def all_plans(client: Client, *, namespace: str, **query: str) -> list[Raw]:
-    """Return the TrainingPlans of a namespace, or of the cluster for an empty one.
+    """Return the TrainingPlans of a namespace, or of the cluster if it is empty.
 
-    Raises UserError if we may not see them, ApiError.
+    Raises UserError if the caller may not see them, ApiError.
     """
     path = paths.plans(namespace)
     return await _all(client, path, what="trainingplans", namespace=namespace, **query)
@@ -135,6 +162,55 @@ async def _all(client: Client, path: str, *, what: str, namespace: str, **query:
         raise UserError(
             f"you may not list {what} {where}; use -n and a namespace where you may"
         ) from error
+
+
+async def read_snapshot(client: Client) -> Snapshot:
+    """Return the whole cluster. Raises UserError with all missing rights, ApiError."""
+    listed: dict[str, list[Raw]] = {}
+    forbidden = []
+    for what, path in _OF_SNAPSHOT.items():
+        try:
+            listed[what] = await client.list_all(path)
+        except Forbidden:
+            forbidden.append(what)
+        except NotFound as error:
+            raise UserError(f"the cluster serves no {what}: is kfext installed?") from error
+    if forbidden:
+        raise UserError(
+            f"to plan, you need the right to list in the whole cluster: {', '.join(forbidden)}; "
+            "ask an administrator, or submit the job and run `kubectl kfext explain`"
+        )
+    jobs: list[TrainingJob] = []
+    for kind in KINDS.values():
+        parsed = (parse_job({"kind": kind.name, **raw}) for raw in listed[kind.plural])
+        jobs += [job for job in parsed if job is not None]
+    return Snapshot(
+        nodes=tuple(map(parse_node, listed["nodes"])),
+        pods=tuple(map(parse_pod, listed["pods"])),
+        jobs=tuple(jobs),
+        policies=tuple(map(parse_policy, listed["trainingpolicies"])),
+        namespaces={found.name: found for found in map(parse_namespace, listed["namespaces"])},
+        classes=_by_name(listed["priorityclasses"]),
+        cards=tuple(filter(None, map(parse_shared_gpu, listed["sharedgpus"]))),
+        quotas=tuple(map(parse_quota, listed["resourcequotas"])),
+        autoscaler=await has_autoscaler(client),
+        limit_ranges=frozenset(
+            text(mapping(raw.get("metadata")).get("namespace")) for raw in listed["limitranges"]
+        ),
+        network_policies=tuple(map(parse_network_policy, listed["networkpolicies"])),
+        volume_claims=tuple(map(parse_volume_claim, listed["persistentvolumeclaims"])),
+        volumes=tuple(map(parse_volume, listed["persistentvolumes"])),
+        storage_classes=tuple(map(parse_storage_class, listed["storageclasses"])),
+    )
+
+
+async def read_classes(client: Client) -> dict[str, PriorityClass]:
+    """Return the priority classes by name. Raises ApiError."""
+    return _by_name(await client.list_all(paths.priority_classes()))
+
+
+def _by_name(listed: list[Raw]) -> dict[str, PriorityClass]:
+    return {found.name: found for found in map(parse_priority_class, listed)}
 
 
 def kinds(word: str | None) -> Sequence[Kind]:

@@ -1,7 +1,7 @@
-"""Read the documents of YAML and JSON files, as kubectl does: for commands that take files.
+"""The documents of YAML and JSON files, read as kubectl does.
 
-A file may come from anybody. Whatever it holds, the answer is its documents or one `UserError` that
-names the file, the line, the value and what is allowed.
+Anybody may have written a file: reading it returns its documents, or raises one `UserError` with
+the file, the line, the value and what is allowed.
 """
 
 from collections.abc import Iterator
@@ -15,17 +15,30 @@ from kfext.model.kinds import KINDS
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_EXPANDED = 4 * 2**20
-"""Values and characters of a document with its aliases written out. The API server takes 3 MiB."""
+"""Values and characters of a document with its aliases written out; the API server takes 3 MiB."""
 _MOST_ALIASED = 10
-"""Times that size may exceed what is in the file: a large file without aliases is read."""
+"""The size with aliases may be this many times the size without: large files are read."""
 _LONGEST_SHOWN = 40
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
-_YAML = "tag:yaml.org,2002:"
-_CONVERTED = frozenset({"int", "float", "bool", "timestamp"})
 
 
 class _Loader(yaml.CSafeLoader):
-    """Reads YAML as kubectl does, so that a time stays a string."""
+    """Reads YAML as kubectl does, so that a time stays a string; `name` is the file's."""
+
+    name = "-"
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Return the value of a node. Raises UserError for a value that JSON cannot have."""
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, LookupError) as error:
+            type_ = node.tag.removeprefix("tag:yaml.org,2002:")
+            raise UserError(f"{self.name}: {_where(node)} is no {type_}: {error}") from error
+        if type(value) is int and not _SMALLEST <= value <= _LARGEST:
+            raise UserError(
+                f"{self.name}: {_where(node)} is too large: an integer must be within 64 bits"
+            )
+        return value
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -63,7 +76,7 @@ def title_of(document: Any) -> str:
 def is_job(document: Any) -> bool:
     """Return whether a document is a training job. Raises UserError for a malformed job.
 
-    These are the fields by which kfext finds a job; the API server judges the others.
+    It checks the fields by which kfext finds a job; the API server checks all others.
     """
     found = mapping(document)
     kind = found.get("kind")
@@ -104,40 +117,34 @@ def _items(document: Any, name: str) -> list[Any]:
 
 def _documents(file: IO[Any], name: str) -> Iterator[Any]:
     loader = _Loader(file)
+    loader.name = name
     try:
         while loader.check_node():
             if (node := loader.get_node()) is not None:
-                _check(node, loader, name)
+                _check_size(node, name)
                 yield loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _check(root: yaml.Node, loader: _Loader, name: str) -> None:
-    """Raise UserError for a document that is too large once it is written out, or has no value."""
-    sizes: dict[int, int] = {}
-    open_: set[int] = set()
+def _check_size(root: yaml.Node, name: str) -> None:
+    """Raise UserError for a document that is too large with its aliases written out."""
+    expanded: dict[int, int] = {}
     distinct = 0
-    stack: list[yaml.Node] = [root]
-    while stack:
-        node = stack[-1]
-        if id(node) in sizes:
-            stack.pop()
-            continue
-        children = _children(node)
-        if id(node) not in open_:
-            open_.add(id(node))
-            distinct += 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
-            if isinstance(node, yaml.ScalarNode):
-                _check_scalar(node, loader, name)
-            if any(id(child) in open_ and id(child) not in sizes for child in children):
-                raise UserError(f"{name}: an alias in line {_line(node)} is within its own anchor")
-            stack += [child for child in children if id(child) not in sizes]
-            continue
-        stack.pop()
-        own = len(node.value) if isinstance(node, yaml.ScalarNode) else 0
-        sizes[id(node)] = 1 + own + sum(sizes[id(child)] for child in children)
-    if sizes[id(root)] > max(MOST_EXPANDED, _MOST_ALIASED * distinct):
+
+    def size(node: yaml.Node) -> int:
+        nonlocal distinct
+        known = expanded.get(id(node))
+        if known == 0:
+            raise UserError(f"{name}: an alias in line {_line(node)} is within its own anchor")
+        if known is None:
+            expanded[id(node)] = 0  # until its children are counted
+            own = 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
+            distinct += own
+            known = expanded[id(node)] = own + sum(map(size, _children(node)))
+        return known
+
+    if size(root) > max(MOST_EXPANDED, _MOST_ALIASED * distinct):
         raise UserError(
             f"{name}: the document in line {_line(root)} is too large with its aliases written "
             f"out: {MOST_EXPANDED:,} values and characters are allowed"
@@ -146,26 +153,14 @@ def _check(root: yaml.Node, loader: _Loader, name: str) -> None:
 
 def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
-        return [one for pair in node.value for one in pair]
+        return [part for pair in node.value for part in pair]
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
-def _check_scalar(node: yaml.ScalarNode, loader: _Loader, name: str) -> None:
-    """Raise UserError for a scalar that is not of its type, or a number that JSON cannot have."""
-    type_ = node.tag.removeprefix(_YAML)
-    if type_ not in _CONVERTED:
-        return
-    try:
-        value = loader.construct_object(node)
-    except (ValueError, LookupError) as error:
-        raise UserError(f"{name}: {_where(node)} is no {type_}: {error}") from error
-    if type(value) is int and not _SMALLEST <= value <= _LARGEST:
-        raise UserError(f"{name}: {_where(node)} is too large: an integer must be within 64 bits")
-
-
-def _where(node: yaml.ScalarNode) -> str:
-    cut = "..." if len(node.value) > _LONGEST_SHOWN else ""
-    return f"{node.value[:_LONGEST_SHOWN]}{cut} in line {_line(node)}"
+def _where(node: yaml.Node) -> str:
+    value = str(node.value)
+    cut = "..." if len(value) > _LONGEST_SHOWN else ""
+    return f"{value[:_LONGEST_SHOWN]}{cut} in line {_line(node)}"
 
 
 def _line(node: yaml.Node) -> int:

@@ -1,4 +1,4 @@
-"""`kubectl kfext explain`: where a job stands, why, where its pods are, and what was changed."""
+"""`kubectl kfext explain`: the phase of a job, its reason, pods, progress and changes."""
 
 import asyncio
 import time
@@ -9,46 +9,75 @@ from typing import Any
 import click
 
 from kfext import names
-from kfext.cli.changes import changes
 from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, kind_option, pods_of
+from kfext.cli.jobs import ahead_of
 from kfext.cli.output import age, entry, output_option, printed, table
-from kfext.cli.queue import ahead_of
-from kfext.cli.status import LINES, condition_in_words, progress_in, progress_in_words
+from kfext.cli.progress import (
+    LINES,
+    condition_in_words,
+    log_in_words,
+    progress_in,
+    progress_in_words,
+    read_log,
+)
+from kfext.core.companion.restoring import Owner, asked_of, owner_of
+from kfext.core.elastic import asked_workers, workers_of
+from kfext.core.network.pod_edits import edits_of
 from kfext.core.settings.values import HOST, POD, Colocation
 from kfext.core.words import listed
 from kfext.core.words import pods as many_pods
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.job import TrainingJob, annotations_of, planned_uid
-from kfext.model.plan import plan_of
+from kfext.model.job import TrainingJob, annotations_of, planned_uid, template_of
+from kfext.model.job_state import state_of
+from kfext.model.plan import Plan, plan_of
 from kfext.model.pod import Pod
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, text
 
 _UNPLACED = "not placed by kfext"
 _MOST_ROWS = 12
-"""Pods that the table names; of more, those alike are counted."""
+"""Pods that the table names; pods of larger jobs are grouped by node and status."""
+_ANNOTATIONS = (
+    *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
+    *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED, names.ELASTIC, names.MIGRATE),
+)
+"""The annotations of templates that kfext writes."""
 
 
 @click.command()
 @click.argument("job")
 @kind_option
-@click.option("--changes", "all_changes", is_flag=True, help="List what kfext changed.")
+@click.option("--changes", "all_changes", is_flag=True, help="List kfext's changes.")
+@click.option("--log", is_flag=True, help="Show what kfext recognises in its log.")
+@click.option("--regex", default="", help="With --log: try this RE2 expression.")
 @output_option
 @cluster_options
 def explain(
-    *, job: str, kind: str | None, all_changes: bool, output: str, cluster: ClusterOptions
+    *,
+    job: str,
+    kind: str | None,
+    all_changes: bool,
+    log: bool,
+    regex: str,
+    output: str,
+    cluster: ClusterOptions,
 ) -> None:
-    """Show why JOB waits, where its pods are, and what kfext changed on it."""
-    explanation = asyncio.run(_explanation(job, kind=kind, cluster=cluster))
+    """Show why JOB waits, where its pods are, its progress, and kfext's changes."""
+    if regex and not log:
+        raise click.UsageError("--regex requires --log")
+    explanation = asyncio.run(_explanation(job, kind=kind, log=log, regex=regex, cluster=cluster))
     words = printed(
         explanation, output=output, words=lambda: in_words(explanation, all_changes=all_changes)
     )
     click.echo(words, nl=False)
 
 
-async def _explanation(name: str, *, kind: str | None, cluster: ClusterOptions) -> dict[str, Any]:
+async def _explanation(
+    name: str, *, kind: str | None, log: bool, regex: str, cluster: ClusterOptions
+) -> dict[str, Any]:
     """Return what is known of a job. Raises UserError, ApiError, NoAccess."""
     namespace = cluster.in_namespace()
     async with cluster.connect() as client:
@@ -56,16 +85,19 @@ async def _explanation(name: str, *, kind: str | None, cluster: ClusterOptions) 
         status = await _plan_status(client, job)
         pods = await pods_of(client, job)
         ahead = await ahead_of(client, job) if job.in_queue else []
-    return explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
+        shown = explained(job, raw, status=status, pods=pods, now=time.time(), ahead=ahead)
+        if log:
+            shown["log"] = await read_log(client, job, pods, regex=regex)
+    return shown
 
 
 async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
-    """Return the status of the job's TrainingPlan, empty if there is none or we may not see it."""
+    """Return the status of the job's TrainingPlan; empty if the caller cannot see any."""
     try:
         plan = await client.get(paths.plans(job.namespace, job.training_plan))
     except (NotFound, Forbidden):
         return {}
-    # One that an earlier job of this name has left says nothing of this one.
+    # The TrainingPlan may belong to an earlier job of this name.
     return mapping(plan.get("status")) if planned_uid(plan) == job.uid else {}
 
 
@@ -78,7 +110,7 @@ def explained(
     now: float,
     ahead: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what is known of a job, from the job, its plan's status and its pods.
+    """Return what is known of a job from itself, the status of its TrainingPlan and its pods.
 
     `now`: in epoch seconds.
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
@@ -121,7 +153,7 @@ def explained(
 
 
 def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> str:
-    """Return the explanation for a person; `all_changes`: with the list of what was changed."""
+    """Return the explanation for a person; `all_changes`: with the list of changes."""
     lines = [_headline(explanation)]
     if why := ": ".join(filter(None, (explanation["reason"], explanation["message"]))):
         lines += entry("why", why)
@@ -143,13 +175,15 @@ def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> st
     if all_changes and counts:
         rows = [(where, what) for where, found in changed.items() for what in found]
         lines += table(("ON", "CHANGE"), rows, indent=2)
+    if "log" in explanation:
+        lines += log_in_words(explanation["log"])
     for warning in explanation["warnings"]:
         lines += entry("warning", warning)
     return "\n".join(lines) + "\n"
 
 
 def _headline(explanation: Mapping[str, Any]) -> str:
-    """Return where a job stands: its phase, since when, on which nodes, with which network."""
+    """Return the phase of a job, since when, its nodes and its network."""
     title = "{kind} {namespace}/{name}: {phase}".format_map(explanation)
     if explanation["phaseSeconds"] is not None:
         title += f" for {age(explanation['phaseSeconds'])}"
@@ -161,7 +195,7 @@ def _headline(explanation: Mapping[str, Any]) -> str:
 
 
 def _pods_in_words(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """Yield a table of pods, and below it why kube-scheduler does not bind some of them."""
+    """Yield a table of pods, and below it why kube-scheduler does not bind pods."""
     alike: dict[tuple[str, str], list[str]] = {}
     unbound: dict[str, list[str]] = {}
     for pod in pods:
@@ -178,7 +212,7 @@ def _pods_in_words(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
 
 
 def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
-    """Return the phase as far as the job and its pods show it, if there is no TrainingPlan."""
+    """Return the phase that the job and its pods show, for a job without TrainingPlan."""
     if job.finished:
         return names.FINISHED
     if job.released:
@@ -193,7 +227,7 @@ def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
 
 
 def _since(job: TrainingJob, status: Mapping[str, Any], phase: str) -> float:
-    """Return since when a job is in its phase, in epoch seconds; 0.0 if nothing shows it."""
+    """Return when the phase of a job began, in epoch seconds; 0.0 if unknown."""
     if phase == names.FINISHED:
         return max(job.conditions[end].since for end in ("Succeeded", "Failed") if job.has(end))
     if phase in {names.QUEUED, names.PLACED}:
@@ -211,14 +245,14 @@ def _message(job: TrainingJob, status: Mapping[str, Any]) -> str:
         return "a person or another system suspended the job; kfext waits until it is resumed"
     if not status and job.suspend:
         return (
-            "kfext suspended the job, but no TrainingPlan shows why it waits: is the controller "
-            f"running? `kubectl kfext release -n {job.namespace} {job.name}` starts it anyway"
+            "kfext suspended the job, but no TrainingPlan shows why: is the controller running? "
+            f"`kubectl kfext release -n {job.namespace} {job.name}` starts it anyway"
         )
     return ""
 
 
 def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
-    """Return why kfext does not place a job; empty if it does, or if the job itself shows why."""
+    """Return why kfext does not place a job; empty if it does, or if the job shows why."""
     if job.released or job.suspend or job.finished:
         return ""
     if not job.run_by_operator:
@@ -236,7 +270,7 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
 
 
 def _warnings(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield what co-location may cost a job: without limits, its pods share the CPU of a node."""
+    """Yield a warning if pods without CPU limits share the CPU of a node."""
     unlimited = {
         group.type.lower()
         for group in job.groups
@@ -266,3 +300,68 @@ def _warnings(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
 
 def _order(pod: Pod) -> tuple[str, int]:
     return (pod.replica.type, pod.replica.index) if pod.replica else ("", 0)
+
+
+def changes(
+    job: TrainingJob, raw: Raw, plan: Plan | None, pods: Sequence[Pod]
+) -> dict[str, list[str]]:
+    """Return kfext's changes as phrases, by the object that has them: read from these objects."""
+    on_pods = (
+        [f"{what}, because {why}" for what, why in edits_of(job)] if plan and plan.port else []
+    )
+    return {
+        "the job": list(_of_job(job)),
+        "the templates": [
+            f"{group.type}: {what}"
+            for group in job.groups
+            for what in _of_template(job, raw, group)
+        ],
+        "each pod": on_pods,
+        "some pods": list(_cpu_changes(job, pods)),
+    }
+
+
+def _of_job(job: TrainingJob) -> Iterator[str]:
+    if job.held:
+        state = "and waits to be placed" if job.suspend else "until it could be placed"
+        yield f"suspended when it was submitted, {state} ({names.HELD})"
+    workers, asked = workers_of(job), asked_workers(job, state_of(job))
+    if workers != asked:
+        yield f"has {workers} workers, and asks for {asked} ({names.STATE})"
+    if job.released:
+        yield f"marked as released: {job.annotations[names.RELEASED]}"
+
+
+def _of_template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[str]:
+    template = template_of(job, raw, group)
+    written = annotations_of(job, raw, group)
+    yield from (f"{key}={written[key]}" for key in _ANNOTATIONS if key in written)
+    if preferred := _preferred(template):
+        yield f"prefers {listed(preferred, of='nodes')} (affinity)"
+
+
+def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
+    """Yield the CPU limits of pods that kfext wrote; pods with equal limits are one phrase."""
+    cpu = state_of(job).cpu
+    found: dict[tuple[int, int | None], list[str]] = {}
+    for pod in pods:
+        asked, trainer = asked_of(pod, cpu), pod.trainer
+        if asked is None or trainer is None or trainer.limit is None:
+            continue
+        if owner_of(pod, cpu) is Owner.KFEXT:
+            found.setdefault((trainer.limit, asked.limit), []).append(pod.name)
+    for (limit, asked_limit), pod_names in found.items():
+        yours = "none" if asked_limit is None else f"{asked_limit}m"
+        of = listed(pod_names, of="pods")
+        yield f"CPU limit of {of}: {limit}m; by the job: {yours} ({names.STATE})"
+
+
+def _preferred(template: Mapping[str, Any]) -> list[str]:
+    """Return the nodes that a template prefers by name, which only kfext writes."""
+    affinity = mapping(mapping(mapping(template.get("spec")).get("affinity")).get("nodeAffinity"))
+    return [
+        text(value)
+        for term in sequence(affinity.get("preferredDuringSchedulingIgnoredDuringExecution"))
+        for field in sequence(mapping(mapping(term).get("preference")).get("matchFields"))
+        for value in sequence(mapping(field).get("values"))
+    ]

@@ -26,9 +26,9 @@ Raw = Mapping[str, Any]
 @output_option
 @cluster_options
 def gpus(*, output: str, cluster: ClusterOptions) -> None:
-    """List the GPUs that jobs may share, with their sharers and what these lose and get.
+    """List the GPUs that jobs may share, with the jobs on each, their losses and their gains.
 
-    For administrators: it needs permission to list SharedGPUs.
+    You need the right to list SharedGPUs.
     """
     click.echo(written(asyncio.run(_shared_gpus(cluster)), output=output), nl=False)
 
@@ -40,7 +40,7 @@ async def _shared_gpus(cluster: ClusterOptions) -> Sequence[Raw]:
             return await client.list_all(paths.shared_gpus())
         except Forbidden as error:
             raise UserError(
-                f"it needs the right to list SharedGPUs of the cluster: {error}"
+                f"you need the right to list SharedGPUs of the cluster: {error}"
             ) from error
         except NotFound as error:
             raise UserError(
@@ -50,41 +50,41 @@ async def _shared_gpus(cluster: ClusterOptions) -> Sequence[Raw]:
 
 def written(found: Sequence[Raw], *, output: str) -> str:
     """Return SharedGPUs as text, json or yaml, in the order of nodes and slots."""
-    known = [(one, raw) for raw in found if (one := parse_shared_gpu(raw)) is not None]
+    known = [(gpu, raw) for raw in found if (gpu := parse_shared_gpu(raw)) is not None]
     known.sort(key=lambda pair: (pair[0].node, pair[0].slot))
     lines = [{**mapping(raw.get("spec")), **mapping(raw.get("status"))} for _, raw in known]
     return printed(lines, output=output, words=lambda: in_words(known))
 
 
 def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> str:
-    """Return them for a person: a line for each card, and below it one for each sharer."""
+    """Return SharedGPUs for a person: a line for each card, with a line for each sharer below."""
     if not known:
         return "no node shares GPUs: install the component gpu-sharing, and label nodes for it\n"
-    head, *rows = table(_HEAD, [_row(one) for one, _ in known])
+    head, *rows = table(_HEAD, [_row(gpu) for gpu, _ in known])
     shown = [head]
     for row, (_, raw) in zip(rows, known, strict=True):
         shown.append(row)
-        sharers = [mapping(one) for one in sequence(mapping(raw.get("status")).get("sharers"))]
+        sharers = list(map(mapping, sequence(mapping(raw.get("status")).get("sharers"))))
         if sharers:
             shown += table(_SHARER_HEAD, map(_sharer, sharers), indent=4)
     return "\n".join(shown) + "\n"
 
 
-def _row(one: SharedGpu) -> tuple[str, ...]:
-    memory = f"{one.memory / 1024:.0f} Gi" if one.memory else _UNKNOWN
-    return one.node, str(one.slot), one.card or _UNKNOWN, memory, _state(one)
+def _row(gpu: SharedGpu) -> tuple[str, ...]:
+    memory = f"{gpu.memory / 1024:.0f} Gi" if gpu.memory else _UNKNOWN
+    return gpu.node, str(gpu.slot), gpu.card or _UNKNOWN, memory, _state(gpu)
 
 
-def _state(one: SharedGpu) -> str:
-    if not one.healthy:
-        return f"unhealthy: {one.trouble}" if one.trouble else "unhealthy"
-    if one.moved:
+def _state(gpu: SharedGpu) -> str:
+    if not gpu.healthy:
+        return f"unhealthy: {gpu.trouble}" if gpu.trouble else "unhealthy"
+    if gpu.moved:
         return "moved: its sharers have another card"
-    return "shared" if one.card else "free"
+    return "shared" if gpu.card else "free"
 
 
 def _sharer(raw: Raw) -> tuple[str, ...]:
-    """Return the line of a sharer: what one of high priority loses, what one of low gets."""
+    """Return the line of a sharer: its loss if its priority is high, its gain if it is low."""
     pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
     notes = {"guaranteeInfeasible": INFEASIBLE, "evict": "it must leave"}
     said = [words for field, words in notes.items() if raw.get(field) is True]

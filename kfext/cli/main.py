@@ -1,43 +1,134 @@
-"""The command line.
+"""The command line: all commands, and the services that the Deployments and the DaemonSet run.
 
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 planned but would wait.
 """
 
+import asyncio
+import functools
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import click
 
 from kfext import __version__
-from kfext.cli import services
 from kfext.cli.explain import explain
 from kfext.cli.gpus import gpus
-from kfext.cli.metrics import metrics
+from kfext.cli.jobs import queue, top
 from kfext.cli.output import plain
 from kfext.cli.plan import plan
-from kfext.cli.queue import queue
 from kfext.cli.release import release
 from kfext.cli.render import render_files
-from kfext.cli.top import top
 from kfext.errors import KfextError
 from kfext.kube.json_depth import accept_deep_json
 
-_COMMANDS = (
-    services.webhook,
-    services.controller,
-    services.agent,
-    render_files,
-    plan,
-    explain,
-    metrics,
-    queue,
-    top,
-    gpus,
-    release,
+_SERVICE_OPTIONS = (
+    click.option(
+        "--kubeconfig", type=click.Path(path_type=Path), help="Needed only outside a cluster."
+    ),
+    click.option("--probe-port", default=8080, show_default=True, help="/healthz /readyz /metrics"),
+    click.option(
+        "--log-level",
+        default="info",
+        show_default=True,
+        type=click.Choice(["debug", "info", "warning", "error"]),
+    ),
 )
 
 
-@click.group(commands=_COMMANDS)
+def _service(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of every service, and configure the logs before it starts."""
+
+    @functools.wraps(command)
+    def with_logs(*, log_level: str, **options: Any) -> None:
+        from kfext.runtime import configure_logs  # noqa: PLC0415 - only services need servers
+
+        configure_logs(log_level)
+        command(**options)
+
+    made: Callable[..., None] = with_logs
+    for option in reversed(_SERVICE_OPTIONS):
+        made = option(made)
+    return made
+
+
+def _run_folder(use: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option for the folder that a Deployment mounts; `use` is its help."""
+    return click.option(
+        "--run-dir",
+        "run_folder",
+        envvar="KFEXT_RUN_DIR",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        help=use,
+    )
+
+
+@click.command()
+@_service
+@click.option("--context", help="Context of the kubeconfig.")
+@click.option("--port", default=9443, show_default=True, help="HTTPS port for admission reviews.")
+@click.option("--tls-name", multiple=True, help="Additional DNS name for the certificate.")
+@click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
+@_run_folder("In-memory folder for the serving key; a temporary folder if unset.")
+@click.option(
+    "--drain-seconds", default=5.0, show_default=True, help="Time to keep serving after SIGTERM."
+)
+def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: Any) -> None:
+    """Serve the admission webhooks."""
+    from kfext.webhook.main import Config, run  # noqa: PLC0415 - render needs no server
+
+    asyncio.run(run(Config(extra_names=(*tls_name, *tls_ip), **options)))
+
+
+@click.command()
+@_service
+@_run_folder("Folder for the snapshot on SIGUSR1; none is written if unset.")
+@click.option(
+    "--job-metrics/--no-job-metrics",
+    default=True,
+    show_default=True,
+    help="Export the progress of the newest 1,000 jobs, with their names.",
+)
+def controller(**options: Any) -> None:
+    """Run the placement controller."""
+    from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import
+
+    asyncio.run(run(**options))
+
+
+@click.command()
+@_service
+@click.option("--node", envvar="NODE_NAME", required=True, help="Name of the agent's Node.")
+@click.option("--pod", envvar="POD_NAME", required=True, help="Name of the agent's Pod.")
+@click.option(
+    "--data-dir",
+    "root",
+    envvar="KFEXT_DATA_DIR",
+    default="/var/lib/kfext",
+    show_default=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder of the node for the hook and the sockets of jobs.",
+)
+@click.option(
+    "--device-list-strategy",
+    "device_list",
+    envvar="DEVICE_LIST_STRATEGY",
+    default="envvar",
+    show_default=True,
+    help="As for NVIDIA's device plugin: envvar, cdi-annotations, cdi-cri; several with commas.",
+)
+def agent(**options: Any) -> None:
+    """Share the GPUs of a node between the jobs that were placed on them."""
+    from kfext.agent.main import Config, run  # noqa: PLC0415 - only the agent needs gRPC and NVML
+
+    asyncio.run(run(Config(**options)))
+
+
+@click.group(
+    commands=(webhook, controller, agent, render_files, plan, explain, queue, top, gpus, release)
+)
 @click.version_option(__version__, prog_name="kfext")
 def cli() -> None:
     """Place the pods of PyTorchJobs and TFJobs together, and report what was done to them."""

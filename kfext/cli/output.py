@@ -1,7 +1,6 @@
-"""How the commands print what they found: in words for a person, as JSON or YAML for a program.
+"""The output of the commands: words for a person, JSON or YAML for a program.
 
-Much of it was written by others: names, messages, lines of logs. None of it reaches the terminal as
-anything but text.
+Names, messages and lines of logs come from others, and reach the terminal as text alone.
 """
 
 import io
@@ -16,7 +15,7 @@ import yaml
 from kfext.core.words import CLAUSE
 
 _WIDEST = 100_000
-"""Columns of a table, more than its rows ever have."""
+"""Columns of a table: more than any row has."""
 output_option = click.option(
     "-o",
     "--output",
@@ -36,12 +35,11 @@ def printed(values: Any, *, output: str, words: Callable[[], str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return a text with a space for whatever is not to be seen.
+    """Return a text with a space for each character that is not printable; line ends stay.
 
-    That is what a terminal obeys, escapes and control characters of one or two bytes, and what
-    hides or turns around the text beside it. Line ends stay.
+    A terminal would obey escapes and control characters, and others hide or reverse text.
     """
-    return "".join(one if one.isprintable() or one == "\n" else " " for one in text)
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> list[str]:
@@ -62,13 +60,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0
 
 
 def entry(label: str, message: str) -> list[str]:
-    """Return the lines of a labelled message: its first clause, and the others as a list."""
+    """Return the lines of a labelled message: its first clause, and the rest as a list."""
     first, *more = message.split(CLAUSE)
     return [f"  {label:<8} {first}", *(f"{' ' * 11}- {clause}" for clause in more)]
 
 
 def fitted(text: str, screen: os.terminal_size) -> str:
-    """Return what a screen has room for, from the top, with a line left for the cursor."""
+    """Return the part of a text that fits a screen, with a line left for the cursor."""
     return "\n".join(line[: screen.columns] for line in text.splitlines()[: screen.lines - 1])
 
 
@@ -81,5 +79,5 @@ def age(seconds: float) -> str:
 
 
 def short(value: float | None) -> str:
-    """Return a number with four digits, nothing for None."""
+    """Return a number with four digits; empty for None."""
     return "" if value is None else f"{value:.4g}"

@@ -1,21 +1,35 @@
-"""`kubectl kfext plan -f`: would it start now, where, and if not why; nothing is submitted."""
+"""`kubectl kfext plan -f`: whether a job would start now, where, and if not, why."""
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 import click
 
-from kfext.cli.cluster import ClusterOptions, cluster_options
+from kfext.cli.cluster import ClusterOptions, cluster_options, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
-from kfext.cli.forecast import NOT_HELD, STARTS, WAITS, Answer, Forecast
 from kfext.cli.output import entry, output_option, plain, printed, table
-from kfext.cli.snapshot import read_snapshot
+from kfext.cli.render import admitted
+from kfext.core.admission.facts import Facts
+from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
+from kfext.core.queue.order import in_line
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
-from kfext.model.tolerant import mapping
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.model.snapshot import Snapshot
+from kfext.model.timestamps import written_time
+from kfext.model.tolerant import mapping, text
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
+from kfext.state.outlook import Outlook, outlook, outlooks
+from kfext.state.recording import planner_of
 
+STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
 _WORDS = {
     STARTS: "would start now",
     WAITS: "would wait",
@@ -23,12 +37,27 @@ _WORDS = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome for one job; `nodes` has the node of each replica, if the job would start.
+
+    `outcome` is `starts`, `waits`, or `not-held` if kfext does not decide when the job starts.
+    """
+
+    job: str
+    outcome: str
+    reason: str
+    message: str
+    nodes: dict[str, str]
+    warnings: Sequence[str] = ()
+
+
 @click.command()
 @click.option("-f", "--filename", "files", multiple=True, type=click.File("rb"))
 @click.option(
     "--snapshot",
     type=click.File("rb"),
-    help="Ask this snapshot of a controller (SIGUSR1) instead of the cluster.",
+    help="Use this snapshot of a controller (SIGUSR1) instead of the cluster.",
 )
 @output_option
 @cluster_options
@@ -41,10 +70,9 @@ def plan(
 ) -> None:
     """Show whether the jobs in files (- is stdin) would start now, and where or why not.
 
-    Nothing is submitted. Needs permission to list nodes, pods, jobs and everything else that
-    placement depends on in the whole cluster; the error names what is missing. With --snapshot it
-    needs no cluster, and without files it shows what becomes of the jobs in the queue. Exits with
-    code 3 if a job would wait.
+    Nothing is submitted. You need the right to list nodes, pods, jobs and all else that placement
+    depends on. With --snapshot no cluster is needed, and without files the answers are about the
+    jobs in its queue. Exits with code 3 if a job would wait.
     """
     if not (files or snapshot):
         raise click.UsageError("give jobs with -f, or a snapshot with --snapshot")
@@ -54,18 +82,17 @@ def plan(
     for note in notes:
         click.echo(plain(note), err=True)
     click.echo(written(answers, output=output), nl=False)
-    if any(one.outcome == WAITS for one in answers):
+    if any(answer.outcome == WAITS for answer in answers):
         sys.exit(3)
 
 
 async def plan_jobs(
     documents: list[Any], *, cluster: ClusterOptions, snapshot: SnapshotFile | None = None
 ) -> tuple[list[Answer], list[str]]:
-    """Return what would become of the jobs, each after those before it, and notes for stderr.
+    """Return the outcomes for the jobs, submitted one after the other, and notes for stderr.
 
-    With a snapshot the cluster is not asked, and without documents the answers are those of the
-    jobs in its queue. Raises UserError if there is no job, or for one that would be refused,
-    ApiError, NoAccess.
+    With a snapshot the cluster is not asked; without documents the outcomes are for the jobs in its
+    queue. Raises UserError without a job or for a job that would be refused, ApiError, NoAccess.
     """
     if snapshot is not None:
         forecast = Forecast(snapshot.snapshot, now=snapshot.taken)
@@ -88,13 +115,13 @@ async def plan_jobs(
 
 
 def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
-    """Return the jobs among some documents, and notes on the others. Raises UserError if none."""
+    """Return the jobs among documents, and notes on the rest. Raises UserError without a job."""
     jobs, notes = [], []
     for document in documents:
         if is_job(document):
             jobs.append(document)
         else:
-            notes.append(f"{title_of(document)}: not a training job, not looked at")
+            notes.append(f"{title_of(document)}: not a training job, skipped")
     if not jobs:
         raise UserError("; ".join(notes))
     return jobs, notes
@@ -107,20 +134,114 @@ def _check_namespace(document: Any, said: str | None) -> None:
         raise UserError(f"{title_of(document)} is in namespace {own!r}, not in {said!r} as -n says")
 
 
-def in_words(answers: Sequence[Answer]) -> str:
-    """Return the answers for a person."""
-    if not answers:
-        return "no job waits\n"
-    lines = []
-    for one in answers:
-        lines.append(f"{one.job}: {_WORDS[one.outcome]}")
-        lines += entry("why", ": ".join(filter(None, (one.reason, one.message))))
-        lines += table(("POD", "NODE"), one.nodes.items(), indent=2) if one.nodes else ()
-    return "\n".join(lines) + "\n"
-
-
 def written(answers: Sequence[Answer], *, output: str) -> str:
     """Return the answers as text, json or yaml."""
     fields = ("job", "outcome", "reason", "message", "nodes")
     values = [{field: getattr(answer, field) for field in fields} for answer in answers]
     return printed(values, output=output, words=lambda: in_words(answers))
+
+
+def in_words(answers: Sequence[Answer]) -> str:
+    """Return the answers for a person."""
+    if not answers:
+        return "no job waits\n"
+    lines = []
+    for answer in answers:
+        lines.append(f"{answer.job}: {_WORDS[answer.outcome]}")
+        lines += entry("why", ": ".join(filter(None, (answer.reason, answer.message))))
+        lines += table(("POD", "NODE"), answer.nodes.items(), indent=2) if answer.nodes else ()
+    return "\n".join(lines) + "\n"
+
+
+class Forecast:
+    """The controller's decisions on jobs that are submitted now, one after the other.
+
+    `now` is in epoch seconds; the present if unset.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, now: float | None = None) -> None:
+        wall = time.time() if now is None else now
+        self._snapshot = snapshot
+        self._now = Moment(wall=wall, monotonic=wall)
+        self._planner = planner_of(snapshot, self._now)
+        self._submitted = 0
+
+    def submit(self, document: Any, *, home: str) -> Answer:
+        """Return the outcome for a job; a job without a namespace goes to `home`.
+
+        Raises UserError for a job that could not be created.
+        """
+        raw = self._named(document, home=home)
+        namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
+        rendered = admitted(raw, _facts(self._snapshot, namespace))
+        raw, warnings = rendered.documents[0], tuple(rendered.warnings)
+        job = self._stored(raw)
+        if not job.held:
+            said = rendered.verdicts[0]
+            outcome = WAITS if said.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
+            return Answer(job.title, outcome, said.reason, said.message, {}, warnings)
+        self._planner.cluster.take_job(job, raw)
+        return _answer(job, outlook(self._planner, job.uid, self._now), warnings)
+
+    def queue(self) -> list[Answer]:
+        """Return the outcomes for the jobs in the queue, in order."""
+        found = outlooks(self._planner, self._now)
+        tracked = [job for job in self._planner.cluster.jobs.values() if job.job.in_queue]
+        return [
+            _answer(waiting.job, found[waiting.job.uid], ())
+            for waiting in sorted(tracked, key=self._planner.queue.turn)
+        ]
+
+    def _stored(self, raw: dict[str, Any]) -> TrainingJob:
+        """Return the job as the API server would store it."""
+        self._submitted += 1
+        created = written_time(self._now.wall)
+        raw["metadata"] |= {"uid": f"planned-{self._submitted}", "creationTimestamp": created}
+        job = parse_job(raw)
+        assert job is not None, "its kind was checked before"
+        return job
+
+    def _named(self, document: Any, *, home: str) -> dict[str, Any]:
+        """Return the document with the name and the namespace that the API server would set."""
+        metadata = mapping(document.get("metadata"))
+        name, prefix = text(metadata.get("name")), text(metadata.get("generateName"))
+        namespace = text(metadata.get("namespace")) or home
+        if not (name or prefix):
+            raise UserError(f"{title_of(document)} has no metadata.name, e.g. name: train")
+        if namespace not in self._snapshot.namespaces:
+            raise UserError(f"{title_of(document)}: there is no namespace {namespace!r}")
+        kind = document["kind"]
+        jobs = (tracked.job for tracked in self._planner.cluster.jobs.values())
+        if any((kind, namespace, name) == (j.kind.name, j.namespace, j.name) for j in jobs):
+            raise UserError(
+                f"{kind} {namespace}/{name} exists already: see `kubectl kfext explain -n "
+                f"{namespace} {name}`, or give the job another name"
+            )
+        named = {**metadata, "name": name or f"{prefix}xxxxx", "namespace": namespace}
+        return {**document, "metadata": named}
+
+
+def _answer(job: TrainingJob, found: Outlook, warnings: Sequence[str]) -> Answer:
+    """Return an outlook as an answer."""
+    if isinstance(found.step, Unsuspend):
+        nodes = {
+            f"{job.name}-{key.type}-{key.index}": node
+            for key, node in found.step.plan.assignment.items()
+        }
+        why, network = found.step.verdict, found.step.network
+        message = f"{why.message}; {network.message}" if network else why.message
+        return Answer(job.title, STARTS, why.reason, message, nodes, warnings)
+    verdict = found.step.verdict if isinstance(found.step, Wait | Release) else None
+    if verdict is None:
+        verdict = Verdict(REASON_BACKING_OFF, "a step of the job is being written")
+    verdict = in_line(verdict, ahead=found.ahead, exact=found.ahead, kept_nodes="", awaited="")
+    return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
+
+
+def _facts(snapshot: Snapshot, namespace: Namespace) -> Facts:
+    return Facts(
+        namespace_labels=namespace.labels,
+        namespace_annotations=namespace.annotations,
+        policies=snapshot.policies,
+        controller_alive=True,
+    )

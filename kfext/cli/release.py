@@ -12,6 +12,7 @@ from kfext.cli.cluster import (
     cluster_options,
     find_job,
     kind_option,
+    pods_of,
     read_again,
 )
 from kfext.core.patches.job import user_release_patch
@@ -22,8 +23,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import has_part
 from kfext.model.job import TrainingJob
-from kfext.model.pod import Pod, parse_pod
-from kfext.names import JOB_NAME
+from kfext.model.pod import Pod
 
 _TRIES = 5
 
@@ -59,9 +59,9 @@ def release(
 async def release_jobs(
     name: str | None, *, kind: str | None, all_namespaces: bool, cluster: ClusterOptions
 ) -> AsyncIterator[str]:
-    """Release one job, or all that wait for kfext if `name` is None; yield what was done to each.
+    """Release a job, or all jobs that wait for kfext if `name` is unset; yield a line for each.
 
-    Raises UserError, ApiError, NoAccess; of several jobs once all have been tried.
+    Raises UserError, ApiError, NoAccess; for several jobs after all have been tried.
     """
     async with cluster.connect() as client:
         namespace = "" if all_namespaces else cluster.in_namespace()
@@ -88,21 +88,21 @@ async def release_jobs(
 
 
 async def _waits(client: Client, job: TrainingJob) -> bool:
-    """Return whether kfext holds a job or gates pods of it."""
+    """Return whether kfext holds a job or gates a pod of it."""
     if job.finished:
         return False
     return (job.held and job.suspend) or bool(await _gated(client, job))
 
 
 async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
-    """Release one job; return what was done to it."""
+    """Release a job; return what was done."""
     title = job.title
     if job.finished:
         return f"{title}: already finished, nothing to release"
     done = []
     if not job.released or (job.held and job.suspend):
         done.append(await _let_go(client, job, raw))
-    # After the job, so that pods which the operator creates meanwhile are no longer gated.
+    # After the job, so that pods created meanwhile are not gated any more.
     done += await _free_pods(client, job)
     return f"{title}: {', '.join(done) or 'already released, nothing to do'}"
 
@@ -114,7 +114,7 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
                 paths.jobs(job.kind.plural, job.namespace, job.name),
                 user_release_patch(raw, job),
             )
-        except (Invalid, Conflict):  # the job changed between our read and our patch
+        except (Invalid, Conflict):  # the job changed between the read and the patch
             job, raw = await read_again(client, job)
         else:
             if job.kueue_managed:
@@ -124,9 +124,9 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
 
 
 async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
-    """Let the pods of a job through the gate; return what was done to how many of them.
+    """Remove the gates of a job's pods; return what was done, with numbers of pods.
 
-    Those with parts of GPUs are deleted: their operator creates them again, with whole ones.
+    Pods with parts of GPUs are deleted, and the operator creates them again with whole GPUs.
     """
     ungated = deleted = 0
     for pod in await _gated(client, job):
@@ -145,5 +145,4 @@ async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
 
 
 async def _gated(client: Client, job: TrainingJob) -> list[Pod]:
-    pods = await client.list_all(paths.pods(job.namespace), labelSelector=f"{JOB_NAME}={job.name}")
-    return [pod for raw in pods if (pod := parse_pod(raw)).owner_uid == job.uid and pod.gated]
+    return [pod for pod in await pods_of(client, job) if pod.gated]

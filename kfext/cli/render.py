@@ -1,4 +1,4 @@
-"""Show how admission would change manifests: the webhook's own functions, without a cluster."""
+"""`kfext render`: the changes of admission, by the webhook's own functions, without a cluster."""
 
 import sys
 from collections.abc import Sequence
@@ -28,11 +28,11 @@ from kfext.names import DOMAIN, MANAGED
 class Rendered:
     """The documents as admission would store them.
 
-    `patches`: the patch of each document, empty where nothing changes.
+    `patches`: the patch of each document; empty if nothing changes.
     `notes`: lines for stderr.
-    `verdicts`: why each job is held or not, and what was changed.
-    `warnings`: the notes that the API server would send with its answer.
-    `refused`: whether admission would refuse at least one document.
+    `verdicts`: why each job is held or not, and its changes.
+    `warnings`: the notes that the API server would return.
+    `refused`: whether admission would refuse a document.
     """
 
     documents: list[Any] = field(default_factory=list)
@@ -50,12 +50,12 @@ class Rendered:
     "policies",
     multiple=True,
     type=click.File("rb"),
-    help="File with a TrainingPolicy, which must select the labels of the namespace.",
+    help="File with a TrainingPolicy; it must select the namespace.",
 )
 @click.option(
     "--namespace-file",
     type=click.File("rb"),
-    help="File with the Namespace, for its labels and annotations.",
+    help="File with the Namespace.",
 )
 @click.option(
     "-o",
@@ -73,8 +73,8 @@ def render_files(
 ) -> None:
     """Print the jobs in files (- is stdin) as admission would change them, and why.
 
-    Needs no cluster, and shows nothing of their pods. Without --namespace-file the namespace is
-    managed and has no settings. The exit code is 1 if a job would be refused.
+    No cluster is needed, and the changes of pods are not shown. Without --namespace-file the
+    namespace is managed and has no settings. Exits with code 1 if a job would be refused.
     """
     rendered = render(
         documents=[item for file in files for item in load(file)],
@@ -168,7 +168,7 @@ def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
 
 
 def _not_strings(document: Any) -> list[str]:
-    """Return the annotations that the API server refuses before the webhook: a bare off or 0.5."""
+    """Return the annotations that the API server would refuse: a bare off or 0.5."""
     annotations = mapping(mapping(mapping(document).get("metadata")).get("annotations"))
     return [
         f"annotation {key} is {orjson.dumps(value).decode()}, not a string: put it in quotes"
@@ -178,10 +178,7 @@ def _not_strings(document: Any) -> list[str]:
 
 
 def _applied(document: Any, operations: Sequence[Operation]) -> Any:
-    """Return the patched document.
-
-    Patches of kfext set, remove or move members and edit no arrays.
-    """
+    """Return the patched document; kfext's patches set, remove or move members of objects."""
     document = orjson.loads(orjson.dumps(document))
     for operation in operations:
         parent, member = _member(document, operation["path"])
@@ -196,7 +193,7 @@ def _applied(document: Any, operations: Sequence[Operation]) -> Any:
 
 
 def _member(document: Any, path: str) -> tuple[Any, str]:
-    """Return the object that has the member at a JSON pointer, and the name of the member."""
+    """Return the object with the member at a JSON pointer, and the name of the member."""
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
     for key in parents:
         document = document[key]

@@ -1,20 +1,17 @@
-"""One controller: it follows the cluster, holds the Lease, and has the loop place jobs."""
+"""Lead: one controller watches the cluster, holds the Lease, and then runs the loop."""
 
 import asyncio
 from contextlib import suppress
 
 import structlog
 
-from kfext.controller.card_writer import CardWriter
-from kfext.controller.guard import guard
-from kfext.controller.informers import informers
 from kfext.controller.job_display import JobDisplay
-from kfext.controller.metrics import Metrics
+from kfext.controller.metrics import Metrics, guard
 from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.step_executor import StepExecutor
-from kfext.controller.sweep import forget_deleted, take_in
 from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.controller.watch import forget_deleted, informers, read_all
 from kfext.errors import ApiError
 from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.certs.issuing import Issuer
@@ -28,7 +25,7 @@ from kfext.state.planner import Planner
 _log = structlog.get_logger(__name__)
 
 _STALE_SECONDS = 150.0
-"""After this long without an event or a bookmark, a mirror is too old to act on."""
+"""After this long without an event or a bookmark, a copy is too old to act on."""
 _TICK_LIMIT_SECONDS = 15.0
 _SWEEP_SECONDS = 300.0
 _STAND_BY_SECONDS = 10.0
@@ -37,8 +34,8 @@ _STAND_BY_SECONDS = 10.0
 class Controller:
     """One controller process. `identity` must be unique among the replicas.
 
-    The Lease has a client of its own: its renewal must not queue behind the pins of a big gang. So
-    have logs: neither must pins queue behind those.
+    The Lease has a client of its own, so that its renewal does not queue behind the pins of a big
+    gang. Logs have one too, so that pins do not queue behind logs.
     """
 
     def __init__(
@@ -61,9 +58,7 @@ class Controller:
             planner=self.planner,
             wake=self._wake,
             writer=StepExecutor(client=client, cluster=self.planner.cluster, events=self._events),
-            card_writer=CardWriter(client=client),
-            show=display.show,
-            show_companion=display.show_companion,
+            display=display,
             metrics=metrics,
         )
         self._progress_reader = ProgressReader(
@@ -82,13 +77,13 @@ class Controller:
         self._listed = False
 
     async def run(self) -> None:
-        """Follow the cluster; place jobs while the Lease is ours. Raises LeaseLost, ApiError."""
+        """Watch the cluster, and place jobs while holding the Lease. Raises LeaseLost, ApiError."""
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers.values():
                 tasks.create_task(informer.run())
             for informer in self._informers.values():
                 await informer.synced.wait()
-            await take_in(self._client, self.planner)
+            await read_all(self._client, self.planner)
             self.planner.queue.observe_autoscaler(present=await has_autoscaler(self._client))
             self._listed = True
             tasks.create_task(self._events.run())
@@ -110,7 +105,7 @@ class Controller:
         return self._reconciler.now()
 
     def wrong(self) -> str | None:
-        """Return what keeps kfext from placing jobs, None if nothing does."""
+        """Return why kfext cannot place jobs; None if it can."""
         if not self._listed:
             return "jobs, pods and nodes are not listed yet"
         for name, informer in self._informers.items():
@@ -119,7 +114,7 @@ class Controller:
         return None
 
     def stuck(self) -> str | None:
-        """Return why the process should be restarted, None while the loop turns."""
+        """Return why the process should be restarted; None while the loop turns."""
         if not self._lease.held.is_set():
             return None
         age = self._reconciler.since_tick()
@@ -129,7 +124,7 @@ class Controller:
         return self.wrong() is None and self.stuck() is None
 
     async def _sweep(self) -> None:
-        """Forget what kopf missed, and look for an autoscaler, which may come and go."""
+        """Forget objects whose end kopf missed, and look for an autoscaler."""
         while True:
             with guard("sweep"), suppress(ApiError):
                 present = await has_autoscaler(self._client)
@@ -138,7 +133,7 @@ class Controller:
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def _stand_by(self) -> None:
-        """Bound what is noted for the loop until it runs."""
+        """Bound the changes that are queued for the loop until it runs."""
         while not self._lease.held.is_set():
             await asyncio.sleep(_STAND_BY_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)

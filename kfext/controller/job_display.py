@@ -1,4 +1,4 @@
-"""What the planner finds out about jobs, as people see it: TrainingPlans and events."""
+"""Show the planner's decisions to people: as TrainingPlans and as events."""
 
 import structlog
 
@@ -32,7 +32,7 @@ _LEFT = Verdict(REASON_HANDS_OFF, "kfext no longer handles it")
 
 
 class JobDisplay:
-    """Shows each job on its TrainingPlan, and as an event what a user should notice."""
+    """Shows each job on its TrainingPlan, and what a user should notice as an event."""
 
     def __init__(
         self, planner: Planner, plan_writer: TrainingPlanWriter, events: EventRecorder
@@ -42,24 +42,24 @@ class JobDisplay:
         self._events = events
 
     def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
-        """Show a job's phase; None for one that kfext does not handle."""
+        """Show a job's phase; None for a job that kfext does not handle."""
         if phase is not None:
             self._show(tracked, phase, verdict)
         elif self._plan_writer.shows(tracked.job) and not self._marked(tracked):
-            # What was shown while kfext handled it would stay for ever.
+            # The status from the time when kfext handled the job would stay for ever.
             ended = tracked.job.finished or tracked.job.deleting
             self._show(tracked, *((FINISHED, verdict) if ended else (PHASE_RELEASED, _LEFT)))
 
     def show_progress(self, tracked: TrackedJob) -> None:
-        """Show what the log of a job shows."""
+        """Show the progress in the log of a job."""
         reported = self._planner.progress.reported(tracked.job.uid)
-        # A read may end after the log is no longer to be read.
+        # The setting may have changed during the read.
         reads = self._planner.settings.of_tracked(tracked).settings.metrics.is_log
         if reported is not None and reads:
             self._plan_writer.show_progress(tracked.job, reported)
 
     def show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
-        """Show what the companion does to a job, and a refusal as an event."""
+        """Show a condition of the companion, and a refusal also as an event."""
         self._plan_writer.show_companion(tracked.job, type_, shown)
         if shown is not None and shown.verdict.reason in _REFUSED:
             self._events.record(
@@ -79,7 +79,7 @@ class JobDisplay:
             tracked.job,
             phase=phase,
             verdict=verdict,
-            # Pods that our webhook missed may be on other nodes than the plan's.
+            # Pods that kfext's webhook missed may be on other nodes than the plan's.
             nodes=self._planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
             network=self._network(tracked, plan),
             network_reason=why_network(
@@ -112,12 +112,12 @@ class JobDisplay:
             self._plan_writer.show_progress(tracked.job, None)
 
     def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:
-        """Return the network that a job's pods have, or will have while there are none."""
+        """Return the network of a job's pods; before there are any, the network of its plan."""
         pods = self._planner.cluster.pods(tracked.job.uid)
         on_host = any(pod.on_host for pod in pods) if pods else plan is not None and plan.port > 0
         return HOST if on_host else POD
 
     def _marked(self, tracked: TrackedJob) -> bool:
-        """Whether a job, or one of its pods, still waits for kfext, which is about to let it go."""
+        """Return whether a job or a pod of it waits for kfext, which is about to let it go."""
         pods = self._planner.cluster.pods(tracked.job.uid)
         return tracked.job.held or any(pod.behind_gate for pod in pods)

@@ -1,4 +1,4 @@
-"""The controller process: connect kopf, the controller and the probes, and shut down in order."""
+"""The controller process: check the cluster, start kopf, controller and probes, and shut down."""
 
 import asyncio
 import os
@@ -10,19 +10,24 @@ from typing import Any, cast
 import kopf
 import structlog
 
-from kfext.controller.checks import missing_protection, missing_requirements
 from kfext.controller.controller import Controller
 from kfext.controller.metrics import Metrics
 from kfext.controller.progress_reader import MOST_AT_ONCE
-from kfext.controller.watches import login_with, operator_settings, registry
-from kfext.errors import ApiError, KfextError, LeaseLost
+from kfext.controller.watch import login_with, operator_settings, registry
+from kfext.errors import ApiError, KfextError, LeaseLost, NotFound
+from kfext.kube import paths
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
 from kfext.kube.snapshot_file import write_snapshot
-from kfext.probes import serve_probes
+from kfext.model.kinds import KINDS
+from kfext.model.tolerant import mapping, sequence
+from kfext.names import API_GROUP, DECIDE, MARKS_POLICY
+from kfext.runtime import serve_probes
 from kfext.state.recording import snapshot_of
 
 _log = structlog.get_logger(__name__)
+
+_OLDEST = (1, 32)
 
 
 async def run(
@@ -34,8 +39,8 @@ async def run(
 ) -> None:
     """Run the controller until SIGTERM. Raises KfextError if it cannot go on.
 
-    SIGUSR1 makes it write a snapshot into `run_folder`. `job_metrics`: whether Prometheus gets the
-    progress of each job.
+    On SIGUSR1 it writes a snapshot into `run_folder`.
+    `job_metrics`: whether Prometheus gets the progress of each job.
     """
     access = find_access(kubeconfig=kubeconfig)
     metrics = Metrics(of_jobs=job_metrics)
@@ -46,7 +51,7 @@ async def run(
         Client(access, connections=2, observe=observe) as lease_client,
         Client(access, connections=MOST_AT_ONCE, observe=observe) as log_client,
     ):
-        if missing := await missing_requirements(client):
+        if missing := await _missing_requirements(client):
             raise KfextError("; ".join(missing))
         await _warn_if_unprotected(client)
         controller = Controller(
@@ -79,7 +84,7 @@ async def run(
                 settings=operator_settings(),
                 clusterwide=True,
                 standalone=True,
-                # kopf would look up the name of our user, which a container need not have.
+                # kopf would look up the name of the user, which a container need not have.
                 identity=cast(Any, identity),
                 stop_flag=stop,
             )
@@ -101,7 +106,7 @@ async def run(
 
 async def _warn_if_unprotected(client: Client) -> None:
     try:
-        why = await missing_protection(client)
+        why = await _missing_protection(client)
     except ApiError as error:
         why = str(error)
     if why:
@@ -109,7 +114,7 @@ async def _warn_if_unprotected(client: Client) -> None:
 
 
 def _write_snapshot(controller: Controller, folder: Path | None) -> None:
-    """Write what the planner knows, for a person who looks for the cause of a decision."""
+    """Write the planner's state to a file, so that a person can repeat its decisions."""
     if folder is None:
         _log.warning("no snapshot", why="the controller has no --run-dir")
         return
@@ -129,3 +134,76 @@ def _plain(error: Exception) -> Exception:
     if isinstance(error, LeaseLost):
         _log.error("the Lease is lost; a successor takes over", error=str(error))
     return error
+
+
+async def _missing_requirements(client: Client) -> list[str]:
+    """Return a message for each missing requirement. Raises ApiError."""
+    missing = []
+    version = await client.get("/version")
+    found = (_number(version.get("major")), _number(version.get("minor")))
+    if found < _OLDEST:
+        missing.append(
+            f"Kubernetes {found[0]}.{found[1]} is too old; kfext needs {_OLDEST[0]}.{_OLDEST[1]}"
+        )
+    for kind in KINDS.values():
+        if not await _served(client, paths.jobs(kind.plural)):
+            missing.append(
+                f"the cluster serves no {kind.plural}; install the training-operator 1.8 or 1.9"
+            )
+    kinds = {
+        "trainingplans": paths.plans(),
+        "trainingpolicies": paths.policies(),
+        "sharedgpus": paths.shared_gpus(),
+    }
+    for name, path in kinds.items():
+        if not await _served(client, path):
+            missing.append(f"the cluster serves no {name}; apply kfext's crds")
+    if not await _may_decide(client):
+        missing.append(
+            f"this account lacks the verb {DECIDE} on trainingplans.{API_GROUP} in the whole "
+            "cluster; apply kfext's manifests"
+        )
+    return missing
+
+
+async def _missing_protection(client: Client) -> str:
+    """Return why users may write kfext's marks on their jobs; empty if they may not.
+
+    kfext works without that protection, since it checks every mark. Raises ApiError.
+    """
+    try:
+        await client.get(paths.admission_policies(MARKS_POLICY))
+    except NotFound:
+        return f"there is no ValidatingAdmissionPolicy {MARKS_POLICY}; apply kfext's manifests"
+    try:
+        binding = await client.get(paths.admission_policy_bindings(MARKS_POLICY))
+    except NotFound:
+        return f"ValidatingAdmissionPolicy {MARKS_POLICY} has no binding; apply kfext's manifests"
+    if "Deny" not in sequence(mapping(binding.get("spec")).get("validationActions")):
+        return f"the binding of ValidatingAdmissionPolicy {MARKS_POLICY} does not deny"
+    return ""
+
+
+async def _may_decide(client: Client) -> bool:
+    """Return whether this account may write marks; otherwise every step would be refused."""
+    wanted = {"group": API_GROUP, "resource": "trainingplans", "verb": DECIDE}
+    review = {"spec": {"resourceAttributes": wanted}}
+    answer = await client.create(paths.access_reviews(), review)
+    return mapping(answer.get("status")).get("allowed") is True
+
+
+async def _served(client: Client, path: str) -> bool:
+    try:
+        await client.read(path, limit="1")
+    except NotFound:
+        return False
+    except ApiError as error:
+        if error.status == 403:
+            return True  # served, but this account may not list it; the watch will report that
+        raise
+    return True
+
+
+def _number(value: object) -> int:
+    digits = "".join(filter(str.isdigit, str(value)))
+    return int(digits or "0")

@@ -1,37 +1,65 @@
-"""The controller's metrics for Prometheus.
+"""The controller's metrics for Prometheus, and `guard`, which counts errors of kfext.
 
-No label here has the name of a job or a pod. Those of the collector in `job_metrics` have the names
-of jobs, and an administrator can leave it out.
+Only the series of `JobCollector` have the names of jobs; an administrator can switch them off.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from heapq import nlargest
 from typing import Any
 
+import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kfext.controller.guard import ERRORS
-from kfext.controller.job_metrics import JobCollector, Report
 from kfext.core.lifecycle.steps import Pin, Replan, Step, Unsuspend
+from kfext.core.progress.reported import Reported
 from kfext.core.queue.order import priority_class
 from kfext.kube.informer import Informer
+from kfext.model.job import TrainingJob
 from kfext.names import PHASES
 from kfext.state.planner import Planner
 from kfext.state.queue import Queue
 
+_log = structlog.get_logger(__name__)
+
+MOST_JOBS = 1000
+"""Jobs that have series of their own: the newest."""
+LABELS = ("namespace", "job_name", "kind")
+"""The labels of these series; Prometheus itself adds `job` and `instance`."""
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 _MOST_CLASSES = 20
-"""How many priority classes have their own label; jobs of the others are counted together."""
+"""Priority classes that have a label of their own; jobs of all others are counted together."""
+
+Report = tuple[TrainingJob, Reported]
+
+ERRORS = Counter(
+    "kfext_errors_total", "Errors of kfext for which an object was left aside", registry=None
+)
+
+
+@contextmanager
+def guard(doing: str, **about: object) -> Iterator[None]:
+    """Log and count an error of kfext in this block, and go on after it.
+
+    Users write most objects: without a guard, one object could end the controller, and end it again
+    after each restart. `doing` and `about` name the block and its object in the log.
+    """
+    try:
+        yield
+    except Exception:
+        _log.exception("left aside", doing=doing, **about)
+        ERRORS.inc()
 
 
 class Metrics:
     """The controller's metrics, in a registry of their own.
 
-    `of_jobs`: whether there are series of each job.
+    `of_jobs`: whether each job has series of its own.
     """
 
     def __init__(self, *, of_jobs: bool = True) -> None:
@@ -99,7 +127,6 @@ class Metrics:
         self.leading = Gauge(
             "kfext_leading", "1 while this process holds the Lease", registry=registry
         )
-
         registry.register(ERRORS)
 
     def count(self, step: Step) -> None:
@@ -113,7 +140,7 @@ class Metrics:
     def follow(self, planner: Planner) -> None:
         """Read the gauges from the planner at each scrape."""
         cluster, queue = planner.cluster, planner.queue
-        self.waiting.set_function(lambda: sum(one.waiting for one in cluster.jobs.values()))
+        self.waiting.set_function(lambda: sum(job.waiting for job in cluster.jobs.values()))
         self.claims.set_function(lambda: len(cluster.ledger))
         self.nodes.set_function(lambda: cluster.ledger.node_count)
         self.outstanding.set_function(lambda: cluster.backlog.pods)
@@ -135,7 +162,7 @@ class Metrics:
         self.registry.register(_DroppedEvents(dropped))
 
     def follow_jobs(self, reports: Callable[[], Iterable[Report]]) -> None:
-        """Read the progress of the jobs at each scrape, unless there are no series of jobs."""
+        """Read the progress of the jobs at each scrape, if jobs have series of their own."""
         if self._of_jobs:
             self.registry.register(JobCollector(reports))
 
@@ -175,7 +202,7 @@ class _WatchCollector(Collector):
 
 
 class _DroppedEvents(Collector):
-    """Events that were not written, because of an error or of too many at once."""
+    """The number of events that were not written, because of errors or a full queue."""
 
     def __init__(self, dropped: Callable[[], int]) -> None:
         self._dropped = dropped
@@ -212,3 +239,56 @@ class _QueueCollector(Collector):
             length.add_metric((name,), len(created))
             age.add_metric((name,), time.time() - min(created))
         return (length, age)
+
+
+_SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
+    "kfext_job_step": ("The last step of a job", lambda report: report.progress.step),
+    "kfext_job_total_steps": (
+        "The number of steps of a job, if it prints it",
+        lambda report: report.progress.total,
+    ),
+    "kfext_job_steps_per_second": (
+        "How fast the steps of a job go",
+        lambda report: report.progress.rate,
+    ),
+    "kfext_job_metric_value": (
+        "The last value of the metric by which a job is followed",
+        lambda report: report.progress.value,
+    ),
+    "kfext_job_growth": (
+        "Growth efficiency of a job in the last interval",
+        lambda report: report.growth,
+    ),
+    "kfext_job_cpu_cores": (
+        "Cores that the pods of a job use together",
+        lambda report: report.cpu,
+    ),
+}
+
+
+class JobCollector(Collector):
+    """The progress of the jobs in `reports`: the only series with the names of jobs.
+
+    Each job has one series of each kind, and only the newest jobs have any, so that the number of
+    series is bounded. No label has text from a log, such as the name of a metric.
+    """
+
+    def __init__(self, reports: Callable[[], Iterable[Report]]) -> None:
+        self._reports = reports
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Yield one family for each part of the progress."""
+        newest = nlargest(MOST_JOBS, self._reports(), key=_age_order)
+        for name, (text, value_of) in _SERIES.items():
+            family = GaugeMetricFamily(name, text, labels=LABELS)
+            for job, report in newest:
+                value = value_of(report)
+                if value is not None:
+                    family.add_metric((job.namespace, job.name, job.kind.name), value)
+            yield family
+
+
+def _age_order(report: Report) -> tuple[float, str]:
+    """Order by the time of creation; ties are broken the same way at each scrape."""
+    job, _ = report
+    return (job.created, job.uid)

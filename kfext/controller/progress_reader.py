@@ -1,6 +1,6 @@
-"""Read the logs of the jobs that run, at a bounded rate, for what they show of progress.
+"""Read the progress of running jobs from their logs, at a bounded rate.
 
-No text of a log is kept, logged or exported: of it only the name of a metric and numbers are.
+No text of a log is kept, logged or exported, except the names of metrics and numbers.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 import structlog
 
 from kfext import names
-from kfext.controller.guard import guard
+from kfext.controller.metrics import guard
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
@@ -24,20 +24,20 @@ _log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.5
 _MOST_BEGUN = 10
-"""Reads that begin after each pause, so 20 a second: more jobs are read less often."""
+"""Reads that begin after each pause, so 20 a second; with more jobs, each is read less often."""
 MOST_AT_ONCE = 16
 _MEASURE_SECONDS = 30.0
 _MOST_LOGS = 4
-"""Logs of a job of which it is kept what was read; every second read is of the one that printed."""
+"""Logs of a job whose position is remembered; every second read is of the log that printed."""
 _READ_SECONDS = 10.0
-"""The longest that a read may take: a kubelet may be slow to answer, or never do."""
+"""The longest time for one read: a kubelet may answer slowly or never."""
 
 
 class ProgressReader:
-    """Reads what the planner wants read; `show` is called with each job that was read.
+    """Reads the logs that the planner asks for; `show` is called with each job that was read.
 
-    `client` should be one of its own: placement must not wait for logs.
-    `usage` measures the CPU that their pods use, which the growth of a job is judged by.
+    `client` serves logs alone, so that placement does not wait for logs.
+    `usage` measures the CPU of the pods, by which the growth of a job is judged.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ProgressReader:
             await self._take(read)
             self._show(read.tracked)
         except Exception:
-            # What one job prints must not end the reading of all others.
+            # The log of one job must not end the reading of all others.
             _log.exception("log not read", pod=read.pod.name, namespace=read.pod.namespace)
             why = Verdict(names.REASON_LOG_UNAVAILABLE, "an error of kfext, which is in its log")
             self._planner.progress.fail(read, why, self._now())
@@ -97,7 +97,7 @@ class ProgressReader:
             self._running -= 1
 
     async def _take(self, read: LogRead) -> None:
-        """Take in what is new in a log, or why that is not known."""
+        """Give the planner the new lines of a log, or why they are not known."""
         progress, pod = self._planner.progress, read.pod
         try:
             async with asyncio.timeout(_READ_SECONDS):
@@ -116,7 +116,7 @@ class ProgressReader:
             progress.take(read, lines, self._now())
 
     def _log_of(self, read: LogRead) -> PodLog:
-        """Return the log of a pod, which remembers what was read of it."""
+        """Return the log of a pod, which remembers its position."""
         pod, logs = read.pod, self._logs.setdefault(read.uid, {})
         log = logs.pop(pod.uid, None)
         if log is None:

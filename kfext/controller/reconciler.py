@@ -1,6 +1,6 @@
-"""The one loop of the controller: it drives the planner and carries out what that decides.
+"""Decide: the one loop of the controller, which asks the planner and starts to write its steps.
 
-Steps of many jobs are written at once, at most one step of one job at a time.
+Steps of many jobs are written at once, but never two steps of one job.
 """
 
 import asyncio
@@ -10,11 +10,9 @@ from typing import assert_never
 
 import structlog
 
-from kfext.controller.card_writer import CardWriter
-from kfext.controller.guard import guard
-from kfext.controller.metrics import Metrics
+from kfext.controller.job_display import JobDisplay
+from kfext.controller.metrics import Metrics, guard
 from kfext.controller.step_executor import StepExecutor
-from kfext.core.companion.policy import Shown
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     ForgetPlan,
@@ -35,7 +33,6 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
-from kfext.model.verdict import Verdict
 from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.companion import LOOK_SECONDS
 from kfext.state.planner import Planner, Report
@@ -43,13 +40,7 @@ from kfext.state.tracked_job import TrackedJob
 
 _log = structlog.get_logger(__name__)
 
-_TICK_SECONDS = 5.0  # without any event; only so that liveness can be seen
-
-Show = Callable[[TrackedJob, str | None, Verdict | None], None]
-"""Called with the phase of a job and its reason whenever the job was looked at."""
-
-ShowCompanion = Callable[[TrackedJob, str, Shown | None], None]
-"""Called with a condition of the companion, by type, whenever what is to be shown has changed."""
+_TICK_SECONDS = 5.0  # without any event, so that liveness shows
 
 
 class Reconciler:
@@ -61,9 +52,7 @@ class Reconciler:
         planner: Planner,
         wake: asyncio.Event,
         writer: StepExecutor,
-        card_writer: CardWriter,
-        show: Show,
-        show_companion: ShowCompanion,
+        display: JobDisplay,
         metrics: Metrics,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -72,9 +61,7 @@ class Reconciler:
         self._planner = planner
         self._wake = wake
         self._writer = writer
-        self._card_writer = card_writer
-        self._show = show
-        self._show_companion = show_companion
+        self._display = display
         self._metrics = metrics
         self._wall = wall
         self._monotonic = monotonic
@@ -84,7 +71,7 @@ class Reconciler:
         async with asyncio.TaskGroup() as writes:
             while True:
                 if self.tick(writes):
-                    await asyncio.sleep(0)  # others first, then the remainder
+                    await asyncio.sleep(0)  # other tasks first, then the remainder
                     continue
                 alarm = self._planner.next_alarm() - self._monotonic()
                 try:
@@ -98,7 +85,7 @@ class Reconciler:
         return self._monotonic() - self._ticked_at
 
     def tick(self, writes: asyncio.TaskGroup) -> int:
-        """Decide on what changed and begin to write it; return how many jobs are left."""
+        """Decide on the jobs that changed and begin to write; return how many jobs are left."""
         self._wake.clear()
         self._ticked_at = self._monotonic()
         began = time.perf_counter()
@@ -126,7 +113,7 @@ class Reconciler:
         """Reserve a GPU for a slot, or give it back; a step that fails is tried again later."""
         log, done = _log.bind(step=type(step).__name__, place=step.place), False
         try:
-            await self._card_writer.write(step)
+            await self._writer.write_card(step)
             log.info("step")
             done = True
         except ApiError as error:
@@ -140,12 +127,12 @@ class Reconciler:
             self._wake.set()
 
     def _companion_is_due(self) -> bool:
-        """Return whether running jobs are looked at although others still wait for a placement."""
+        """Return whether running jobs are due although other jobs still wait for a placement."""
         due = min(self._companion_at + LOOK_SECONDS, self._planner.companion.next_look())
         return self._monotonic() >= due
 
     def _change_running(self, writes: asyncio.TaskGroup) -> None:
-        """Begin to write what the companion decides."""
+        """Begin to write the companion's steps."""
         self._companion_at = self._monotonic()
         companion = self._planner.companion
         try:
@@ -161,19 +148,19 @@ class Reconciler:
             writes.create_task(self._carry_out(tracked, step))
         for tracked, type_, shown in companion.news():
             with guard("show a change", job=tracked.job.name, namespace=tracked.job.namespace):
-                self._show_companion(tracked, type_, shown)
+                self._display.show_companion(tracked, type_, shown)
 
     def _report(self, report: Report) -> None:
         job = report.tracked.job
         with guard("show a job", job=job.name, namespace=job.namespace):
-            self._show(report.tracked, report.phase, report.verdict)
+            self._display.show(report.tracked, report.phase, report.verdict)
 
     def now(self) -> Moment:
         """Return the present moment."""
         return Moment(wall=self._wall(), monotonic=self._monotonic())
 
     async def _carry_out(self, tracked: TrackedJob, step: Step) -> None:
-        """Write one step. After a failure the job is decided on again, from its state then."""
+        """Write one step. After a failure the job is decided on anew."""
         job, name = tracked.job, type(step).__name__
         log = _log.bind(job=job.name, namespace=job.namespace, uid=job.uid, kind=job.kind.name)
         log = log.bind(**_decision(step))
@@ -184,7 +171,7 @@ class Reconciler:
             log.info("step", step=name, complete=complete)
             self._metrics.count(step)
         except Exception as error:
-            # Also one of ours: what one job causes must not end the controller of all.
+            # Also an error of kfext: one job must not end the controller of all.
             refused, final = True, _final(error)
             known = isinstance(error, ApiError | Unpatchable)
             log.warning("step failed", step=name, error=str(error), exc_info=not known)
@@ -199,13 +186,13 @@ class Reconciler:
 
 
 def _final(error: Exception) -> str:
-    """Return the answer of the API server if it would refuse the same again, else nothing."""
+    """Return the API server's refusal if the same request would be refused again; else empty."""
     final = isinstance(error, Unpatchable) or (isinstance(error, ApiError) and error.final)
     return str(error) if final else ""
 
 
 def _decision(step: Step) -> dict[str, object]:
-    """Return what a log line shows of a decision: its reason, and the nodes that it is about."""
+    """Return the fields of a decision in a log line: its reason and its nodes."""
     match step:
         case Unsuspend(plan, verdict) | Replan(plan, verdict) | Rescale(plan, verdict=verdict):
             return {"reason": verdict.reason, "nodes": plan.nodes}

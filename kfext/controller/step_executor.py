@@ -1,9 +1,10 @@
-"""Carry out steps: one patch of a job, or one patch or deletion of each pod, many at once."""
+"""Write: every step of a job or of a card, as patches, creations and deletions."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
-from dataclasses import replace
-from typing import assert_never
+from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any, assert_never
 
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
@@ -24,8 +25,6 @@ from kfext.core.lifecycle.steps import (
 )
 from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
-from kfext.core.patches import resize as resize_patch
-from kfext.core.patches.checkpoint import request_patch
 from kfext.core.patches.json_patch import Operation
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
@@ -33,19 +32,31 @@ from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
 from kfext.kube.listing import first
 from kfext.kube.wire import decode_pod
+from kfext.model.constraints import NAME_FIELD
+from kfext.model.gpu_slots import reservation_of
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
-from kfext.model.tolerant import mapping, text
+from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_CREATE_TIMEOUT, REASON_HOST_NETWORK, TRAINING_GROUP, TRAINING_VERSION
+from kfext.names import (
+    GPU_NAMESPACE,
+    GPU_SLOT,
+    REASON_CREATE_TIMEOUT,
+    REASON_HOST_NETWORK,
+    RESERVATION_TEMPLATE,
+    TRAINING_GROUP,
+    TRAINING_VERSION,
+)
+from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 
 _IN_FLIGHT = 64
 """Requests under way at once, over all jobs."""
 _EVENTS = 50
-"""Events of the operator that are looked at: users may write such events too."""
+"""Events of the operator that are read: users may write such events too."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def reference(job: TrainingJob) -> Reference:
@@ -60,10 +71,10 @@ def reference(job: TrainingJob) -> Reference:
 
 
 class StepExecutor:
-    """Writes steps to the API server and takes the answers into the mirror.
+    """Writes steps to the API server, and the answers into `cluster`.
 
-    The requests under way at once are bounded, over all jobs. Those to pods of jobs that run
-    have a bound of their own, a quarter of it, so that no placement waits for them.
+    The number of requests under way is bounded. Requests to the pods of running jobs have a bound
+    of their own, a quarter of the other, so that no placement waits for them.
     """
 
     def __init__(self, *, client: Client, cluster: Cluster, events: EventRecorder) -> None:
@@ -74,9 +85,9 @@ class StepExecutor:
         self._aside = asyncio.Semaphore(_IN_FLIGHT // 4)
 
     async def write(self, tracked: TrackedJob, step: Step) -> bool:
-        """Carry out a step; return whether all of it was done. Raises ApiError.
+        """Carry out a step of a job; return whether all of it was done. Raises ApiError.
 
-        Pods are independent: one that changed meanwhile is left for the next decision.
+        Pods are independent: a pod that has changed meanwhile is left for the next decision.
         """
         job = tracked.job
         match step:
@@ -126,22 +137,42 @@ class StepExecutor:
                 assert_never(step)
         return True
 
+    async def write_card(self, step: Reserve | Unreserve) -> None:
+        """Create or delete the pod that reserves a GPU for a slot. Raises ApiError.
+
+        The pod is made from the PodTemplate RESERVATION_TEMPLATE, a part of the installation.
+        """
+        match step:
+            case Reserve():
+                template = paths.pod_template(GPU_NAMESPACE, RESERVATION_TEMPLATE)
+                found = await self._client.get(template)
+                body = _reservation(mapping(found.get("template")), step)
+                with suppress(Conflict):  # the slot gives the pod its name, so the pod exists
+                    await self._client.create(paths.pods(GPU_NAMESPACE), body)
+            case Unreserve(pod=pod):
+                with suppress(NotFound, Conflict):  # the pod is gone, or a new pod has its name
+                    await self._client.delete(paths.pods(pod.namespace, pod.name), uid=pod.uid)
+            case _:
+                assert_never(step)
+
     async def _change(
         self, tracked: TrackedJob, step: Resize | RequestCheckpoint | Rescale | RestartWorkers
     ) -> bool:
-        """Carry out a step on a job that runs; return whether all of it was done."""
+        """Carry out a step of a running job; return whether all of it was done."""
         job, complete = tracked.job, True
         match step:
             case Resize(sizes, state):
                 await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
                 container = job.kind.container
                 writes = (
-                    self._resize(pod, resize_patch.resize(pod, size, container=container))
+                    self._resize(pod, pod_patch.resize(pod, size, container=container))
                     for pod, size in sizes
                 )
                 complete = await self._each(writes, room=self._aside)
             case RequestCheckpoint(pods, number):
-                writes = (self._patch_pod(pod, request_patch(pod, number)) for pod in pods)
+                writes = (
+                    self._patch_pod(pod, pod_patch.request_patch(pod, number)) for pod in pods
+                )
                 complete = await self._each(writes, room=self._aside)
             case Rescale(plan, workers, state):
                 patch = job_patch.rescale_patch(
@@ -167,13 +198,13 @@ class StepExecutor:
         answer = await self._client.json_patch_as(path, operations, decode=decode_pod)
         self._cluster.observe_pod(pod, answer)
 
-    async def _resize(self, pod: Pod, body: resize_patch.Body) -> None:
+    async def _resize(self, pod: Pod, body: pod_patch.Body) -> None:
         path = paths.pods(pod.namespace, pod.name, "resize")
         answer = await self._client.strategic_patch_as(path, body, decode=decode_pod)
         self._cluster.observe_pod(pod, answer)
 
     async def _delete(self, pod: Pod) -> None:
-        """Delete a pod that is not bound; the preconditions fail if it was bound meanwhile."""
+        """Delete a pod, unless it has changed meanwhile: an unbound pod may have been bound."""
         await self._client.delete(
             paths.pods(pod.namespace, pod.name),
             uid=pod.uid,
@@ -183,12 +214,12 @@ class StepExecutor:
     async def _each(
         self, writes: Iterable[Awaitable[None]], *, room: asyncio.Semaphore | None = None
     ) -> bool:
-        """Carry out independent writes at once; return whether all found their pod unchanged.
+        """Carry out independent writes together; return whether every pod was unchanged.
 
-        Any other refusal is raised once all are written. Raises ApiError.
+        Raises ApiError for any other refusal, after all writes have ended.
         """
 
-        async def one(write: Awaitable[None]) -> bool:
+        async def attempt(write: Awaitable[None]) -> bool:
             async with room or self._room:
                 try:
                     await write
@@ -198,14 +229,14 @@ class StepExecutor:
                     return False
                 return True
 
-        results = await asyncio.gather(*map(one, writes), return_exceptions=True)
+        results = await asyncio.gather(*map(attempt, writes), return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
         return all(results)
 
     async def _with_operator_error(self, job: TrainingJob, state: JobState) -> JobState:
-        """Add why the operator could not create a pod, which only its event states."""
+        """Add the reason from the operator's event for a pod that it could not create."""
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
         selectors = {"fieldSelector": f"regarding.uid={job.uid},reason=FailedCreatePod"}
@@ -237,3 +268,29 @@ class StepExecutor:
             action=action,
             warning=warning,
         )
+
+
+def _reservation(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:
+    """Return the pod that reserves a GPU on a node, with the tolerations of its sharers."""
+    metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
+    node, slot = step.place
+    here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [here]}]}
+    tolerations = [
+        {key: value for key, value in asdict(toleration).items() if value}
+        for toleration in step.tolerations
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            **metadata,
+            "name": reservation_of(node, slot),
+            "labels": {**mapping(metadata.get("labels")), GPU_SLOT: str(slot)},
+        },
+        "spec": {
+            **spec,
+            "affinity": {"nodeAffinity": {_REQUIRED: terms}},
+            "tolerations": [*sequence(spec.get("tolerations")), *tolerations],
+        },
+    }

@@ -6,18 +6,13 @@ from typing import Any
 
 import msgspec
 
-from kfext.controller.companion_condition import (
-    decode_companion,
-    encode_companion,
-    same_but_words,
-)
-from kfext.controller.conditions import Conditions, Mark, decode_marks
 from kfext.core.companion.policy import Shown
 from kfext.core.elastic import training_pods
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, planned_uid
+from kfext.model.timestamps import written_time
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -33,18 +28,31 @@ from kfext.names import (
     REASON_POD_NETWORK,
     REASON_SETTINGS_INVALID,
     REASON_SHARE_EDITED,
+    RESIZED,
+    SCALED,
     TRAINING_GROUP,
     TRAINING_VERSION,
 )
 
+OF_COMPANION = (RESIZED, SCALED)
+"""The conditions that a job has while it opts in to a policy of the companion."""
+_TYPES = (
+    *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
+    *OF_COMPANION,
+)
 _LONGEST_MESSAGE = 1024
 _INT32 = 2**31 - 1
-"""The largest number that the field takes; a job may state more pods."""
+"""The largest number of workers that the field can have; a job may state more pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlanStatus:
-    """The status of a TrainingPlan."""
+    """The status of a TrainingPlan.
+
+    `progress`: what the job last reported; None if nothing is known.
+    `conditions`: by type, the conditions besides Placed, which follows from the phase, and those of
+        the progress, which are part of it.
+    """
 
     phase: str = ""
     nodes: tuple[str, ...] = ()
@@ -52,34 +60,35 @@ class TrainingPlanStatus:
     network: str = ""
     reason: str = ""
     message: str = ""
-    planned: str = ""
-    """Why the job was placed as it is: on how many nodes, with how many workers."""
-    invalid: str = ""
-    """The settings of the job that an edit made malformed."""
-    edited: str = ""
-    """What was edited of the parts of GPUs with which the job runs."""
-    network_reason: str = ""
-    """Why the pods have, or do not have, the host network that was requested."""
     progress: Reported | None = None
-    """What the job last reported about itself, None if nothing is known."""
-    companion: Mapping[str, Shown] = field(default_factory=dict)
-    """What the companion does to the job, by type of condition; empty if it has not opted in."""
+    conditions: Mapping[str, Shown] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The status of a condition, and when it last changed, as the API server writes times."""
+
+    holds: bool
+    since: str
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTrainingPlan:
-    """A TrainingPlan in the cluster."""
+    """A TrainingPlan in the cluster; `marks` are the times of its conditions, by type."""
 
     job_uid: str
     status: TrainingPlanStatus
-    marks: tuple[Mark, ...] = ()
+    marks: Mapping[str, Mark] = field(default_factory=dict)
 
 
 def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
     """Return a TrainingPlan from its JSON; raises msgspec.DecodeError."""
     decoded = mapping(msgspec.json.decode(raw))
     raw_status = mapping(decoded.get("status"))
-    written = {one.get("type"): one for one in map(mapping, sequence(raw_status.get("conditions")))}
+    written = {
+        text(condition.get("type")): condition
+        for condition in map(mapping, sequence(raw_status.get("conditions")))
+    }
     workers = raw_status.get("workers")
     return WrittenTrainingPlan(
         job_uid=planned_uid(decoded),
@@ -90,14 +99,14 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             network=text(raw_status.get("network")),
             reason=text(raw_status.get("reason")),
             message=text(raw_status.get("message")),
-            planned=text(written.get(PLANNED, {}).get("message")),
-            network_reason=text(written.get(REASON_HOST_NETWORK, {}).get("message")),
-            invalid=text(written.get(REASON_SETTINGS_INVALID, {}).get("message")),
-            edited=text(written.get(REASON_SHARE_EDITED, {}).get("message")),
             progress=decode_progress(raw_status.get("progress"), written),
-            companion=decode_companion(written),
+            conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
         ),
-        marks=decode_marks(raw_status.get("conditions")),
+        marks={
+            type_: Mark(_shown(condition).holds, since)
+            for type_, condition in written.items()
+            if (since := text(condition.get("lastTransitionTime")))
+        },
     )
 
 
@@ -133,7 +142,21 @@ def status_of(
     edited: str = "",
     planned: str = "",
 ) -> TrainingPlanStatus:
-    """Return the status of a job in a phase."""
+    """Return the status of a job in a phase; each text that is not empty becomes a condition.
+
+    `network_reason`: why the pods have, or do not have, the requested host network.
+    `invalid`: the settings that an edit of the job made malformed.
+    `edited`: the edits of the parts of GPUs with which the job runs.
+    `planned`: why the job was placed on this number of nodes with this number of workers.
+    """
+    on_host = network == HOST
+    on_network = REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK
+    told = {
+        PLANNED: (True, REASON_PLANNED, planned),
+        REASON_HOST_NETWORK: (on_host, on_network, network_reason),
+        REASON_SETTINGS_INVALID: (True, REASON_SETTINGS_INVALID, invalid),
+        REASON_SHARE_EDITED: (True, REASON_SHARE_EDITED, edited),
+    }
     return TrainingPlanStatus(
         phase=phase,
         nodes=nodes,
@@ -141,60 +164,40 @@ def status_of(
         network=network,
         reason=verdict.reason if verdict else "",
         message=verdict.message[:_LONGEST_MESSAGE] if verdict else "",
-        network_reason=network_reason[:_LONGEST_MESSAGE],
-        invalid=invalid[:_LONGEST_MESSAGE],
-        edited=edited[:_LONGEST_MESSAGE],
-        planned=planned,
+        conditions={
+            type_: as_written(Shown(holds, Verdict(reason, message)))
+            for type_, (holds, reason, message) in told.items()
+            if message
+        },
     )
 
 
-def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) -> dict[str, Any]:
-    """Return a status as the API wants it; the conditions remember when each last changed."""
-    placed = conditions.state(
-        uid,
-        "Placed",
-        holds=status.phase == PLACED,
-        reason=status.reason or status.phase,
-        message=status.message,
-    )
-    invalid, edited = (
-        conditions.state(uid, reason, holds=bool(said), reason=reason, message=said)
-        for reason, said in (
-            (REASON_SETTINGS_INVALID, status.invalid),
-            (REASON_SHARE_EDITED, status.edited),
-        )
-    )
-    on_host = status.network == HOST
-    network = conditions.state(
-        uid,
-        REASON_HOST_NETWORK,
-        holds=on_host,
-        reason=REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK,
-        message=status.network_reason,
-    )
-    planned = conditions.state(
-        uid, PLANNED, holds=True, reason=REASON_PLANNED, message=status.planned
-    )
-    more = [
-        *((planned, status.planned), (network, status.network_reason)),
-        *((invalid, status.invalid), (edited, status.edited)),
-    ]
+def as_written(shown: Shown) -> Shown:
+    """Return a condition as it can be written: what is read again is equal to it."""
+    verdict = shown.verdict
+    return replace(shown, verdict=Verdict(verdict.reason, verdict.message[:_LONGEST_MESSAGE]))
+
+
+def encode_status(
+    status: TrainingPlanStatus, marks: dict[str, Mark], *, now: float
+) -> dict[str, Any]:
+    """Return a status for the API server.
+
+    The time of a condition changes only with its status: `marks` has the last change of each, and
+    is updated. `now` is in epoch seconds.
+    """
     progress = status.progress or Reported()
-    known = [
-        conditions.state(
-            uid,
-            type_,
-            holds=verdict.reason in KNOWN,
-            reason=verdict.reason,
-            message=verdict.message[:_LONGEST_MESSAGE],
-        )
-        for type_, verdict in (
-            (PROGRESS_KNOWN, progress.known),
-            (CPU_USE_KNOWN, progress.unmeasured),
-        )
-        if verdict is not None
-    ]
-    known += encode_companion(uid, status.companion, conditions)
+    known = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
+    placed = Verdict(status.reason or status.phase, status.message)
+    conditions = {
+        PLACED: Shown(status.phase == PLACED, placed),
+        **{type_: status.conditions[type_] for type_ in _TYPES if type_ in status.conditions},
+        **{
+            type_: as_written(Shown(verdict.reason in KNOWN, verdict))
+            for type_, verdict in known.items()
+            if verdict is not None
+        },
+    }
     return {
         "phase": status.phase,
         "nodes": list(status.nodes),
@@ -204,13 +207,42 @@ def encode_status(uid: str, status: TrainingPlanStatus, conditions: Conditions) 
         "reason": status.reason,
         "message": status.message,
         "progress": encode_progress(status.progress),
-        "conditions": [placed, *(condition for condition, said in more if said), *known],
+        "conditions": [
+            encode_condition(type_, shown, marks, now=now) for type_, shown in conditions.items()
+        ],
+    }
+
+
+def encode_condition(
+    type_: str, shown: Shown, marks: dict[str, Mark], *, now: float
+) -> dict[str, str]:
+    """Return a condition for the API server, and update `marks` if its status has changed."""
+    mark = marks.get(type_)
+    if mark is None or mark.holds is not shown.holds:
+        mark = marks[type_] = Mark(shown.holds, written_time(now))
+    return {
+        "type": type_,
+        "status": "True" if shown.holds else "False",
+        "reason": shown.verdict.reason,
+        "message": shown.verdict.message,
+        "lastTransitionTime": mark.since,
     }
 
 
 def same_but_texts(status: TrainingPlanStatus, written: TrainingPlanStatus | None) -> bool:
     """Return whether only messages and the progress of a status are new."""
-    if written is None or not same_but_words(status.companion, written.companion):
+    if written is None or _without_texts(status) != _without_texts(written):
         return False
-    alike = replace(status, message=written.message, companion=written.companion)
+    alike = replace(status, message=written.message, conditions=written.conditions)
     return replace(alike, progress=written.progress) == written
+
+
+def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool, str]]:
+    conditions = status.conditions.items()
+    return {type_: (shown.holds, shown.verdict.reason) for type_, shown in conditions}
+
+
+def _shown(condition: Mapping[str, Any]) -> Shown:
+    """Return a condition from its JSON. Total."""
+    verdict = Verdict(text(condition.get("reason")), text(condition.get("message")))
+    return Shown(holds=condition.get("status") == "True", verdict=verdict)

@@ -1,4 +1,4 @@
-"""Keep one TrainingPlan per job for people to read. It is derived, so losing one loses nothing."""
+"""Keep one TrainingPlan per job for people to read; all of it is derived, so losing it is safe."""
 
 import asyncio
 import math
@@ -9,17 +9,19 @@ from dataclasses import replace
 
 import structlog
 
-from kfext.controller.companion_condition import as_written as companion_as_written
-from kfext.controller.conditions import Conditions
 from kfext.controller.training_plan import (
+    OF_COMPANION,
+    Mark,
     TrainingPlanStatus,
     WrittenTrainingPlan,
+    as_written,
     body_of,
     encode_status,
     same_but_texts,
 )
 from kfext.core.companion.policy import Shown
-from kfext.core.progress.reported import Reported, as_written, looks_the_same
+from kfext.core.progress import reported
+from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -29,16 +31,15 @@ from kfext.model.job import TrainingJob, planned_uid
 _log = structlog.get_logger(__name__)
 
 _CALM_SECONDS = 1.0
-"""Pause between two writes of one TrainingPlan, so that it does not count a gang's pods one by one.
-"""
+"""Pause between two writes of a TrainingPlan, so that a gang's pods are not counted one by one."""
 _SAME_SECONDS = 10.0
 """Pause before a write that only updates numbers and messages."""
 _LONGEST_PAUSE_SECONDS = 300.0
-"""The longest pause after a write that was refused; each in a row doubles it."""
+"""The longest pause after a refused write; each refusal in a row doubles the pause."""
 _WORKERS = 16
 _REFRESH_SECONDS = 0.05
-"""Pause between two writes that only update numbers: whenever free capacity changes, so do the
-messages of all waiting jobs, and writing them at once would load the API server."""
+"""Pause between two writes that only update numbers: a change of free capacity changes the messages
+of all waiting jobs, and writing them at once would load the API server."""
 
 
 class TrainingPlanWriter:
@@ -56,7 +57,8 @@ class TrainingPlanWriter:
         self._client = client
         self._wanted: dict[str, tuple[TrainingJob, TrainingPlanStatus]] = {}
         self._written: dict[str, TrainingPlanStatus] = {}
-        self._conditions = Conditions(wall)
+        self._wall = wall
+        self._marks: dict[str, dict[str, Mark]] = {}
         self._news: asyncio.Queue[str] = asyncio.Queue()
         self._refreshes: asyncio.Queue[str] = asyncio.Queue()
         self._queued: dict[str, asyncio.Queue[str]] = {}
@@ -65,63 +67,69 @@ class TrainingPlanWriter:
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
-        """Take in the present version of a TrainingPlan; a deleted one is created again."""
+        """Record the present version of a TrainingPlan; a deleted TrainingPlan is created again."""
         if old is not None and (new is None or new.job_uid != old.job_uid):
             self._written.pop(old.job_uid, None)
             if old.job_uid not in self._wanted:
-                self._conditions.forget(old.job_uid)
+                self._marks.pop(old.job_uid, None)
             self._enqueue(old.job_uid)
         if new is not None:
             self._written[new.job_uid] = new.status
-            self._conditions.observe(new.job_uid, new.marks)
+            self._marks.setdefault(new.job_uid, {}).update(new.marks)
 
     def show(self, job: TrainingJob, status: TrainingPlanStatus) -> None:
-        """Have the job's TrainingPlan show `status`, beside its progress and its companion."""
+        """Show `status` on the TrainingPlan of a job, and keep its progress and companion."""
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         if shown is not None:
-            status = replace(status, progress=shown.progress, companion=shown.companion)
+            kept = {
+                type_: condition
+                for type_, condition in shown.conditions.items()
+                if type_ in OF_COMPANION
+            }
+            conditions = {**status.conditions, **kept}
+            status = replace(status, progress=shown.progress, conditions=conditions)
         self._want(job, status)
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
-        """Have the job's TrainingPlan show its progress, or none.
+        """Show the progress of a job on its TrainingPlan, or none.
 
-        Numbers that differ in their third digit only are not worth a write.
+        Numbers that differ only in their third digit are not worth a write.
         """
         if job.uid not in self._wanted:
             return  # its phase comes first
         _, status = self._wanted[job.uid]
         written = self._written.get(job.uid)
         if progress is not None:
-            progress = as_written(progress.after(status.progress or Reported()))
+            progress = reported.as_written(progress.after(status.progress or Reported()))
             if written and written.progress and looks_the_same(written.progress, progress):
                 progress = written.progress
         self._want(job, replace(status, progress=progress))
 
     def show_companion(self, job: TrainingJob, type_: str, shown: Shown | None) -> None:
-        """Have the job's TrainingPlan show a condition of the companion, None to have it gone."""
+        """Show a condition of the companion on the TrainingPlan of a job, or none."""
         if job.uid in self._wanted:  # else its phase comes first
             _, status = self._wanted[job.uid]
-            companion = {key: one for key, one in status.companion.items() if key != type_}
+            conditions = dict(status.conditions)
+            conditions.pop(type_, None)
             if shown is not None:
-                companion[type_] = companion_as_written(shown)
-            self._want(job, replace(status, companion=companion))
+                conditions[type_] = as_written(shown)
+            self._want(job, replace(status, conditions=conditions))
 
     def shows(self, job: TrainingJob) -> bool:
         """Return whether a job has a TrainingPlan, or is about to get one."""
         return job.uid in self._wanted or job.uid in self._written
 
     def reason(self, job: TrainingJob) -> str:
-        """Return the reason last shown for a job, empty if none."""
+        """Return the reason last shown for a job; empty if there is none."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return status.reason if status else ""
 
     def forget(self, uid: str) -> None:
-        """Take in that a job is gone: its TrainingPlan goes with it."""
-        for memory in (self._wanted, self._written, self._failures, self._tried_at):
+        """Forget a job that is gone: its TrainingPlan goes with it."""
+        for memory in (self._wanted, self._written, self._marks, self._failures, self._tried_at):
             memory.pop(uid, None)
         if uid in self._waiting:
             self._waiting.pop(uid).cancel()
-        self._conditions.forget(uid)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -177,7 +185,7 @@ class TrainingPlanWriter:
                 return  # it is written once the API server is back
             written = False
         except Exception:
-            # What one job has made of its status must not end the writer of all jobs.
+            # The status of one job must not end the writer of all jobs.
             _log.exception("TrainingPlan not written", job=job.name)
             written = False
         if written:
@@ -187,10 +195,10 @@ class TrainingPlanWriter:
             self._failures[job.uid] += 1
 
     def _calm_seconds(self, uid: str) -> float:
-        """Return for how long a TrainingPlan is not written again.
+        """Return the pause before a TrainingPlan is written again.
 
-        One that cannot be written may never be: a TrainingPlan of an earlier job of that name that
-        was orphaned, for example, stays.
+        A refused write may be refused for ever: for example, an orphaned TrainingPlan of an earlier
+        job of that name stays.
         """
         return exponential_backoff(
             max(self._failures[uid], 1), first=_CALM_SECONDS, longest=_LONGEST_PAUSE_SECONDS
@@ -202,22 +210,23 @@ class TrainingPlanWriter:
             self._want(*self._wanted[uid])
 
     async def _write(self, job: TrainingJob, status: TrainingPlanStatus) -> bool:
-        """Write a status; return False if the TrainingPlan is of an earlier job of that name."""
+        """Write a status; return False if the TrainingPlan is an earlier job's of that name."""
         path = paths.plans(job.namespace, job.training_plan, "status")
-        body = {"status": encode_status(job.uid, status, self._conditions)}
+        marks = self._marks.setdefault(job.uid, {})
+        body = {"status": encode_status(status, marks, now=self._wall())}
         made = job.uid in self._written
         while True:
             if not made:
                 try:
                     await self._client.create(paths.plans(job.namespace), body_of(job))
                 except Conflict:
-                    pass  # made before, by ourselves before a restart
+                    pass  # made by kfext before a restart
                 except NotServed:
-                    raise  # without their kind there are none; it may come back
+                    raise  # the CRD is gone; it may come back
                 except NotFound:
                     return True  # the namespace is going away
             try:
-                # Else it is of an earlier job of the same name.
+                # Otherwise it belongs to an earlier job of the same name.
                 return planned_uid(await self._client.merge_patch(path, body)) == job.uid
             except NotFound:
                 if not made:

@@ -16,8 +16,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kfext.core.lifecycle.lapse import claims_last
 from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
 from kfext.core.lifecycle.situation import Refused, Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait

@@ -1,7 +1,7 @@
-"""The routes. If anything fails inside, the object is admitted: the webhook never blocks it.
+"""The routes of the webhooks, and their metrics.
 
-But what shares a GPU is refused then, as it must not run unless all of it was done. It comes by
-routes of its own, for which the API server fails closed too.
+If kfext fails, the object is admitted unchanged, unless it shares a GPU: such an object must not
+run without kfext's changes. It comes by routes of its own, for which the API server fails closed.
 """
 
 import time
@@ -11,51 +11,91 @@ from typing import Any, Protocol
 
 import structlog
 from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import UNMANAGED, mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
-from kfext.webhook import metrics as outcomes
-from kfext.webhook.bodies import Bodies
-from kfext.webhook.metrics import Metrics
-from kfext.webhook.review import LIMIT, Request, ReviewError, answer, parse
+from kfext.webhook.review import LIMIT, Bodies, Request, ReviewError, answer, parse
 
 _log = structlog.get_logger(__name__)
 
 _IDLE_SECONDS = 120.0
-"""A connection without a request is closed then, also one that sends its headers slowly. The API
-server closes idle ones after 90 s; if we closed them first, a review could be lost."""
+"""Time after which a connection without a complete request is closed. The API server closes idle
+connections after 90 s; if the webhook closed them first, a review could be lost."""
 _LINGER_SECONDS = 1.0
-"""How long the rest of a body that was turned away is read, so that the client sees the answer."""
+"""Time to read the rest of a body that was turned away, so that the client sees the answer."""
 _MOST_HEADERS = 32
+
+PATCHED, UNCHANGED, REFUSED = "patched", "unchanged", "refused"
+FAILED = "failed"
+"""kfext raised an error: the object was admitted unchanged."""
+REJECTED = "rejected"
+"""The body was not a review: the answer was 4xx."""
+_BUCKETS = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.025, 0.1, 0.5, 2.0)
+
 _NOT_SYNCED = Mutation(warnings=("kfext has not read this namespace yet and changed nothing",))
 _FAILED = Mutation(
     warnings=("kfext failed on this object and left it unchanged; see the log of the webhook",)
 )
 _CLOSED = Mutation(
-    refusal="kfext cannot review this object now, and what shares a GPU does not run without it; "
-    "try again, or look into the log of the webhook"
+    refusal="kfext cannot review this object now, and objects that share a GPU need its review; "
+    "try again, or read the log of the webhook"
 )
+
+
+class Metrics:
+    """The metrics of one webhook process, in a registry of their own.
+
+    No label has the name of a job or a namespace, so there are few series.
+    """
+
+    def __init__(self, *, synced: Callable[[], bool], controller_alive: Callable[[], bool]) -> None:
+        self.registry = CollectorRegistry()
+        self._seconds = Histogram(
+            "kfext_webhook_review_duration_seconds",
+            "Time from the last byte of a review to its answer.",
+            labelnames=("kind", "outcome"),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._flag(
+            "kfext_webhook_synced",
+            "1 once namespaces, policies and the Lease have been read",
+            synced,
+        )
+        self._flag(
+            "kfext_webhook_controller_alive",
+            "1 while the controller renews its Lease; while 0, nothing is suspended or gated",
+            controller_alive,
+        )
+
+    def observe(self, *, kind: str, outcome: str, seconds: float) -> None:
+        """Count one review; `kind` is `job` or `pod`."""
+        self._seconds.labels(kind, outcome).observe(seconds)
+
+    def _flag(self, name: str, words: str, read: Callable[[], bool]) -> None:
+        Gauge(name, words, registry=self.registry).set_function(lambda: float(read()))
 
 
 class Cluster(Protocol):
     """The source of the facts: `facts.Watched`, or a double in tests."""
 
     async def of(self, namespace: str) -> Facts | None:
-        """Return the facts of a namespace, None while they are not known."""
+        """Return the facts of a namespace; None until they are known."""
 
     def controller_alive(self) -> bool:
         """Return whether the controller is alive."""
 
 
 Decide = Callable[[Request, Any], Awaitable[Mutation]]
-"""Request and its object -> what is done to the object."""
+"""Request and its object -> the changes to the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """What is reviewed by one path; `fails_closed`: whether a failure refuses the object."""
+    """The reviews of one path; `fails_closed`: whether a failure refuses the object."""
 
     kind: str
     decide: Decide
@@ -63,7 +103,7 @@ class _Route:
 
 
 def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
-    """Return the application with POST /mutate-job and /mutate-pod, and -sharing of both."""
+    """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing."""
 
     async def job(request: Request, raw: Any) -> Mutation:
         facts = await cluster.of(request.namespace)
@@ -81,7 +121,7 @@ def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
 
 
 def make_runner(app: web.Application, *, shutdown_timeout: float) -> web.AppRunner:
-    """Return what serves the application; a connection can hold little and not for long."""
+    """Return the server of the application, with bounds on the size and age of connections."""
     return web.AppRunner(
         app,
         access_log=None,
@@ -103,7 +143,7 @@ def _handler(
                 began = time.perf_counter()
                 outcome, response = await _reviewed(route, body)
         except web.HTTPError as error:
-            outcome = outcomes.REJECTED
+            outcome = REJECTED
             response = web.Response(status=error.status, text=error.text)
             response.force_close()
         metrics.observe(kind=route.kind, outcome=outcome, seconds=time.perf_counter() - began)
@@ -118,7 +158,7 @@ async def _reviewed(route: _Route, body: bytes) -> tuple[str, web.Response]:
         request = parse(body)
         outcome, written = await _decide(route, request)
     except ReviewError as error:
-        return outcomes.REJECTED, web.Response(status=400, text=str(error))
+        return REJECTED, web.Response(status=400, text=str(error))
     return outcome, web.Response(body=written, content_type="application/json")
 
 
@@ -130,21 +170,21 @@ async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
         log.info("left alone", why=excess)
         why = f"kfext does not handle this {route.kind}: {excess}"
         left = Mutation(refusal=why) if closed else Mutation(warnings=(why,))
-        return outcomes.REFUSED if closed else outcomes.UNCHANGED, answer(request, left)
+        return REFUSED if closed else UNCHANGED, answer(request, left)
     raw = request.decoded()
     try:
         mutation = await route.decide(request, raw)
-        # Only jobs of managed namespaces come by this route, so our copy of the namespace is stale.
+        # Only jobs of managed namespaces come by this route, so kfext's copy is stale.
         if closed and mutation in (_NOT_SYNCED, UNMANAGED):
             mutation = _CLOSED
         written = answer(request, mutation)
     except Exception:
         log.exception("review failed", closed=closed)
-        return outcomes.FAILED, answer(request, _CLOSED if closed else _FAILED)
+        return FAILED, answer(request, _CLOSED if closed else _FAILED)
     if mutation.refusal:
         log.info("refused", why=mutation.refusal)
-        return outcomes.REFUSED, written
+        return REFUSED, written
     if not mutation.ops:
-        return outcomes.UNCHANGED, written
+        return UNCHANGED, written
     log.debug("patched", operations=len(mutation.ops), why=[v.reason for v in mutation.verdicts])
-    return outcomes.PATCHED, written
+    return PATCHED, written

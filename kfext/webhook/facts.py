@@ -1,4 +1,4 @@
-"""What reviews need to know about the cluster, watched so that none waits for the API server."""
+"""The facts that reviews need, watched so that no review waits for the API server."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ from kfext.names import LEASE, NAMESPACE
 
 _CATCH_UP_SECONDS = 1.0
 _SILENCE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 2.0
-"""Of the watch of the Lease, which changes every 2 s while a controller is alive. A dead connection
+"""For the watch of the Lease, which changes every 2 s while a controller is alive: a dead watch
 must be noticed well before the Lease counts as old."""
 
 
@@ -50,7 +50,7 @@ class Watched:
                 tasks.create_task(informer.run())
 
     def missing(self) -> str | None:
-        """Return what has not been read yet, None if all has."""
+        """Return the names of the collections that are not read yet; None if all are."""
         informers = {
             "namespaces": self._namespaces.synced,
             "TrainingPolicies": self._policies.synced,
@@ -59,14 +59,14 @@ class Watched:
         return ", ".join(name for name, synced in informers.items() if not synced.is_set()) or None
 
     def controller_alive(self) -> bool:
-        """Return whether a controller is alive, which would handle what we hold."""
+        """Return whether a controller is alive to handle the jobs that the webhook holds."""
         return self._lease.fresh(monotonic=time.monotonic())
 
     async def of(self, namespace: str) -> Facts | None:
-        """Return the facts for a review in a namespace, None while they are not known.
+        """Return the facts for a review in a namespace; None until they are known.
 
-        The API server sends reviews only for managed namespaces. If our copy of one lacks the
-        label, the copy is behind by an instant, so it gets a second to catch up.
+        The API server sends reviews only for managed namespaces. If kfext's copy of the namespace
+        lacks the label, the copy is a moment behind, so it gets a second to catch up.
         """
         deadline = time.monotonic() + _CATCH_UP_SECONDS
         while not (facts := self._known(namespace)) or not facts.managed:

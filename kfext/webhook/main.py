@@ -14,10 +14,9 @@ from aiohttp import web
 from kfext.kube.certs.serving import ServingCertificate
 from kfext.kube.client import Client
 from kfext.names import CA_SECRET
-from kfext.probes import serve_probes
-from kfext.webhook.app import make_app, make_runner
+from kfext.runtime import serve_probes
+from kfext.webhook.app import Metrics, make_app, make_runner
 from kfext.webhook.facts import Watched
-from kfext.webhook.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
 
@@ -26,13 +25,13 @@ _LONGEST_REVIEW_SECONDS = 3.0  # the API server waits 2 s
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How the webhook is started.
+    """The options of the webhook process.
 
-    `port`: for HTTPS reviews.
-    `probe_port`: for plain HTTP probes and metrics.
-    `extra_names`: DNS names and IP addresses for the certificate, besides those of the Service.
-    `run_folder`: holds the private key for a moment; None for a temporary folder.
-    `drain_seconds`: how long requests are still served after SIGTERM, until none arrive.
+    `port`: serves reviews over HTTPS.
+    `probe_port`: serves probes and metrics over plain HTTP.
+    `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
+    `run_folder`: holds the private key for a moment; a temporary folder if unset.
+    `drain_seconds`: time for which reviews are still served after SIGTERM.
     """
 
     kubeconfig: Path | None = None
@@ -105,9 +104,9 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
 def _last_answers(
     stop: asyncio.Event,
 ) -> Callable[[web.Request, web.StreamResponse], Awaitable[None]]:
-    """Make API servers connect elsewhere once we shut down.
+    """Make API servers connect to another replica during the shutdown.
 
-    A review sent on a kept connection at the moment when we close it would be lost.
+    A review that arrives on a kept connection while it is being closed would be lost.
     """
 
     async def part(request: web.Request, response: web.StreamResponse) -> None:

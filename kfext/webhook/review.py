@@ -1,25 +1,85 @@
-"""Convert an AdmissionReview from bytes to a request and a mutation to bytes, without HTTP."""
+"""The AdmissionReview: its body, bounded in bytes and time, the request in it, and the answer.
 
+The port is not authenticated, so no client must be able to fill the memory. A review that is turned
+away fails open: the API server admits its object unchanged.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import orjson
+from aiohttp import web
 
 from kfext.core.admission.mutation import Mutation
 from kfext.errors import UserError
 
 API_VERSION = "admission.k8s.io/v1"
 LIMIT = 4 * 2**20
-"""The largest body in bytes. An object in etcd has at most 1.5 MiB, and the review of a new one
+"""The largest body in bytes. An object in etcd has at most 1.5 MiB, and the review of a new object
 contains it once."""
 MOST_VALUES = 100_000
 """Values in an object that is decoded: 1.5 MiB can hold 700,000, which take 50 MB and a second."""
+MOST_BYTES = 32 * 2**20
+"""Bytes of all bodies that are being read or decided on."""
+LONGEST_SECONDS = 2.0
+"""Time for a body to arrive: the API server waits no longer for the answer."""
 
-_LONGEST_WARNING = 256  # the API server truncates longer ones when there are many
+_LONGEST_WARNING = 256  # the API server truncates longer warnings when there are many
+
+
+class Bodies:
+    """The bodies under way; `held` is their size in bytes."""
+
+    def __init__(
+        self, *, longest: int, most: int = MOST_BYTES, seconds: float = LONGEST_SECONDS
+    ) -> None:
+        self.held = 0
+        self._longest = longest
+        self._most = most
+        self._seconds = seconds
+
+    @asynccontextmanager
+    async def of(self, http: web.Request) -> AsyncIterator[bytes]:
+        """Yield the body of a request; it counts towards `held` until the block ends.
+
+        Raises HTTPBadRequest, HTTPRequestTimeout, HTTPRequestEntityTooLarge, HTTPServiceUnavailable
+        or, for a compressed body, HTTPUnsupportedMediaType.
+        """
+        if http.headers.get("Content-Encoding", "identity").strip().lower() != "identity":
+            raise web.HTTPUnsupportedMediaType(text="a review must not be compressed")
+        body = bytearray()
+        try:
+            await self._read(http, body)
+            yield bytes(body)
+        finally:
+            self.held -= len(body)
+
+    async def _read(self, http: web.Request, body: bytearray) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._read_all(http, body)
+        except TimeoutError as error:
+            text = f"the body did not arrive within {self._seconds:g} s"
+            raise web.HTTPRequestTimeout(text=text) from error
+        except web.RequestPayloadError as error:
+            raise web.HTTPBadRequest(text=f"the body is broken: {error}") from error
+
+    async def _read_all(self, http: web.Request, body: bytearray) -> None:
+        while chunk := await http.content.readany():
+            body += chunk
+            self.held += len(chunk)
+            if len(body) > self._longest:
+                text = f"a review may have at most {self._longest} bytes"
+                raise web.HTTPRequestEntityTooLarge(self._longest, len(body), text=text)
+            if self.held > self._most:
+                raise web.HTTPServiceUnavailable(text="too many reviews at once")
 
 
 class ReviewError(UserError):
-    """The body is not an AdmissionReview that we can answer; the message says why."""
+    """The body is not an AdmissionReview that kfext can answer; the message says why."""
 
 
 class Kind(msgspec.Struct):
@@ -43,7 +103,7 @@ class Request(msgspec.Struct, rename="camel"):
 
     @property
     def excess(self) -> str:
-        """Return why the object is not decoded, empty if it is."""
+        """Return why the object is too large to decode; empty if it is not."""
         values = bytes(self.object).count(b",")
         if values < MOST_VALUES:
             return ""
@@ -88,8 +148,8 @@ def parse(body: bytes) -> Request:
 def answer(request: Request, mutation: Mutation) -> bytes:
     """Return the AdmissionReview that answers a request.
 
-    Raises TypeError or ValueError if the patch repeats a value that JSON libraries do not write: an
-    integer beyond 64 bits, half of a character.
+    Raises TypeError or ValueError if the patch repeats a value that JSON libraries cannot write: an
+    integer beyond 64 bits, or half of a character.
     """
     response: dict[str, Any] = {"uid": request.uid, "allowed": not mutation.refusal}
     if mutation.refusal:

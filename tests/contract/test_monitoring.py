@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kfext.controller.job_metrics import LABELS, JobCollector
+from kfext.controller.metrics import LABELS, JobCollector
 from kfext.controller.metrics import Metrics as ControllerMetrics
 from kfext.names import PHASES
-from kfext.webhook import metrics as webhook
+from kfext.webhook import app as webhook
 from tests.contract.manifests import MANIFESTS, Object, pods, read
 from tests.contract.tables import only, table
 

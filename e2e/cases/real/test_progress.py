@@ -21,15 +21,15 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
     trained(submit(bed, job, managed), job, managed)
     shows_its_progress(bed, "pytorchjob-prints", managed, step=40)
 
-    found = json.loads(metrics(bed, "prints", managed, "-o", "json"))
+    found = json.loads(log(bed, "prints", managed, "-o", "json"))["log"]
 
     assert found["pod"] == "prints-master-0"
     # The totals at the end are a fifth line, with the step of the last one.
     assert [one["step"] for one in found["series"]] == [10, 20, 30, 40, 40]
-    assert (found["metric"], found["better"]) == ("loss", "lower")
-    assert found["stepsPerSecond"] > 0
-    words = metrics(bed, "prints", managed, "--regex", r"steps_per_second=(?P<value>\S+)")
-    assert "recognised  4 of" in words
+    assert (found["progress"]["metric"], found["better"]) == ("loss", "lower")
+    assert found["progress"]["stepsPerSecond"] > 0
+    words = log(bed, "prints", managed, "--regex", r"steps_per_second=(?P<value>\S+)")
+    assert "  log      4 of" in words
     assert "by the expression" in words
 
 
@@ -61,10 +61,11 @@ def at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
     return status if (status.get("progress") or {}).get("step") == step else None
 
 
-def metrics(bed: Testbed, name: str, namespace: str, *options: str) -> str:
-    """Ask for the metrics of a job on the command line."""
+def log(bed: Testbed, name: str, namespace: str, *options: str) -> str:
+    """Return what `explain --log` says of a job."""
+    config = f"--kubeconfig={bed.kubeconfig}"
     done = subprocess.run(
-        [COMMAND, "metrics", name, "-n", namespace, f"--kubeconfig={bed.kubeconfig}", *options],
+        [COMMAND, "explain", "--log", name, "-n", namespace, config, *options],
         capture_output=True,
         text=True,
         check=True,

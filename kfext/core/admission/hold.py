@@ -5,7 +5,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.facts import Facts
-from kfext.core.placement.unmodelled import unplaceable
+from kfext.core.eligibility import not_placed
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob, template_of
@@ -30,11 +30,9 @@ def hold_of(
 
 def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
     """Return why kfext will not place a job that it handles, empty if it will."""
-    if job.excess:
-        return job.excess
     if settings.colocation is Colocation.OFF:
         return f"colocation is off (from {settings.source(names.COLOCATION)})"
-    if why := unplaceable(job):
+    if why := not_placed(job):
         return why.message
     alive = facts.controller_alive or settings.shares_gpus
     return "" if alive else "kfext's controller does not answer"
@@ -84,7 +82,7 @@ def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | N
         )
     if not why or settings.why_never_released:
         return None
-    return unplaceable(job) or Verdict(names.REASON_NOT_HELD, why)
+    return not_placed(job) or Verdict(names.REASON_NOT_HELD, why)
 
 
 def _held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict:

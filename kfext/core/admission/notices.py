@@ -8,12 +8,12 @@ from kfext.core.admission.facts import Facts
 from kfext.core.admission.hold import outcome, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.companion.stand_down import why_left_alone
+from kfext.core.eligibility import not_placed
 from kfext.core.network.eligibility import obstacle
 from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each
 from kfext.core.placement.solve import usable_cpu
-from kfext.core.placement.unmodelled import unplaceable
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import HOST, Colocation
 from kfext.core.words import cpus
@@ -57,7 +57,7 @@ def _placement(job: TrainingJob, settings: Settings, facts: Facts) -> Iterator[s
         yield f"kfext's controller does not answer: {effect}"
     if settings.colocation is Colocation.OFF:
         return
-    if term := unplaceable(job):
+    if term := not_placed(job):
         yield f"kfext does not place this job: {term.message}; {outcome(job, settings)}"
     elif settings.colocation is Colocation.REQUIRED and (apart := _apart(job)) > 1:
         yield (

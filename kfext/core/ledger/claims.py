@@ -79,7 +79,7 @@ def plan_claims(
     """Return the claims of the replicas of a plan whose pods do not claim for themselves.
 
     `priority` is the priority that the pods will have, None if it is unknown. `lapsed`: the plan no
-    longer claims for pods that kfext does not hold back (core.lifecycle.lapse).
+    longer claims for pods that kfext does not hold back (core.lifecycle.patience).
 
     A plan claims capacity only while the job runs under it: not after the end of the job, nor while
     the job is suspended. A failed pod keeps its claim for the pod that replaces it. A plan keeps

@@ -70,7 +70,7 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
 
 
 def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
-    """Return why a placement uses more nodes than it must, or an empty string."""
+    """Return why a placement uses more nodes than necessary; empty if it does not."""
     if len(set(found.values())) < 2:
         return ""
     workers = sum(key.type == WORKER.lower() for key in found)
@@ -84,7 +84,7 @@ def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
 
 
 def _why_apart(situation: Situation, found: Assignment, ledger: Ledger) -> str:
-    """Return why pods are on more nodes than their requests need, or an empty string."""
+    """Return why pods are on more nodes than their requests need; empty if they are not."""
     members, limits = members_of(situation.job), situation.limits
     if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
         return ""
@@ -96,16 +96,16 @@ def _why_apart(situation: Situation, found: Assignment, ledger: Ledger) -> str:
 
 
 def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | Verdict:
-    """Return nodes for as many workers of an elastic job as fit, or why its minimum does not.
+    """Return nodes for as many workers of an elastic job as fit, or why its minimum does not fit.
 
-    `whole`: why all of them do not.
+    `whole`: why all its workers do not fit.
     """
     job, worker = situation.job, WORKER.lower()
     fewest, most = situation.fewest_workers, workers_of(job) - 1
     everyone = members_of(job) if fewest <= most else []
 
     def placed(workers: int) -> Assignment | Verdict:
-        fewer = [one for one in everyone if one.key.type != worker or one.key.index < workers]
+        fewer = [pod for pod in everyone if pod.key.type != worker or pod.key.index < workers]
         return place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
 
     return most_with_a_place(placed, fewest=fewest, most=most) if everyone else whole
@@ -114,9 +114,9 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
 def most_with_a_place(
     placed: Callable[[int], Assignment | Verdict], *, fewest: int, most: int
 ) -> Assignment | Verdict:
-    """Return the places of as many pods as have them, or why the `fewest` have none.
+    """Return the places of as many pods as possible, or why the `fewest` have no places.
 
-    What a number of pods has no place for, a larger number has none for either.
+    If a number of pods has no places, no larger number has.
     """
     best = placed(fewest)
     while not isinstance(best, Verdict) and fewest < most:
@@ -134,11 +134,11 @@ def _shape(situation: Situation, limits: Limits) -> Hashable:
     return (
         shape_of(situation.job),
         limits,
-        # Nobody else has the claims of a promise; a reservation is there once or not at all.
+        # The claims of a promise are of one job; there is at most one reservation.
         (len(situation.open_claims), situation.context.promised),
         situation.fewest_workers,
         context.priority if context.preempts else None,
-        # A refusal names them, and not everybody may read every name.
+        # A refusal contains these names, which not every user may read.
         context.reserved_for,
         context.awaited,
     )
@@ -156,7 +156,7 @@ def _place(
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
-    """Return the verdict that only the reservation of another job is in the way, None if not."""
+    """Return the verdict that only the reservation of another job is in the way; None otherwise."""
     kept = situation.context.reservation
     open_to = situation.open_claims
     if kept is None or set(kept.claims) <= set(open_to):

@@ -1,4 +1,4 @@
-"""A job that shares GPUs: what its pods wait for before they start, and what stops it."""
+"""A job that shares GPUs: the wait of its pods before they start, and what stops them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
@@ -29,20 +29,20 @@ from kfext.names import (
 KUEUE = Verdict(
     REASON_SHARE_REFUSED, "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
 )
-"""Shown from when it is in Kueue's queue: that it cannot have them must not cost it any quota."""
+"""Shown already in Kueue's queue, so that the job does not use up quota in vain."""
 
 _BAND = 50
-"""Thousandths by which a job must use less of a GPU than is remembered: each change is a write."""
+"""Thousandths by which the use of a GPU must fall before it is stored: each change is a write."""
 
 
 def without_share(situation: Situation) -> Step | None:
-    """Return what to do with a job that runs and has no slots, None if it has or needs none.
+    """Return the step of a running job that lacks the slots it needs; None for any other job.
 
-    Somebody has resumed it. The webhook creates none of its pods, as nothing accounts for them. If
-    other parts were asked for while it was stopped, it is placed anew.
+    Another client has resumed it, and the webhook refuses its pods, as no slot accounts for them.
+    If its parts were edited while it was stopped, it is placed anew.
     """
     job, plan = situation.job, situation.plan
-    # Of a job whose pods have nodes, which is most of them, the settings need not be read again.
+    # The settings of a job whose pods have nodes need not be read again.
     anew = not (job.kueue_managed or any(pod.home for pod in situation.pods))
     if anew and (edited := edited_shares(job, plan)):
         return _back_to_queue(situation, Verdict(REASON_SHARE_EDITED, edited))
@@ -59,7 +59,7 @@ def without_share(situation: Situation) -> Step | None:
 
 
 def without_card(situation: Situation) -> Step | None:
-    """Return the stop of a job whose pods must not go on with what they have of a GPU."""
+    """Return the stop of a job whose pods must leave their GPUs; None if they may stay."""
     cards = situation.cards
     if cards.evicted:
         message = f"the jobs on {_named(cards.evicted)} lost too much to each other"
@@ -71,7 +71,7 @@ def without_card(situation: Situation) -> Step | None:
         remembers = replace(situation, state=state)
         return _back_to_queue(remembers, Verdict(REASON_EVICTED, message))
     if cards.troubles and not any(pod.node_name for pod in situation.pods):
-        # The slot may look well again once no GPU is reserved for it, so it is not tried at once.
+        # Without a reserved GPU the slot may look healthy, so it is not tried at once.
         late = Verdict(REASON_CARD_LOST, _why_lost(cards))
         return _back_to_queue(situation, late, shunned=cards.troubles)
     if not _runs(situation):
@@ -87,7 +87,7 @@ def without_card(situation: Situation) -> Step | None:
 
 
 def while_unreserved(situation: Situation, step: Step) -> Step:
-    """Return a step that ends in time if it waits while a GPU that the job uses is not reserved."""
+    """Return a step; a wait ends in time if a GPU of the job is not reserved."""
     if not (isinstance(step, Wait) and situation.unreserved and _runs(situation)):
         return step
     left = situation.placement.bind_timeout - max(situation.unreserved.values())
@@ -95,7 +95,7 @@ def while_unreserved(situation: Situation, step: Step) -> Step:
 
 
 def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
-    """Return what to do with a gang that may start but for its GPUs, None if they are reserved."""
+    """Return the step of a gang that only waits for its GPUs; None if they are reserved."""
     plan, unready = situation.plan, situation.cards.unready
     if odd := [pod for pod in gated if not _as_planned(situation, pod)]:
         message = f"another part of a GPU than was planned is requested by {pods(len(odd))}"
@@ -114,9 +114,9 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
 
 
 def ungated(situation: Situation, gated: Collection[Pod]) -> Step:
-    """Let pods through the gate that kfext does not place, but for those with a part of a GPU.
+    """Ungate pods that kfext does not place, but delete pods with parts of GPUs.
 
-    Nothing would account for that. They are deleted, and created again they have a whole one.
+    No slot would account for these parts. The operator creates the pods again with whole GPUs.
     """
     parts = tuple(pod for pod in gated if has_part(pod.requests))
     if not parts:
@@ -127,22 +127,22 @@ def ungated(situation: Situation, gated: Collection[Pod]) -> Step:
 
 
 def measured(situation: Situation) -> Mapping[str, int]:
-    """Return what is to be remembered of how much the replicas of a job use of GPUs, by type.
+    """Return the use of GPUs to store for a job, by replica type.
 
-    A type counts as its busiest replica, once the agents have measured all of them; what was known
-    before holds until then. More use is taken in at once, less once it is clearly less. Where a
-    replica cannot be measured any more, nothing is known.
+    A type has the use of its busiest replica once the agents have measured all its replicas; until
+    then the stored use stays. More use is stored at once, less use only once it is clearly less. If
+    a replica cannot be measured any more, nothing is stored.
     """
     sharers = {part.sharer.pod: part.sharer for part in situation.cards.parts}
     busy = dict(situation.state.busy)
     for group in situation.job.groups if sharers else ():
         type_ = group.type.lower()
-        pods = (one for one in situation.pods if one.replica and one.replica.type == type_)
+        pods = (pod for pod in situation.pods if pod.replica and pod.replica.type == type_)
         found = [sharers.get(pod.uid) for pod in pods if not (pod.deleting or pod.finished)]
-        if any(one and one.unhooked for one in found):
+        if any(sharer and sharer.unhooked for sharer in found):
             busy.pop(type_, None)
             continue
-        known = [one.busy for one in found if one is not None and one.busy is not None]
+        known = [sharer.busy for sharer in found if sharer and sharer.busy is not None]
         if known and len(known) == len(found) == group.replicas:
             most = max(known)
             if not most <= busy.get(type_, -1) < most + _BAND:
@@ -151,7 +151,7 @@ def measured(situation: Situation) -> Mapping[str, int]:
 
 
 def with_last_attempt(situation: Situation, message: str) -> str:
-    """Return why a job waits with why it was last stopped for a GPU, while that excludes nodes."""
+    """Return why a job waits, and why it left a GPU while that still excludes nodes."""
     state = situation.state
     if len(state.apart) >= MOST_APART:
         return f"{message}; it left GPUs to {MOST_APART} jobs, so it waits for a GPU alone"
@@ -160,21 +160,21 @@ def with_last_attempt(situation: Situation, message: str) -> str:
 
 
 def with_parts(situation: Situation, message: str) -> str:
-    """Return a message with what the pods of a job have of their GPUs, rounded to whole percent."""
+    """Return a message with the parts of GPUs of a job's pods, rounded to whole percent."""
     parts = situation.cards.parts
-    return f"{message}; {listed([_part(one) for one in parts], of='parts')}" if parts else message
+    return f"{message}; {listed([*map(_part, parts)], of='parts')}" if parts else message
 
 
 def _runs(situation: Situation) -> bool:
-    """Return whether any pod of the job is on a node, and has what it has of a GPU."""
+    """Return whether a pod of the job is on a node, and so has its part of a GPU."""
     return any(pod.node_name and not pod.finished for pod in situation.pods)
 
 
-def _part(one: CardPart) -> str:
-    (node, slot), sharer = one.place, one.sharer
+def _part(part: CardPart) -> str:
+    (node, slot), sharer = part.place, part.sharer
     words = f"slot {slot} of {node}"
-    words += f" ({one.card})" if one.card else ""
-    words += f" with {one.others} other{'s' * (one.others > 1)}" if one.others else " alone"
+    words += f" ({part.card})" if part.card else ""
+    words += f" with {part.others} other{'s' * (part.others > 1)}" if part.others else " alone"
     if sharer.loss is not None:
         words += f", losing {round(sharer.loss / 10)} %"
     if sharer.gets is not None:
@@ -201,7 +201,7 @@ def _why_lost(cards: CardView) -> str:
 
 
 def _as_planned(situation: Situation, pod: Pod) -> bool:
-    """Return whether a pod requests what it was promised, and where."""
+    """Return whether a pod requests its planned part in its planned slot."""
     plan = situation.plan
     if plan is None or pod.replica is None:
         return True
@@ -213,7 +213,7 @@ def _as_planned(situation: Situation, pod: Pod) -> bool:
 def _back_to_queue(
     situation: Situation, verdict: Verdict, *, shunned: Iterable[Place] = ()
 ) -> Step:
-    """Suspend a job for some time; it is not placed on the nodes of some slots for a while."""
+    """Suspend a job for some time, and exclude the nodes of the `shunned` slots for a while."""
     state = situation.after_strike(verdict.reason, verdict.message)
     nodes = (node for node, _ in shunned)
     return suspend(situation, state.excluding(nodes, now=situation.now))

@@ -6,27 +6,38 @@ controller dies, its successor carries on from there.
 
 from dataclasses import replace
 
+from kfext.core.elastic import workers_let_go, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import measured, ungated
-from kfext.core.lifecycle.queued import queued_step
+from kfext.core.lifecycle.queued import queued_step, unsafe_to_resume
 from kfext.core.lifecycle.refused import instead_of
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Wait
-from kfext.core.lifecycle.unmanaged import unmanaged_step
 from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.settings.of_job import recorded
 from kfext.core.words import pods
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
-from kfext.names import FINISHED, PHASE_RELEASED, REASON_FINISHED, REASON_RELEASED, RELEASED
+from kfext.names import (
+    FINISHED,
+    MANAGED,
+    PHASE_RELEASED,
+    REASON_FINISHED,
+    REASON_NOT_MANAGED,
+    REASON_RELEASED,
+    RELEASED,
+)
 
 _LONGEST_REASON = 64
+NOTICE_SECONDS = 10.0
+"""Time before a job of a namespace that is not managed is let go. The watch of namespaces may be
+behind the watch of jobs, and a namespace may be opted out for a moment."""
 
 
 def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None = None) -> Step:
-    """Return what to do for a job now; `no_fits` are those of earlier jobs on the same ledger."""
+    """Return the next step of a job; `no_fits` has the refusals of earlier jobs on this ledger."""
     step = instead_of(situation, _next_step(situation, ledger, no_fits or NoFitCache()))
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         settings = recorded(situation.job, situation.settings)
@@ -45,9 +56,9 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
     if job.released:
         return _released_step(situation)
     if job.held and not job.suspend:
-        return SaveState(situation.state)  # removes our mark: the next suspend is a person's
+        return SaveState(situation.state)  # removes the mark: the next suspend is a person's
     if not situation.settings.managed and (job.held or not job.suspend):
-        return unmanaged_step(situation)
+        return _unmanaged_step(situation)
     return (
         queued_step(situation, ledger, no_fits) if job.suspend else running_step(situation, ledger)
     )
@@ -56,7 +67,7 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
 def _finished_step(situation: Situation) -> Step:
     """Delete pods that are gated, or pinned and never bound: they would stay for ever.
 
-    The operator does not delete them itself under some values of the job's cleanPodPolicy.
+    With some values of cleanPodPolicy the operator does not delete them.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
@@ -83,7 +94,7 @@ def _stuck(situation: Situation) -> tuple[Pod, ...]:
 
 
 def _released_step(situation: Situation) -> Step:
-    """Ungate the pods of a released job, and delete those whose pin cannot be carried out.
+    """Ungate the pods of a released job, and delete pods that are pinned and never bound.
 
     The release step deletes them too; this repeats it if the controller died in between.
     """
@@ -104,14 +115,33 @@ def _released_step(situation: Situation) -> Step:
 
 
 def _why_released(situation: Situation) -> str:
-    """Return the reason on the job, with the message for it if the state has that one.
+    """Return the reason on the job, with the message of the state if it is for that reason.
 
-    A user who releases a job cannot write its state, where an older message may be.
+    A user who releases a job cannot write the state, which may have an older message.
     """
     reason, state = _reason(situation.job), situation.state
     return f"{reason}: {state.message}" if state.message and state.reason == reason else reason
 
 
 def _reason(job: TrainingJob) -> str:
-    """Return the reason in the mark `released`, which users may write, within a bound."""
+    """Return the reason in the mark `released`, cut, as users may write it."""
     return job.annotations[RELEASED][:_LONGEST_REASON]
+
+
+def _unmanaged_step(situation: Situation) -> Step:
+    """Return the step of a job in a namespace that is not managed.
+
+    The job is released if kfext holds it, or took workers that it can get back; otherwise its pods
+    are ungated, and a running job stays as it is.
+    """
+    job, gated = situation.job, situation.behind_gate
+    held = job.suspend and job.held and not job.kueue_managed
+    short = not job.kueue_managed and workers_let_go(job, situation.state) != workers_of(job)
+    if not (held or gated or short):
+        return Wait(None)
+    if situation.waited < NOTICE_SECONDS:
+        return Wait(None, again=NOTICE_SECONDS - situation.waited)
+    if gated and not (held or short):
+        return ungated(situation, gated)
+    verdict = Verdict(REASON_NOT_MANAGED, f"its namespace is not labelled {MANAGED}=true")
+    return (unsafe_to_resume(situation) if held else None) or Release((), verdict)

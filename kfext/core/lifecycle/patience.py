@@ -1,24 +1,31 @@
-"""How long kfext holds back the rest of a partly bound gang, and what follows then."""
+"""How long kfext waits for a gang that cannot start, and the step after the wait."""
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
 from kfext.core.lifecycle.situation import Situation, generation_of, queued_since
 from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
-from kfext.core.observed import observed
+from kfext.core.observed import differences, observed
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.timestamps import left
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_NO_ELIGIBLE_NODE, REASON_NO_ROOM, REASON_TOO_BIG
+from kfext.names import (
+    GATED,
+    REASON_FOREIGN_GATE,
+    REASON_NO_ELIGIBLE_NODE,
+    REASON_NO_ROOM,
+    REASON_TOO_BIG,
+)
 
 STRIKES = 3
 """Placements in a row that may fail before kfext gives up on placing the job."""
 FORESEEN = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
-"""Reasons that the planner finds by itself, so that no back-off is needed: once suspended, the
-whole gang may fit elsewhere at once, and otherwise it waits in the queue."""
+"""Reasons that the planner finds itself and that need no back-off: after a suspension the gang may
+fit elsewhere at once, or it waits in the queue."""
 
 
 def patience(
@@ -35,22 +42,22 @@ def patience(
 
 
 def until_strike(situation: Situation, *, limit: float, waited: float) -> float:
-    """Return the seconds until a strike is due; the last one does not count twice."""
-    # An end further away is that of an earlier back-off.
+    """Return the seconds until a strike is due; the last strike does not count twice."""
+    # A later end belongs to an earlier back-off.
     since_last = left(situation.state.retry_at, now=situation.now, longest=limit)
     return max(limit - waited, since_last)
 
 
 def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobState:
-    """Return the state after a strike that is not the last; the next is due after `limit`."""
+    """Return the state after a strike; the next strike is due after `limit`."""
     state = situation.after_strike(late.reason, late.message)
     return replace(state, retry_at=situation.now + limit)
 
 
 def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ()) -> Step:
-    """Release a preferred job to plain Kubernetes, or suspend a required one for some time.
+    """Release a preferred job to plain Kubernetes, or suspend a required job for some time.
 
-    The whole gang then looks for another node than the one that did not take its `stuck` pods.
+    The nodes that did not take its `stuck` pods are excluded for the required job.
     """
     state = situation.after_strike(late.reason, late.message)
     if situation.never_released:
@@ -63,10 +70,10 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
 
 
 def suspend(situation: Situation, state: JobState) -> Suspend:
-    """Suspend the job: its plan is removed, but the number of the plan is kept.
+    """Suspend the job: its plan is removed, and the sizes of its pods are forgotten.
 
-    So is its time in the queue, unless it ran since, and what admission makes of its pods. Their
-    sizes go with them.
+    The state keeps the number of the plan, the changes of admission to its pods, and its time in
+    the queue unless it ran since.
     """
     job = situation.job
     ran = job.has("Running") or job.has("Restarting")
@@ -86,3 +93,77 @@ def suspended(
         generation=generation_of(plan, state),
         cpu=state.cpu.without_pods(),
     )
+
+
+def without_room(
+    situation: Situation, found: Verdict, *, gated: Collection[Pod], some_run: bool
+) -> Step:
+    """Return the step of a gated gang whose capacity is gone.
+
+    The gang is suspended at once, unless members run or Kueue started it: then kfext waits a while.
+    """
+    if some_run or situation.job.kueue_managed:
+        limit = situation.placement.bind_timeout
+        late = Verdict(found.reason, f"no capacity for the rest of the gang: {found.message}")
+        wait = Wait(GATED, found)
+        waited = situation.longest_wait(gated)
+        return patience(situation, wait, late, limit=limit, waited=waited)
+    eligible = found.reason != REASON_NO_ELIGIBLE_NODE
+    if other := differences(situation.job, gated, plan=situation.plan, eligible=eligible):
+        # From now on the planner plans with these changes, so the first time needs no back-off.
+        late = Verdict(found.reason, f"admission changed its pods: {other}; {found.message}")
+        return _stopped(situation, late, backs_off=situation.state.strikes > 0)
+    state = situation.state
+    if found.reason == REASON_NO_ROOM:
+        message = f"the capacity was taken before all pods existed: {found.message}"
+    else:
+        # The plan expected tolerations, or a node has gone.
+        message = f"admission added no toleration to its pods: {found.message}"
+        pods, plan = situation.pods, situation.plan
+        seen = observed(situation.job, pods, state, plan=plan, unchanged=True)
+        state = replace(state, observed=seen)
+    state = replace(state, retry_at=0.0, reason=found.reason, message=message)
+    return suspend(situation, state)
+
+
+def behind_another_gate(situation: Situation, *, gates: int, some_run: bool) -> Step:
+    """Return the step of a gang with `gates` pods behind another system's gate.
+
+    Kueue's gates are part of its admission, and only Kueue suspends the jobs that it started.
+    """
+    message = f"{gates} pods are also held by another system's scheduling gate"
+    wait = Wait(GATED, Verdict(REASON_FOREIGN_GATE, message))
+    if situation.job.kueue_managed:
+        return wait
+    limit = situation.placement.bind_timeout
+    late = Verdict(REASON_FOREIGN_GATE, f"{message} after {limit:g} s")
+    if some_run:
+        return patience(situation, wait, late, limit=limit, waited=situation.waited)
+    left = limit - situation.waited
+    return replace(wait, again=left) if left > 0 else _stopped(situation, late, backs_off=True)
+
+
+def _stopped(situation: Situation, late: Verdict, *, backs_off: bool) -> Step:
+    """Return the stop of a gang without running members; the third in a row ends the attempts."""
+    state = situation.after_strike(late.reason, late.message)
+    if state.strikes >= STRIKES and not situation.never_released:
+        return give_up(situation, late)
+    return suspend(situation, state if backs_off else replace(state, retry_at=0.0))
+
+
+def claims_last(situation: Situation) -> float:
+    """Return for how many seconds the plan still claims capacity for pods that kfext cannot stop.
+
+    kfext ends every wait of its own by a suspension, or by deleting a pinned pod. It does neither
+    to a job that Kueue suspends nor to pods that its webhook missed, and the plan must not claim
+    capacity for them for ever. Infinite if there are no such pods.
+    """
+    job, placement = situation.job, situation.placement
+    live = [pod for pod in situation.pods if not pod.deleting]
+    if situation.plan is None or job.suspend or job.finished:
+        return math.inf
+    if job.kueue_managed and not (len(live) >= job.pods and all(pod.home for pod in live)):
+        waited = max(situation.quiet, situation.longest_wait(live))
+        return max(placement.create_timeout, placement.bind_timeout) - waited
+    loose = [pod for pod in live if pod.loose]
+    return placement.bind_timeout - situation.longest_wait(loose) if loose else math.inf

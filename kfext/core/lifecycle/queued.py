@@ -1,23 +1,22 @@
 """A job that kfext holds suspended: it waits until it is safe to resume and there is capacity."""
 
+import math
 from bisect import bisect_left
 from dataclasses import replace
 
 from kfext.core.elastic import asked_workers, with_workers, workers_of
+from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import EXPECTED, HOPELESS, WAITS_FOR_CAPACITY, why_spread
 from kfext.core.lifecycle.cards import KUEUE, with_last_attempt
-from kfext.core.lifecycle.hands_off import left_suspended
 from kfext.core.lifecycle.network import place_on_network
-from kfext.core.lifecycle.resume import unsafe_to_resume
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
 from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import slots_for
-from kfext.core.placement.unmodelled import unbound
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
 from kfext.core.queue.unshareable import why_unshareable
@@ -37,15 +36,26 @@ from kfext.names import (
     REASON_SUSPENDED_BY_USER,
     REASON_TOO_BIG,
     REASON_WAITING_FOR_OPERATOR,
+    REASON_WAITING_FOR_SUSPEND,
     SUSPENDED,
 )
 
 RELEASE_SECONDS = 60.0
 """releaseAfter `auto`, for a job that preemption or an autoscaler may help but waiting may not."""
+SETTLE_SECONDS = 2.0
+"""Pause between the operator's last write on a suspension and a resume: after a shorter pause the
+operator would fail the job."""
+CONFIRM_SECONDS = 30.0
+"""After this long without pods the job is resumed, whatever its Suspended condition says.
+
+By then the operator has counted that there are no pods. It writes no new condition if it never saw
+the job resumed, or if its clock is behind; 1.8.0 writes none on a job with ttlSecondsAfterFinished
+(CleanupJob in its pkg/controller.v1/common/job.go).
+"""
 
 
 def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
-    """Return what to do for a suspended job."""
+    """Return the step of a suspended job."""
     job, state = situation.job, situation.state
     if not job.held or job.kueue_managed:
         return _stopped(situation)
@@ -54,7 +64,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if left := left_suspended(situation):
+    if left := _left_suspended(situation):
         return left
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
@@ -62,12 +72,23 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
     return _start(situation, ledger, no_fits)
 
 
-def _stopped(situation: Situation) -> Step:
-    """Return what to do for a job that somebody else has suspended.
+def _left_suspended(situation: Situation) -> Step | None:
+    """Return the step of a held job that kfext must not place; None if it may place the job."""
+    why = not_placed(situation.job)
+    if why is None:
+        return None
+    if not situation.never_released:
+        return let_go(situation, why)
+    message = f"{why.message}; {situation.why_never_released}, so it stays suspended"
+    return Wait(QUEUED, Verdict(why.reason, message))
 
-    Once its last pod has ended, others may have the parts of GPUs that were promised to it. It has
-    no plan then, so that no resume brings that promise back. A job that Kueue has taken over gets
-    back the workers that kfext took, as Kueue starts what it finds.
+
+def _stopped(situation: Situation) -> Step:
+    """Return the step of a job that a person or another system has suspended.
+
+    Once its last pod has ended, other jobs may have its parts of GPUs, so its plan is forgotten: a
+    resume must not bring them back. A job that Kueue has taken over gets back the workers that
+    kfext took, as Kueue starts the job as it is.
     """
     job, plan, settings = situation.job, situation.plan, situation.settings
     ended = all(pod.finished for pod in situation.pods)
@@ -75,7 +96,7 @@ def _stopped(situation: Situation) -> Step:
     if ended and job.kueue_managed and workers != workers_of(job):
         return SaveState(replace(situation.state, asked=0, admitted=0), workers)
     if plan is not None and plan.slots and ended:
-        # If it comes into the queue when it is resumed, it has waited since now and not for longer.
+        # If it is resumed into the queue, its wait counts from now.
         number, now = situation.generation, situation.now
         return ForgetPlan(replace(situation.state, generation=number, suspended_at=now))
     who = "Kueue" if job.kueue_managed else "a person or another system"
@@ -87,7 +108,7 @@ def _stopped(situation: Situation) -> Step:
 
 
 def _back_off(situation: Situation, verdict: Verdict) -> Step:
-    """Wait until the back-off is over, but not longer than the policy lets a job wait."""
+    """Wait until the back-off is over, or release the job when the policy says so."""
     left, bound = situation.backs_off, situation.placement.release_after
     if bound is None or situation.never_released:
         return Wait(QUEUED, verdict, again=left)
@@ -111,7 +132,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
 
 
 def _why_not_searched(situation: Situation) -> Verdict | None:
-    """Return why no place is searched for a job, None if one is."""
+    """Return why no place is searched for a job; None if a place is searched."""
     job = situation.job
     if why := why_unshareable(job, situation.settings):
         return Verdict(REASON_SHARE_REFUSED, why)
@@ -240,3 +261,45 @@ def _look_again(situation: Situation, verdict: Verdict) -> float | None:
     if verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)
     return min((seconds for seconds in times if seconds > 0), default=None)
+
+
+def unsafe_to_resume(situation: Situation) -> Wait | None:
+    """Return a wait while the operator would count terminating pods of the last start as failed."""
+    found = _unsafe(situation)
+    message = situation.state.message
+    if found is None or found.verdict is None or not message:
+        return found
+    # The cause of the stop comes first.
+    verdict = Verdict(found.verdict.reason, f"{message}; {found.verdict.message}")
+    return Wait(found.phase, verdict, again=found.again)
+
+
+def _unsafe(situation: Situation) -> Wait | None:
+    job, state = situation.job, situation.state
+    if situation.pods:
+        count, nodes = len(situation.pods), sorted({pod.node_name for pod in situation.pods} - {""})
+        where = f" on {listed(nodes, of='nodes')}" if nodes else ""
+        return _until_safe(f"{count} pods of the last start are still terminating{where}")
+    if not state.suspended_at:
+        return None  # never had pods: nothing can be counted
+    seen = job.conditions.get("Suspended")
+    without_pods = min(situation.waited, situation.settled)
+    if without_pods >= CONFIRM_SECONDS:
+        return None
+    # The operator's timestamps have whole seconds.
+    if seen is None or not seen.status or seen.since < math.floor(state.suspended_at):
+        message = "the operator has not confirmed the suspension yet; without that, the job is"
+        message = f"{message} resumed {CONFIRM_SECONDS:g} s after its last pod ended"
+        return _until_safe(message, again=CONFIRM_SECONDS - without_pods)
+    # A time in the future only shows that the clocks differ.
+    ago = situation.now - seen.since
+    settled = min(situation.settled, ago) if ago >= 0 else situation.settled
+    if settled < SETTLE_SECONDS:
+        return _until_safe(
+            "the last pods were deleted only a moment ago", again=SETTLE_SECONDS - settled
+        )
+    return None
+
+
+def _until_safe(message: str, *, again: float | None = None) -> Wait:
+    return Wait(QUEUED, Verdict(REASON_WAITING_FOR_SUSPEND, message), again=again)

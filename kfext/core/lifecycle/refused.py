@@ -1,8 +1,8 @@
-"""What to do in place of a step that the API server refuses for good.
+"""The step in place of a step that the API server refuses for good.
 
-A policy engine may deny it, or the object would be too large. A preferred job is released, if that
-is accepted; a required one gives its capacity back and waits. The refused step is tried again, but
-rarely.
+A policy engine may deny a step, or the object would be too large. A preferred job is released, if
+that is accepted; a required job gives its capacity back and waits. The refused step is tried again,
+but rarely.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ _DEEDS: dict[str, str] = {
 
 
 def instead_of(situation: Situation, step: Step) -> Step:
-    """Return a step, or what to do in its place if it is refused for good."""
+    """Return a step, or another step if it is refused for good."""
     refused = situation.refused.get(type(step).__name__)
     if refused is None:
         return step
@@ -73,9 +73,9 @@ def instead_of(situation: Situation, step: Step) -> Step:
 
 
 def while_refused(situation: Situation, step: str, message: str) -> Wait | None:
-    """Return what to report while a refused step, by its name, is tried again; None for a note.
+    """Return the report on a refused step, by its name, that is tried again; None for SaveState.
 
-    Without it the TrainingPlan would show for half a minute what was before the step.
+    Otherwise the TrainingPlan would show the time before the step for half a minute.
     """
     if step == SaveState.__name__:
         return None
@@ -88,7 +88,7 @@ def _what(step: str, message: str) -> str:
 
 
 def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:
-    """Yield the ways on, the best first."""
+    """Yield other steps, the best first."""
     job = situation.job
     gated = situation.behind_gate
     if job.finished or job.deleting or job.released:

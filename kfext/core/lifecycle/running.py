@@ -3,6 +3,7 @@
 from collections.abc import Collection, Hashable
 from dataclasses import replace
 
+from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
@@ -14,17 +15,16 @@ from kfext.core.lifecycle.cards import (
     without_card,
     without_share,
 )
-from kfext.core.lifecycle.hands_off import left_to_scheduler
-from kfext.core.lifecycle.held_back import behind_another_gate, without_room
 from kfext.core.lifecycle.patience import (
     STRIKES,
     after_strike,
+    behind_another_gate,
     give_up,
     patience,
     suspend,
     until_strike,
+    without_room,
 )
-from kfext.core.lifecycle.precedence import first_to_pin, others_first
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.spare import (
     Live,
@@ -34,12 +34,21 @@ from kfext.core.lifecycle.spare import (
     training_on,
     without_succeeded,
 )
-from kfext.core.lifecycle.steps import DeleteUnbound, Pin, Replan, SaveState, Step, Wait
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    Replan,
+    SaveState,
+    Step,
+    Wait,
+)
 from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
 from kfext.core.observed import observed, unexpected
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.placement.slots import doubled
+from kfext.core.settings.values import Colocation
 from kfext.core.words import listed, pods
 from kfext.model.plan import NO_SLOTS, Assignment, Plan
 from kfext.model.pod import Pod
@@ -47,6 +56,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     BINDING,
     GATED,
+    PHASE_RELEASED,
     PLACED,
     PLANNED,
     REASON_BIND_TIMEOUT,
@@ -59,11 +69,11 @@ from kfext.names import (
 )
 
 ASTRAY_SECONDS = 2.0
-"""How long pins may differ from the plan, because the watches of jobs and pods are not in step."""
+"""Time for which pins may differ from the plan: the watches of jobs and pods are not in step."""
 
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
-    """Return what to do for a job that is not suspended."""
+    """Return the step of a job that is not suspended."""
     return while_unreserved(situation, _running_step(situation, ledger))
 
 
@@ -72,15 +82,50 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     spare = spare_replicas(situation, live)
     gated = [pod for pod in live.values() if pod.gated]
     first = without_share(situation)
-    first = first or training_on(situation, live, spare, left_to_scheduler(situation, gated))
+    first = first or training_on(situation, live, spare, _left_to_scheduler(situation, gated))
     if first := first or without_card(situation) or _evict_again(situation, live):
         return first
     step = without_succeeded(situation, live) or _gang_step(situation, ledger, live, spare)
     return training_on(situation, live, spare, step) or step
 
 
+def _left_to_scheduler(situation: Situation, gated: Collection[Pod]) -> Step | None:
+    """Return the step of a job that runs and that kfext must not place; None if it may.
+
+    `gated`: its pods behind the gate.
+    """
+    if gated:
+        return _let_through(situation, gated)
+    return None if situation.plan else _left_alone(situation)
+
+
+def _let_through(situation: Situation, gated: Collection[Pod]) -> Step | None:
+    """Ungate a gang without pins, also while it waits for a volume claim, as kube-scheduler does.
+
+    A required job is suspended for some time, unless Kueue started it: its next pods may lack the
+    terms that admission added.
+    """
+    why = not_placed(situation.job, gated) or unbound(situation.job, gated)
+    if why is None:
+        return None
+    if not situation.never_released:
+        return Release((), why)
+    if situation.job.kueue_managed:
+        return Wait(GATED, why)
+    return suspend(situation, situation.after_strike(why.reason, why.message))
+
+
+def _left_alone(situation: Situation) -> Wait:
+    """Report why kfext never held a job if it must not place it; otherwise show nothing."""
+    settings, why = situation.settings, not_placed(situation.job)
+    if why is None or not settings.managed or settings.colocation is Colocation.OFF:
+        return Wait(None)
+    message = f"{why.message}; it runs as on plain Kubernetes"
+    return Wait(PHASE_RELEASED, Verdict(why.reason, message))
+
+
 def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
-    """Return what to do for a gang that kfext places: its pods are created, ungated, and bound."""
+    """Return the step of a gang that kfext places: its pods are created, ungated, and bound."""
     job = situation.job
     missing = job.pods - len(live)
     if missing and not (spare.absent and _has_come(situation, live)):
@@ -93,7 +138,7 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
 
 
 def _has_come(situation: Situation, live: Live) -> bool:
-    """Return whether pods wait for a node, and the operator creates no others."""
+    """Return whether pods wait for a node and the operator creates no more pods."""
     waiting = any(not (pod.node_name or pod.finished) for pod in live.values())
     return waiting and situation.quiet >= situation.placement.create_timeout
 
@@ -120,11 +165,11 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
 def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
     """Check the plan against the present cluster once all pods exist, then ungate them all.
 
-    Of those without which the gang trains on, as many are ungated as have a place.
+    Spare pods, without which the gang trains on, are ungated as far as they have a place.
     """
     behind = {key: pod for key, pod in live.items() if pod.gated}
     resting = situation.state.strikes >= STRIKES and situation.backs_off > 0
-    # Those that are not tried now keep nobody else from starting.
+    # Pods that are not tried now must not keep other pods from starting.
     aside = {key for key in spare.waiting & behind.keys() if resting or len(behind[key].gates) > 1}
     gated = {key: pod for key, pod in behind.items() if key not in aside} or behind
     foreign = sum(len(pod.gates) > 1 for pod in gated.values())
@@ -133,7 +178,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         return behind_another_gate(situation, gates=foreign, some_run=some_run)
     if gated is behind and aside:
         return _unplaced(situation, live, Verdict(situation.state.reason, situation.state.message))
-    if others_first(gated.values(), live.values()):
+    if _others_first(gated.values(), live.values()):
         return _binding(situation, live)
     own = [*(plan_key(situation.job.uid, key) for key in gated), *situation.open_claims]
     if plan := situation.plan:
@@ -169,19 +214,20 @@ def _placed_anew(
     spare: Spare,
     own: Collection[Hashable],
 ) -> Step:
-    """Return the plan of gated pods that their present one has no place for.
+    """Return a new plan for gated pods that have no place in the present plan.
 
-    `own`: the claims on the ledger that are theirs.
+    `own`: the claims of these pods on the ledger.
     """
     job, plan = situation.job, situation.plan
     bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
     everyone = members_of(job, live.values())
-    wanted = [one.key for one in everyone if one.key in gated and one.key not in spare.waiting]
-    others = [one.key for one in everyone if one.key in gated and one.key in spare.waiting]
+    keys = [member.key for member in everyone if member.key in gated]
+    wanted = [key for key in keys if key not in spare.waiting]
+    others = [key for key in keys if key in spare.waiting]
 
     def placed(more: int) -> Assignment | Verdict:
-        keys = {*wanted, *others[:more], *bound}
-        members = [member for member in everyone if member.key in keys]
+        tried = {*wanted, *others[:more], *bound}
+        members = [member for member in everyone if member.key in tried]
         return place(members, ledger, situation.limits, bound=bound, ignoring=own)
 
     found = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
@@ -193,7 +239,7 @@ def _placed_anew(
     if isinstance(found, Verdict):
         return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
     message = f"the pods go to {listed(sorted(set(found.values())), of='nodes')}"
-    # Pods keep their slots, wherever they go; those that have ended are where they were.
+    # Pods keep their slots on any node; pods that have ended keep their places.
     port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
     ended = {key: plan.assignment[key] for key in slots if key not in found} if plan else {}
     changed = situation.planned({**ended, **found}, port=port, why=message, slots=slots)
@@ -205,7 +251,7 @@ def _placed_anew(
 
 
 def _unplaced(situation: Situation, live: Live, why: Verdict) -> Step:
-    """Return the wait of a gang that trains while pods are behind the gate; others may be bound."""
+    """Return the wait of a gang that trains while pods are gated; other pods may be bound."""
     if any(pod.pinned_to and not (pod.node_name or pod.finished) for pod in live.values()):
         return _binding(situation, live)
     left = situation.backs_off if situation.state.strikes >= STRIKES else 0.0
@@ -213,9 +259,9 @@ def _unplaced(situation: Situation, live: Live, why: Verdict) -> Step:
 
 
 def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | None:
-    """Note what admission made of the pods, if only by that they fit their nodes.
+    """Record the changes of admission if the pods fit their nodes only with them.
 
-    More workers and the next start are planned with it.
+    More workers and the next start are planned with these changes.
     """
     if not unexpected(situation.job, plan.assignment, ledger):
         return None
@@ -225,13 +271,13 @@ def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | Non
 
 
 def _pin(plan: Plan, gated: Live) -> Pin:
-    first = first_to_pin(gated.values())
+    first = _first_to_pin(gated.values())
     pins = ((pod, plan.assignment[key]) for key, pod in gated.items() if pod.uid in first)
     return Pin(tuple(pins), plan.shares)
 
 
 def _binding(situation: Situation, live: Live) -> Step:
-    """Wait for kube-scheduler to bind the pods, all of which are ungated, but not endlessly."""
+    """Wait for kube-scheduler to bind the ungated pods, but not endlessly."""
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
     total, state = situation.job.pods, situation.state
     if not waiting:
@@ -262,9 +308,9 @@ def _binding(situation: Situation, live: Live) -> Step:
 
 
 def _evict_again(situation: Situation, live: Live) -> Step | None:
-    """Delete the pods that should have been evicted from a node and are still pinned there.
+    """Delete pods that are still pinned to a node that is excluded.
 
-    Their deletion was refused because kube-scheduler wrote to them at the same moment.
+    Their deletion was refused, because kube-scheduler wrote to them at the same moment.
     """
     excluded = situation.excluded
     left_over = tuple(
@@ -276,9 +322,9 @@ def _evict_again(situation: Situation, live: Live) -> Step | None:
 
 
 def _astray(situation: Situation, stuck: tuple[Pod, ...]) -> tuple[Pod, ...]:
-    """Return the pods that are pinned to another node than the planned one.
+    """Return the pods that are pinned to another node than planned.
 
-    A pin that was sent before the plan changed may be written after it, and a pin is final.
+    A pin sent before a change of the plan may be written after it, and a pin is final.
     """
     places = situation.plan.assignment if situation.plan else {}
     return tuple(
@@ -295,7 +341,27 @@ def _unbound(
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
     if state.strikes >= STRIKES and not (situation.never_released and situation.job.kueue_managed):
         return give_up(situation, late, stuck=stuck)
-    # The other members of a required job can only go where some already run.
+    # The other members of a required job must go to a node where members run.
     kept = homes if situation.never_released else ()
     nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in kept]
     return DeleteUnbound(stuck, state.excluding(nodes, now=situation.now))
+
+
+def _first_to_pin(gated: Collection[Pod]) -> frozenset[str]:
+    """Return the uids of the pods to pin now: the pods of the highest priority.
+
+    A pin leaves kube-scheduler one node. If another pod took capacity there, kube-scheduler makes
+    room by preempting pods of lower priority, which may be members of the same gang. An unbound
+    member cannot be preempted, and a member of lower priority that comes later preempts nobody.
+    """
+    highest = max((pod.priority for pod in gated), default=0)
+    return frozenset(pod.uid for pod in gated if pod.priority == highest)
+
+
+def _others_first(gated: Collection[Pod], live: Collection[Pod]) -> bool:
+    """Return whether a member of higher priority than a gated pod is pinned and not bound yet."""
+    lowest = min((pod.priority for pod in gated), default=0)
+    return any(
+        pod.priority > lowest and pod.pinned_to and not (pod.node_name or pod.finished)
+        for pod in live
+    )

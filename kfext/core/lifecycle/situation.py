@@ -1,4 +1,4 @@
-"""Everything that the next step of a job depends on, except the ledger."""
+"""The facts on which the next step of a job depends, except the ledger."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping
@@ -37,7 +37,7 @@ class QuotaView:
     defaulted: bool = True
 
     def shortage(self, need: Demand) -> Verdict | None:
-        """Return which of them would refuse a pod or service of a job, None if none would."""
+        """Return the quota that would refuse a pod or service of a job; None if none would."""
         return shortage(
             need,
             self.quotas,
@@ -50,19 +50,19 @@ class QuotaView:
 
 @dataclass(frozen=True, slots=True)
 class QueueContext:
-    """What surrounds a job in the queue and the cluster.
+    """The surroundings of a job in the queue and the cluster.
 
-    `priority`: of the job.
+    `priority`: the priority of the job.
     `preempts`: whether kube-scheduler would evict pods of lower priority for it.
     `reservation`: the capacity that is reserved for the job `reserved_for`, if any.
-    `awaited`: the names of the jobs that must end before that one can start.
-    `reservable_in`: in how many seconds the job may have a reservation itself.
-    `ahead`: whether the job comes before that one in the queue, or is that one.
-    `crowded`: over all jobs, the operator still has to create more pods than this number, so no
-        more are planned; 0 if it has not.
-    `autoscaler`: whether the cluster has one.
-    `promised`: the claims of what other jobs are giving up for this one.
-    `quota`: what the quotas of the namespace allow.
+    `awaited`: the names of the jobs that must end before `reserved_for` can start.
+    `reservable_in`: seconds until the job itself may have a reservation.
+    `ahead`: whether the job is `reserved_for`, or comes before it in the queue.
+    `crowded`: the operator still has to create more pods than this number, over all jobs, so no job
+        is started; 0 if it has not.
+    `autoscaler`: whether the cluster has an autoscaler.
+    `promised`: the claims of the capacity that other jobs give up for this job.
+    `quota`: the quotas of the namespace.
     """
 
     priority: int = 0
@@ -80,7 +80,7 @@ class QueueContext:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A step that the API server refuses for good: its answer, and when to try again in seconds."""
+    """A step that the API server refuses for good: its answer, and the seconds to the next try."""
 
     message: str
     again: float
@@ -88,10 +88,10 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class CardPart:
-    """What a pod has of a card.
+    """The part of a card that a pod has.
 
-    `others`: how many pods share it with that one.
-    `card`: its UUID.
+    `others`: how many other pods share the card.
+    `card`: the UUID of the card.
     """
 
     place: Place
@@ -102,16 +102,15 @@ class CardPart:
 
 @dataclass(frozen=True, slots=True)
 class CardView:
-    """What is known of the slots in which a job has its parts of GPUs.
+    """The slots in which a job has its parts of GPUs.
 
-    `unready`: those without a GPU that is reserved and that the agent has reported.
-    `lost`: those with a GPU that is unhealthy, or another one than the job uses.
-    `troubles`: why those of them that are unhealthy are.
-    `evicted`: those that the job must leave, as it or another loses too much there.
-    `rivals`: the uids of the jobs of high priority there.
-    `shunned`: the slots in which the job would meet one that it had to leave, or that had to leave
-        it.
-    `parts`: what the job's pods have, as far as the agents have reported it.
+    `unready`: the slots without a reserved GPU that the agent has reported.
+    `lost`: the slots whose GPU is unhealthy, or is not the GPU that the job uses.
+    `troubles`: the reason for each unhealthy slot.
+    `evicted`: the slots that the job must leave, because a job there loses too much.
+    `rivals`: the uids of the jobs of high priority in the evicted slots.
+    `shunned`: the slots of jobs that this job had to leave, or that had to leave this job.
+    `parts`: the parts of the job's pods, as far as the agents have reported them.
     """
 
     unready: tuple[Place, ...] = ()
@@ -125,22 +124,20 @@ class CardView:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A job, its pods, and what kfext remembers of them. Times are in seconds.
+    """A job, its pods, and kfext's memory of them. Times are in seconds.
 
-    `pods`: those of the job's uid, terminating ones included.
+    `pods`: the pods of the job's uid, also while they terminate.
     `now`: the time since the epoch.
     `waited`: the time since the job last made progress.
-    `quiet`: the time since a pod was last created that the job waits for: one of its own, or of a
-        gang that the operator was to create before it.
-    `unbound`: for each pod without a node, by uid, the time since it is as it is: behind our gate,
-        or without it.
-    `unreserved`: for each slot of the job for which no GPU is reserved, the time since.
+    `quiet`: the time since the operator last created a pod of this job, or of a gang before it.
+    `unbound`: for each pod without a node, by uid, the time since it was gated or ungated.
+    `unreserved`: for each slot of the job without a reserved GPU, the time without it.
     `settled`: the time since the job's set of pods last changed.
-    `hopeless`: the time since it is known that not even the empty cluster would hold the job.
-    `host_network`: the request for the host network, None without one.
-    `succeeded`: the replicas whose pod had succeeded and was deleted since the gang started.
-    `refused`: the steps that are not to be tried now, by the name of their class.
-    `cards`: where the job shares GPUs.
+    `hopeless`: the time since kfext knows that not even the empty cluster would hold the job.
+    `host_network`: the request for the host network, if any.
+    `succeeded`: the replicas whose pod succeeded and was deleted since the gang started.
+    `refused`: the steps that must not be tried now, by the name of their class.
+    `cards`: the slots in which the job shares GPUs.
     """
 
     job: TrainingJob
@@ -163,7 +160,7 @@ class Situation:
 
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
-        """The claims that this job may use: what it was promised, and perhaps a reservation."""
+        """The claims that this job may use: its promised capacity, and perhaps a reservation."""
         kept = self.context.reservation
         if kept is None:
             return self.context.promised
@@ -175,7 +172,7 @@ class Situation:
 
     @property
     def fewest_workers(self) -> int:
-        """With how few workers the job may start."""
+        """The smallest number of workers with which the job may start."""
         return fewest_workers(self.job, open_range(self.job, self.settings))
 
     @property
@@ -184,12 +181,12 @@ class Situation:
         return tuple(pod for pod in self.pods if pod.behind_gate)
 
     def longest_wait(self, pods: Iterable[Pod]) -> float:
-        """Return for how long the first of some pods without a node waits for one."""
+        """Return the longest wait for a node among some pods."""
         return max((self.unbound.get(pod.uid, 0.0) for pod in pods), default=0.0)
 
     @property
     def in_line(self) -> float:
-        """For how long the job has been in the queue this time."""
+        """The time that the job has been in the queue since it last ran."""
         since = queued_since(self.job, self.state, now=self.now)
         return self.now - since if since else self.waited
 
@@ -205,7 +202,7 @@ class Situation:
 
     @property
     def why_never_released(self) -> str:
-        """Why that is so, in a clause; empty if it is not."""
+        """Why the job is never released, in a clause; empty if it may be released."""
         return self.settings.why_never_released or (SHARES_GPUS if self.job.shares_gpus else "")
 
     @property
@@ -221,18 +218,18 @@ class Situation:
 
     @property
     def backs_off(self) -> float:
-        """For how many seconds the job still backs off."""
+        """The seconds until the job's back-off ends."""
         return left(self.state.retry_at, now=self.now, longest=_LONGEST_BACKOFF)
 
     @property
     def generation(self) -> int:
-        """The number of the last plan of the job, 0 before the first."""
+        """The number of the last plan of the job; 0 before the first plan."""
         return generation_of(self.plan, self.state)
 
     def planned(
         self, assignment: Assignment, *, port: int, why: str, slots: Slots = NO_SLOTS
     ) -> Plan:
-        """Return the next plan of the job; `why` is the reason for it, in a sentence."""
+        """Return the next plan of the job; `why` is its reason, in a sentence."""
         job = self.job
         plan = next_plan(self.plan, self.state, assignment, job_uid=job.uid, port=port, why=why)
         shares = ((group.type.lower(), group.share) for group in job.groups if group.share)
@@ -253,7 +250,7 @@ class Situation:
 
 
 def generation_of(plan: Plan | None, state: JobState) -> int:
-    """Return the number of the last plan of a job, 0 before the first."""
+    """Return the number of the last plan of a job; 0 before the first plan."""
     return max(plan.generation if plan else 0, state.generation)
 
 
@@ -266,17 +263,16 @@ def next_plan(
     port: int,
     why: str,
 ) -> Plan:
-    """Return the plan of a job that follows its present one, if it has one."""
+    """Return the plan that follows the present plan of a job, if it has one."""
     number = generation_of(plan, state) % LARGEST_GENERATION + 1
     return Plan(job_uid=job_uid, generation=number, assignment=assignment, port=port, why=why)
 
 
 def queued_since(job: TrainingJob, state: JobState, *, now: float) -> float:
-    """Return since when a job has been in the queue this time, 0.0 if no stored time shows it.
+    """Return when a job came into the queue, in epoch seconds; 0.0 if no stored time shows it.
 
-    Both are in epoch seconds. A start after which not all pods were bound does not end that time.
-    If the time of the suspension is that of a clock that was ahead, the operator's time of it
-    counts.
+    A start without all pods bound does not end the time in the queue. If the clock of the
+    suspension was ahead, the operator's time of the suspension counts.
     """
     if known := past(state.queued_since, now=now):
         return known

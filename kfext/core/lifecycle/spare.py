@@ -1,7 +1,7 @@
-"""The pods without which a gang trains on: it is never stopped because they have no place.
+"""Spare pods, without which a gang trains on: it is never stopped because they have no place.
 
-Somebody may scale a running job up beyond what its node holds, or a node may be drained. What
-kube-scheduler would leave Pending waits at the gate then.
+A person may scale a running job beyond the room on its node, or drain a node. Pods that
+kube-scheduler would leave Pending then wait at the gate.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -23,9 +23,10 @@ Live = Mapping[ReplicaKey, Pod]
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """The replicas that have no node, and without which the pods that have one train on.
+    """The replicas without a node, without which the bound pods train on.
 
-    `waiting`: those whose pod exists. `absent`: whether all whose pod does not exist are of them.
+    `waiting`: the spare replicas whose pod exists.
+    `absent`: whether all replicas without a pod are spare.
     """
 
     waiting: frozenset[ReplicaKey] = frozenset()
@@ -33,10 +34,10 @@ class Spare:
 
 
 def spare_replicas(situation: Situation, live: Live) -> Spare:
-    """Return what the gang can spare.
+    """Return the replicas that the gang can spare.
 
-    That is what came late, and all workers of an elastic job of which the fewest run; nothing where
-    no pod has a node, or where a job with too few places is released.
+    Late replicas are spare, and all workers of an elastic job that has its fewest. No replica is
+    spare if no pod has a node, or if a job with too few places is released.
     """
     job, plan = situation.job, situation.plan
     bound = {key for key, pod in live.items() if pod.node_name}
@@ -55,9 +56,9 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
 
 
 def without_succeeded(situation: Situation, live: Live) -> Replan | None:
-    """Return the plan in which pods that take the place of others that had succeeded are late.
+    """Return the plan that marks as late the pods that replace succeeded pods.
 
-    Where no pod has a node, no gang trains on without them.
+    Without a bound pod, no gang trains on without them.
     """
     trains = any(pod.node_name for pod in live.values())
     plan = situation.plan if trains and situation.never_released else None
@@ -71,7 +72,7 @@ def without_succeeded(situation: Situation, live: Live) -> Replan | None:
 
 
 def training_on(situation: Situation, live: Live, spare: Spare, step: Step | None) -> Step | None:
-    """Return a step, or what to do instead if it would stop a gang for pods that it can spare."""
+    """Return a step, or another step if it would stop a gang for spare pods."""
     if not isinstance(step, Suspend):
         return step
     waiting = [key for key, pod in live.items() if not pod.node_name]
@@ -89,7 +90,7 @@ def training_on(situation: Situation, live: Live, spare: Spare, step: Step | Non
 
 
 def at_gate(count: int, why: Verdict, *, again: float = 0.0) -> Wait:
-    """Return the wait of a gang that trains while some of its pods have no place."""
+    """Return the wait of a gang that trains without some of its pods."""
     message = f"it trains, and {pods(count)} wait for a place: {why.message}"
     return Wait(PLACED, Verdict(why.reason, message), again=again if again > 0 else None)
 

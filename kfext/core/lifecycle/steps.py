@@ -13,9 +13,9 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to write. `phase` is None for a job that is not ours.
+    """Write nothing. `phase` is None for a job that kfext does not handle.
 
-    `again` is when to look again if nothing happens before, in seconds; None: only on an event.
+    `again`: the seconds until the next decision if no event comes before; only an event if unset.
     """
 
     phase: str | None
@@ -27,9 +27,9 @@ class Wait:
 class Unsuspend:
     """Unsuspend the job under a plan: one patch of the job.
 
-    `network`: which network its pods get and why, None if no other was requested.
-    `interfaces`: those for its traffic on the host network.
-    `state`: the state to write, of a job that starts with fewer workers than the user asked for.
+    `network`: the network of its pods and the reason, if the host network was requested.
+    `interfaces`: the interfaces for its traffic on the host network.
+    `state`: the state to write if it starts with fewer workers than the user asked for.
     """
 
     plan: Plan
@@ -43,7 +43,7 @@ class Unsuspend:
 class Replan:
     """Replace the plan of a job whose pods still wait behind the gate: one patch of the job.
 
-    `network` says why its pods keep their own network, of a job that kfext did not start itself.
+    `network`: why its pods keep their own network, if kfext did not start the job.
     """
 
     plan: Plan
@@ -53,16 +53,16 @@ class Replan:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Pin each gated pod to its node and remove our gate: one patch of each pod.
+    """Pin each gated pod to its node and remove kfext's gate: one patch of each pod.
 
-    `shares`: by type in lower case, on which terms its pods have parts of GPUs.
+    `shares`: the terms of the parts of GPUs, by replica type in lower case.
     """
 
     pins: tuple[tuple[Pod, str], ...]
     shares: Mapping[str, GpuShare] = field(default_factory=dict)
 
     def share_of(self, pod: Pod) -> GpuShare | None:
-        """Return the terms for one of the pods, None if it shares no GPU."""
+        """Return the terms of a pod; None if it shares no GPU."""
         return self.shares.get(pod.replica.type) if pod.replica else None
 
 
@@ -70,7 +70,7 @@ class Pin:
 class Suspend:
     """Suspend the job again and forget its plan: one patch of the job.
 
-    `workers`: with how many it is to start again, None for as many as the user asked for.
+    `workers`: the number for its next start; the number that the user asked for if unset.
     """
 
     state: JobState
@@ -79,14 +79,14 @@ class Suspend:
 
 @dataclass(frozen=True, slots=True)
 class ForgetPlan:
-    """Forget the plan of a job that somebody else has suspended: one patch of the job."""
+    """Forget the plan of a job that another client has suspended: one patch of the job."""
 
     state: JobState
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteUnbound:
-    """Note the strike on the job, then delete pods that kube-scheduler did not bind."""
+    """Record the strike on the job, then delete pods that kube-scheduler did not bind."""
 
     pods: tuple[Pod, ...]
     state: JobState
@@ -102,16 +102,16 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Remove our gate, and nothing else, from pods of a job that kfext has released."""
+    """Remove only kfext's gate from the pods of a job that kfext has released."""
 
     pods: tuple[Pod, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SaveState:
-    """Write only the state of the job; if it was resumed by hand, forget that we suspended it.
+    """Write only the state of the job; if it was resumed by hand, remove the mark `held`.
 
-    `workers`: how many a job is to have that Kueue has taken over, None for as many as now.
+    `workers`: the new number of workers of a job that Kueue has taken over; unchanged if unset.
     """
 
     state: JobState
@@ -120,7 +120,7 @@ class SaveState:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """Note the sizes on the job, then resize pods in place: one patch of each.
+    """Record the sizes on the job, then resize pods in place: one patch of each.
 
     Without sizes only the state is written.
     """
@@ -134,7 +134,7 @@ class Resize:
 class RequestCheckpoint:
     """Ask a job for a checkpoint: one patch of each pod.
 
-    `number`: that of the request, larger than those before it; the job repeats it as its answer.
+    `number`: the number of the request, which grows; the job answers with it.
     """
 
     pods: tuple[Pod, ...]
@@ -154,9 +154,9 @@ class Rescale:
 
 @dataclass(frozen=True, slots=True)
 class RestartWorkers:
-    """Note on the job why, then delete pods that the operator creates again.
+    """Record the reason on the job, then delete pods that the operator creates again.
 
-    It is for workers that hang since others have gone.
+    It is for workers that hang because other workers have gone.
     """
 
     pods: tuple[Pod, ...]

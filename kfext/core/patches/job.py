@@ -80,7 +80,7 @@ def unsuspend_patch(
         *operations(
             raw,
             {
-                # Without the mark, the next suspend is known to be somebody else's.
+                # Without the mark, the next suspend is known to come from another client.
                 "metadata": {"annotations": annotations},
                 "spec": {"runPolicy": {"suspend": False}, job.kind.replica_specs: templates},
             },
@@ -110,7 +110,7 @@ def rescale_patch(
 def suspend_patch(
     raw: Raw, job: TrainingJob, state: JobState, *, workers: int | None = None
 ) -> list[Operation]:
-    """Suspend the job, mark it as ours to resume, and forget its plan.
+    """Suspend the job, mark it as held, and forget its plan.
 
     It has as many workers then as the user asked for, or `workers`.
     """
@@ -135,7 +135,7 @@ def suspend_patch(
 
 
 def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Operation]:
-    """Forget the plan of a job that somebody else has suspended; it stays theirs to resume."""
+    """Forget the plan of a job that another client has suspended, and leave the resume to it."""
     changes: Changes = {
         "metadata": {"annotations": {PLAN: None, STATE: state.encode(job_uid=job.uid)}},
         "spec": {job.kind.replica_specs: _without_plan(job)},

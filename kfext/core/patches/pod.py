@@ -1,26 +1,34 @@
-"""The one patch of a pod: pin it to its node and remove our gate, together.
+"""The patches of pods: pin and ungate a gated pod, resize a running pod, or ask for a checkpoint.
 
-The pin is a required node affinity by name, with which kube-scheduler considers that node only.
-While a pod is gated, the API allows required affinity only to be tightened: a requirement may be
-added to a term that has one, or set where there was none (KEP-3838).
+The pin is a required node affinity by name: kube-scheduler then considers that node only. While a
+pod is gated, the API allows required affinity only to be tightened: a requirement may be added to a
+term that has one, or set if there is none (KEP-3838).
 """
 
+from typing import Any
+
 from kfext.core.patches.gpu import on_pod
-from kfext.core.patches.json_patch import Operation
+from kfext.core.patches.json_patch import Operation, pointer
 from kfext.model.constraints import NAME_FIELD
+from kfext.model.cpu_size import CpuSize
 from kfext.model.gpu_share import GpuShare
 from kfext.model.pod import Pod
+from kfext.model.quantity import CPU
 from kfext.model.tolerant import mapping, sequence
-from kfext.names import GATE
+from kfext.names import CHECKPOINT_REQUEST, GATE
+
+Body = dict[str, Any]
+"""A strategic merge patch."""
 
 _NODE_AFFINITY = "/spec/affinity/nodeAffinity"
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_ANNOTATIONS = pointer("metadata", "annotations")
 
 
 def pin(pod: Pod, node: str, *, share: GpuShare | None = None) -> list[Operation]:
     """Return the operations that pin a gated pod to `node` and ungate it.
 
-    `share`: the terms on which it has a part of a GPU there.
+    `share`: the terms of its part of a GPU on that node.
     """
     terms = [on_pod(share)] if share else []
     return [_same(pod), *terms, *_tighten(pod, node), *_without_gate(pod)]
@@ -31,8 +39,42 @@ def ungate(pod: Pod) -> list[Operation]:
     return [_same(pod), *_without_gate(pod)]
 
 
+def resize(pod: Pod, size: CpuSize, *, container: str) -> Body:
+    """Return the strategic merge patch that resizes a container of a running pod in place.
+
+    The resource version makes every other write a conflict, because the size is for one state of
+    the pod. A pod that requests no CPU gets a request of 0: the API server would set the limit.
+    """
+    resources: Body = {"limits": {CPU: _millicores(size.limit)}}
+    request = size.request
+    if request is None and pod.trainer is not None and pod.trainer.request == 0:
+        request = 0
+    if request is not None:
+        resources["requests"] = {CPU: _millicores(request)}
+    return {
+        "metadata": {"resourceVersion": pod.resource_version},
+        "spec": {"containers": [{"name": container, "resources": resources}]},
+    }
+
+
+def request_patch(pod: Pod, number: int) -> list[Operation]:
+    """Return the operations that ask the job of a pod for checkpoint `number`, from 1 on.
+
+    If the pod has no annotations yet, the version is tested too: annotations that another client
+    has added since must not be lost.
+    """
+    asked = str(number)
+    same = _same(pod)
+    if pod.annotated:
+        path = _ANNOTATIONS + pointer(CHECKPOINT_REQUEST)
+        return [same, {"op": "add", "path": path, "value": asked}]
+    version = {"op": "test", "path": "/metadata/resourceVersion", "value": pod.resource_version}
+    first = {"op": "add", "path": _ANNOTATIONS, "value": {CHECKPOINT_REQUEST: asked}}
+    return [same, version, first]
+
+
 def _same(pod: Pod) -> Operation:
-    """Test the uid: a pod of the same name may be another one by now."""
+    """Test the uid: a new pod may have the name by now."""
     return {"op": "test", "path": "/metadata/uid", "value": pod.uid}
 
 
@@ -66,3 +108,7 @@ def _tighten(pod: Pod, node: str) -> list[Operation]:
         elif sequence(term.get("matchExpressions")):  # an empty term must stay empty
             operations.append({"op": "add", "path": path, "value": [here]})
     return operations
+
+
+def _millicores(amount: int) -> str:
+    return f"{amount}m"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.cli.documents import is_job, load
-from kfext.cli.forecast import Forecast
+from kfext.cli.plan import Forecast
 from kfext.cli.render import render
 from kfext.errors import UserError
 from kfext.model.namespace import Namespace

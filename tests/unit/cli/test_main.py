@@ -1,17 +1,19 @@
 """The options of the commands, and what is printed around the answers."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from kfext.cli.jobs import ORDERS, show_anew
 from kfext.cli.main import cli, main
-from kfext.cli.top import ORDERS, show_anew
 from kfext.errors import UserError
 
 REFUSED = {
     "a stream of JSON": (["top", "--watch", "-o", "json"], "leave out -o"),
+    "an expression without a log": (["explain", "x", "--regex", "a"], "--regex requires --log"),
     "an unknown order": (["top", "--sort", "name"], "'growth', 'cpu', 'workers', 'left'"),
 }
 
@@ -56,9 +58,33 @@ def test_an_administrator_can_leave_out_the_series_of_jobs(
         given.update(options)
 
     monkeypatch.setattr("kfext.controller.main.run", run)
-    monkeypatch.setattr("kfext.logs.configure", lambda _: None)
+    monkeypatch.setattr("kfext.runtime.configure_logs", lambda _: None)
     done = CliRunner().invoke(cli, ["controller", *flags])
     assert (done.exit_code, given["job_metrics"]) == (0, want)
+
+
+SERVICES = {
+    "webhook": (["--tls-name", "a", "--tls-ip", "127.0.0.1"], "extra_names", ("a", "127.0.0.1")),
+    "agent": (["--node", "n", "--pod", "p", "--data-dir", "/"], "root", Path("/")),
+}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_the_options_of_a_service_are_its_configuration(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, field, want = SERVICES[service]
+    given: list[Any] = []
+
+    async def run(config: Any) -> None:
+        given.append(config)
+
+    monkeypatch.setattr(f"kfext.{service}.main.run", run)
+    monkeypatch.setattr("kfext.runtime.configure_logs", lambda _: None)
+    done = CliRunner().invoke(cli, [service, *arguments, "--probe-port", "1"])
+    assert (done.exit_code, done.exception) == (0, None)
+    (config,) = given
+    assert (config.probe_port, getattr(config, field)) == (1, want)
 
 
 def test_an_error_is_one_line_that_writes_nothing_to_the_terminal(

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfext.cli.forecast import Answer, Forecast
-from kfext.cli.plan import in_words, written
+from kfext.cli.plan import Answer, Forecast, in_words, written
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace

@@ -42,6 +42,12 @@ def shown(world: World) -> TrainingPlanStatus:
     return status
 
 
+def edited(world: World) -> str:
+    """What condition ShareEdited of the only job says now."""
+    condition = shown(world).conditions.get(names.REASON_SHARE_EDITED)
+    return condition.verdict.message if condition else ""
+
+
 def edit(world: World, share: str) -> None:
     world.raw["metadata"]["annotations"][names.GPU_SHARE] = share
     world.show()
@@ -51,12 +57,12 @@ def edit(world: World, share: str) -> None:
 
 def test_an_edited_share_is_shown_until_the_job_has_it() -> None:
     world = placed()
-    assert shown(world).edited == ""
+    assert edited(world) == ""
     edit(world, "0.9")
-    assert shown(world).edited.startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to")
+    assert edited(world).startswith("kfext.dev/gpu-share of worker is 0.5 and was edited to")
     assert shown(world).reason == names.REASON_PLACED
     edit(world, "0.5")
-    assert shown(world).edited == ""
+    assert edited(world) == ""
 
 
 @pytest.mark.parametrize("source", ["log", "off"])

@@ -1,18 +1,22 @@
-"""What Prometheus gets of the watches and the events."""
+"""What Prometheus gets of the watches, the events and the progress of jobs."""
 
+import random
 from collections.abc import AsyncIterator
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from kfext.controller.controller import Controller
-from kfext.controller.metrics import Metrics
+from kfext.controller.metrics import MOST_JOBS, JobCollector, Metrics, Report
+from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.kube import paths
 from kfext.kube.access import Access, Token
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
 from kfext.kube.informer import Informer
 from kfext.kube.informer import Metrics as Counters
+from tests.builders import job
 
 COUNTERS = {
     "relists": "kfext_watch_relists_total",
@@ -75,3 +79,77 @@ async def test_a_controller_shows_all_its_watches_and_its_events(client: Client)
     }
     assert {"nodes", "pods", "namespaces", "trainingplans"} <= watched
     assert metrics.registry.get_sample_value("kfext_events_dropped_total") == 0
+
+
+JOB = job("TFJob").worker(1).build()
+OF_JOB = {"namespace": "team", "job_name": "train", "kind": "TFJob"}
+FULL = Reported(
+    Progress(metric="loss", value=0.5, step=40, total=100, rate=2.0, left=30.0, at=1.0),
+    growth=0.25,
+    state=GrowthState.NEW,
+    cpu=1.5,
+)
+
+
+def series(*reports: Report) -> CollectorRegistry:
+    made = CollectorRegistry()
+    made.register(JobCollector(lambda: iter(reports)))
+    return made
+
+
+def shown(*reports: Report) -> dict[str, float]:
+    """The samples of one job, by their names."""
+    samples = [one for family in series(*reports).collect() for one in family.samples]
+    assert all(one.labels == OF_JOB for one in samples)
+    return {one.name: one.value for one in samples}
+
+
+def test_the_series_of_a_job() -> None:
+    assert shown((JOB, FULL)) == {
+        "kfext_job_step": 40,
+        "kfext_job_total_steps": 100,
+        "kfext_job_steps_per_second": 2.0,
+        "kfext_job_metric_value": 0.5,
+        "kfext_job_growth": 0.25,
+        "kfext_job_cpu_cores": 1.5,
+    }
+
+
+def test_what_is_not_known_has_no_series_and_zero_has_one() -> None:
+    assert shown((JOB, Reported(Progress(value=0.0), growth=0.0))) == {
+        "kfext_job_metric_value": 0,
+        "kfext_job_growth": 0,
+    }
+
+
+def test_no_text_of_a_log_is_exported() -> None:
+    named = replace(FULL, progress=replace(FULL.progress, metric='secret"} 1\nkfext_leading'))
+    text = generate_latest(series((JOB, named))).decode()
+    assert "secret" not in text
+    assert "kfext_leading" not in text
+
+
+def test_of_many_jobs_the_newest_have_series_whatever_their_order() -> None:
+    reports = [
+        (replace(JOB, name=f"job-{at}", uid=f"u-{at}", created=float(at)), FULL)
+        for at in range(MOST_JOBS + 50)
+    ]
+    random.Random(1).shuffle(reports)
+    for family in series(*reports).collect():
+        names = {sample.labels["job_name"] for sample in family.samples}
+        assert names == {f"job-{at}" for at in range(50, MOST_JOBS + 50)}
+        assert len(family.samples) == MOST_JOBS
+
+
+def test_of_jobs_that_were_created_together_the_same_ones_are_shown_each_time() -> None:
+    reports = [(replace(JOB, name=f"job-{at}", uid=f"u-{at}"), FULL) for at in range(MOST_JOBS + 1)]
+    one, other = series(*reports), series(*reversed(reports))
+    assert generate_latest(one) == generate_latest(other)
+
+
+@pytest.mark.parametrize("of_jobs", [True, False])
+def test_the_series_of_jobs_can_be_left_out(of_jobs: bool) -> None:
+    metrics = Metrics(of_jobs=of_jobs)
+    metrics.follow_jobs(lambda: [(JOB, FULL)])
+    step = metrics.registry.get_sample_value("kfext_job_step", OF_JOB)
+    assert step == (40 if of_jobs else None)

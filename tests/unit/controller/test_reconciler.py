@@ -41,10 +41,12 @@ def refusing(error: KfextError) -> Answer:
 
 
 class FakeWriter:
-    """Notes what is to be written and answers as a test says."""
+    """Keeps the steps to be written; answers `answer`, and for cards raises `card_error`."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[str, Step]] = []
+        self.card_steps: list[Reserve | Unreserve] = []
+        self.card_error: Exception | None = None
         self.answer: Answer = self._done
 
     async def _done(self, entry: TrackedJob, step: Step) -> bool:
@@ -54,18 +56,24 @@ class FakeWriter:
         self.steps.append((entry.job.uid, step))
         return await self.answer(entry, step)
 
+    async def write_card(self, step: Reserve | Unreserve) -> None:
+        self.card_steps.append(step)
+        if self.card_error is not None:
+            raise self.card_error
 
-class FakeCardWriter:
-    """Notes for which slots GPUs are to be reserved; `error` is its answer."""
+
+class FakeDisplay:
+    """Keeps what is to be shown of each job, and of the companion."""
 
     def __init__(self) -> None:
-        self.steps: list[Reserve | Unreserve] = []
-        self.error: Exception | None = None
+        self.reports: list[tuple[str, str | None, Verdict | None]] = []
+        self.resized: list[tuple[str, Shown | None]] = []
 
-    async def write(self, step: Reserve | Unreserve) -> None:
-        self.steps.append(step)
-        if self.error is not None:
-            raise self.error
+    def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
+        self.reports.append((tracked.job.uid, phase, verdict))
+
+    def show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
+        self.resized.append((tracked.job.uid, shown))
 
 
 class Bench:
@@ -79,16 +87,13 @@ class Bench:
         self.planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.writer = FakeWriter()
-        self.card_writer = FakeCardWriter()
-        self.reports: list[tuple[str, str | None, Verdict | None]] = []
-        self.resized: list[tuple[str, Shown | None]] = []
+        self.display = FakeDisplay()
+        self.reports, self.resized = self.display.reports, self.display.resized
         self.reconciler = Reconciler(
             planner=self.planner,
             wake=self.wake,
             writer=self.writer,  # type: ignore[arg-type]
-            card_writer=self.card_writer,  # type: ignore[arg-type]
-            show=lambda one, phase, why: self.reports.append((one.job.uid, phase, why)),
-            show_companion=lambda one, _, shown: self.resized.append((one.job.uid, shown)),
+            display=self.display,  # type: ignore[arg-type]
             metrics=Metrics(),
             wall=lambda: self.now,
             monotonic=lambda: self.now,
@@ -272,13 +277,13 @@ async def test_an_error_of_ours_in_a_write_stops_no_other_and_it_is_tried_again(
         pytest.param("first", "finish", id="while its step ends"),
         pytest.param("second", "_enter", id="while its decision is entered"),
         pytest.param("second", "note", id="while it is queued"),
-        pytest.param("second", "_show", id="while it is shown"),
+        pytest.param("second", "show", id="while it is shown"),
     ],
 )
 async def test_an_error_of_ours_about_one_job_stops_no_other(
     bad: str, method: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owners = {"_show": bench.reconciler, "note": bench.planner.queue}
+    owners = {"show": bench.display, "note": bench.planner.queue}
     owner: object = owners.get(method, bench.planner)
     real = getattr(owner, method)
 
@@ -459,12 +464,12 @@ async def test_a_gpu_is_reserved_for_a_job_that_shares_it_and_tried_again_if_tha
     bench = Bench()
     bench.cluster.observe_node(None, plain_node("gpu"))
     bench.cluster.observe_card(None, slot("gpu"))
-    bench.card_writer.error = error
+    bench.writer.card_error = error
     bench.submit(sharing().held())
     await bench.tick()
     await bench.tick()
-    assert [step.place for step in bench.card_writer.steps] == [("gpu", 0)]
-    bench.card_writer.error, bench.now = None, 60.0
+    assert [step.place for step in bench.writer.card_steps] == [("gpu", 0)]
+    bench.writer.card_error, bench.now = None, 60.0
     await bench.tick()
     await bench.tick()
-    assert len(bench.card_writer.steps) == 2
+    assert len(bench.writer.card_steps) == 2

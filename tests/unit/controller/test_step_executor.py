@@ -1,3 +1,5 @@
+"""Steps of jobs and of cards, as the API server gets them."""
+
 import asyncio
 import json
 from collections.abc import Callable
@@ -6,6 +8,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from kfext import names
 from kfext.controller.step_executor import StepExecutor
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
@@ -21,16 +24,29 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
     Wait,
 )
-from kfext.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, NotLeading, NotServed
+from kfext.errors import (
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    NotLeading,
+    NotServed,
+    Unavailable,
+)
+from kfext.model.constraints import Toleration
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
+from kfext.model.gpu_slots import reservation_of
 from kfext.model.job_state import JobState, decode_state
 from kfext.model.plan import Plan
-from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
+from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.cluster import Cluster
-from tests.builders import job, node, pod, pods, raw_pod
+from tests.builders import affinity_to, job, node, pod, pods, raw_pod
+from tests.gpu_builders import reservation
 
 OF = job().worker(2, cpu="1").held().build()
 PLAN = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
@@ -340,3 +356,125 @@ async def test_an_answer_for_a_pod_that_is_gone_claims_nothing(bench: Bench) -> 
     bench.client.fail = gone
     await bench.write(Pin(((one, "a"),)))
     assert len(bench.cluster.ledger) == 0
+
+
+PODS = "/api/v1/namespaces/kfext-gpu/pods"
+TEMPLATE = "/api/v1/namespaces/kfext-gpu/podtemplates/kfext-reservation"
+NAME = reservation_of("n", 2)
+OURS = {"operator": "Exists", "effect": "NoExecute"}
+SPEC = {
+    "priorityClassName": "kfext-reservation",
+    "containers": [{"name": "pause", "resources": {"limits": {names.NATIVE_GPU: "1"}}}],
+    "tolerations": [OURS],
+}
+GONE = reservation("n", 2)
+
+
+class CardClient:
+    """Has the PodTemplate, notes what is written, and fails at a verb."""
+
+    def __init__(self, *, fails_at: str = "", error: type[ApiError] = Conflict) -> None:
+        self.created: list[dict[str, Any]] = []
+        self.deleted: list[tuple[str, str]] = []
+        self._fails_at, self._error = fails_at, error
+
+    def _fail(self, verb: str) -> None:
+        if verb == self._fails_at:
+            raise self._error(status=0, reason=self._error.__name__, message="refused")
+
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path == TEMPLATE
+        self._fail("get")
+        metadata = {"labels": {"app": "kfext"}, "annotations": {"a": "b"}}
+        return {"template": {"metadata": metadata, "spec": SPEC}}
+
+    async def create(self, path: str, body: dict[str, Any]) -> None:
+        assert path == PODS
+        self._fail("create")
+        self.created.append(body)
+
+    async def delete(self, path: str, *, uid: str) -> None:
+        self._fail("delete")
+        self.deleted.append((path, uid))
+
+
+async def write_card(client: CardClient, step: Reserve | Unreserve) -> None:
+    made: Any = client
+    events: Any = None
+    await StepExecutor(client=made, cluster=Cluster(), events=events).write_card(step)
+
+
+async def test_a_gpu_is_reserved_on_one_node_where_the_sharers_may_be() -> None:
+    client = CardClient()
+    theirs = (
+        Toleration(key="gpu", operator="Equal", value="a", effect="NoSchedule"),
+        Toleration(operator="Exists"),
+    )
+    await write_card(client, Reserve(("n", 2), theirs))
+    (body,) = client.created
+    assert body == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": NAME,
+            "labels": {"app": "kfext", names.GPU_SLOT: "2"},
+            "annotations": {"a": "b"},
+        },
+        "spec": {
+            **SPEC,
+            "affinity": affinity_to("n"),
+            "tolerations": [
+                OURS,
+                {"key": "gpu", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
+                {"operator": "Exists"},
+            ],
+        },
+    }
+
+
+async def test_the_pod_is_recognised_as_what_it_is_for() -> None:
+    client = CardClient()
+    await write_card(client, Reserve(("n", 2), ()))
+    (body,) = client.created
+    body["metadata"]["namespace"] = names.GPU_NAMESPACE
+    found = parse_pod(body)
+    assert (found.home, found.reserves, found.requests[names.NATIVE_GPU]) == ("n", 2, 1)
+
+
+async def test_a_gpu_is_given_back_by_the_uid_of_its_pod() -> None:
+    client = CardClient()
+    await write_card(client, Unreserve(("n", 2), GONE))
+    assert client.deleted == [(f"{PODS}/{NAME}", GONE.uid)]
+
+
+RESERVE, UNRESERVE = Reserve(("n", 2), ()), Unreserve(("n", 2), GONE)
+DONE: dict[str, tuple[Reserve | Unreserve, CardClient]] = {
+    "the pod exists": (RESERVE, CardClient(fails_at="create")),
+    "the pod is gone": (UNRESERVE, CardClient(fails_at="delete", error=NotFound)),
+    "another pod has its name": (UNRESERVE, CardClient(fails_at="delete")),
+}
+
+
+@pytest.mark.parametrize(("step", "client"), DONE.values(), ids=DONE)
+async def test_what_is_done_already_is_no_error(
+    step: Reserve | Unreserve, client: CardClient
+) -> None:
+    await write_card(client, step)
+    assert (client.created, client.deleted) == ([], [])
+
+
+FAILS: dict[str, tuple[Reserve | Unreserve, str, type[ApiError]]] = {
+    "the template is missing": (RESERVE, "get", NotFound),
+    "the namespace is missing": (RESERVE, "create", NotFound),
+    "it may not create pods": (RESERVE, "create", Forbidden),
+    "it may not delete pods": (UNRESERVE, "delete", Forbidden),
+    "the API server is away": (UNRESERVE, "delete", Unavailable),
+}
+
+
+@pytest.mark.parametrize(("step", "verb", "error"), FAILS.values(), ids=FAILS)
+async def test_other_errors_are_raised_so_that_it_is_tried_again(
+    step: Reserve | Unreserve, verb: str, error: type[ApiError]
+) -> None:
+    with pytest.raises(error):
+        await write_card(CardClient(fails_at=verb, error=error), step)

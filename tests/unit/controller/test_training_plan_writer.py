@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kfext.controller import training_plan_writer as module
-from kfext.controller.conditions import Mark
 from kfext.controller.training_plan import (
+    Mark,
     TrainingPlanStatus,
     WrittenTrainingPlan,
     decode_training_plan,
@@ -127,17 +127,18 @@ async def test_only_the_newest_is_written(api: FakeApi) -> None:
 async def test_an_error_of_ours_with_one_job_keeps_no_other_from_being_written(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(uid: str, *rest: Any) -> Any:
-        if uid == JOB.uid:
+    def fails(status: TrainingPlanStatus, *rest: Any, **more: Any) -> Any:
+        if status == WAITS:
             raise TypeError("Integer exceeds 64-bit range")
-        return encode_status(uid, *rest)
+        return encode_status(status, *rest, **more)
 
     monkeypatch.setattr(f"{module.__name__}.encode_status", fails)
     made = plan_writer(api)
     made.show(JOB, WAITS)
-    made.show(replace(JOB, uid="uid-2", name="other"), WAITS)
+    made.show(replace(JOB, uid="uid-2", name="other"), RUNS)
     await run(made)
-    assert [*api.plans] == ["pytorchjob-other"]
+    assert api.plans["pytorchjob-other"]["status"]["phase"] == PLACED
+    assert "status" not in api.plans.get("pytorchjob-train", {})
 
 
 @pytest.mark.parametrize("refuses", [AWAY, NO_SUCH_KIND], ids=["away", "its kind was removed"])
@@ -165,11 +166,11 @@ async def test_one_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
 
 def test_nothing_is_kept_of_one_that_named_another_job_before_it_was_gone(api: FakeApi) -> None:
     made = plan_writer(api)
-    mark = Mark("Resized", holds=True, since="1970-01-01T00:00:00Z")
-    named = [WrittenTrainingPlan(f"uid-{count}", WAITS, (mark,)) for count in range(3)]
+    marks = {"Resized": Mark(holds=True, since="1970-01-01T00:00:00Z")}
+    named = [WrittenTrainingPlan(f"uid-{count}", WAITS, marks) for count in range(3)]
     for old, new in pairwise([None, *named, None]):
         made.observe(old, new)
-    assert (made._written, made._conditions._known) == ({}, {})
+    assert (made._written, made._marks) == ({}, {})
 
 
 async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:

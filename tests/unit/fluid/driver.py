@@ -17,7 +17,7 @@ from kfext.core.lifecycle.steps import (
     Ungate,
 )
 from kfext.core.patches import pod as pod_patch
-from kfext.core.patches.checkpoint import request_patch
+from kfext.core.patches.pod import request_patch
 from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.cli.forecast import STARTS, WAITS, Forecast
+from kfext.cli.plan import STARTS, WAITS, Forecast
 from kfext.core.lifecycle.steps import Suspend
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file

@@ -12,7 +12,7 @@ from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.cli.forecast import STARTS, WAITS, Forecast
+from kfext.cli.plan import STARTS, WAITS, Forecast
 from kfext.core.lifecycle.steps import Unsuspend
 from kfext.state.outlook import outlook
 from kfext.state.recording import planner_of, snapshot_of

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from kfext import names
+from kfext.core.lifecycle.next_step import NOTICE_SECONDS
 from kfext.core.lifecycle.steps import Release, Unsuspend
-from kfext.core.lifecycle.unmanaged import NOTICE_SECONDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.plan import Plan

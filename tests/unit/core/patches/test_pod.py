@@ -1,6 +1,7 @@
-"""The pin, against the rules of KEP-3838 for what may change while a pod is gated."""
+"""The patches of a pod: pinned and ungated, resized, asked for a checkpoint."""
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -10,8 +11,9 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.ledger.fit import why_not
-from kfext.core.patches.pod import pin, ungate
+from kfext.core.patches.pod import pin, request_patch, resize, ungate
 from kfext.model.constraints import parse_constraints
+from kfext.model.cpu_size import CpuSize, TrainerCpu
 from kfext.model.pod import parse_pod
 from tests.builders import PINNED, Raw, job, node, pod, raw_pod
 
@@ -177,3 +179,73 @@ def test_C3_the_pin_is_the_only_hard_constraint() -> None:
     one = pod(job().worker(cpu="1").build(), "worker", 0, gated=True)
     paths = [operation["path"] for operation in pin(one, "a") if operation["op"] != "test"]
     assert paths == ["/spec/affinity", "/spec/schedulingGates/0"]
+
+
+POD = pod(job().worker(cpu="1").build(), "worker", 0, version=7)
+SIZES: dict[str, tuple[TrainerCpu | None, CpuSize, dict[str, Any]]] = {
+    "the limit alone": (TrainerCpu(20, None), CpuSize(150), {"limits": {"cpu": "150m"}}),
+    "whole cores": (TrainerCpu(20, 900), CpuSize(2000), {"limits": {"cpu": "2000m"}}),
+    "the request with it": (
+        TrainerCpu(900, 900), CpuSize(500, 500),
+        {"limits": {"cpu": "500m"}, "requests": {"cpu": "500m"}},
+    ),
+    "of a pod that requests none, which stays so": (
+        TrainerCpu(0, None), CpuSize(500), {"limits": {"cpu": "500m"}, "requests": {"cpu": "0m"}}
+    ),
+    "of a pod that is not known to train": (None, CpuSize(500), {"limits": {"cpu": "500m"}}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("now", "size", "want"), SIZES.values(), ids=SIZES)
+def test_only_the_cpu_of_the_container_that_trains_is_written(
+    now: TrainerCpu | None, size: CpuSize, want: dict[str, Any]
+) -> None:
+    assert resize(replace(POD, trainer=now), size, container="pytorch")["spec"] == {
+        "containers": [{"name": "pytorch", "resources": want}]
+    }
+
+
+def test_a_pod_that_was_edited_or_replaced_meanwhile_is_a_conflict() -> None:
+    body = resize(POD, CpuSize(150), container="pytorch")
+    assert body["metadata"] == {"resourceVersion": "7"}
+
+
+ASKED = names.CHECKPOINT_REQUEST
+BEFORE: dict[str, tuple[Any, dict[str, str]]] = {
+    "no annotations": (None, {ASKED: "3"}),
+    "empty ones, which the API server drops": ({}, {ASKED: "3"}),
+    "others": ({"a": "b"}, {"a": "b", ASKED: "3"}),
+    "an earlier request": ({ASKED: "2"}, {ASKED: "3"}),
+}
+
+
+def running(annotations: Any) -> Raw:
+    raw = raw_pod(OF, "worker", 0, bound="a", phase="Running")
+    if annotations is not None:
+        raw["metadata"]["annotations"] = annotations
+    return raw
+
+
+@pytest.mark.parametrize(("annotations", "want"), BEFORE.values(), ids=BEFORE)
+def test_the_number_is_written_and_nothing_else(annotations: Any, want: dict[str, str]) -> None:
+    raw = running(annotations)
+    patched = jsonpatch.apply_patch(deepcopy(raw), request_patch(parse_pod(raw), 3))
+    assert patched == running(want)
+    assert parse_pod(patched).checkpoint_request == 3
+
+
+@pytest.mark.parametrize("annotations", [None, {"a": "b"}], ids=["without", "with annotations"])
+def test_another_pod_of_the_same_name_is_not_asked(annotations: Any) -> None:
+    operations = request_patch(parse_pod(running(annotations)), 3)
+    other = running(annotations)
+    other["metadata"]["uid"] = "another"
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(other, operations)
+
+
+def test_annotations_that_came_meanwhile_are_not_lost() -> None:
+    operations = request_patch(parse_pod(running(None)), 3)
+    now = running({"a": "b"})
+    now["metadata"]["resourceVersion"] = "2"
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(now, operations)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from e2e.bench import worst_objects
 from kfext import names
-from kfext.webhook.bodies import Bodies
-from kfext.webhook.review import LIMIT, MOST_VALUES
+from kfext.webhook.review import LIMIT, MOST_VALUES, Bodies
 from tests.unit.objects import job, json_values, odd_jobs, odd_pods, pod
 
 from .conftest import Service, review

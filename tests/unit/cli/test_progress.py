@@ -1,13 +1,23 @@
-"""What is shown of a job that runs: its progress, and what the companion does to it."""
+"""A running job for people: its progress in its TrainingPlan and its log, and the companion."""
 
+import math
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.cli.status import condition_in_words, is_resized, progress_in, progress_in_words, steps
+from kfext.cli.progress import (
+    condition_in_words,
+    is_resized,
+    log_in_words,
+    progress_in,
+    progress_in_words,
+    recognised,
+    steps,
+)
 from kfext.core.progress.reported import GrowthState
+from kfext.kube.pod_log import lines_of
 from kfext.model.timestamps import written_time
 from kfext.names import (
     REASON_CPU_MOVED,
@@ -19,6 +29,7 @@ from kfext.names import (
     RESIZED,
     SCALED,
 )
+from tests.builders import job, pod
 from tests.contract.manifests import schema
 
 WORDS = {
@@ -206,3 +217,71 @@ def test_the_progress_in_words(raw: dict[str, Any], want: list[str]) -> None:
 
 def test_the_step_in_short() -> None:
     assert [steps(found(**raw)) for raw in (FULL, {"step": 7}, {"value": 1})] == ["40/100", "7", ""]
+
+
+JOB = job().worker(2, cpu="1").resumed().build()
+POD = pod(JOB, "worker", 0, bound="a")
+
+
+def shown(*texts: str, expression: str = "", now: float = 1e12) -> dict[str, Any]:
+    body = "\n".join(f"2026-11-22T10:00:{at:02}.5Z {text}" for at, text in enumerate(texts))
+    lines = lines_of(body.encode())
+    return recognised(JOB, POD, lines, expression=expression, now=now)
+
+
+def in_words(found: dict[str, Any]) -> str:
+    return "\n".join(log_in_words(found))
+
+
+TRAINING = ["starting", *(f"step {10 * n}/100 loss {1 - n / 20}" for n in range(5)), "saved"]
+
+
+def test_what_matched_and_the_series() -> None:
+    found = shown(*TRAINING)
+    assert (found["lines"], found["recognised"]) == (7, 5)
+    progress = found["progress"]
+    assert (progress["metric"], progress["value"], found["better"]) == ("loss", 0.8, "lower")
+    assert (progress["step"], progress["totalSteps"]) == (40, 100)
+    assert (progress["stepsPerSecond"], progress["secondsLeft"]) == (10.0, 6)
+    assert [one["step"] for one in found["series"]] == [0, 10, 20, 30, 40]
+    assert found["series"][0]["metrics"] == {"loss": 1.0}
+
+
+def test_words_for_a_person() -> None:
+    words = in_words(shown(*TRAINING))
+    assert words.splitlines()[:3] == [
+        "  log      5 of 7 lines of train-worker-0 (pytorch) recognised without a setting",
+        "  log      loss 0.8, step 40 of 100, 10 a second, 6s left",
+        "  log      lower is better",
+    ]
+    last = words.splitlines()[-1]
+    assert last.split() == ["10:00:05", "40", "loss=0.8", *["step", "40/100", "loss", "0.8"]]
+
+
+def test_progress_is_that_of_the_last_half_minute_against_the_one_before() -> None:
+    found = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
+    assert found["gained"] == pytest.approx(0.25)
+    assert "0.25 of its first 30 s" in in_words(found)
+
+
+def test_of_a_log_without_progress_it_says_so() -> None:
+    words = in_words(shown("lr: 0.1", "done"))
+    assert "0 of 2 lines" in words
+    assert "try --regex" in words
+
+
+def test_an_expression_is_tried_in_place_of_what_kfext_recognises() -> None:
+    found = shown("badness is 3", "loss is 5", expression=r"badness is (?P<value>\d)")
+    assert (found["recognised"], found["progress"]["value"]) == (1, 3.0)
+    assert "by the expression" in in_words(found)
+
+
+@pytest.mark.parametrize("word", ["nan", "inf"])
+def test_what_is_no_number_is_shown_as_such(word: str) -> None:
+    found = shown("loss: 1.0", f"loss: {word}")
+    assert found["diverged"]
+    assert found["series"][-1]["metrics"] == {"loss": None}
+    assert "the last value is not a number" in in_words(found)
+    assert "loss=not a number" in in_words(found)
+    numbers = [found["progress"]["value"], found["progress"]["stepsPerSecond"]]
+    assert all(number is None or math.isfinite(number) for number in numbers)

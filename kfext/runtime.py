@@ -1,17 +1,23 @@
-"""One format for all log lines: text on a terminal, JSON everywhere else."""
+"""What every service starts with: its log format, and its probes and metrics over HTTP."""
 
 import logging
 import sys
+from collections.abc import Awaitable, Callable
 
 import structlog
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from structlog.typing import Processor
 
-_QUIET = ("aiohttp.access",)  # one line per probe and per review
+Check = Callable[[], str | None]
+"""Returns what is wrong; None while all is well."""
+_QUIET = ("aiohttp.access",)  # a line for each probe and each review
 
 
-def configure(level: str = "info") -> None:
+def configure_logs(level: str = "info") -> None:
     """Send all log lines, from structlog and from the standard library, to stderr.
 
+    They are text on a terminal and JSON everywhere else.
     `level` is debug, info, warning or error. Raises ValueError for any other.
     """
     shared: list[Processor] = [
@@ -23,7 +29,7 @@ def configure(level: str = "info") -> None:
     ]
     person = sys.stderr.isatty()
     renderer: list[Processor] = (
-        # The default draws the values of all locals: users' data, and seconds of work.
+        # The default shows all local variables: users' data, and seconds of work.
         [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
         if person
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
@@ -50,3 +56,31 @@ def configure(level: str = "info") -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+async def serve_probes(
+    *, port: int, live: Check, ready: Check, registry: CollectorRegistry
+) -> web.AppRunner:
+    """Serve /healthz, /readyz and /metrics until `cleanup()` of the result. Raises OSError."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        return web.Response(
+            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+        )
+
+    app = web.Application()
+    app.router.add_get("/healthz", _answer(live))
+    app.router.add_get("/readyz", _answer(ready))
+    app.router.add_get("/metrics", metrics)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, port=port).start()
+    return runner
+
+
+def _answer(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        wrong = check()
+        return web.Response(text=wrong or "ok", status=503 if wrong else 200)
+
+    return handle

@@ -1,5 +1,6 @@
-"""What is written of what the companion does to a job is read again as it was."""
+"""The status of a TrainingPlan is read again as it was written."""
 
+import json
 from typing import Any
 
 import orjson
@@ -7,18 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.controller.companion_condition import (
+from kfext.controller.training_plan import (
+    TrainingPlanStatus,
     as_written,
-    decode_companion,
-    encode_companion,
-    same_but_words,
+    decode_training_plan,
+    encode_status,
+    same_but_texts,
 )
-from kfext.controller.conditions import Conditions
 from kfext.core.companion.policy import Shown
 from kfext.model.verdict import Verdict
 from kfext.names import (
+    PLANNED,
     REASON_CPU_MOVED,
     REASON_CPU_RESTORED,
+    REASON_HOST_NETWORK,
+    REASON_SETTINGS_INVALID,
+    REASON_SHARE_EDITED,
     REASON_WOULD_MOVE,
     REASONS_RESIZED,
     REASONS_SCALED,
@@ -27,6 +32,10 @@ from kfext.names import (
 )
 from tests.unit.objects import json_values
 
+TYPES = [
+    *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
+    *(RESIZED, SCALED),
+]
 _shown = st.builds(
     Shown,
     holds=st.booleans(),
@@ -38,22 +47,24 @@ _shown = st.builds(
 )
 
 
-@given(st.dictionaries(st.sampled_from([RESIZED, SCALED]), _shown))
+@given(st.dictionaries(st.sampled_from(TYPES), _shown))
 def test_what_is_written_is_read_again(shown: dict[str, Shown]) -> None:
-    written = {type_: as_written(one) for type_, one in shown.items()}
-    conditions = encode_companion("uid", written, Conditions(lambda: 0.0))
-    stored = {one["type"]: one for one in orjson.loads(orjson.dumps(conditions))}
-    assert all(len(one["message"]) <= 1024 for one in stored.values())
-    assert decode_companion(stored) == written
+    written = {type_: as_written(condition) for type_, condition in shown.items()}
+    status = TrainingPlanStatus(conditions=written)
+    stored = orjson.loads(orjson.dumps(encode_status(status, {}, now=0.0)))
+    assert all(len(condition["message"]) <= 1024 for condition in stored["conditions"])
+    assert decode_training_plan(orjson.dumps({"status": stored})).status == status
 
 
-@given(st.dictionaries(st.sampled_from(["status", "reason", "message"]), json_values))
+@given(st.dictionaries(st.sampled_from(["type", "status", "reason", "message"]), json_values))
 def test_anything_else_is_read_without_an_error(raw: dict[str, Any]) -> None:
-    decode_companion({RESIZED: raw, SCALED: raw})
+    conditions = [raw, {**raw, "type": RESIZED}, {**raw, "type": SCALED}]
+    decode_training_plan(json.dumps({"status": {"conditions": conditions}}).encode())
 
 
 def test_without_the_condition_the_job_has_not_opted_in() -> None:
-    assert decode_companion({"Placed": {"status": "True"}}) == {}
+    placed = {"status": {"conditions": [{"type": "Placed", "status": "True"}]}}
+    assert decode_training_plan(orjson.dumps(placed)).status.conditions == {}
 
 
 def shown(
@@ -76,7 +87,10 @@ def shown(
         ),
     ],
 )
-def test_when_only_the_words_differ(
+def test_when_only_the_texts_differ(
     now: dict[str, Shown], before: dict[str, Shown], *, same: bool
 ) -> None:
-    assert same_but_words(now, before) is same
+    assert (
+        same_but_texts(TrainingPlanStatus(conditions=now), TrainingPlanStatus(conditions=before))
+        is same
+    )

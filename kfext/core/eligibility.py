@@ -1,9 +1,9 @@
-"""Which jobs the planner must not place, because only kube-scheduler knows where their pods may go.
+"""May kfext choose the nodes of a job? The answer for admission, the queue and the gate.
 
-Their pods have terms that are not modelled, or volumes that do not exist yet.
+A job that kfext must not place runs as on plain Kubernetes; with `colocation: required` it waits.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
@@ -12,17 +12,26 @@ from kfext.model.gpu_slots import slot_of
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
+from kfext.names import REASON_HANDS_OFF, REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
 
 _NO_TERMS = Constraints()
 
 
-def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
-    """Return why kfext must not choose nodes for a job, None if it may.
+def not_placed(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
+    """Return why kfext must not choose the nodes of a job; None if it may.
 
-    Admission may have given pods terms that their templates do not have.
+    The job or a pod is too large, or only kube-scheduler understands a term of it. `pods` are asked
+    too, because admission may have given them terms that their templates do not have.
     """
     pods = tuple(pods)
+    sizes = (pod.constraints.excess for pod in pods if pod.constraints is not None)
+    of_pod = next(filter(None, sizes), "")
+    if excess := job.excess or (of_pod and f"a pod has {of_pod}"):
+        return Verdict(REASON_HANDS_OFF, excess)
+    return _unmodelled(job, pods)
+
+
+def _unmodelled(job: TrainingJob, pods: Collection[Pod]) -> Verdict | None:
     known = (of.unmodelled + of.volumes.unmodelled for of in _constraints(job, pods))
     terms = {term for terms in known for term in terms}
     found = sorted(terms | {*_not_within_gang(job, pods)} | {*_parts(job)})
@@ -33,9 +42,9 @@ def unplaceable(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
 
 
 def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
-    """Return for which volume claims a job waits, None if all are bound.
+    """Return the volume claims for which a job waits; None if all are bound.
 
-    No pod of the job can be bound before, with or without kfext.
+    No pod of the job can be bound before them, with or without kfext.
     """
     found = sorted({name for of in _constraints(job, pods) for name in of.volumes.pending})
     if not found:
@@ -46,16 +55,16 @@ def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
 
 
 def _parts(job: TrainingJob) -> Iterator[str]:
-    """Yield the parts of GPUs that templates ask for by name: kfext writes them into pods alone."""
+    """Yield the parts of GPUs in requests of templates: kfext writes them only into pods."""
     asked = {name for group in job.groups if group.replicas for name in group.requests}
     yield from (f"requests for {name}" for name in asked if slot_of(name) is not None)
 
 
 def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:
-    """Yield the kinds of terms that are not just about the pods that have them.
+    """Yield the kinds of terms that select other pods than the pods that have them.
 
-    A pod that is selected and does not have the term itself would be in the way of one that has it,
-    and the ledger would not know. Admission may have changed the terms of pods.
+    A selected pod without the term would be in the way of a pod with it, unknown to the ledger.
+    Admission may have changed the terms of pods.
     """
     groups = {group.type.lower(): group.constraints for group in job.groups if group.replicas}
     both = [
@@ -75,7 +84,7 @@ def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def _within(job: TrainingJob, terms: Mapping[str, tuple[GangTerm, ...]]) -> bool:
-    """Return whether terms of a job, by replica type, select just the types that have them."""
+    """Return whether the terms of a job, by replica type, select exactly the types with them."""
     return all(
         term.job == job.name
         and all((term in own) == term.selects(type_) for type_, own in terms.items())

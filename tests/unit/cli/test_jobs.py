@@ -1,4 +1,4 @@
-"""`kubectl kfext top`: which jobs it lists, in which order, and what it prints of them."""
+"""`kubectl kfext queue` and `top`: which jobs they list, in which order, and what they print."""
 
 import json
 from typing import Any
@@ -6,8 +6,77 @@ from typing import Any
 import pytest
 import yaml
 
-from kfext.cli.top import ORDERS, top_of, written
+from kfext.cli.jobs import ORDERS, queue_in_words, queue_of, top_in_words, top_of
+from kfext.cli.output import plain, printed
+from kfext.model.priority import PriorityClass
 from kfext.model.timestamps import written_time
+from tests.builders import job
+
+LATER = 10_000.0
+CLASSES = {"high": PriorityClass("high", 1000)}
+
+
+def waiting() -> list[dict[str, object]]:
+    return listed(classes=CLASSES)
+
+
+def listed(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object]]:
+    old = job(name="old", uid="1").worker(2, cpu="1", gpus=1).held().created(0).build()
+    urgent = job("TFJob", name="urgent", uid="2").ps(1).worker(1, cpu="500m").held().created(9_940)
+    urgent.prioritized("high")
+    runs = job(name="runs", uid="3").worker(1).build()
+    statuses = {
+        "1": {"phase": "Queued", "reason": "NoRoom", "message": "1 cpu short"},
+        "2": {"phase": "Queued", "reason": "NoRoom", "message": ""},
+        "3": {"phase": "Placed"},
+    }
+    return queue_of([old, urgent.build(), runs], statuses=statuses, classes=classes, now=LATER)
+
+
+def test_only_what_waits_is_listed_the_highest_priority_first() -> None:
+    assert [line["name"] for line in waiting()] == ["urgent", "old"]
+
+
+def test_the_queue_as_a_table() -> None:
+    assert queue_in_words(waiting(), namespace="") == (
+        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON\n"
+        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    NoRoom\n"
+        "2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  NoRoom\n"
+        "    1 cpu short\n"
+    )
+
+
+def test_an_empty_queue() -> None:
+    assert queue_in_words([], namespace="") == "no job waits\n"
+    assert queue_in_words([], namespace="team") == "no job waits in namespace team\n"
+
+
+def test_in_one_namespace_no_place_in_the_queue_is_pretended() -> None:
+    head, first, *_ = queue_in_words(waiting(), namespace="team").splitlines()
+    assert head.startswith("PRIORITY")
+    assert first.startswith("1000 high  60s")
+
+
+def test_without_the_classes_no_priority_is_pretended() -> None:
+    old, urgent = (listed(classes=None)[at] for at in (0, 1))
+    assert (old["priority"], old["priorityClass"]) == (None, "")
+    assert (urgent["priority"], urgent["priorityClass"]) == (None, "high")
+    assert "\n?         2h" in queue_in_words([old], namespace="team")
+
+
+def test_a_job_that_is_held_without_a_plan_is_listed() -> None:
+    only = job(name="only", uid="9").worker(1).held().created(0).build()
+    (line,) = queue_of([only], statuses={}, classes=CLASSES, now=LATER)
+    assert (line["name"], line["reason"]) == ("only", "")
+    assert "is the controller running" in line["message"]
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_the_queue_for_programs(output: str) -> None:
+    shown = printed(waiting(), output=output, words=str)
+    read = json.loads(shown) if output == "json" else yaml.safe_load(shown)
+    assert [line["priority"] for line in read] == [1000, 0]
+
 
 NOW = 1_800_000_000.0
 
@@ -70,7 +139,7 @@ def test_jobs_without_progress_are_in_the_same_order() -> None:
 
 
 def text(*plans: dict[str, Any], namespace: str = "") -> str:
-    return written(top_of(plans, sort="growth", now=NOW), output="text", namespace=namespace)
+    return plain(top_in_words(top_of(plans, sort="growth", now=NOW), namespace))
 
 
 def test_the_jobs_as_a_table() -> None:
@@ -100,8 +169,8 @@ def test_a_job_whose_limits_were_changed_is_marked() -> None:
 
 
 def test_without_a_job() -> None:
-    assert text() == "kfext handles no job that runs or waits\n"
-    here = "kfext handles no job that runs or waits in namespace team\n"
+    assert text() == "kfext handles no running job\n"
+    here = "kfext handles no running job in namespace team\n"
     assert text(namespace="team") == here
 
 
@@ -132,7 +201,7 @@ def test_a_plan_that_kfext_does_not_write_is_listed_without_what_is_malformed(
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_the_jobs_for_programs(output: str, read: Any) -> None:
-    lines = read(written(top_of(ALL, sort="growth", now=NOW), output=output, namespace=""))
+    lines = read(printed(top_of(ALL, sort="growth", now=NOW), output=output, words=str))
     assert [line["name"] for line in lines] == ORDER["growth"]
     assert lines[0]["progress"]["secondsLeft"] == 7200
     assert lines[-1]["progress"] is None

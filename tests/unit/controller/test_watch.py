@@ -1,21 +1,90 @@
-"""What kopf does not report, a list of everything does: what is there, and what is gone."""
+"""kopf's settings and handlers, and the lists that find what kopf misses."""
 
+from dataclasses import fields
+from itertools import islice
 from typing import Any, cast
 
 import orjson
 import pytest
 
-from kfext.controller.guard import ERRORS
-from kfext.controller.sweep import forget_deleted, take_in
+from kfext.controller import watch
+from kfext.controller.controller import _STALE_SECONDS
+from kfext.controller.metrics import ERRORS
 from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.controller.watch import forget_deleted, login_with, operator_settings, read_all, registry
 from kfext.errors import ApiError
 from kfext.kube import paths
+from kfext.kube.access import Access, Token
 from kfext.kube.client import Client
 from kfext.model.job import parse_job
 from kfext.model.namespace import Namespace
 from kfext.names import MANAGED
 from kfext.state.planner import Planner
 from tests.builders import Raw, job
+
+
+def test_a_stream_that_brings_nothing_is_opened_anew_before_a_mirror_counts_as_too_old() -> None:
+    watching = operator_settings().watching
+    assert "inactivity_timeout" in {one.name for one in fields(watching)}, "kopf knows it"
+    assert watching.inactivity_timeout + (watching.connect_timeout or 0.0) < _STALE_SECONDS
+
+
+def test_a_request_that_fails_is_tried_again_without_end_and_less_and_less_often() -> None:
+    pauses = operator_settings().networking.error_backoffs
+    for _ in range(2):  # each request begins with the shortest
+        tried = list(islice(pauses, 100))  # type: ignore[arg-type]
+        assert tried[0] <= 1.0
+        assert all(15.0 <= one <= 30.0 for one in tried[10:])
+
+
+async def test_a_login_that_does_not_help_is_made_again_after_ever_longer_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(f"{watch.__name__}.asyncio.sleep", sleep)
+    login = login_with(Access("http://127.0.0.1:1", tls=None, token=Token(lambda: "")))
+    for _ in range(9):
+        session = await login()
+        await session.aiohttp_session.close()
+    assert len(slept) == 8, "the first one at once"
+    assert slept[-1] > 10 * slept[0]
+    monkeypatch.setattr(watch, "_LOGIN_SECONDS", 0.0)
+    await (await login()).aiohttp_session.close()
+    assert len(slept) == 8
+
+
+async def _login(**_: Any) -> None:
+    """Log in nowhere."""
+
+
+async def take(planner: Planner, event: Raw) -> None:
+    writer = TrainingPlanWriter(client=cast(Client, None))
+    handlers: Any = registry(planner=planner, plan_writer=writer, login=_login)
+    on_job = handlers._watching._handlers[0].fn
+    await on_job(event=event)
+
+
+async def test_a_job_is_taken_in_and_its_spec_goes_from_the_event() -> None:
+    planner = Planner()
+    event: Raw = {"type": None, "object": job().worker(3, cpu="1").held().raw}
+    await take(planner, event)
+    assert planner.cluster.jobs["uid-1"].job.pods == 3
+    assert "spec" not in event["object"]
+
+
+async def test_a_deleted_job_is_forgotten() -> None:
+    planner = Planner()
+    await take(planner, {"type": "ADDED", "object": job().worker(3).raw})
+    await take(planner, {"type": "DELETED", "object": job().worker(3).raw})
+    assert planner.cluster.jobs == {}
+
+
+def test_a_page_of_the_largest_jobs_fits_into_the_memory_of_the_controller() -> None:
+    assert (operator_settings().watching.chunk_size or 0) * 40 <= 200, "of 512 MiB"
 
 
 class FakeClient:
@@ -56,7 +125,7 @@ def client() -> FakeClient:
 async def planner(client: FakeClient) -> Planner:
     made = Planner()
     made.settings.observe_namespace(None, Namespace("team", {MANAGED: "true"}))
-    await take_in(cast(Client, client), made)
+    await read_all(cast(Client, client), made)
     return made
 
 
@@ -89,7 +158,7 @@ async def test_an_error_of_ours_with_one_object_leaves_all_others_taken_in(
 
     monkeypatch.setattr(made.cluster, "observe_job", fails)
     before = ERRORS._value.get()
-    await take_in(cast(Client, client), made)
+    await read_all(cast(Client, client), made)
     assert made.cluster.jobs.keys() == {"goes"}
     assert ERRORS._value.get() == before + 1
 

@@ -1,0 +1,291 @@
+"""`kubectl kfext queue` and `top`: the jobs that wait, and the jobs that run."""
+
+import asyncio
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import Any
+
+import click
+
+from kfext.cli.cluster import (
+    ClusterOptions,
+    Raw,
+    all_jobs,
+    all_namespaces_option,
+    all_plans,
+    cluster_options,
+    read_classes,
+)
+from kfext.cli.output import age, fitted, output_option, printed, short, table
+from kfext.cli.progress import is_resized, progress_in, steps
+from kfext.core.queue.order import Classes, priority_class, turn
+from kfext.core.words import CLAUSE
+from kfext.errors import Forbidden, UserError
+from kfext.kube.client import Client
+from kfext.model.job import TrainingJob, planned_uid
+from kfext.model.quantity import PODS, human
+from kfext.model.tolerant import mapping, text
+from kfext.names import FINISHED, QUEUED
+
+_QUEUE_HEAD = ("PRIORITY", "AGE", "PODS", "ASKS", "JOB", "REASON")
+_CLAUSES = 2
+"""Clauses of a message in the list: what the job needs, and what is missing."""
+_NO_PLAN = "no TrainingPlan shows why it waits: is the controller running?"
+_RUNNING = f"status.phase!={FINISHED},status.phase!={QUEUED}"
+WATCH_SECONDS = 5.0
+"""Time between two tables; the progress of a job is written at most every 10 s."""
+_TOP_HEAD = (
+    *("JOB", "PHASE", "STEP", "METRIC", "VALUE", "GROWTH", "STATE", "CPU", "WORKERS", "LEFT"),
+    "REPORTED",
+)
+_RESIZED = "*"
+"""Marks the CPU of a job if kfext changed its CPU limits."""
+_BY: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
+    "growth": lambda line: _negative(_of(line, "growth")),
+    "cpu": lambda line: _negative(_of(line, "cpuCores")),
+    "workers": lambda line: _negative(line["workers"]),
+    "left": lambda line: _of(line, "secondsLeft"),
+}
+ORDERS = tuple(_BY)
+"""The orders of jobs: the largest first, but the shortest time left first."""
+
+
+@click.command()
+@all_namespaces_option
+@output_option
+@cluster_options
+def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None:
+    """List the waiting jobs in the order of the queue, each with its reason."""
+    namespace = "" if all_namespaces else cluster.in_namespace()
+    lines, note = asyncio.run(_queue(namespace, cluster))
+    if note:
+        click.echo(note, err=True)
+    shown = printed(lines, output=output, words=lambda: queue_in_words(lines, namespace=namespace))
+    click.echo(shown, nl=False)
+
+
+async def _queue(namespace: str, cluster: ClusterOptions) -> tuple[list[dict[str, Any]], str]:
+    """Return the queue of a namespace, or of the cluster if it is empty, and a note for stderr.
+
+    Raises UserError, ApiError, NoAccess.
+    """
+    note, classes = "", None
+    async with cluster.connect() as client:
+        jobs = [job for job, _ in await all_jobs(client, namespace=namespace, kind=None)]
+        statuses = {
+            planned_uid(plan): mapping(plan.get("status"))
+            for plan in await all_plans(client, namespace=namespace)
+        }
+        try:
+            classes = await read_classes(client)
+        except Forbidden:
+            note = "note: you may not list priorityclasses, so the order is by age alone"
+    return queue_of(jobs, statuses=statuses, classes=classes, now=time.time()), note
+
+
+def queue_of(
+    jobs: Sequence[TrainingJob],
+    *,
+    statuses: Mapping[str, Mapping[str, Any]],
+    classes: Classes | None,
+    now: float,
+) -> list[dict[str, Any]]:
+    """Return the waiting jobs in order.
+
+    `statuses`: the statuses of the TrainingPlans, by the uid of the job.
+    `classes`: None if the caller may not list them; then only the names of priorities are known.
+    """
+    lines = []
+    for job in in_order(jobs, classes=classes or {}):
+        status = statuses.get(job.uid) or {"message": _NO_PLAN}
+        priority = priority_class(job, classes or {})
+        asks = [human(name, number) for name, number in job.requests.items() if name != PODS]
+        lines.append(
+            {
+                "kind": job.kind.name,
+                "namespace": job.namespace,
+                "name": job.name,
+                "priorityClass": priority.name
+                if classes is not None
+                else next(iter(job.priority_classes), ""),
+                "priority": priority.value if classes is not None else None,
+                "ageSeconds": max(int(now - job.created), 0),
+                "pods": job.pods,
+                "asks": asks,
+                "reason": text(status.get("reason")),
+                "message": text(status.get("message")),
+            }
+        )
+    return lines
+
+
+def in_order(jobs: Sequence[TrainingJob], *, classes: Classes) -> list[TrainingJob]:
+    """Return the jobs that wait, in order."""
+    return sorted((job for job in jobs if job.in_queue), key=lambda job: turn(job, classes))
+
+
+async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
+    """Return the names of the jobs ahead of a job in the queue that the caller may see.
+
+    TrainingPlans and events do not name jobs of other namespaces. Raises ApiError.
+    """
+    try:
+        jobs = [found for found, _ in await all_jobs(client, namespace="", kind=None)]
+        waiting = in_order(jobs, classes=await read_classes(client))
+    except (UserError, Forbidden):
+        return []
+    uids = [found.uid for found in waiting]
+    return [found.title for found in waiting[: uids.index(job.uid)]] if job.uid in uids else []
+
+
+def queue_in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> str:
+    """Return the queue for a person.
+
+    Only for the whole cluster are the lines numbered: there, a number is a place in the queue.
+    """
+    if not lines:
+        return f"no job waits in namespace {namespace}\n" if namespace else "no job waits\n"
+    rows = [_QUEUE_HEAD, *map(_queue_row, lines)]
+    if not namespace:
+        rows = [(str(number) if number else "#", *row) for number, row in enumerate(rows)]
+    first, *others = table(rows[0], rows[1:])
+    shown = [first]
+    for row, line in zip(others, lines, strict=True):
+        shown.append(row)
+        shown += [f"    {clause}" for clause in line["message"].split(CLAUSE)[:_CLAUSES] if clause]
+    return "\n".join(shown) + "\n"
+
+
+def _queue_row(line: Mapping[str, Any]) -> tuple[str, ...]:
+    priority = "?" if line["priority"] is None else line["priority"]
+    return (
+        f"{priority} {line['priorityClass']}".rstrip(),
+        age(line["ageSeconds"]),
+        str(line["pods"]),
+        ", ".join(line["asks"]) or "nothing",
+        f"{line['kind']} {line['namespace']}/{line['name']}",
+        line["reason"],
+    )
+
+
+@click.command()
+@all_namespaces_option
+@click.option(
+    "--sort",
+    type=click.Choice(ORDERS),
+    default="growth",
+    show_default=True,
+    help="The largest first; left: the soonest end first.",
+)
+@click.option("--watch", is_flag=True, help=f"Every {WATCH_SECONDS:.0f} seconds, until Ctrl-C.")
+@output_option
+@cluster_options
+def top(
+    *, all_namespaces: bool, sort: str, watch: bool, output: str, cluster: ClusterOptions
+) -> None:
+    """List the jobs that run, with their progress, growth and use of CPU.
+
+    Jobs without known progress come last; waiting jobs are listed by `queue`. You need the right to
+    list TrainingPlans.
+    """
+    if watch and output != "text":
+        raise click.UsageError("--watch shows a table; leave out -o")
+    namespace = "" if all_namespaces else cluster.in_namespace()
+
+    async def show() -> None:
+        async with cluster.connect() as client:
+            while True:
+                plans = await all_plans(client, namespace=namespace, fieldSelector=_RUNNING)
+                lines = top_of(plans, sort=sort, now=time.time())
+                shown = printed(lines, output=output, words=partial(top_in_words, lines, namespace))
+                if not watch:
+                    return click.echo(shown, nl=False)
+                show_anew(shown)
+                await asyncio.sleep(WATCH_SECONDS)
+
+    with suppress(KeyboardInterrupt) if watch else nullcontext():
+        asyncio.run(show())
+
+
+def show_anew(shown: str) -> None:
+    """Show a table in place of the table before; below it, if the output is no terminal."""
+    if sys.stdout.isatty():
+        click.clear()
+        shown = fitted(shown, shutil.get_terminal_size())
+    click.echo(shown)
+
+
+def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any]]:
+    """Return the jobs of TrainingPlans; jobs without progress come last.
+
+    `sort` is one of ORDERS. `now` is in epoch seconds.
+    """
+    lines = []
+    for plan in plans:
+        job, status = mapping(mapping(plan.get("spec")).get("job")), mapping(plan.get("status"))
+        workers = status.get("workers")
+        lines.append(
+            {
+                "kind": text(job.get("kind")),
+                "namespace": text(mapping(plan.get("metadata")).get("namespace")),
+                "name": text(job.get("name")),
+                "phase": text(status.get("phase")),
+                "workers": workers if type(workers) is int else None,
+                "resized": is_resized(status),
+                "progress": progress_in(status, now=now),
+            }
+        )
+    return sorted(lines, key=lambda line: _turn(line, _BY[sort](line)))
+
+
+def top_in_words(lines: Sequence[Mapping[str, Any]], namespace: str) -> str:
+    """Return the jobs as a table; `namespace` is empty for the whole cluster."""
+    if not lines:
+        where = f" in namespace {namespace}" if namespace else ""
+        return f"kfext handles no running job{where}\n"
+    return "\n".join(table(_TOP_HEAD, map(_top_row, lines))) + "\n"
+
+
+def _turn(line: Mapping[str, Any], measure: float | None) -> tuple[Any, ...]:
+    """Return the sort key of a job: unknown values come last."""
+    return (
+        line["progress"] is None,
+        measure is None,
+        measure or 0.0,
+        (line["namespace"], line["name"], line["kind"]),
+    )
+
+
+def _of(line: Mapping[str, Any], name: str) -> float | None:
+    progress = line["progress"]
+    return progress[name] if progress is not None else None
+
+
+def _negative(number: float | None) -> float | None:
+    return None if number is None else -number
+
+
+def _top_row(line: Mapping[str, Any]) -> tuple[str, ...]:
+    job = f"{line['kind']} {line['namespace']}/{line['name']}"
+    workers = "" if line["workers"] is None else str(line["workers"])
+    progress, resized = line["progress"], _RESIZED if line["resized"] else ""
+    if progress is None:
+        return (job, line["phase"], *("",) * 5, resized, workers, "", "")
+    cores, left, reported = (progress[name] for name in ("cpuCores", "secondsLeft", "ageSeconds"))
+    return (
+        job,
+        line["phase"],
+        steps(progress),
+        progress["metric"],
+        short(progress["value"]),
+        short(progress["growth"]),
+        progress["state"],
+        resized if cores is None else f"{cores:g}{resized}",
+        workers,
+        "" if left is None else age(left),
+        "" if reported is None else age(reported),
+    )

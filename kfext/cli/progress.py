@@ -1,0 +1,247 @@
+"""A running job for people: its progress, from its TrainingPlan or its log, and the companion.
+
+The job itself may write all of it, so it is bounded and reaches the terminal as text alone.
+"""
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from kfext import names
+from kfext.cli.output import age, plain, short, table
+from kfext.core.progress.course import Course, progress_of
+from kfext.core.progress.fields import visible
+from kfext.core.progress.followed import INTERVAL
+from kfext.core.progress.lines import read_with
+from kfext.core.progress.reported import Reported, decode_progress
+from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
+from kfext.core.words import CLAUSE, cpus
+from kfext.errors import BadRequest, UserError
+from kfext.kube.client import Client
+from kfext.kube.pod_log import PodLog
+from kfext.model.job import TrainingJob
+from kfext.model.log_line import LogLine
+from kfext.model.pod import Pod
+from kfext.model.tolerant import mapping, sequence
+from kfext.state.printers import printing_pods
+
+_SHOWN = 10
+"""Lines of a log in the table."""
+_WIDEST = 60
+"""Characters of a line of a log."""
+_LONGEST_NAME = 24
+"""Characters of the name of a metric, which comes from a log."""
+LINES = {names.RESIZED: "resize", names.SCALED: "scale"}
+"""The labels of the companion's conditions in `explain`."""
+_RESIZED = {
+    names.REASON_CPU_MOVED: "kfext changed CPU limits",
+    names.REASON_WOULD_MOVE: "kfext would change CPU limits, and only shows it",
+    names.REASON_NOTHING_TO_MOVE: "kfext changes no CPU limit",
+    names.REASON_STANDS_DOWN: "kfext cannot change CPU limits for now",
+    names.REASON_RESTS: "kfext leaves the CPU limits alone from now on",
+    names.REASON_RESIZE_REFUSED: "a change of CPU limits was refused",
+    names.REASON_TOO_EARLY: "it is too early to change CPU limits",
+    names.REASON_CPU_RESTORED: "the CPU limits are those of the job again",
+}
+_SCALED = {
+    names.REASON_AS_ASKED: "the number of workers is as asked for",
+    names.REASON_SHRUNK: "it has fewer workers than it asked for",
+    names.REASON_GROWN: "kfext gave it workers",
+    names.REASON_RESCALING: "kfext is changing the number of workers",
+    names.REASON_AWAITS_CHECKPOINT: "another number of workers needs a checkpoint first",
+    names.REASON_NO_CHECKPOINT: "kfext cannot change the number of workers for now",
+    names.REASON_WOULD_SCALE: "kfext would change the number of workers, and only shows it",
+    names.REASON_STANDS_DOWN: "kfext cannot change the number of workers for now",
+    names.REASON_RESTS: "kfext leaves the number of workers alone from now on",
+    names.REASON_SCALE_REFUSED: "another number of workers was refused",
+}
+
+
+def condition_in_words(condition: Mapping[str, str]) -> str:
+    """Return a condition of the companion in words: what kfext does or would do, and why."""
+    reason, holds = condition["reason"], condition["status"] == "True"
+    resized = condition["type"] == names.RESIZED
+    # The reason why nothing more is done must not hide that limits are changed.
+    hidden = resized and holds and reason != names.REASON_CPU_MOVED
+    still = "; limits that it changed before stay" if hidden else ""
+    what = f"{(_RESIZED if resized else _SCALED).get(reason, reason)}{still}"
+    return CLAUSE.join(filter(None, (what, condition["message"])))
+
+
+def is_resized(status: Mapping[str, Any]) -> bool:
+    """Return whether a TrainingPlan shows CPU limits that kfext changed."""
+    conditions = map(mapping, sequence(status.get("conditions")))
+    return any(
+        condition.get("type") == names.RESIZED and condition.get("status") == "True"
+        for condition in conditions
+    )
+
+
+def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | None:
+    """Return the progress in the status of a TrainingPlan; None if no part of it is valid.
+
+    Absent and malformed parts are None, or an empty text. `now` is in epoch seconds.
+    """
+    reported = decode_progress(status.get("progress"), {})
+    if reported is None:
+        return None
+    found = _values(reported, now=now)
+    known = any(value not in {None, ""} for key, value in found.items() if key != "ageSeconds")
+    return found if known else None
+
+
+def _values(reported: Reported, *, now: float) -> dict[str, Any]:
+    progress = reported.progress
+    return {
+        "metric": _name(progress.metric),
+        "value": progress.value,
+        "step": progress.step,
+        "totalSteps": progress.total,
+        "stepsPerSecond": progress.rate,
+        "secondsLeft": None if progress.left is None else int(progress.left),
+        "growth": reported.growth,
+        "state": reported.state.value if reported.state else "",
+        "cpuCores": reported.cpu,
+        "ageSeconds": max(0, int(now - progress.at)) if progress.at else None,
+    }
+
+
+def progress_in_words(progress: Mapping[str, Any] | None) -> Iterator[str]:
+    """Yield at most two phrases: how far the job is, and how it grows."""
+    if progress is None:
+        return
+    reported = f"{age(progress['ageSeconds'])} ago" if progress["ageSeconds"] is not None else ""
+    rate, left = progress["stepsPerSecond"], progress["secondsLeft"]
+    parts = [
+        f"{progress['metric']} {short(progress['value'])}".strip(),
+        f"step {steps(progress, of=' of ')}" if progress["step"] is not None else "",
+        f"{short(rate)} a second" if rate else "",
+        f"{age(left)} left" if left is not None else "",
+    ]
+    if far := ", ".join(filter(None, parts)):
+        yield f"{far} ({reported})" if reported else far
+    growth, cores = progress["growth"], progress["cpuCores"]
+    parts = [
+        f"growth {short(growth)}" if growth is not None else "",
+        progress["state"],
+        f"uses {cpus(round(1000 * cores))}" if cores is not None else "",
+    ]
+    if grows := ", ".join(filter(None, parts)):
+        yield grows
+
+
+def steps(progress: Mapping[str, Any], *, of: str = "/") -> str:
+    """Return the step, with the total if known, as 40/100."""
+    if progress["step"] is None:
+        return ""
+    total = "" if progress["totalSteps"] is None else f"{of}{progress['totalSteps']}"
+    return f"{progress['step']}{total}"
+
+
+def _name(raw: str) -> str:
+    name = " ".join(plain(visible(raw)).split())
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+async def read_log(
+    client: Client, job: TrainingJob, pods: Iterable[Pod], *, regex: str
+) -> dict[str, Any]:
+    """Return what kfext recognises in the log of a job, with the caller's rights.
+
+    It is the log of the first pod in which anything is recognised, else of the first pod. `regex`
+    is tried in place of the job's setting. Raises UserError, ApiError.
+    """
+    expression, first = _expression(job, regex), None
+    for pod in printing_pods(job, pods):
+        log = PodLog(client, pod.namespace, pod.name, job.kind.container)
+        try:
+            lines = await log.read()
+        except BadRequest:
+            continue  # its container has not started
+        found = recognised(job, pod, lines, expression=expression, now=time.time())
+        if found["recognised"] or found["progress"]["step"] is not None:
+            return found
+        first = first or found
+    if first is None:
+        raise UserError(f"{job.title} has no pod yet whose container {job.kind.container} prints")
+    return first
+
+
+def _expression(job: TrainingJob, regex: str) -> str:
+    """Return the expression to search for; empty for what kfext recognises by itself."""
+    written = f"{STDOUT}:{regex}" if regex else job.annotations.get(names.METRICS, "auto")
+    source = parse_setting(names.METRICS, written, field="--regex" if regex else names.METRICS)
+    return source.pattern if isinstance(source, MetricsSource) else ""
+
+
+def recognised(
+    job: TrainingJob, pod: Pod, lines: Sequence[LogLine], *, expression: str, now: float
+) -> dict[str, Any]:
+    """Return what kfext recognises in the lines of a log: the series, and the progress."""
+    course, series = Course(INTERVAL), []
+    for line in lines:
+        said = read_with(line.text, expression)
+        if said is None:
+            continue
+        course.take(said, at=line.at, now=now)
+        if said.measures:
+            at = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="seconds")
+            measures = {
+                name: value if math.isfinite(value) else None for name, value in said.measures
+            }
+            series.append(
+                {
+                    "time": at,
+                    "step": course.progress().step,
+                    "metrics": measures,
+                    "line": visible(line.text)[:_WIDEST],
+                }
+            )
+    progress, gained = course.progress(), None
+    if course.better and progress.at is not None:
+        gained = progress_of(course.windows, course.better, now=progress.at)
+    return {
+        "pod": pod.name,
+        "container": job.kind.container,
+        "expression": expression,
+        "lines": len(lines),
+        "recognised": len(series),
+        "better": course.better.value if course.better else "",
+        "diverged": course.diverged,
+        "gained": gained,
+        "progress": _values(Reported(progress), now=now),
+        "series": series,
+    }
+
+
+def log_in_words(found: Mapping[str, Any]) -> list[str]:
+    """Return what was recognised in a log for a person, as lines of `explain`."""
+    how = "by the expression" if found["expression"] else "without a setting"
+    lines = [
+        "{recognised} of {lines} lines of {pod} ({container}) recognised ".format_map(found) + how
+    ]
+    lines += progress_in_words({**found["progress"], "ageSeconds": None})
+    if found["better"]:
+        lines.append(f"{found['better']} is better")
+    if found["diverged"]:
+        lines.append("the last value is not a number")
+    if found["gained"] is not None:
+        lines.append(f"progress {short(found['gained'])} of its first {INTERVAL:.0f} s in its last")
+    if not found["recognised"]:
+        lines.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
+    rows = [
+        (
+            point["time"][11:19],
+            "" if point["step"] is None else str(point["step"]),
+            " ".join(
+                f"{name}={'not a number' if value is None else short(value)}"
+                for name, value in point["metrics"].items()
+            )[:_WIDEST],
+            point["line"],
+        )
+        for point in found["series"][-_SHOWN:]
+    ]
+    drawn = table(("TIME", "STEP", "METRICS", "LINE"), rows, indent=2) if rows else []
+    return [*(f"  {'log':<8} {line}" for line in lines), *drawn]

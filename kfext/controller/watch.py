@@ -1,0 +1,245 @@
+"""Watch: kopf for jobs and policies, informers for all else, and a sweep for what kopf misses.
+
+kopf's handlers are all `on.event`: others would write annotations and finalizers on users' jobs.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import aiohttp
+import kopf
+
+from kfext.controller.metrics import guard
+from kfext.controller.training_plan import decode_training_plan
+from kfext.controller.training_plan_writer import TrainingPlanWriter
+from kfext.kube import paths, wire
+from kfext.kube.access import Access
+from kfext.kube.backoff import Backoff
+from kfext.kube.client import Client
+from kfext.kube.informer import Informer
+from kfext.kube.listing import objects, uids
+from kfext.model.kinds import KINDS
+from kfext.model.namespace import Namespace
+from kfext.model.policy import parse_policy
+from kfext.model.tolerant import mapping, text
+from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
+from kfext.state.planner import Planner
+
+Raw = Mapping[str, Any]
+_LOGIN_SECONDS = 60.0
+"""A login sooner than this after the last login means that the last login did not help."""
+
+
+class _NoDiffs(kopf.DiffBaseStorage):
+    """Stores nothing: no handler here needs kopf's diffs.
+
+    kopf would copy each object twice to compare it with its next version.
+    """
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        return cast(kopf.BodyEssence, {})
+
+    def fetch(self, **_: Any) -> kopf.BodyEssence | None:
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+
+class _EndlessPauses:
+    """Endless pauses between the tries of one request, so that a standby outlives any outage.
+
+    kopf ends the process when it has no pause left.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        backoff = Backoff(first=1.0)
+        while True:
+            yield backoff.next()
+
+
+def registry(
+    *, planner: Planner, plan_writer: TrainingPlanWriter, login: Any
+) -> kopf.OperatorRegistry:
+    """Return kopf's handlers; each writes one object into the planner's copy of the cluster."""
+    # kopf logs every event that a handler has seen.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    handlers = kopf.OperatorRegistry()
+    cluster, settings = planner.cluster, planner.settings
+
+    async def on_job(event: Any, **_: Any) -> None:
+        raw = cast(Raw, event["object"])
+        uid = text(mapping(raw.get("metadata")).get("uid"))
+        if event["type"] == "DELETED":
+            cluster.forget_job(uid)
+            plan_writer.forget(uid)
+        else:
+            cluster.observe_job(raw)
+            # kopf holds an event for seconds after its handler, and a spec can take 40 MB.
+            event["object"].pop("spec", None)
+
+    async def on_policy(event: Any, **_: Any) -> None:
+        policy = parse_policy(cast(Raw, event["object"]))
+        if event["type"] == "DELETED":
+            settings.forget_policy(policy.name)
+        else:
+            settings.observe_policy(policy)
+        cluster.mark_queue()
+
+    for kind in KINDS.values():
+        kopf.on.event(TRAINING_GROUP, TRAINING_VERSION, kind.plural, registry=handlers)(on_job)
+    kopf.on.event(API_GROUP, API_VERSION, "trainingpolicies", registry=handlers)(on_policy)
+    kopf.on.login(registry=handlers)(login)
+    return handlers
+
+
+def operator_settings() -> kopf.OperatorSettings:
+    """Return kopf's settings: no peering, scanning or events; every request has a time limit."""
+    settings = kopf.OperatorSettings()
+    settings.peering.standalone = True
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    settings.persistence.diffbase_storage = _NoDiffs()
+    # kopf decodes a whole page at once, and an object of 1.5 MiB can take 40 MB then.
+    settings.watching.chunk_size = 5
+    settings.watching.inactivity_timeout = 70  # the API server sends a bookmark each minute
+    settings.watching.server_timeout = 300
+    settings.watching.client_timeout = 330
+    settings.watching.connect_timeout = 10
+    settings.networking.request_timeout = 15
+    settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = _EndlessPauses()
+    settings.process.ultimate_exiting_timeout = 30
+    return settings
+
+
+def login_with(access: Access) -> Any:
+    """Return a kopf login handler that uses the same access as our own client.
+
+    kopf logs in again and repeats its request at once, however often that is refused.
+    """
+    backoff, last = Backoff(), -math.inf
+
+    async def authorize(
+        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        request.headers.update(await access.token.header())
+        response = await send(request)
+        if response.status == 401:
+            access.token.expire()
+        return response
+
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        nonlocal last
+        if time.monotonic() - last < _LOGIN_SECONDS:
+            await asyncio.sleep(backoff.next())
+        else:
+            backoff.reset()
+        last = time.monotonic()
+        tls = access.tls if access.tls is not None else True
+        return kopf.AiohttpSession(
+            server=access.server,
+            aiohttp_session=aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(ssl=tls, limit=0), middlewares=(authorize,)
+            ),
+        )
+
+    return login
+
+
+def informers(
+    client: Client, *, planner: Planner, plan_writer: TrainingPlanWriter
+) -> Mapping[str, Informer[Any]]:
+    """Return the informers, not yet running, of all kinds but jobs and policies."""
+    cluster, queue, settings = planner.cluster, planner.queue, planner.settings
+
+    def observe_namespace(old: Namespace | None, new: Namespace | None) -> None:
+        settings.observe_namespace(old, new)
+        if new is not None:
+            cluster.mark_queue(new.name)  # its settings may have changed
+
+    followed = {
+        "nodes": (paths.nodes(), wire.decode_node, cluster.observe_node),
+        "pods": (paths.pods(), wire.decode_pod, cluster.observe_pod),
+        "namespaces": (paths.namespaces(), wire.decode_namespace, observe_namespace),
+        "priorityclasses": (
+            paths.priority_classes(),
+            wire.decode_priority_class,
+            queue.observe_class,
+        ),
+        "resourcequotas": (paths.resource_quotas(), wire.decode_quota, queue.quotas.observe_quota),
+        "limitranges": (
+            paths.limit_ranges(),
+            wire.decode_limit_range,
+            queue.quotas.observe_limit_range,
+        ),
+        "networkpolicies": (
+            paths.network_policies(),
+            wire.decode_network_policy,
+            settings.observe_network_policy,
+        ),
+        "persistentvolumeclaims": (
+            paths.volume_claims(),
+            wire.decode_volume_claim,
+            cluster.volumes.observe_claim,
+        ),
+        "persistentvolumes": (paths.volumes(), wire.decode_volume, cluster.volumes.observe_volume),
+        "storageclasses": (
+            paths.storage_classes(),
+            wire.decode_storage_class,
+            cluster.volumes.observe_class,
+        ),
+        "sharedgpus": (paths.shared_gpus(), wire.decode_shared_gpu, cluster.observe_card),
+        "trainingplans": (paths.plans(), decode_training_plan, plan_writer.observe),
+    }
+    made: dict[str, Informer[Any]] = {}
+    for name, (path, decode, on_change) in followed.items():
+        any_change: Any = on_change
+        made[name] = Informer(client, path, decode=decode, on_change=any_change)
+    return made
+
+
+async def read_all(client: Client, planner: Planner) -> None:
+    """Read all policies and jobs, as kopf does not tell the end of its first list.
+
+    Raises ApiError.
+    """
+    for raw in await client.list_all(paths.policies()):
+        with guard("read a policy", **_identity(raw)):
+            planner.settings.observe_policy(parse_policy(raw))
+    for kind in KINDS.values():
+        async for raw in objects(client, paths.jobs(kind.plural)):
+            with guard("read a job", **_identity(raw)):
+                planner.cluster.observe_job({"kind": kind.name, **raw})
+
+
+async def forget_deleted(client: Client, planner: Planner, plan_writer: TrainingPlanWriter) -> None:
+    """Forget the jobs and policies that were deleted before kopf listed them anew.
+
+    Raises ApiError; then nothing is forgotten. The known jobs are recorded before the request, so
+    that a job created meanwhile stays.
+    """
+    jobs, policies = (
+        set(planner.cluster.jobs),
+        {policy.name for policy in planner.settings.policies()},
+    )
+    present: set[str] = set()
+    for kind in KINDS.values():
+        present |= await uids(client, paths.jobs(kind.plural))
+    defined = {parse_policy(raw).name for raw in await client.list_all(paths.policies())}
+    for uid in jobs - present:
+        planner.cluster.forget_job(uid)
+        plan_writer.forget(uid)
+    for name in policies - defined:
+        planner.settings.forget_policy(name)
+    if policies - defined:
+        planner.cluster.mark_queue()
+
+
+def _identity(raw: Raw) -> dict[str, object]:
+    metadata = mapping(raw.get("metadata"))
+    return {"name": metadata.get("name"), "namespace": metadata.get("namespace")}
