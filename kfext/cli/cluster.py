@@ -14,7 +14,7 @@ from kfext.kube import paths
 from kfext.kube.access import NoAccess, namespace_of
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.kinds import KINDS, Kind
+from kfext.model.kinds.job_kind import KINDS, Kind
 from kfext.model.pod import Pod, parse_pod
 from kfext.names import JOB_NAME
 

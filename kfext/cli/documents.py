@@ -11,7 +11,7 @@ import orjson
 import yaml
 
 from kfext.errors import UserError
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.job_kind import KINDS
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_EXPANDED = 4 * 2**20

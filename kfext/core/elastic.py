@@ -9,7 +9,7 @@ from dataclasses import replace
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
-from kfext.model.kinds import TENSORFLOW, WORKER
+from kfext.model.kinds.job_kind import TENSORFLOW, WORKER
 
 _NOT_TRAINING = {"PS", "Evaluator"}
 

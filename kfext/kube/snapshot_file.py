@@ -8,7 +8,7 @@ import msgspec
 
 from kfext import __version__
 from kfext.errors import UserError
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.job_kind import KINDS
 from kfext.model.snapshot import Snapshot
 from kfext.model.timestamps import LAST
 

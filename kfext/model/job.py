@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_excess
-from kfext.model.kinds import KINDS, PYTORCH, WORKER, Kind
+from kfext.model.kinds.job_kind import KINDS, PYTORCH, WORKER, Kind
+from kfext.model.kinds.torchrun import Agents, agents_of
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
 from kfext.model.rendezvous import has_no_rendezvous, is_dynamic, is_elastic, meets_at_worker
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, strings, text
-from kfext.model.torchrun import Agents, agents_of
 from kfext.names import (
     HELD,
     JOB_NAME,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from kfext.model.kinds import PYTORCH, TENSORFLOW
+from kfext.model.kinds.job_kind import PYTORCH, TENSORFLOW
 from kfext.model.tolerant import mapping, text
 
 DYNAMIC = frozenset({"c10d", "etcd-v2"})

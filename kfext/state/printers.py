@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import PYTORCH
+from kfext.model.kinds.job_kind import PYTORCH
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.cluster import Cluster
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kfext import names
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.job_kind import KINDS
 from tests.contract.manifests import (
     BASE,
     CRDS,

@@ -15,7 +15,7 @@ from kfext.core.settings.rule import OFF
 from kfext.core.settings.values import parse_setting
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING, MOST_VOLUMES
-from kfext.model.kinds import Kind
+from kfext.model.kinds.job_kind import Kind
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 DIRECTORY = "/etc/kfext"

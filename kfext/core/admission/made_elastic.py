@@ -15,11 +15,11 @@ from kfext.core.scale.parameters import choice_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob, parse_job, template_of
-from kfext.model.kinds import PYTORCH, WORKER
+from kfext.model.kinds.job_kind import PYTORCH, WORKER
+from kfext.model.kinds.torchrun import why_not_torchrun
 from kfext.model.policy import Mode
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, sequence
-from kfext.model.torchrun import why_not_torchrun
 from kfext.model.verdict import Verdict
 
 MAX_RESTARTS = 100

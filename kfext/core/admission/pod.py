@@ -15,7 +15,7 @@ from kfext.core.admission.unbuffered import unbuffered
 from kfext.core.network.pod_edits import host_network
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.values import Colocation
-from kfext.model.kinds import KINDS, Kind
+from kfext.model.kinds.job_kind import KINDS, Kind
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.unmodelled import unmodelled

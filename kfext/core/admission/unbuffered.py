@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext.core.patches.json_patch import Operation, appended
-from kfext.model.kinds import TENSORFLOW, Kind
+from kfext.model.kinds.job_kind import TENSORFLOW, Kind
 from kfext.model.tolerant import mapping, sequence
 
 _VARIABLE = {"name": "PYTHONUNBUFFERED", "value": "1"}

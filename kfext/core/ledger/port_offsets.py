@@ -7,7 +7,7 @@ ephemeral ports and need none.
 from collections.abc import Iterable, Mapping
 
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW
+from kfext.model.kinds.job_kind import TENSORFLOW
 from kfext.model.pod import ReplicaKey
 
 _ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}

@@ -9,7 +9,7 @@ from kfext.core.lifecycle.situation import Situation
 from kfext.core.network.eligibility import HostNetworkRequest, agents_alike, bypassed
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.words import listed
-from kfext.model.kinds import PYTORCH
+from kfext.model.kinds.job_kind import PYTORCH
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK

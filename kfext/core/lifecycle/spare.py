@@ -12,7 +12,7 @@ from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Replan, Step, Suspend, Wait
 from kfext.core.words import pods
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, REASON_REPLANNED

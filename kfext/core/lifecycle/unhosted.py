@@ -7,7 +7,7 @@ from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Release, Step
 from kfext.core.network.eligibility import why_network
-from kfext.model.kinds import TENSORFLOW
+from kfext.model.kinds.job_kind import TENSORFLOW
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict

@@ -11,7 +11,7 @@ from kfext import names
 from kfext.core.network import tf_config
 from kfext.core.patches.json_patch import Operation, pointer, write
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW, Kind
+from kfext.model.kinds.job_kind import TENSORFLOW, Kind
 from kfext.model.networking import LARGEST_PORT, TCP
 from kfext.model.rendezvous import DYNAMIC
 from kfext.model.tolerant import mapping, sequence, strings, text

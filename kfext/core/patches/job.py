@@ -15,7 +15,7 @@ from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.plan import Plan, plan_of
 from kfext.model.tolerant import mapping, sequence
 from kfext.model.verdict import Verdict

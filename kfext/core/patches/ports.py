@@ -10,7 +10,7 @@ from typing import Any
 
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.model.job import TrainingJob, template_of
-from kfext.model.kinds import PYTORCH
+from kfext.model.kinds.job_kind import PYTORCH
 from kfext.model.tolerant import mapping, sequence
 
 Raw = Mapping[str, Any]

@@ -13,7 +13,7 @@ from kfext.core.settings.gpu_values import TYPES
 from kfext.core.settings.resolve import Settings
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW
+from kfext.model.kinds.job_kind import TENSORFLOW
 from kfext.model.replica_group import ReplicaGroup
 from kfext.names import NATIVE_GPU
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW, WORKER
+from kfext.model.kinds.job_kind import TENSORFLOW, WORKER
 
 
 class Cause(StrEnum):

@@ -10,7 +10,7 @@ from kfext.core.scale.parameters import choice_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import PYTORCH
+from kfext.model.kinds.job_kind import PYTORCH
 from kfext.model.policy import Mode
 from kfext.names import KUEUE_QUEUE, METRICS
 

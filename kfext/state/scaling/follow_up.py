@@ -6,7 +6,7 @@ from kfext.core.lifecycle.steps import RestartWorkers, Step
 from kfext.core.scale.change import Cause, Change, Phase, starts_anew
 from kfext.core.scale.worth import LEAST_GAIN
 from kfext.model.backoff import exponential_backoff
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict

@@ -9,7 +9,7 @@ from kfext.core.progress.reported import Progress
 from kfext.core.scale.change import Change, Phase
 from kfext.core.scale.sizes import Sizes
 from kfext.model.job_state import JobState
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfext.model.kinds import PYTORCH, TENSORFLOW, Kind
+from kfext.model.kinds.job_kind import PYTORCH, TENSORFLOW, Kind
 from kfext.model.replica_group import parse_groups
 
 Spec = dict[str, Any]

@@ -13,7 +13,7 @@ from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
 from kfext.model.bounds import MOST_VOLUMES
-from kfext.model.kinds import KINDS, PYTORCH
+from kfext.model.kinds.job_kind import KINDS, PYTORCH
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, pod
 

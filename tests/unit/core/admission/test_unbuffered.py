@@ -8,7 +8,7 @@ import pytest
 from kfext import names
 from kfext.core.admission.pod import mutate_pod
 from kfext.core.admission.unbuffered import unbuffered
-from kfext.model.kinds import PYTORCH, TENSORFLOW
+from kfext.model.kinds.job_kind import PYTORCH, TENSORFLOW
 from tests.unit.objects import Raw, pod
 
 SET = {"name": "PYTHONUNBUFFERED", "value": "1"}
