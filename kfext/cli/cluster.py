@@ -14,8 +14,10 @@ from kfext.kube import paths
 from kfext.kube.access import NoAccess, namespace_of
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.kinds.job_kind import KINDS, Kind
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import Pod, parse_pod
+from kfext.model.tolerant import text
 from kfext.names import JOB_NAME
 
 Raw = dict[str, Any]
@@ -80,7 +82,7 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
 async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
-    """Return the job with this name. Raises UserError if there is none, or one of each kind."""
+    """Return the job with this name. Raises UserError if there is none, or several kinds."""
     found = []
     for candidate in kinds(kind):
         try:
@@ -91,7 +93,8 @@ async def find_job(
         words = " or ".join(candidate.name for candidate in kinds(kind))
         raise UserError(f"there is no {words} {name!r} in namespace {namespace!r}")
     if len(found) > 1:
-        raise UserError(f"there is a PyTorchJob and a TFJob {name!r}: choose one with --kind")
+        words = " and ".join(text(raw.get("kind")) for raw in found)
+        raise UserError(f"there are jobs {name!r} of several kinds ({words}): choose with --kind")
     return _parsed(found[0]), found[0]
 
 
@@ -137,7 +140,7 @@ async def _all(client: Client, path: str, *, what: str, namespace: str, **query:
         ) from error
 
 
-def kinds(word: str | None) -> Sequence[Kind]:
+def kinds(word: str | None) -> Sequence[JobKind]:
     """Return the kinds that a --kind option selects; all kinds without one."""
     return [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
 

@@ -7,7 +7,7 @@ from kfext.kube import paths
 from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.kinds.job_kind import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import parse_node

@@ -3,7 +3,7 @@
 from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.kinds.job_kind import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import API_GROUP, DECIDE, MARKS_POLICY
 

@@ -9,7 +9,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.listing import objects, uids
 from kfext.kube.request import Object
-from kfext.model.kinds.job_kind import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping
 from kfext.state.planner import Planner

@@ -16,7 +16,7 @@ import kopf
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube.access import Access
 from kfext.kube.backoff import Backoff
-from kfext.model.kinds.job_kind import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION

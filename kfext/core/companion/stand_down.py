@@ -13,7 +13,7 @@ def why_stand_down(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> st
     """Return why the CPU of a job's pods is left alone, None if it need not be."""
     if job.kueue_managed:
         return "Kueue manages the job, and accounts for its resources"
-    if job.autoscaled:
+    if job.scaling.autoscaled:
         # It goes by what the pods use, so both would change the job for what the other has done.
         return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
     unlike = len(noted(state, ((pod, CpuSize(0)) for pod in pods), by=frozenset()).unlike)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.ledger.port_offsets import offsets
 from kfext.model.job import TrainingJob
 from kfext.model.networking import TCP, Port
 from kfext.model.plan import Assignment, Plan
+from kfext.model.pod import ReplicaKey
 
 
 def hosted(job: TrainingJob) -> TrainingJob:
@@ -31,6 +31,23 @@ def hosted(job: TrainingJob) -> TrainingJob:
             for group in job.groups
         ),
     )
+
+
+def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
+    """Return which of the job's ports each replica declares that declares one on the host network.
+
+    Ports are counted from the job's base. `keys` are the only replicas that are asked for; without
+    them all are, of a job within its bounds.
+    """
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    if keys is None:
+        keys = (key for key, _ in job.replicas())
+    found = {
+        key: job.kind.port_offset(job, key.type, key.index)
+        for key in keys
+        if key.index < sizes.get(key.type, 0)
+    }
+    return {key: offset for key, offset in found.items() if offset is not None}
 
 
 def block(job: TrainingJob, base: int) -> tuple[Port, ...]:

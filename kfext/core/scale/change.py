@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kfext.model.job import TrainingJob
-from kfext.model.kinds.job_kind import TENSORFLOW, WORKER
+from kfext.model.kinds.job_kind import WORKER
 
 
 class Cause(StrEnum):
@@ -50,42 +50,16 @@ class Change:
         return self.workers < now
 
 
-def can_scale(job: TrainingJob) -> str:
-    """Return why the number of workers of a running job cannot be changed, empty if it can."""
-    if job.kind is TENSORFLOW:
-        return ""
-    if any(group.type == "Master" for group in job.groups):
-        return (
-            "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
-            "elasticPolicy and workers alone"
-        )
-    if job.one_size:
-        return job.one_size
-    if not job.elastic:
-        return "its workers were given their number when they started: set an elasticPolicy"
-    if not job.most:
-        return (
-            "its elasticPolicy has no maxReplicas, so torchrun accepts no other number of workers: "
-            "set minReplicas and maxReplicas"
-        )
-    return ""
-
-
 def starts_anew(job: TrainingJob) -> bool:
     """Return whether a job must be stopped at a checkpoint and resumed to change its size.
 
-    So must a TFJob without dynamic workers, as each pod knows all others from its TF_CONFIG, and a
-    job that a worker with an error fails (restartPolicy Never and ExitCode), as torchrun ends with
-    one when its pod is deleted. All other jobs that can be scaled change in place.
+    It must unless its workers come and go, or if a worker that ends with an error fails the job
+    (restartPolicy Never and ExitCode): torchrun ends with an error when its pod is deleted.
     """
     fails = any(group.fails for group in job.groups if group.type == WORKER)
-    return fails or not job.elastic
+    return fails or not job.scaling.elastic
 
 
 def interrupts(job: TrainingJob) -> bool:
-    """Return whether a change of size loses what a job has done since its last checkpoint.
-
-    The workers of a TFJob with dynamic ones come and go without the others. Everywhere else all
-    processes start again, with torchrun also if workers are only added.
-    """
-    return job.kind is not TENSORFLOW or starts_anew(job)
+    """Return whether a change of size loses what a job has done since its last checkpoint."""
+    return job.scaling.restarts_all or starts_anew(job)

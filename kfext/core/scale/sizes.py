@@ -53,7 +53,7 @@ def sizes_of(job: TrainingJob, allowed: Range, *, asked: int) -> Sizes:
     asked = asked or now
     masters = training_pods(job) - now
     most = max(asked, allowed.maximum - masters)
-    if job.most > 0:
-        most = min(most, job.most)
+    if job.scaling.most > 0:
+        most = min(most, job.scaling.most)
     least = min(fewest_workers(with_workers(job, asked), allowed), most)
     return Sizes(now=now, least=least, most=most, asked=asked)

@@ -5,12 +5,11 @@ as it is.
 """
 
 from kfext.core.elastic import workers_of
-from kfext.core.scale.change import can_scale, interrupts
+from kfext.core.scale.change import interrupts
 from kfext.core.scale.parameters import choice_of
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
-from kfext.model.kinds.job_kind import PYTORCH
 from kfext.model.policy import Mode
 from kfext.names import KUEUE_QUEUE, METRICS
 
@@ -43,21 +42,11 @@ def why_not_scaled(job: TrainingJob) -> str:
             "Kueue manages it, and would stop it if its size changed: submit it without the label "
             f"{KUEUE_QUEUE}"
         )
-    if job.autoscaled:
+    if job.scaling.autoscaled:
         return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
     return why_one_size(job)
 
 
 def why_one_size(job: TrainingJob) -> str:
     """Return why no other number of workers than now can train, empty if another can."""
-    reasons = (
-        (not workers_of(job), "it has no workers: add a replica type Worker"),
-        (bool(fixed := can_scale(job)), fixed),
-        (
-            # The operator sets no default, and that of torchrun is 0.
-            job.kind is PYTORCH and not job.restarts,
-            "torchrun may not restart its workers, as it must when one leaves: set "
-            "elasticPolicy.maxRestarts, e.g. to 100",
-        ),
-    )
-    return next((why for holds, why in reasons if holds), "")
+    return job.scaling.fixed if workers_of(job) else "it has no workers: add a replica type Worker"

@@ -14,7 +14,7 @@ from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.model.job import parse_job
-from kfext.model.kinds.job_kind import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 

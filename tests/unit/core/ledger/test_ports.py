@@ -1,9 +1,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.ports import block, free_base, hosted, joins_block, port_claims
+from kfext.core.ledger.ports import block, free_base, hosted, joins_block, offsets, port_claims
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, job, ledger, node
@@ -13,6 +15,54 @@ RANGE = (20000, 20099)
 
 TFJOB = job("TFJob").ps(1).worker(2).build()  # slots 3, 4 and 5
 APART = {ReplicaKey("ps", 0): "a", ReplicaKey("worker", 0): "a", ReplicaKey("worker", 1): "b"}
+
+
+OFFSETS = {
+    "only the master of a PyTorchJob listens": (job().master().worker(3), {"master-0": 0}),
+    "a master alone listens to itself": (job().master(), {"master-0": 0}),
+    "elastic workers meet at the first, and none may share a node": (
+        job().worker(3).elastic(rdzvBackend="c10d"),
+        {"worker-0": 0, "worker-1": 0, "worker-2": 0},
+    ),
+    "c10d is the default of an elastic job": (
+        job().worker(2).elastic(),
+        {"worker-0": 0, "worker-1": 0},
+    ),
+    "workers of neither kind meet nobody knows where": (job().worker(2), {}),
+    "elastic workers that meet at a host outside": (
+        job().worker(2).elastic(rdzvHost="etcd.example"),
+        {"worker-0": 0, "worker-1": 0},
+    ),
+    "nobody listens if workers meet in etcd": (job().worker(2).elastic(rdzvBackend="etcd"), {}),
+    "every replica of a TFJob listens": (
+        job("TFJob").group("Chief").ps(2).worker(2).group("Evaluator"),
+        {"chief-0": 0, "ps-0": 3, "ps-1": 4, "worker-0": 5, "worker-1": 6, "evaluator-0": 2},
+    ),
+    "a TFJob without servers": (job("TFJob").worker(2), {"worker-0": 3, "worker-1": 4}),
+    "a single TensorFlow process listens to nobody": (job("TFJob").worker(1), {}),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), OFFSETS.values(), ids=OFFSETS)
+def test_who_declares_which_offset(made: JobBuilder, want: dict[str, int]) -> None:
+    assert {
+        f"{key.type}-{key.index}": offset for key, offset in offsets(made.build()).items()
+    } == want
+
+
+@given(st.integers(0, 9), st.integers(1, 9), st.booleans())
+def test_no_two_replicas_have_one_slot_and_more_workers_move_nobody(
+    servers: int, workers: int, chief: bool
+) -> None:
+    def made(count: int) -> dict[ReplicaKey, int]:
+        builder = job("TFJob").worker(count)
+        if servers:
+            builder.ps(servers)
+        return dict(offsets((builder.group("Chief") if chief else builder).build()))
+
+    smaller, larger = made(workers), made(workers + 1)
+    assert len(set(smaller.values())) == len(smaller)
+    assert smaller.items() <= larger.items()
 
 
 def test_a_block_holds_every_slot() -> None:

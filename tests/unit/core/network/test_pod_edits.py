@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.pod import mutate_pod
-from kfext.core.ledger.port_offsets import offsets
+from kfext.core.ledger.ports import offsets
 from kfext.model.constraints import parse_constraints
 from kfext.model.job import TrainingJob
 from tests.builders import job

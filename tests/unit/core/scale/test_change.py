@@ -1,37 +1,10 @@
-"""How the size of a job can be changed. Tests named test_D… check the statements in
-docs/statements.md."""
+"""What a change of the size of a job does to the job."""
 
 import pytest
 
-from kfext.core.scale.change import Cause, Change, can_scale, interrupts, starts_anew
+from kfext.core.scale.change import Cause, Change, interrupts, starts_anew
 from kfext.model.job import TrainingJob
-from tests.builders import job
-from tests.unit.core.scale.jobs import dynamic, fixed, led, mirrored, torchrun
-
-SCALED: dict[str, TrainingJob] = {
-    "torchrun's agents": torchrun(),
-    "a TFJob with dynamic workers": dynamic(),
-    "a TFJob without": mirrored(),
-}
-NOT_SCALED: dict[str, tuple[TrainingJob, str]] = {
-    "a PyTorchJob without elasticPolicy": (fixed(), "set an elasticPolicy"),
-    "one with a Master": (led(), "Master"),
-    "one that allows a single number of workers": (
-        job().worker(4).elastic(minReplicas=4).build(),
-        "maxReplicas",
-    ),
-}
-
-
-@pytest.mark.parametrize("of", SCALED.values(), ids=SCALED)
-def test_D6_jobs_that_can_be_scaled(of: TrainingJob) -> None:
-    assert can_scale(of) == ""
-
-
-@pytest.mark.parametrize(("of", "why"), NOT_SCALED.values(), ids=NOT_SCALED)
-def test_D6_jobs_that_are_not_elastic_cannot(of: TrainingJob, why: str) -> None:
-    assert why in can_scale(of)
-
+from tests.unit.core.scale.jobs import dynamic, mirrored, torchrun
 
 IN_PLACE: dict[str, tuple[TrainingJob, bool, bool]] = {
     "torchrun's agents restart all workers in place": (torchrun(), True, False),

@@ -33,10 +33,20 @@ ELASTIC = {
 
 
 @pytest.mark.parametrize("of", ELASTIC.values(), ids=ELASTIC)
-def test_any_other_is_not(of: TrainingJob) -> None:
+def test_D6_any_other_is_not(of: TrainingJob) -> None:
     assert why_not_scaled(of) == ""
 
 
-@pytest.mark.parametrize("of", [fixed(), led()], ids=["no elasticPolicy", "a Master"])
-def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob) -> None:
-    assert why_not_scaled(of) != ""
+NOT_ELASTIC: dict[str, tuple[TrainingJob, str]] = {
+    "a PyTorchJob without elasticPolicy": (fixed(), "set an elasticPolicy"),
+    "one with a Master": (led(), "Master"),
+    "one that allows a single number of workers": (
+        job().worker(4).elastic(minReplicas=4).build(),
+        "maxReplicas",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "why"), NOT_ELASTIC.values(), ids=NOT_ELASTIC)
+def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob, why: str) -> None:
+    assert why in why_not_scaled(of)
