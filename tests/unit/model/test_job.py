@@ -80,7 +80,7 @@ def test_who_runs_the_job(
 
 
 def test_another_kind_is_no_training_job() -> None:
-    assert parse_job({"kind": "MPIJob"}) is None
+    assert parse_job({"kind": "Job"}) is None
 
 
 def test_a_template_expects_tolerations_for_the_extended_resources_that_it_requests() -> None:

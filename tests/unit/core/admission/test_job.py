@@ -324,7 +324,7 @@ def test_objects_that_the_api_server_refuses_are_left_to_it(raw: Raw) -> None:
     assert not mutation.refusal
 
 
-@pytest.mark.parametrize("raw", [None, [], "x", 3, {}, {"kind": "MPIJob"}, {"kind": []}])
+@pytest.mark.parametrize("raw", [None, [], "x", 3, {}, {"kind": "Job"}, {"kind": []}])
 def test_what_is_no_job_is_not_touched(raw: Any) -> None:
     assert mutate_job(raw, FACTS) == Mutation()
 
