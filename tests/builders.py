@@ -21,7 +21,7 @@ from kfext.core.settings.values import Colocation
 from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, parse_pod

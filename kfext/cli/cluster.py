@@ -15,7 +15,8 @@ from kfext.kube.access import NoAccess, namespace_of
 from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.kinds import KINDS, Kind
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import parse_node
@@ -107,7 +108,7 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
 async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
-    """Return the job of a name. Raises UserError if no job has it, or jobs of both kinds do."""
+    """Return the job of a name. Raises UserError if no job has it, or jobs of several kinds do."""
     found = []
     for candidate in kinds(kind):
         try:
@@ -118,7 +119,8 @@ async def find_job(
         words = " or ".join(candidate.name for candidate in kinds(kind))
         raise UserError(f"there is no {words} {name!r} in namespace {namespace!r}")
     if len(found) > 1:
-        raise UserError(f"there is a PyTorchJob and a TFJob {name!r}: choose one with --kind")
+        words = " and ".join(text(raw.get("kind")) for raw in found)
+        raise UserError(f"there are jobs {name!r} of several kinds ({words}): choose with --kind")
     return _parsed(found[0]), found[0]
 
 
@@ -213,7 +215,7 @@ def _by_name(listed: list[Raw]) -> dict[str, PriorityClass]:
     return {found.name: found for found in map(parse_priority_class, listed)}
 
 
-def kinds(word: str | None) -> Sequence[Kind]:
+def kinds(word: str | None) -> Sequence[JobKind]:
     """Return the kinds that a --kind option selects; all kinds without one."""
     return [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
 

@@ -11,7 +11,7 @@ import orjson
 import yaml
 
 from kfext.errors import UserError
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_EXPANDED = 4 * 2**20
@@ -81,7 +81,7 @@ def is_job(document: Any) -> bool:
     found = mapping(document)
     kind = found.get("kind")
     if not isinstance(kind, str | None):
-        raise UserError(f"kind is {shown(kind)}: it must be a string, e.g. kind: PyTorchJob")
+        raise UserError(f"kind is {shown(kind)}: it must be a string, e.g. kind: {min(KINDS)}")
     if kind not in KINDS:
         return False
     metadata = found.get("metadata")

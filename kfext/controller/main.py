@@ -19,7 +19,7 @@ from kfext.kube import paths
 from kfext.kube.access import find_access
 from kfext.kube.client import Client
 from kfext.kube.snapshot_file import write_snapshot
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import API_GROUP, DECIDE, MARKS_POLICY
 from kfext.runtime import serve_probes

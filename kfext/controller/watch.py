@@ -22,7 +22,7 @@ from kfext.kube.backoff import Backoff
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
 from kfext.kube.listing import objects, uids
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text

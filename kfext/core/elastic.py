@@ -9,23 +9,20 @@ from dataclasses import replace
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
-from kfext.model.kinds import TENSORFLOW, WORKER
-
-_NOT_TRAINING = {"PS", "Evaluator"}
+from kfext.model.kinds.job_kind import WORKER
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     """Return the fewest workers that a job may start with; all of them if it is not elastic.
 
     `allowed`: the range in which kfext may choose (core.companion.stand_down.open_range). It counts
-    training pods: Master and Chief as well as the workers. A TFJob has the number of its workers
-    written into its pods when it starts, so it can start with any.
+    the pods that train: Master and Chief as well as the workers.
     """
     asked = workers_of(job)
-    if allowed is None or not (job.elastic or job.kind is TENSORFLOW):
+    if allowed is None or not job.scaling.any_start:
         return asked
     others = training_pods(job) - asked
-    return min(max(allowed.minimum - others, job.fewest, 1), asked)
+    return min(max(allowed.minimum - others, job.scaling.fewest, 1), asked)
 
 
 def workers_of(job: TrainingJob) -> int:
@@ -51,12 +48,12 @@ def workers_let_go(job: TrainingJob, state: JobState) -> int:
     asked, now = asked_workers(job, state), workers_of(job)
     if job.suspend:
         return asked
-    return max(asked, now) if job.elastic else now
+    return max(asked, now) if job.scaling.elastic else now
 
 
 def training_pods(job: TrainingJob) -> int:
-    """Return how many pods of a job train: all but parameter servers and evaluators."""
-    return sum(group.replicas for group in job.groups if group.type not in _NOT_TRAINING)
+    """Return how many pods of a job train; parameter servers, for one, do not."""
+    return sum(group.replicas for group in job.groups if group.type in job.kind.trains)
 
 
 def with_workers(job: TrainingJob, count: int) -> TrainingJob:

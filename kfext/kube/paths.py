@@ -41,7 +41,7 @@ def _escaped(part: str) -> str:
 
 
 def resource_of(path: str) -> str:
-    """Return the resource in a path, for metrics: `pods`, `pods/resize`, `pytorchjobs`."""
+    """Return the resource in a path, for metrics: `pods`, `pods/resize`, `nodes`."""
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     if len(parts) > 2 and parts[0] == "namespaces":
@@ -127,7 +127,7 @@ def account_token(namespace: str, account: str) -> str:
 
 
 def jobs(plural: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of training jobs; `plural` is `pytorchjobs` or `tfjobs`."""
+    """Return the path of training jobs; `plural` is that of their kind."""
     return resource_path(
         plural, group=TRAINING_GROUP, version=TRAINING_VERSION, namespace=namespace, name=name
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.podspec import has_pod_level_resources, limits_of, requests_of
 from kfext.model.quantity import CPU
 from kfext.model.tolerant import mapping, sequence, text

@@ -1,18 +1,17 @@
-"""One view of PyTorchJob and TFJob, with the training-operator's defaults applied."""
+"""One view of training jobs of every kind, with the training-operator's defaults applied."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_excess
-from kfext.model.kinds import KINDS, PYTORCH, WORKER, Kind
+from kfext.model.kinds.job_kind import JobKind, Rendezvous, Scaling
+from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
-from kfext.model.rendezvous import has_no_rendezvous, is_dynamic, is_elastic, meets_at_worker
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import mapping, sequence, strings, text
-from kfext.model.torchrun import Agents, agents_of
+from kfext.model.tolerant import mapping, member, sequence, strings, text
 from kfext.names import (
     HELD,
     JOB_NAME,
@@ -30,14 +29,14 @@ _LABELS = frozenset({KUEUE_QUEUE})
 
 def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
     """Return the labels that the operator puts on the pod of a replica."""
-    masters = [group.type.lower() for group in job.groups if group.type in {"Master", "Chief"}]
-    is_master = key.type in masters or (not masters and key == ReplicaKey("worker", 0))
+    types = [group.type.lower() for group in job.groups]
+    leads = job.kind.is_leader(key.type, key.index, types=types)
     return {
         JOB_NAME: job.name,
         REPLICA_TYPE: key.type,
         REPLICA_INDEX: str(key.index),
         OPERATOR_NAME: f"{job.kind.name.lower()}-controller",
-        **({JOB_ROLE: "master"} if is_master else {}),
+        **({JOB_ROLE: "master"} if leads else {}),
     }
 
 
@@ -52,31 +51,18 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """A PyTorchJob or TFJob as it is in the cluster. Times are seconds since the epoch.
+    """A training job as it is in the cluster. Times are seconds since the epoch.
 
     `groups`: the replica types in rank order.
-    `suspend`: runPolicy.suspend.
+    `suspend`: whether its spec suspends it.
     `managed_by`: runPolicy.managedBy, empty if unset.
     `deleting`: whether the job has a deletionTimestamp.
     `created`: creationTimestamp.
     `deadline`: activeDeadlineSeconds, the seconds from `started` after which the operator ends the
         job; None if unset.
     `started`: status.startTime, 0.0 if unset.
-    `elastic`: whether the job can run with fewer workers: a PyTorchJob with an elasticPolicy, no
-        Master and a command that leaves their number open, or a TFJob with parameter servers and
-        dynamic workers.
-    `one_size`: why the command of such a PyTorchJob does not leave it open, empty if it does.
-    `fewest`: the fewest workers with which an elastic job runs.
-    `most`: the most by elasticPolicy.maxReplicas and the command, 0 if the former is unset or
-        malformed.
-    `restarts`: how often torchrun may restart its processes, by the command or else by
-        elasticPolicy.maxRestarts; None if it is unset or malformed.
-    `autoscaled`: whether the operator makes a HorizontalPodAutoscaler for the job, as it does if
-        elasticPolicy.metrics has an entry.
-    `dynamic_rendezvous`: whether the pods are agents that meet by torchrun's own rendezvous.
-    `meets_at_worker`: whether an elastic PyTorchJob has that rendezvous at its first worker.
-    `has_no_rendezvous`: whether the operator gives the pods of a PyTorchJob no address to meet at,
-        as it has neither a Master nor an elasticPolicy.
+    `scaling`: which numbers of workers the job can have.
+    `rendezvous`: how its pods find each other.
     `conditions`: the conditions of the status by type.
     `template_settings`: the annotations of kfext in the templates, as admission left them.
     `annotations`, `labels`: those that kfext reads.
@@ -84,7 +70,7 @@ class TrainingJob:
     `beyond`: which bound of model.bounds the job itself is beyond, in words.
     """
 
-    kind: Kind
+    kind: JobKind
     namespace: str
     name: str
     uid: str
@@ -98,15 +84,8 @@ class TrainingJob:
     created: float = 0.0
     deadline: float | None = None
     started: float = 0.0
-    elastic: bool = False
-    one_size: str = ""
-    fewest: int = 1
-    most: int = 0
-    restarts: int | None = None
-    autoscaled: bool = False
-    dynamic_rendezvous: bool = False
-    meets_at_worker: bool = False
-    has_no_rendezvous: bool = False
+    scaling: Scaling = field(default_factory=Scaling)
+    rendezvous: Rendezvous = field(default_factory=Rendezvous)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
     template_settings: Mapping[str, str] = field(default_factory=dict)
     annotation_bytes: int = 0
@@ -215,13 +194,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     policy = mapping(spec.get("runPolicy"))
     specs, annotations = mapping(spec.get(kind.replica_specs)), own(metadata.get("annotations"))
-    elastic_policy = mapping(spec.get("elasticPolicy"))
     groups = parse_groups(kind, specs, namespace=text(metadata.get("namespace")))
-    elastic = is_elastic(spec)
-    found = _agents(kind, specs, groups) if elastic and kind is PYTORCH else Agents()
-    agents, one_size = (Agents(), found) if isinstance(found, str) else (found, "")
-    most = _count(elastic_policy.get("maxReplicas")) or 0
-    restarts = _count(elastic_policy.get("maxRestarts"))
     return TrainingJob(
         kind=kind,
         namespace=text(metadata.get("namespace")),
@@ -231,21 +204,14 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         annotations=kept(annotations),
         labels={key: one for key, one in strings(metadata.get("labels")).items() if key in _LABELS},
         resource_version=text(metadata.get("resourceVersion")),
-        suspend=policy.get("suspend") is True,
+        suspend=member(spec, kind.suspend_path) is True,
         managed_by=name(policy.get("managedBy")),
         deleting=bool(metadata.get("deletionTimestamp")),
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),
         started=timestamp(mapping(raw.get("status")).get("startTime")),
-        elastic=elastic and not one_size,
-        one_size=one_size,
-        fewest=max(int(_positive(elastic_policy.get("minReplicas")) or 1), agents.fewest),
-        most=min(most, agents.most or most),
-        restarts=restarts if agents.restarts is None else agents.restarts,
-        autoscaled=bool(sequence(elastic_policy.get("metrics"))),
-        dynamic_rendezvous=is_dynamic(spec),
-        meets_at_worker=meets_at_worker(spec, name=text(metadata.get("name"))),
-        has_no_rendezvous=has_no_rendezvous(spec),
+        scaling=kind.scaling(spec, groups),
+        rendezvous=kind.rendezvous(spec, groups, job=text(metadata.get("name"))),
         conditions={
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",
@@ -258,14 +224,6 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         annotation_bytes=bytes_of(metadata.get("annotations")),
         beyond=job_excess(specs, annotations),
     )
-
-
-def _agents(kind: Kind, specs: Mapping[str, Any], groups: Iterable[ReplicaGroup]) -> Agents | str:
-    """Return what the command of the workers of a PyTorchJob says of their number."""
-    keys = (group.key for group in groups if group.type == WORKER and not group.excess)
-    template = mapping(mapping(specs.get(next(keys, ""))).get("template"))
-    containers = map(mapping, sequence(mapping(template.get("spec")).get("containers")))
-    return agents_of(next((one for one in containers if one.get("name") == kind.container), {}))
 
 
 def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
@@ -288,7 +246,3 @@ def annotations_of(
 
 def _positive(value: object) -> float | None:
     return float(value) if type(value) is int and value > 0 else None
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None

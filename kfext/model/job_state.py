@@ -14,7 +14,7 @@ from kfext.model.bounds import MOST_PORTS, MOST_TOLERATIONS
 from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import CpuState, cut, decode_cpu
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
 from kfext.model.scale_state import ScaleState, decode_scale

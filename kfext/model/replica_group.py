@@ -10,7 +10,7 @@ from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.gpu_request import why_no_part
 from kfext.model.gpu_share import GpuShare
-from kfext.model.kinds import Kind
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
 from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests, with_port
@@ -69,7 +69,7 @@ class ReplicaGroup:
 
 
 def parse_groups(
-    kind: Kind, specs: Mapping[str, Any], *, namespace: str
+    kind: JobKind, specs: Mapping[str, Any], *, namespace: str
 ) -> tuple[ReplicaGroup, ...]:
     """Return the replica types of a job in rank order, none if there are too many. Never raises."""
     if len(specs) > MOST_REPLICA_TYPES:

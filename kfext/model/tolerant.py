@@ -9,6 +9,13 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def member(value: object, path: Sequence[str]) -> object:
+    """Return what is at a path of keys in nested mappings, None if nothing is."""
+    for key in path:
+        value = mapping(value).get(key)
+    return value
+
+
 def sequence(value: object) -> Sequence[Any]:
     """Return `value` if it is a list or tuple, else an empty one."""
     return value if isinstance(value, list | tuple) else ()

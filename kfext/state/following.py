@@ -12,7 +12,7 @@ from kfext.core.companion.scale import LEAST_GAIN, interrupts, starts_anew
 from kfext.core.companion.stand_down import why_not_scaled, why_one_size
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import RestartWorkers, SaveState, Step
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode

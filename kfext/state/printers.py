@@ -3,12 +3,9 @@
 from collections.abc import Iterable
 
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import PYTORCH
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.cluster import Cluster
 
-_TENSORFLOW_ORDER = ("chief", "master", "worker")
-_PYTORCH_ORDER = ("master", "worker")
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
 _SILENT = 2
 """Reads in a row in which a log that has shown progress may show none, before others are read."""
@@ -17,17 +14,16 @@ _SILENT = 2
 def printing_pods(job: TrainingJob, pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods of a job that may print its progress, the likeliest first.
 
-    It is the first replica of the first type that trains: parameter servers and evaluators print
-    nothing of it. Under torchrun with a rendezvous of its own any worker may be rank 0, so the
-    others follow then. A replica's newest pod stands for it.
+    The first is rank 0. If any worker may be rank 0, the other workers follow. The newest pod of a
+    replica stands for the replica.
     """
-    order = _PYTORCH_ORDER if job.kind is PYTORCH else _TENSORFLOW_ORDER
+    order = [type_.lower() for type_ in job.kind.rank_zero]
     newest: dict[tuple[int, int], Pod] = {}
-    for pod in sorted(pods, key=lambda one: (one.created, one.uid)):
+    for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid)):
         if pod.node_name and pod.replica and pod.replica.type in order:
             newest[order.index(pod.replica.type), pod.replica.index] = pod
     ranked = [newest[key] for key in sorted(newest)]
-    return ranked if job.dynamic_rendezvous else ranked[:1]
+    return ranked if job.rendezvous.dynamic else ranked[:1]
 
 
 class Printers:

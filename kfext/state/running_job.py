@@ -21,7 +21,7 @@ from kfext.core.progress.reported import Progress, Reported
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import JobState
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice

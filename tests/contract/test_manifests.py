@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from kfext import names
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from tests.contract.manifests import (
     BASE,
     CRDS,
@@ -24,6 +24,7 @@ from tests.contract.manifests import (
     with_components,
 )
 
+PLURALS = {kind.plural for kind in KINDS.values()}
 TESTBED = MANIFESTS / "overlays" / "testbed"
 FOLDERS = sorted(
     path.parent
@@ -303,7 +304,7 @@ def test_each_webhook_takes_its_own_kinds_on_its_own_path() -> None:
         )
         for webhook in _webhooks()
     }
-    jobs = ([names.TRAINING_GROUP], [names.TRAINING_VERSION], ["pytorchjobs", "tfjobs"])
+    jobs = ([names.TRAINING_GROUP], [names.TRAINING_VERSION], sorted(PLURALS))
     pods = ([""], ["v1"], ["pods"])
     assert seen == {
         f"jobs.{names.DOMAIN}": ("/mutate-job", [jobs]),
@@ -319,9 +320,10 @@ def test_of_all_pods_only_those_that_the_operator_made_for_a_job_are_seen() -> N
     for webhook in of_pods:
         (line,) = webhook["objectSelector"]["matchExpressions"]
         assert line["key"] == names.OPERATOR_NAME
-        assert set(line["values"]) == {"pytorchjob-controller", "tfjob-controller"}
+        assert set(line["values"]) == {f"{name.lower()}-controller" for name in KINDS}
         condition = _conditions(webhook)["controlled-by-a-training-job"]
-        for part in ("owner.controller", "kubeflow.org/v1", "PyTorchJob", "TFJob"):
+        owners = f"owner.kind in [{', '.join(map(repr, KINDS))}]"
+        for part in ("owner.controller", "kubeflow.org/v1", owners):
             assert part in condition
 
 
@@ -377,7 +379,7 @@ def test_no_role_has_a_wildcard() -> None:
 
 FORBIDDEN = {
     "webhook": {
-        *("pods", "nodes", "pytorchjobs", "tfjobs", "trainingplans", "events"),
+        *("pods", "nodes", *PLURALS, "trainingplans", "events"),
         *("mutatingwebhookconfigurations", "validatingadmissionpolicies"),
     },
     "controller": {
@@ -669,7 +671,7 @@ def test_the_policy_judges_updates_of_jobs_in_every_namespace_and_fails_closed()
     (rule,) = spec["matchConstraints"]["resourceRules"]
     assert rule["operations"] == ["UPDATE"]
     assert rule["apiGroups"] == [names.TRAINING_GROUP]
-    assert set(rule["resources"]) == {kind.plural for kind in KINDS.values()}
+    assert set(rule["resources"]) == PLURALS
     assert not spec["matchConstraints"].keys() & {"namespaceSelector", "objectSelector"}
     binding = named("ValidatingAdmissionPolicyBinding", names.MARKS_POLICY)["spec"]
     assert binding == {"policyName": names.MARKS_POLICY, "validationActions": ["Deny"]}

@@ -5,15 +5,16 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.model.kinds.registered import KINDS
 
 Raw = dict[str, Any]
 
 
 def job(kind: str = "PyTorchJob", **fields: Any) -> Raw:
     """A job of one Master (Chief) and two workers; `fields` replace metadata, runPolicy, specs."""
-    first = "Master" if kind == "PyTorchJob" else "Chief"
-    specs = fields.pop("specs", {first: replica(1), "Worker": replica(2)})
-    spec = {"pytorchReplicaSpecs" if kind == "PyTorchJob" else "tfReplicaSpecs": specs}
+    of = KINDS[kind]
+    specs = fields.pop("specs", {of.rank_zero[0]: replica(1), "Worker": replica(2)})
+    spec = {of.replica_specs: specs}
     if "run_policy" in fields:
         spec["runPolicy"] = fields.pop("run_policy")
     metadata = {"name": "train", "namespace": "team", **fields}

@@ -15,7 +15,7 @@ from e2e.bench.stream.workload import StreamJob
 from e2e.harness.jobs import specs
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
-from kfext.core.admission.made_elastic import LAST_CALL_SECONDS
+from kfext.model.kinds.pytorchjob import LAST_CALL_SECONDS
 
 Object = dict[str, Any]
 OFF, OURS, PUBLISHED = "kfext, scale off", "kfext", "DRAGON as published"

@@ -15,7 +15,7 @@ from kfext.core.settings.rule import OFF
 from kfext.core.settings.values import parse_setting
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING, MOST_VOLUMES
-from kfext.model.kinds import Kind
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 DIRECTORY = "/etc/kfext"
@@ -27,7 +27,7 @@ _REQUEST = {"fieldPath": f"metadata.annotations['{names.CHECKPOINT_REQUEST}']"}
 Raw = Mapping[str, Any]
 
 
-def control_file(kind: Kind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operation]]:
+def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operation]]:
     """Return the pod spec with the file, and the operations that add it; none for other jobs.
 
     A container with something of its own in the directory, or at the name of the volume, keeps it.
@@ -71,7 +71,7 @@ def _setting(key: str, annotations: Mapping[str, str]) -> object:
         return None
 
 
-def _training(kind: Kind, spec: Raw) -> tuple[int, Raw]:
+def _training(kind: JobKind, spec: Raw) -> tuple[int, Raw]:
     """Return the container that trains, with its number; -1 if there is none."""
     for number, container in enumerate(map(mapping, sequence(spec.get("containers")))):
         if container.get("name") == kind.container:

@@ -44,7 +44,7 @@ UNMANAGED = Mutation(
 
 
 def mutate_job(raw: object, facts: Facts) -> Mutation:
-    """Return what admission does to a new PyTorchJob or TFJob; total, whatever the input."""
+    """Return what admission does to a new training job; total, whatever the input."""
     body = mapping(raw)
     job = parse_job(body)
     if job is None:
@@ -127,7 +127,7 @@ def _changes(
     annotations[names.HELD] = _HELD if hold else None
     spec: Changes = {}
     if hold or (job.held and job.suspend and not job.kueue_managed and job.run_by_operator):
-        spec["runPolicy"] = {"suspend": hold}
+        spec |= job.kind.suspend(hold)
     edits = {
         group.key: {"template": {"metadata": metadata}}
         for group in job.groups

@@ -94,7 +94,7 @@ def scaling_warnings(
     """Yield how the scaling of a job will differ from what its range lets one expect.
 
     `made`: the job, if it was made elastic.
-    `left`: why a PyTorchJob without an elasticPolicy of its own was not made elastic, else empty.
+    `left`: why a job that could be made elastic was not, empty for other jobs.
     """
     allowed = settings.elastic
     if allowed is None or job.excess or not job.pods:
@@ -104,13 +104,14 @@ def scaling_warnings(
     elif made is not None:
         if made.folded:
             yield (
-                f"the Master of this job is its first worker now ({job.name}-worker-0), because "
-                f"{names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as submitted"
+                f"the {made.folded} of this job is its first worker now ({job.name}-worker-0), "
+                f"because {names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as "
+                f"submitted"
             )
     elif why := left or why_left_alone(job, settings):
         yield f"{names.ELASTIC} has no effect on this job: {why}"
-    elif job.elastic:
-        least, most = job.fewest, job.most or allowed.maximum
+    elif job.scaling.elastic:
+        least, most = job.scaling.fewest, job.scaling.most or allowed.maximum
         if allowed.minimum < least or allowed.maximum > most:
             yield (
                 f"{names.ELASTIC} is {allowed.minimum}-{allowed.maximum}, but the elasticPolicy of "
@@ -119,7 +120,7 @@ def scaling_warnings(
     else:
         yield (
             f"{names.ELASTIC}: every change of the number of workers restarts all pods of this "
-            f"job; workers come and go only with PS and enableDynamicWorker"
+            f"job; workers come and go only with {job.scaling.needs}"
         )
 
 

@@ -15,7 +15,8 @@ from kfext.core.admission.unbuffered import unbuffered
 from kfext.core.network.pod_edits import host_network
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.values import Colocation
-from kfext.model.kinds import KINDS, Kind
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.registered import KINDS
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.unmodelled import unmodelled
@@ -69,7 +70,7 @@ def _gate(spec: Mapping[str, Any]) -> Operation | None:
     return None
 
 
-def _kind_of_owner(metadata: Mapping[str, Any]) -> Kind | None:
+def _kind_of_owner(metadata: Mapping[str, Any]) -> JobKind | None:
     for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
         if owner.get("controller") is True and owner.get("apiVersion") == _GROUP_VERSION:
             return KINDS.get(text(owner.get("kind")))

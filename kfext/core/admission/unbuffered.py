@@ -1,24 +1,24 @@
-"""Have the Python of a TFJob print its lines at once, as that of a PyTorchJob does.
+"""Make Python print its lines at once in the pods of kinds for which the operator does not.
 
 Into a pipe Python prints in blocks of 8 KiB, so the log would lag behind the training by many
-steps. The operator sets PYTHONUNBUFFERED for PyTorchJobs only.
+steps.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from kfext.core.patches.json_patch import Operation, appended
-from kfext.model.kinds import TENSORFLOW, Kind
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.tolerant import mapping, sequence
 
 _VARIABLE = {"name": "PYTHONUNBUFFERED", "value": "1"}
 
 
-def unbuffered(kind: Kind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Operation]]:
+def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Operation]]:
     """Return the pod spec with the variable where it is unset, and the operations that set it."""
-    containers = list(sequence(spec.get("containers")))
+    containers = list(sequence(spec.get("containers"))) if kind.buffers else []
     for number, container in enumerate(map(mapping, containers)):
-        if kind is not TENSORFLOW or container.get("name") != kind.container:
+        if container.get("name") != kind.container:
             continue
         env = container.get("env")
         if env is not None and (not isinstance(env, list) or _is_set(env)):
@@ -30,4 +30,4 @@ def unbuffered(kind: Kind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], 
 
 
 def _is_set(env: list[Any]) -> bool:
-    return any(one.get("name") == _VARIABLE["name"] for one in map(mapping, env))
+    return any(variable.get("name") == _VARIABLE["name"] for variable in map(mapping, env))

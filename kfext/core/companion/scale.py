@@ -20,7 +20,7 @@ from kfext.core.elastic import fewest_workers, training_pods, with_workers, work
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW, WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.policy import Mode
 
 
@@ -48,21 +48,16 @@ the share of the cluster's CPU up to which jobs grow beyond what they asked for.
 def starts_anew(job: TrainingJob) -> bool:
     """Return whether a job must be stopped at a checkpoint and resumed to change its size.
 
-    So must a TFJob without dynamic workers, as each pod knows all others from its TF_CONFIG, and a
-    job that a worker with an error fails (restartPolicy Never and ExitCode), as torchrun ends with
-    one when its pod is deleted. All other jobs that can be scaled change in place.
+    It must unless its workers come and go, or if a worker that ends with an error fails the job
+    (restartPolicy Never and ExitCode): torchrun ends with an error when its pod is deleted.
     """
     fails = any(group.fails for group in job.groups if group.type == WORKER)
-    return fails or not job.elastic
+    return fails or not job.scaling.elastic
 
 
 def interrupts(job: TrainingJob) -> bool:
-    """Return whether a change of size loses what a job has done since its last checkpoint.
-
-    The workers of a TFJob with dynamic ones come and go without the others. Everywhere else all
-    processes start again, with torchrun also if workers are only added.
-    """
-    return job.kind is not TENSORFLOW or starts_anew(job)
+    """Return whether a change of size loses what a job has done since its last checkpoint."""
+    return job.scaling.restarts_all or starts_anew(job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +106,8 @@ def sizes_of(job: TrainingJob, allowed: Range, *, asked: int) -> Sizes:
     asked = asked or now
     masters = training_pods(job) - now
     most = max(asked, allowed.maximum - masters)
-    if job.most > 0:
-        most = min(most, job.most)
+    if job.scaling.most > 0:
+        most = min(most, job.scaling.most)
     least = min(fewest_workers(with_workers(job, asked), allowed), most)
     return Sizes(now=now, least=least, most=most, asked=asked)
 

@@ -15,7 +15,6 @@ from kfext.core.settings.values import MetricsSource, Range
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import PYTORCH, TENSORFLOW
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
 from kfext.names import KUEUE_QUEUE, METRICS, REASON_RECOGNISED
@@ -90,7 +89,7 @@ def _why_others(job: TrainingJob) -> str:
             "Kueue manages it, and accounts for what it has: submit it without the label "
             f"{KUEUE_QUEUE}"
         )
-    if job.autoscaled:
+    if job.scaling.autoscaled:
         # It goes by what the pods use, so both would change the job for what the other has done.
         return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
     return ""
@@ -98,35 +97,4 @@ def _why_others(job: TrainingJob) -> str:
 
 def why_one_size(job: TrainingJob) -> str:
     """Return why no other number of workers than now can train, empty if another can."""
-    reasons = (
-        (not workers_of(job), "it has no workers: add a replica type Worker"),
-        (bool(fixed := can_scale(job)), fixed),
-        (
-            # The operator sets no default, and that of torchrun is 0.
-            job.kind is PYTORCH and not job.restarts,
-            "torchrun may not restart its workers, as it must when one leaves: set "
-            "elasticPolicy.maxRestarts, e.g. to 100",
-        ),
-    )
-    return next((why for holds, why in reasons if holds), "")
-
-
-def can_scale(job: TrainingJob) -> str:
-    """Return why the number of workers of a running job cannot be changed, empty if it can."""
-    if job.kind is TENSORFLOW:
-        return ""
-    if any(group.type == "Master" for group in job.groups):
-        return (
-            "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
-            "elasticPolicy and workers alone"
-        )
-    if job.one_size:
-        return job.one_size
-    if not job.elastic:
-        return "its workers were given their number when they started: set an elasticPolicy"
-    if not job.most:
-        return (
-            "its elasticPolicy has no maxReplicas, so torchrun accepts no other number of workers: "
-            "set minReplicas and maxReplicas"
-        )
-    return ""
+    return job.scaling.fixed if workers_of(job) else "it has no workers: add a replica type Worker"

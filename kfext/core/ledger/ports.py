@@ -12,44 +12,9 @@ from dataclasses import replace
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW
 from kfext.model.networking import TCP, Port
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import ReplicaKey
-
-_ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}
-
-
-def offset_of(type_: str, index: int, *, servers: int) -> int | None:
-    """Return the offset of a TFJob's replica, None if no other replica connects to it.
-
-    `type_` is in lower case; `servers` is the number of parameter servers of the job.
-    """
-    if type_ in _ONE_OF_A_KIND:
-        return None if index else _ONE_OF_A_KIND[type_]
-    first = len(_ONE_OF_A_KIND) + (servers if type_ == "worker" else 0)
-    return first + index if type_ in {"ps", "worker"} else None
-
-
-def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
-    """Return the offset of each replica that declares a port on the host network.
-
-    `keys` selects replicas. If it is unset, all replicas of the job count, so the job must be
-    within its bounds.
-    """
-    sizes = {group.type.lower(): group.replicas for group in job.groups}
-    if keys is None:
-        keys = (key for key, _ in job.replicas())
-    wanted = (key for key in keys if key.index < sizes.get(key.type, 0))
-    if job.kind is TENSORFLOW:
-        if job.pods == 1:
-            return {}  # the operator writes no cluster for a single replica
-        found = {key: offset_of(key.type, key.index, servers=sizes.get("ps", 0)) for key in wanted}
-        return {key: offset for key, offset in found.items() if offset is not None}
-    if job.dynamic_rendezvous:
-        # The first worker listens. All declare its port, so kube-scheduler keeps them apart.
-        return {key: 0 for key in wanted if key.type == "worker"}
-    return {ReplicaKey("master", 0): 0} if sizes.get("master") else {}
 
 
 def hosted(job: TrainingJob) -> TrainingJob:
@@ -71,6 +36,23 @@ def hosted(job: TrainingJob) -> TrainingJob:
             for group in job.groups
         ),
     )
+
+
+def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
+    """Return which of the job's ports each replica declares that declares one on the host network.
+
+    Ports are counted from the job's base. `keys` are the only replicas that are asked for; without
+    them all are, of a job within its bounds.
+    """
+    sizes = {group.type.lower(): group.replicas for group in job.groups}
+    if keys is None:
+        keys = (key for key, _ in job.replicas())
+    found = {
+        key: job.kind.port_offset(job, key.type, key.index)
+        for key in keys
+        if key.index < sizes.get(key.type, 0)
+    }
+    return {key: offset for key, offset in found.items() if offset is not None}
 
 
 def block(job: TrainingJob, base: int) -> tuple[Port, ...]:

@@ -16,7 +16,7 @@ from kfext.core.placement.solve import can_burst, in_words
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import clock
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import (

@@ -9,7 +9,6 @@ from kfext.core.lifecycle.situation import Situation
 from kfext.core.network.eligibility import HostNetworkRequest, agents_alike, bypassed
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.words import listed
-from kfext.model.kinds import PYTORCH
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK
@@ -51,10 +50,9 @@ def _on_host(
     )
     words = "its pods use the network of their nodes"
     words += f", where {what} reserved for them" if numbers else ""
-    pytorch = situation.job.kind is PYTORCH
-    if pytorch and len(set(places.values())) > 1 and not requested.interfaces:
-        words += "; between nodes, Gloo needs node names that do not resolve to loopback on the"
-        words += " node itself, or network.interfaces in a TrainingPolicy"
+    needs = situation.job.kind.across_nodes
+    if needs and len(set(places.values())) > 1 and not requested.interfaces:
+        words += f"; between nodes, {needs}"
     missed = bypassed(situation.job, requested.policies)
     if not missed:
         return Verdict(REASON_HOST_NETWORK, words)

@@ -12,7 +12,7 @@ from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Replan, Step, Suspend, Wait
 from kfext.core.words import pods
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED, REASON_REPLANNED
@@ -46,8 +46,8 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
     waiting, worker = live.keys() - bound, WORKER.lower()
     running = sum(key.type == worker and not live[key].finished for key in bound)
     others = sum(key.type != worker for key in bound) == job.pods - workers_of(job)
-    meets = not job.meets_at_worker or ReplicaKey(worker, 0) in bound
-    if job.elastic and running >= job.fewest and others and meets:
+    meets = not job.rendezvous.at_worker or ReplicaKey(worker, 0) in bound
+    if job.scaling.elastic and running >= job.scaling.fewest and others and meets:
         return Spare(frozenset(waiting), absent=True)
     if plan is None:
         return Spare()

@@ -7,7 +7,6 @@ from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Release, Step
 from kfext.core.network.eligibility import why_network
-from kfext.model.kinds import TENSORFLOW
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
@@ -25,13 +24,12 @@ def never_created(situation: Situation, late: Verdict) -> Step:
 
 
 def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
-    """Suspend a TFJob whose pods are on two networks; the next try, on the pod network, is at once.
+    """Suspend a job whose pods must be on one network and are on two, as the webhook missed some.
 
-    The webhook missed some of the pods, so that TF_CONFIG differs between them. The ranks of a
-    PyTorchJob reach each other across both networks, because they have one port.
+    The next try, on the pod network, is at once.
     """
     hosted = situation.plan is not None and situation.plan.port > 0
-    if not hosted or situation.job.kind is not TENSORFLOW:
+    if not hosted or not situation.job.kind.one_network:
         return None
     if len({pod.on_host for pod in live.values() if not pod.finished}) < 2:
         return None

@@ -95,13 +95,8 @@ def obstacle(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
         return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
     if job.kueue_managed:
         return "Kueue decides where the job goes, and does not take ports into account"
-    if job.dynamic_rendezvous and any(group.type == "Master" for group in job.groups):
-        return "it has both a Master and an elasticPolicy, so all of its pods are torchrun agents"
-    if job.has_no_rendezvous and job.pods > 1:
-        return (
-            "it has neither a Master nor an elasticPolicy, so kfext cannot tell which port its "
-            "workers use"
-        )
+    if job.rendezvous.obstacle:
+        return job.rendezvous.obstacle
     return next(filter(None, map(_obstacle_in, job.groups)), "") or _shared_port(job)
 
 
@@ -134,18 +129,8 @@ def _obstacle_in(group: ReplicaGroup) -> str:
 
 
 def agents_alike(job: TrainingJob, places: Assignment) -> str:
-    """Return why torchrun would confuse two agents of a job, empty if it would not.
-
-    Its rendezvous identifies an agent by host name, process number and a counter (torch's
-    _NodeDesc). On the host network, two pods on one node have the same host name, and the agent is
-    process 1 in each.
-    """
-    if not job.dynamic_rendezvous or len(set(places.values())) == len(places):
-        return ""
-    return (
-        "torchrun would confuse two agents: it distinguishes them by host name and process number, "
-        "which are the same in two pods on one node"
-    )
+    """Return why two pods of a job must not share the network of a node, empty if none would."""
+    return job.rendezvous.alike if len(set(places.values())) < len(places) else ""
 
 
 def why_network(

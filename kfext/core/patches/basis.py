@@ -4,7 +4,7 @@ A job is 2 KB to 1.5 MiB of JSON, most of which is never read again: commands, v
 What patches look at is what they test and what they replace.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kfext.model.bounds import kept, name, own
@@ -25,10 +25,11 @@ def basis(raw: Raw, job: TrainingJob) -> Raw:
 
 
 def _spec(spec: object, job: TrainingJob) -> Any:
-    found = _only(spec, "runPolicy", "elasticPolicy", job.kind.replica_specs)
+    paths = [path for path in (job.kind.suspend_path, job.kind.port_path) if path]
+    found = _only(spec, *(path[0] for path in paths), job.kind.replica_specs)
     if isinstance(spec, Mapping):
-        _replace(found, "runPolicy", _only(spec.get("runPolicy"), "suspend"))
-        _replace(found, "elasticPolicy", _only(spec.get("elasticPolicy"), "rdzvPort"))
+        for path in paths:
+            _replace(found, path[0], _along(spec.get(path[0]), path[1:]))
         _replace(found, job.kind.replica_specs, _specs(spec.get(job.kind.replica_specs), job))
     return found
 
@@ -74,6 +75,15 @@ def _metadata(metadata: object) -> Any:
         readable = own(annotations)
         ours = (key for key in annotations if key.startswith(f"{DOMAIN}/"))
         found["annotations"] = kept({key: readable.get(key, "") for key in ours})
+    return found
+
+
+def _along(value: object, path: Sequence[str]) -> Any:
+    """Return of nested objects what lies on a path."""
+    if not path:
+        return value
+    found = _only(value, path[0])
+    _replace(found, path[0], _along(mapping(value).get(path[0]), path[1:]))
     return found
 
 

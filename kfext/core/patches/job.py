@@ -15,9 +15,9 @@ from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
-from kfext.model.kinds import WORKER
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.plan import Plan, plan_of
-from kfext.model.tolerant import mapping, sequence
+from kfext.model.tolerant import mapping, member, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GPU_SLOTS,
@@ -82,7 +82,7 @@ def unsuspend_patch(
             {
                 # Without the mark, the next suspend is known to come from another client.
                 "metadata": {"annotations": annotations},
-                "spec": {"runPolicy": {"suspend": False}, job.kind.replica_specs: templates},
+                "spec": {**job.kind.suspend(False), job.kind.replica_specs: templates},
             },
         ),
         *(port_operations(raw, job, base=plan.port) if plan.port else ()),
@@ -120,7 +120,7 @@ def suspend_patch(
         state = replace(state, asked=0, admitted=0)
     if (size := asked if workers is None else workers) != workers_of(job):
         templates = _resized(templates, job, workers=size)
-    spec: Changes = {"runPolicy": {"suspend": True}, job.kind.replica_specs: templates}
+    spec: Changes = {**job.kind.suspend(True), job.kind.replica_specs: templates}
     changes: Changes = {
         "metadata": {
             "annotations": {
@@ -185,7 +185,7 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, noted: Changes) -> lis
         )
     }
     if job.held:
-        spec["runPolicy"] = {"suspend": False}
+        spec |= job.kind.suspend(False)
     if (workers := workers_let_go(job, state_of(job))) != workers_of(job):
         of_types = spec[job.kind.replica_specs]
         spec[job.kind.replica_specs] = _resized(of_types, job, workers=workers)
@@ -208,16 +208,16 @@ def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
     """Test what the decision was based on, where it is written: a default value is not."""
     spec = mapping(raw.get("spec"))
     tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
-    policy = mapping(spec.get("runPolicy"))
-    if "suspend" in policy:
-        path = "/spec/runPolicy/suspend"
-        tests.append({"op": "test", "path": path, "value": policy["suspend"]})
+    path = job.kind.suspend_path
+    holder = mapping(member(spec, path[:-1]))
+    if path[-1] in holder:
+        tests.append({"op": "test", "path": pointer("spec", *path), "value": holder[path[-1]]})
     specs = mapping(spec.get(job.kind.replica_specs))
     for group in job.groups:
         replica_spec = mapping(specs.get(group.key))
         if "replicas" in replica_spec:
-            path = pointer("spec", job.kind.replica_specs, group.key, "replicas")
-            tests.append({"op": "test", "path": path, "value": replica_spec["replicas"]})
+            at = pointer("spec", job.kind.replica_specs, group.key, "replicas")
+            tests.append({"op": "test", "path": at, "value": replica_spec["replicas"]})
     return tests
 
 

@@ -1,8 +1,7 @@
 """The part of a job's patch that sets the ports of the host network for the training-operator.
 
-The operator derives MASTER_PORT, the rendezvous endpoint and the Services from its own port in the
-templates of a PyTorchJob. The addresses of a TFJob are rewritten pod by pod
-(core.network.pod_edits).
+For some kinds the operator derives the addresses and the Services from its own port in the
+templates. The addresses of other kinds are rewritten pod by pod (core.network.pod_edits).
 """
 
 from collections.abc import Mapping
@@ -10,15 +9,14 @@ from typing import Any
 
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.model.job import TrainingJob, template_of
-from kfext.model.kinds import PYTORCH
-from kfext.model.tolerant import mapping, sequence
+from kfext.model.tolerant import mapping, member, sequence
 
 Raw = Mapping[str, Any]
 
 
 def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]:
     """Return the operations that make the replicas of a job meet at its port `base`."""
-    if job.kind is not PYTORCH:
+    if not job.kind.port_in_templates:
         return []
     spec = mapping(raw.get("spec"))
     operations = []
@@ -29,8 +27,8 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
                 at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
                 at += pointer("containers", str(number))
                 operations += _port(container, job, port=base, at=at)
-    if job.meets_at_worker and "rdzvPort" in mapping(spec.get("elasticPolicy")):
-        path = pointer("spec", "elasticPolicy", "rdzvPort")
+    if job.rendezvous.at_worker and member(spec, job.kind.port_path) is not None:
+        path = pointer("spec", *job.kind.port_path)
         operations.append({"op": "replace", "path": path, "value": base})
     return operations
 

@@ -13,7 +13,6 @@ from kfext.core.settings.gpu_values import TYPES
 from kfext.core.settings.resolve import Settings
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob
-from kfext.model.kinds import TENSORFLOW
 from kfext.model.replica_group import ReplicaGroup
 from kfext.names import NATIVE_GPU
 
@@ -47,8 +46,8 @@ def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
         yield f"the job has {what}; each replica that shares a GPU asks for {NATIVE_GPU}: 1"
     pods = training_pods(job)
     low = any(share and not share.high and _gpus(present[one]) for one, share in shares.items())
-    if low and (job.kind is TENSORFLOW or pods > 1):
-        what = "a TFJob" if job.kind is TENSORFLOW else f"a job of {pods} pods"
+    if low and not (job.kind.yields_gpu and pods == 1):
+        what = f"a job of {pods} pods" if job.kind.yields_gpu else f"{job.kind.name}s"
         yield f"{what} cannot have low priority yet; set {names.GPU_PRIORITY} to high"
 
 

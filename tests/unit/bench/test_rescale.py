@@ -15,7 +15,7 @@ from e2e.harness.jobs import specs
 from e2e.harness.look import ended
 from e2e.testbed.realnodes.budget import cpu_budget
 from kfext import names
-from kfext.model.torchrun import why_not_torchrun
+from kfext.model.kinds.torchrun import why_not_torchrun
 
 Object = dict[str, Any]
 

@@ -15,8 +15,8 @@ from e2e.bench.stream.workload import FEW, JOBS, MEMORY, MILLICORES, StreamJob, 
 from e2e.harness.jobs import specs
 from e2e.testbed.realnodes.budget import cpu_budget
 from kfext import names
+from kfext.model.kinds.torchrun import why_not_torchrun
 from kfext.model.quantity import parse_quantity
-from kfext.model.torchrun import why_not_torchrun
 
 Object = dict[str, Any]
 EACH_JOB = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kfext.cli.main import cli
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file, write_snapshot
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
 from kfext.names import MANAGED

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from kfext.model.kinds import PYTORCH, TENSORFLOW, Kind
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.registered import KINDS
 from kfext.model.replica_group import parse_groups
 
 Spec = dict[str, Any]
+PYTORCH, TENSORFLOW = KINDS["PyTorchJob"], KINDS["TFJob"]
 OWN = {"name": "pytorchjob-port", "containerPort": 29500}
 METRICS = {"name": "metrics", "containerPort": 9090}
 
@@ -20,7 +22,7 @@ def trainer(*ports: Spec, name: str = "pytorch") -> Spec:
     return {"name": name, "ports": list(ports)}
 
 
-HOST_PORTS: dict[str, tuple[Kind, Spec, list[int]]] = {
+HOST_PORTS: dict[str, tuple[JobKind, Spec, list[int]]] = {
     "a PyTorchJob on the host network": (PYTORCH, on_host(trainer()), [23456]),
     "a TFJob on the host network": (TENSORFLOW, on_host(trainer(name="tensorflow")), [2222]),
     "beside a port of the user": (PYTORCH, on_host(trainer(METRICS)), [9090, 23456]),
@@ -43,7 +45,7 @@ HOST_PORTS: dict[str, tuple[Kind, Spec, list[int]]] = {
 
 @pytest.mark.parametrize(("kind", "spec", "want"), HOST_PORTS.values(), ids=HOST_PORTS)
 def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
-    kind: Kind, spec: Spec, want: list[int]
+    kind: JobKind, spec: Spec, want: list[int]
 ) -> None:
     (group,) = parse_groups(kind, {"Worker": {"template": {"spec": spec}}}, namespace="team")
     assert group.constraints.host_ports == tuple(("TCP", number) for number in want)

@@ -42,7 +42,7 @@ def test_a_pod_that_was_replaced_does_not_stand_for_its_replica() -> None:
 def test_under_torchrun_any_worker_may_print() -> None:
     elastic = WORKERS.elastic(minReplicas=1, rdzvBackend="c10d")
     made = elastic.build()
-    assert made.dynamic_rendezvous
+    assert made.rendezvous.dynamic
     found = printing_pods(made, pods(elastic, ("worker", 1), ("worker", 0)))
     assert [one.name for one in found] == ["train-worker-0", "train-worker-1"]
 

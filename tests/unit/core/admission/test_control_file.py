@@ -13,7 +13,7 @@ from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
 from kfext.model.bounds import MOST_VOLUMES
-from kfext.model.kinds import KINDS, PYTORCH
+from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, pod
 
@@ -39,7 +39,7 @@ def mounted(path: str) -> Raw:
 
 
 def edited(annotations: Any, given: Raw) -> Raw:
-    changed, operations = control_file(PYTORCH, {"annotations": annotations}, given)
+    changed, operations = control_file(KINDS["PyTorchJob"], {"annotations": annotations}, given)
     patched: Raw = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
     assert patched == changed
     return patched
@@ -109,7 +109,7 @@ LEFT_ALONE: dict[str, Raw] = {
 
 @pytest.mark.parametrize("given", LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_what_is_in_the_place_of_the_file_is_left_alone(given: Raw) -> None:
-    assert control_file(PYTORCH, {"annotations": ELASTIC}, given) == (given, [])
+    assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, given) == (given, [])
 
 
 def test_a_directory_with_a_name_like_it_is_another() -> None:
@@ -125,7 +125,7 @@ def test_any_pod_gets_a_valid_patch_and_a_second_review_none(
         "containers": [{"name": name}, {"name": "pytorch", "volumeMounts": mounts}],
     }
     patched = edited(ELASTIC, given_spec)
-    assert control_file(PYTORCH, {"annotations": ELASTIC}, patched) == (patched, [])
+    assert control_file(KINDS["PyTorchJob"], {"annotations": ELASTIC}, patched) == (patched, [])
 
 
 @pytest.mark.parametrize("alive", [True, False])

@@ -14,7 +14,7 @@ from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
 from kfext.core.admission.mutation import Mutation
 from kfext.model.job import parse_job
-from kfext.model.kinds import KINDS
+from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 
@@ -324,7 +324,7 @@ def test_objects_that_the_api_server_refuses_are_left_to_it(raw: Raw) -> None:
     assert not mutation.refusal
 
 
-@pytest.mark.parametrize("raw", [None, [], "x", 3, {}, {"kind": "MPIJob"}, {"kind": []}])
+@pytest.mark.parametrize("raw", [None, [], "x", 3, {}, {"kind": "Job"}, {"kind": []}])
 def test_what_is_no_job_is_not_touched(raw: Any) -> None:
     assert mutate_job(raw, FACTS) == Mutation()
 

@@ -87,10 +87,10 @@ def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods:
     after = admitted(raw)
     found = parsed(after)
     assert [(group.key, group.replicas) for group in found.groups] == [("Worker", pods)]
-    assert found.elastic
-    assert found.dynamic_rendezvous
-    assert found.meets_at_worker
-    assert not found.has_no_rendezvous
+    assert found.scaling.elastic
+    assert found.rendezvous.dynamic
+    assert found.rendezvous.at_worker
+    assert not found.rendezvous.obstacle
     low, _, high = raw["metadata"]["annotations"][names.ELASTIC].partition("-")
     sizes = {"minReplicas": int(low), "maxReplicas": int(high)}
     assert after["spec"]["elasticPolicy"] == POLICY | sizes
@@ -351,7 +351,7 @@ def test_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Raw) -> None:
     was, now = parsed(raw), parsed(after)
     assert now.pods == was.pods
     if verdict(raw):
-        assert now.elastic
-        assert now.fewest <= now.pods <= now.most
+        assert now.scaling.elastic
+        assert now.scaling.fewest <= now.pods <= now.scaling.most
     else:
         assert after["spec"].get("elasticPolicy") == raw["spec"].get("elasticPolicy")

@@ -62,7 +62,7 @@ def test_the_pods_of_training_jobs_are_gated(raw: Raw, want: list[Raw]) -> None:
 UNGATED = {
     "nobody owns it": pod(ownerReferences=[]),
     "a Job controls it": pod(ownerReferences=[{**OWNER, "apiVersion": "batch/v1", "kind": "Job"}]),
-    "an MPIJob controls it": pod(ownerReferences=[{**OWNER, "kind": "MPIJob"}]),
+    "a job of another kind controls it": pod(ownerReferences=[{**OWNER, "kind": "Job"}]),
     "a job of a later version controls it": pod(
         ownerReferences=[{**OWNER, "apiVersion": "kubeflow.org/v2"}]
     ),

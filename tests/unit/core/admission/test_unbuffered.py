@@ -8,7 +8,7 @@ import pytest
 from kfext import names
 from kfext.core.admission.pod import mutate_pod
 from kfext.core.admission.unbuffered import unbuffered
-from kfext.model.kinds import PYTORCH, TENSORFLOW
+from kfext.model.kinds.registered import KINDS
 from tests.unit.objects import Raw, pod
 
 SET = {"name": "PYTHONUNBUFFERED", "value": "1"}
@@ -34,7 +34,7 @@ def spec(**container: Any) -> Raw:
     ],
 )
 def test_it_is_set_where_it_is_unset(given: Raw, want: Any) -> None:
-    changed, operations = unbuffered(TENSORFLOW, given)
+    changed, operations = unbuffered(KINDS["TFJob"], given)
     patched = jsonpatch.apply_patch({"spec": given}, operations)["spec"]
     assert patched == changed
     assert patched["containers"][1].get("env") == want
@@ -50,12 +50,12 @@ def test_it_is_set_where_it_is_unset(given: Raw, want: Any) -> None:
     ],
 )
 def test_nothing_else_is_changed(given: Raw) -> None:
-    assert unbuffered(TENSORFLOW, given) == (given, [])
+    assert unbuffered(KINDS["TFJob"], given) == (given, [])
 
 
 def test_the_operator_sets_it_for_a_pytorchjob() -> None:
     given = {"containers": [{"name": "pytorch"}]}
-    assert unbuffered(PYTORCH, given) == (given, [])
+    assert unbuffered(KINDS["PyTorchJob"], given) == (given, [])
 
 
 @pytest.mark.parametrize("alive", [True, False])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.companion.stand_down import can_scale, why_no_resize, why_not_scaled, why_unread
+from kfext.core.companion.stand_down import why_no_resize, why_not_scaled, why_unread
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
@@ -72,21 +72,11 @@ ELASTIC = {
 
 
 @pytest.mark.parametrize("of", ELASTIC.values(), ids=ELASTIC)
-def test_any_other_is_scaled(of: TrainingJob) -> None:
+def test_D6_any_other_is_scaled(of: TrainingJob) -> None:
     assert why_not_scaled(of) == ""
 
 
-@pytest.mark.parametrize("of", [fixed(), led()], ids=["no elasticPolicy", "a Master"])
-def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob) -> None:
-    assert why_not_scaled(of) != ""
-
-
-SCALED: dict[str, TrainingJob] = {
-    "torchrun's agents": torchrun(),
-    "a TFJob with dynamic workers": dynamic(),
-    "a TFJob without": mirrored(),
-}
-NOT_SCALED: dict[str, tuple[TrainingJob, str]] = {
+NOT_ELASTIC: dict[str, tuple[TrainingJob, str]] = {
     "a PyTorchJob without elasticPolicy": (fixed(), "set an elasticPolicy"),
     "one with a Master": (led(), "Master"),
     "one that allows a single number of workers": (
@@ -96,14 +86,9 @@ NOT_SCALED: dict[str, tuple[TrainingJob, str]] = {
 }
 
 
-@pytest.mark.parametrize("of", SCALED.values(), ids=SCALED)
-def test_D6_jobs_that_can_be_scaled(of: TrainingJob) -> None:
-    assert can_scale(of) == ""
-
-
-@pytest.mark.parametrize(("of", "why"), NOT_SCALED.values(), ids=NOT_SCALED)
-def test_D6_jobs_that_are_not_elastic_cannot(of: TrainingJob, why: str) -> None:
-    assert why in can_scale(of)
+@pytest.mark.parametrize(("of", "why"), NOT_ELASTIC.values(), ids=NOT_ELASTIC)
+def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob, why: str) -> None:
+    assert why in why_not_scaled(of)
 
 
 # --- what is not known of its progress ------------------------------------------------------------

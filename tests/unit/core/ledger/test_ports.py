@@ -7,18 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.ports import (
-    block,
-    free_base,
-    hosted,
-    joins_block,
-    offset_of,
-    offsets,
-    port_claims,
-)
+from kfext.core.ledger.ports import block, free_base, hosted, joins_block, offsets, port_claims
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from tests.builders import JobBuilder, job, ledger, node
+
+RANGE = (20000, 20099)
+
+
+TFJOB = job("TFJob").ps(1).worker(2).build()  # slots 3, 4 and 5
+APART = {ReplicaKey("ps", 0): "a", ReplicaKey("worker", 0): "a", ReplicaKey("worker", 1): "b"}
+
 
 OFFSETS = {
     "only the master of a PyTorchJob listens": (job().master().worker(3), {"master-0": 0}),
@@ -53,22 +52,6 @@ def test_who_declares_which_offset(made: JobBuilder, want: dict[str, int]) -> No
     } == want
 
 
-REPLICAS: dict[str, tuple[str, int, int | None]] = {
-    "a chief is the first": ("chief", 0, 0),
-    "a master comes after it": ("master", 0, 1),
-    "an evaluator after both": ("evaluator", 0, 2),
-    "there is one chief": ("chief", 1, None),
-    "the first server": ("ps", 0, 3),
-    "workers come after the servers": ("worker", 1, 6),
-    "a type that nobody connects to": ("launcher", 0, None),
-}
-
-
-@pytest.mark.parametrize(("type_", "index", "want"), REPLICAS.values(), ids=REPLICAS)
-def test_the_slot_of_a_replica_beside_two_servers(type_: str, index: int, want: int | None) -> None:
-    assert offset_of(type_, index, servers=2) == want
-
-
 @given(st.integers(0, 9), st.integers(1, 9), st.booleans())
 def test_no_two_replicas_have_one_slot_and_more_workers_move_nobody(
     servers: int, workers: int, chief: bool
@@ -82,13 +65,6 @@ def test_no_two_replicas_have_one_slot_and_more_workers_move_nobody(
     smaller, larger = made(workers), made(workers + 1)
     assert len(set(smaller.values())) == len(smaller)
     assert smaller.items() <= larger.items()
-
-
-RANGE = (20000, 20099)
-
-
-TFJOB = job("TFJob").ps(1).worker(2).build()  # slots 3, 4 and 5
-APART = {ReplicaKey("ps", 0): "a", ReplicaKey("worker", 0): "a", ReplicaKey("worker", 1): "b"}
 
 
 def test_a_block_holds_every_slot() -> None:

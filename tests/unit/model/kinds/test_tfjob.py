@@ -1,4 +1,4 @@
-"""TF_CONFIG of a pod on the host network."""
+"""The addresses of a TFJob on the host network."""
 
 import json
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.network.tf_config import TFConfig
+from kfext.model.kinds.tfjob import TFConfig, offset_of
 from tests.unit.objects import json_values
 
 BASE = 20000
@@ -90,6 +90,23 @@ LISTENS: dict[str, tuple[str, str, int, int | None]] = {
 @pytest.mark.parametrize(("written", "type_", "index", "want"), LISTENS.values(), ids=LISTENS)
 def test_where_a_replica_listens(written: str, type_: str, index: int, want: int | None) -> None:
     assert TFConfig(written).port_of(type_, index, base=BASE) == want
+
+
+REPLICAS: dict[str, tuple[str, int, int | None]] = {
+    "a chief is the first": ("chief", 0, 0),
+    "a master comes after it": ("master", 0, 1),
+    "an evaluator after both": ("evaluator", 0, 2),
+    "there is one chief": ("chief", 1, None),
+    "the first server": ("ps", 0, 3),
+    "workers come after the servers": ("worker", 1, 6),
+    "an index that no label can have": ("ps", -1, None),
+    "a type that nobody connects to": ("launcher", 0, None),
+}
+
+
+@pytest.mark.parametrize(("type_", "index", "want"), REPLICAS.values(), ids=REPLICAS)
+def test_the_slot_of_a_replica_beside_two_servers(type_: str, index: int, want: int | None) -> None:
+    assert offset_of(type_, index, servers=2) == want
 
 
 DAMAGED: dict[str, str] = {

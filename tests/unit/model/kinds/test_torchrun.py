@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.torchrun import Agents, agents_of, why_not_torchrun
+from kfext.model.kinds.torchrun import Agents, agents_of, why_not_torchrun
 from tests.unit.objects import Raw, json_values
 
 

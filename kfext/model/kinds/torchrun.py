@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kfext.model.shell_script import Command, commands_of
+from kfext.model.kinds.shell_script import Command, commands_of
 from kfext.model.tolerant import mapping, sequence, text
 
 _MODULE = "torch.distributed.run"

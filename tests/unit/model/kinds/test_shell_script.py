@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.shell_script import LONGEST, MOST_WORDS, Command, commands_of
+from kfext.model.kinds.shell_script import LONGEST, MOST_WORDS, Command, commands_of
 from tests.unit.objects import Raw, json_values
 
 Words = list[str]

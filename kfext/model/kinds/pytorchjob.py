@@ -1,0 +1,304 @@
+"""PyTorchJob: ranks meet at the master; torchrun's agents meet at a worker, or elsewhere."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kfext.model.kinds.job_kind import (
+    WORKER,
+    ElasticSpec,
+    Env,
+    HostedPod,
+    JobKind,
+    Raw,
+    Rendezvous,
+    Scaling,
+    value_in,
+    with_default,
+    with_value,
+)
+from kfext.model.kinds.torchrun import Agents, agents_of, why_not_torchrun
+from kfext.model.tolerant import mapping, sequence, text
+
+if TYPE_CHECKING:
+    from kfext.model.job import TrainingJob
+    from kfext.model.replica_group import ReplicaGroup
+
+MAX_RESTARTS = 100
+"""Each worker that leaves costs torchrun a restart; by default it has none."""
+LAST_CALL_SECONDS = 5
+"""How long torchrun waits for more agents once the fewest are there; its default of 30 s is part of
+the pause at each change of size."""
+DYNAMIC = frozenset({"c10d", "etcd-v2"})
+"""The backends with which torchrun's agents use torch's own rendezvous."""
+_MASTER = "Master"
+_POLICY = "elasticPolicy"
+_NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
+_POD_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
+_EDITS = (
+    (
+        "MASTER_PORT, PET_MASTER_PORT and PET_RDZV_ENDPOINT have the job's port",
+        "all ranks meet there",
+    ),
+    ("PET_LOCAL_ADDR is the pod's address", "other nodes may not resolve the node's name"),
+    ("NCCL_HOSTID is the node's name", "NCCL distinguishes nodes by it"),
+)
+_AGENT_EDITS = (
+    ("PET_RDZV_CONF sets which pod hosts the store", "pods on one node have the same host name"),
+    ("all workers declare the job's port", "torchrun needs a node for each"),
+)
+_ALIKE = (
+    "torchrun would confuse two agents: it distinguishes them by host name and process number, "
+    "which are the same in two pods on one node"
+)
+"""torchrun's rendezvous identifies an agent by host name, process number and a counter (torch's
+_NodeDesc). On the host network, two pods on one node have the same host name, and the agent is
+process 1 in each."""
+
+
+class PyTorchJob(JobKind):
+    """A PyTorchJob, elastic if it has an elasticPolicy and workers alone."""
+
+    name = "PyTorchJob"
+    plural = "pytorchjobs"
+    replica_specs = "pytorchReplicaSpecs"
+    types = (_MASTER, WORKER)
+    trains = types
+    rank_zero = types
+    container = "pytorch"
+    port = "pytorchjob-port"
+    port_number = 23456
+    restart = "OnFailure"
+    port_in_templates = True
+    port_path = (_POLICY, "rdzvPort")
+    across_nodes = (
+        "Gloo needs node names that do not resolve to loopback on the node itself, or "
+        "network.interfaces in a TrainingPolicy"
+    )
+    buffers = False
+    yields_gpu = True
+
+    def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
+        """Return which numbers of workers torchrun accepts, by the elasticPolicy and the command.
+
+        Every change restarts all processes, also if workers are only added.
+        """
+        policy = mapping(spec.get(_POLICY))
+        elastic = _has_policy(spec) and not self._has_master(spec)
+        found = self._agents(spec, groups) if elastic else Agents()
+        agents, one_size = (Agents(), found) if isinstance(found, str) else (found, "")
+        most = _count(policy.get("maxReplicas")) or 0
+        most = min(most, agents.most or most)
+        restarts = agents.restarts
+        if restarts is None:
+            # The operator sets no default, and that of torchrun is 0.
+            restarts = _count(policy.get("maxRestarts")) or 0
+        elastic = elastic and not one_size
+        return Scaling(
+            elastic=elastic,
+            any_start=elastic,
+            fixed=next(_fixed(groups, one_size, elastic=elastic, most=most, restarts=restarts), ""),
+            fewest=max(_count(policy.get("minReplicas")) or 1, agents.fewest),
+            most=most,
+            autoscaled=bool(sequence(policy.get("metrics"))),
+        )
+
+    def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
+        """Return where the ranks meet; with c10d, the operator's default, that is a worker."""
+        policy = mapping(spec.get(_POLICY))
+        host = text(policy.get("rdzvHost")).partition(".")[0]
+        backend = text(policy.get("rdzvBackend")) or "c10d"
+        elastic = _has_policy(spec)
+        dynamic = elastic and backend in DYNAMIC
+        meets = elastic or self._has_master(spec)
+        return Rendezvous(
+            dynamic=dynamic,
+            at_worker=elastic and host in {"", f"{job}-worker-0"} and backend == "c10d",
+            obstacle=next(_no_port(groups, dynamic=dynamic, meets=meets), ""),
+            alike=_ALIKE if dynamic else "",
+        )
+
+    def lacks_elasticity(self, spec: Raw) -> bool:
+        """Return whether the job has no elasticPolicy."""
+        return spec.get(_POLICY) is None
+
+    def made_elastic(
+        self, job: "TrainingJob", spec: Raw, *, least: int, most: int
+    ) -> ElasticSpec | str:
+        """Return the spec with an elasticPolicy and Workers alone, or why the job stays fixed.
+
+        torchrun's agents then meet by its own rendezvous (c10d) at the first worker, so that
+        workers can come and go. With a Master the operator would fix their ranks; but a Master with
+        the template of the Workers is a Worker by another name, so it becomes one.
+        """
+        specs = mapping(spec.get(self.replica_specs))
+        if why := next(filter(None, self._obstacles(job, spec, least=least, most=most)), ""):
+            return why
+        policy = _policy(least, most)
+        changes: dict[str, Any] = {_POLICY: policy}
+        folded = _MASTER in specs
+        if folded and WORKER in specs:
+            changes[self.replica_specs] = {_MASTER: None, WORKER: {"replicas": job.pods}}
+        worker = {**mapping(specs.get(WORKER, specs.get(_MASTER))), "replicas": job.pods}
+        alone = {key: one for key, one in specs.items() if key != _MASTER} | {WORKER: worker}
+        return ElasticSpec(
+            spec={**spec, _POLICY: policy, self.replica_specs: alone},
+            renamed=None if WORKER in specs else (_MASTER, WORKER),
+            changes=changes,
+            folded=_MASTER if folded else "",
+            meets_by="torchrun's own rendezvous",
+        )
+
+    def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
+        """Return 0 where the ranks meet, None elsewhere: PyTorch's connections need no other port.
+
+        Of torchrun's agents the first listens. All declare its port, so that kube-scheduler keeps
+        them apart.
+        """
+        if job.rendezvous.dynamic:
+            return 0 if type_ == WORKER.lower() else None
+        return 0 if (type_, index) == (_MASTER.lower(), 0) else None
+
+    def edits_on_host(self, job: "TrainingJob") -> Sequence[tuple[str, str]]:
+        """Return the edits on the pods of a job on the host network, each with its reason."""
+        return (*_EDITS, *(_AGENT_EDITS if job.rendezvous.dynamic else ()))
+
+    def listens_on(self, pod: HostedPod, env: Env) -> int | None:
+        """Return the job's port for a master and for torchrun's agents.
+
+        A master listens on it. One of the agents does too, and no two may share a node.
+        """
+        is_master = (pod.type, pod.index) == (_MASTER.lower(), 0)
+        is_agent = value_in(env, "PET_RDZV_BACKEND") in DYNAMIC
+        return pod.base if is_master or is_agent else None
+
+    def edited_env(self, pod: HostedPod, env: Env) -> Env:
+        """Return the variables with where the ranks meet, and by what they know each other.
+
+        The operator derives the ports from the templates, which a person may edit.
+        """
+        if value_in(env, "MASTER_ADDR"):
+            for name in ("MASTER_PORT", "PET_MASTER_PORT"):
+                env = with_value(env, name, str(pod.base))
+        # By default it advertises the name of the node, which other nodes may not resolve.
+        env = with_default(env, "PET_LOCAL_ADDR", valueFrom=_POD_IP)
+        env = with_default(env, "NCCL_HOSTID", valueFrom=_NODE_NAME)
+        host = value_in(env, "PET_RDZV_ENDPOINT").rpartition(":")[0]
+        meeting = host.partition(".")[0]
+        if not meeting.startswith(f"{pod.job}-") or value_in(env, "PET_RDZV_BACKEND") != "c10d":
+            return env
+        env = with_value(env, "PET_RDZV_ENDPOINT", f"{host}:{pod.base}")
+        # torchrun finds the host of the store by its host name, which all pods on a node share.
+        hosts = f"is_host={int(meeting == pod.name)}"
+        given = value_in(env, "PET_RDZV_CONF")
+        if "is_host=" in given:
+            return env
+        return with_value(env, "PET_RDZV_CONF", f"{given},{hosts}" if given else hosts)
+
+    def _has_master(self, spec: Raw) -> bool:
+        types = mapping(spec.get(self.replica_specs))
+        return any(str(type_).lower() == _MASTER.lower() for type_ in types)
+
+    def _agents(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Agents | str:
+        """Return what the command of the workers says of their number."""
+        keys = (group.key for group in groups if group.type == WORKER and not group.excess)
+        return agents_of(mapping(self._trainer(spec, next(keys, ""))))
+
+    def _trainer(self, spec: Raw, key: str) -> Raw | None:
+        """Return the training container of a replica type, None if there is none."""
+        specs = mapping(spec.get(self.replica_specs))
+        template = mapping(mapping(specs.get(key)).get("template"))
+        containers = map(mapping, sequence(mapping(template.get("spec")).get("containers")))
+        return next((one for one in containers if one.get("name") == self.container), None)
+
+    def _obstacles(self, job: "TrainingJob", spec: Raw, *, least: int, most: int) -> Iterator[str]:
+        """Yield what keeps a job fixed, the command line last because it takes longest to read."""
+        policy = mapping(spec.get("runPolicy"))
+        specs = mapping(spec.get(self.replica_specs))
+        yield job.excess
+        if not least <= job.pods <= most:
+            yield f"it has {job.pods} training pods, outside of {least}-{most}"
+        if policy.get("cleanPodPolicy") not in (None, "", "None"):
+            yield "with its cleanPodPolicy, the first worker that succeeds ends the others"
+        if policy.get("backoffLimit") == 0:
+            yield "with a backoffLimit of 0, a worker that leaves fails the job"
+        for group in job.groups:
+            yield from _obstacles_in(group, mapping(specs.get(group.key)))
+        if {_MASTER, WORKER} <= specs.keys():
+            yield from self._unlike(mapping(specs[_MASTER]), mapping(specs[WORKER]))
+        trainer = self._trainer(spec, job.groups[0].key)
+        yield f"no container is named {self.container}" if trainer is None else ""
+        yield why_not_torchrun(mapping(trainer))
+
+    def _unlike(self, master: Raw, workers: Raw) -> Iterator[str]:
+        """Yield how the Master and the Workers of a job differ."""
+        if master.get("template") != workers.get("template"):
+            yield "its Master and its Workers have different templates"
+        restarts = {one.get("restartPolicy") or self.restart for one in (master, workers)}
+        if len(restarts) > 1:
+            yield "its Master and its Workers have different restart policies"
+
+
+def _fixed(
+    groups: "Sequence[ReplicaGroup]", one_size: str, *, elastic: bool, most: int, restarts: int
+) -> Iterator[str]:
+    """Yield why no other number of workers than now can train."""
+    if any(group.type == _MASTER for group in groups):
+        yield (
+            "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "
+            "elasticPolicy and workers alone"
+        )
+    if one_size:
+        yield one_size
+    if not elastic:
+        yield "its workers were given their number when they started: set an elasticPolicy"
+    if not most:
+        yield (
+            "its elasticPolicy has no maxReplicas, so torchrun accepts no other number of workers: "
+            "set minReplicas and maxReplicas"
+        )
+    if not restarts:
+        yield (
+            "torchrun may not restart its workers, as it must when one leaves: set "
+            "elasticPolicy.maxRestarts, e.g. to 100"
+        )
+
+
+def _no_port(groups: "Sequence[ReplicaGroup]", *, dynamic: bool, meets: bool) -> Iterator[str]:
+    """Yield why the pods of a job cannot meet on the network of their nodes."""
+    if dynamic and any(group.type == _MASTER for group in groups):
+        yield "it has both a Master and an elasticPolicy, so all of its pods are torchrun agents"
+    if not meets and sum(group.replicas for group in groups) > 1:
+        yield (
+            "it has neither a Master nor an elasticPolicy, so kfext cannot tell which port its "
+            "workers use"
+        )
+
+
+def _obstacles_in(group: "ReplicaGroup", spec: Raw) -> Iterator[str]:
+    """Yield what in a replica type keeps its job fixed."""
+    if group.key != group.type:
+        yield f"its replica type {group.type} is spelled otherwise"
+    if spec.get("replicas") not in (None, group.replicas):
+        yield f"the number of its replicas of type {group.type} is malformed"
+    if group.fails:
+        yield f"with the restartPolicy of its {group.type}, a worker that leaves fails the job"
+    if group.networking.own_host:
+        yield f"the {group.type} template itself sets the host network or a host port"
+
+
+def _policy(least: int, most: int) -> dict[str, Any]:
+    return {
+        "rdzvBackend": "c10d",
+        "minReplicas": least,
+        "maxReplicas": most,
+        "maxRestarts": MAX_RESTARTS,
+        "rdzvConf": [{"key": "last_call_timeout", "value": str(LAST_CALL_SECONDS)}],
+    }
+
+
+def _has_policy(spec: Raw) -> bool:
+    return isinstance(spec.get(_POLICY), Mapping)
+
+
+def _count(value: object) -> int | None:
+    return value if type(value) is int and value >= 0 else None

@@ -1,0 +1,10 @@
+"""The kinds of training jobs that kfext handles. A new kind is an adapter and a line here."""
+
+from collections.abc import Mapping
+
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.pytorchjob import PyTorchJob
+from kfext.model.kinds.tfjob import TFJob
+
+KINDS: Mapping[str, JobKind] = {kind.name: kind for kind in (PyTorchJob(), TFJob())}
+"""By name, as in an object's `kind`."""

@@ -1,0 +1,142 @@
+"""TFJob: every replica listens, and knows the address of all others from TF_CONFIG."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kfext.model.kinds.job_kind import (
+    WORKER,
+    Env,
+    HostedPod,
+    JobKind,
+    Raw,
+    Rendezvous,
+    Scaling,
+    value_in,
+    with_value,
+)
+from kfext.model.tolerant import mapping, sequence, text
+
+if TYPE_CHECKING:
+    from kfext.model.job import TrainingJob
+    from kfext.model.replica_group import ReplicaGroup
+
+_CONFIG = "TF_CONFIG"
+_ONE_OF_A_KIND = {"chief": 0, "master": 1, "evaluator": 2}
+_EDITS = (
+    (f"{_CONFIG} has a port for each replica", "all replicas listen, and several may share a node"),
+)
+
+
+class TFJob(JobKind):
+    """A TFJob, elastic if it has parameter servers and dynamic workers."""
+
+    name = "TFJob"
+    plural = "tfjobs"
+    replica_specs = "tfReplicaSpecs"
+    types = ("Chief", "Master", "PS", WORKER, "Evaluator")
+    trains = ("Chief", "Master", WORKER)
+    rank_zero = trains
+    container = "tensorflow"
+    port = "tfjob-port"
+    port_number = 2222
+    restart = "Never"
+    one_network = True
+
+    def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
+        """Return that any number of workers can train.
+
+        Pods get the number of workers in TF_CONFIG as they start. Dynamic workers come and go
+        without the others.
+        """
+        types = mapping(spec.get(self.replica_specs))
+        return Scaling(
+            elastic=spec.get("enableDynamicWorker") is True
+            and any(str(type_).lower() == "ps" for type_ in types),
+            any_start=True,
+            restarts_all=False,
+            needs="PS and enableDynamicWorker",
+        )
+
+    def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
+        """Return that the pods find each other by TF_CONFIG."""
+        return Rendezvous()
+
+    def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
+        """Return the offset of a replica's own port, None if no other replica connects to it.
+
+        The operator writes no cluster for a single replica.
+        """
+        servers = sum(group.replicas for group in job.groups if group.type == "PS")
+        return offset_of(type_, index, servers=servers) if job.pods > 1 else None
+
+    def edits_on_host(self, job: "TrainingJob") -> Sequence[tuple[str, str]]:
+        """Return the edits on the pods of a job on the host network, each with its reason."""
+        return _EDITS
+
+    def listens_on(self, pod: HostedPod, env: Env) -> int | None:
+        """Return the port on which the pod listens, None if on none."""
+        config = TFConfig(value_in(env, _CONFIG))
+        return config.port_of(pod.type, pod.index, base=pod.base)
+
+    def edited_env(self, pod: HostedPod, env: Env) -> Env:
+        """Return the variables with new addresses of all replicas, in the full and sparse form."""
+        moved = TFConfig(value_in(env, _CONFIG)).moved(pod.job, base=pod.base)
+        return env if moved is None else with_value(env, _CONFIG, moved)
+
+
+def offset_of(type_: str, index: int, *, servers: int) -> int | None:
+    """Return the offset of a replica's port, None if no other replica connects to it.
+
+    `type_` is in lower case; `servers` is how many parameter servers the job has.
+    """
+    if type_ in _ONE_OF_A_KIND:
+        return None if index else _ONE_OF_A_KIND[type_]
+    if type_ not in {"ps", "worker"} or index < 0:
+        return None
+    return len(_ONE_OF_A_KIND) + (servers if type_ == "worker" else 0) + index
+
+
+class TFConfig:
+    """One TF_CONFIG; a damaged one, or one without a cluster, is left unchanged.
+
+    The operator writes `{"cluster": {type: [address]}, "task": …}`. With dynamic workers (the
+    sparse form) a worker sees itself, as `{index: address}`, and all servers; a server only itself.
+    """
+
+    def __init__(self, written: str) -> None:
+        try:
+            self._config = mapping(json.loads(written))
+        except (ValueError, RecursionError):
+            self._config = {}
+        self._cluster = mapping(self._config.get("cluster"))
+        self._servers = len(sequence(self._cluster.get("ps")))
+
+    def port_of(self, type_: str, index: int, *, base: int) -> int | None:
+        """Return the port on which a replica listens, None if on none; `type_` in lower case."""
+        offset = offset_of(type_, index, servers=self._servers) if self._cluster else None
+        return None if offset is None else base + offset
+
+    def moved(self, job: str, *, base: int) -> str | None:
+        """Return TF_CONFIG with each replica of a job at its own port, None without a cluster."""
+        if not self._cluster:
+            return None
+
+        def at(type_: str, address: object) -> str:
+            host = text(address).rpartition(":")[0]
+            # The position in the list is no index: in the sparse form a server sees only itself.
+            index = host.partition(".")[0].removeprefix(f"{job}-{type_}-")
+            port = self.port_of(type_, int(index), base=base) if _is_index(index) else None
+            return text(address) if port is None else f"{host}:{port}"
+
+        cluster: dict[str, Any] = {
+            type_: {key: at(type_, value) for key, value in addresses.items()}
+            if isinstance(addresses, Mapping)
+            else [at(type_, address) for address in sequence(addresses)]
+            for type_, addresses in self._cluster.items()
+        }
+        return json.dumps({**self._config, "cluster": cluster}, separators=(",", ":"))
+
+
+def _is_index(written: str) -> bool:
+    return written.isascii() and written.isdigit() and len(written) <= 6

@@ -1,0 +1,166 @@
+"""Only the adapters know which kinds of jobs there are; manifests and the CRD name every kind."""
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kfext.model.kinds.registered import KINDS
+from kfext.names import TRAINING_GROUP
+from tests.contract.manifests import CRDS, DEFAULT, render
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "kfext/model/kinds"
+SHARED = {"job_kind", "registered"}
+"""The modules of the folder that everything may import."""
+OUTSIDE = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "kfext").rglob("*.py")
+    if FOLDER not in path.parents
+)
+WITHIN = [word for kind in KINDS.values() for word in (kind.name, kind.plural, kind.replica_specs)]
+NAMED = re.compile("|".join(map(re.escape, WITHIN)), re.IGNORECASE)
+"""What names a kind wherever it stands in a text."""
+WHOLE = {word for kind in KINDS.values() for word in (kind.container, kind.port)}
+"""What names a kind if it is the whole text."""
+ABOUT_KINDS = {"kfext.model.kinds.job_kind", "kfext.model.kinds.registered", "kfext.model.job"}
+"""In modules that import one of these, `kind` is that of a job."""
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{name.name}" for name in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+
+
+def adapters(tree: ast.AST) -> set[str]:
+    """The modules about one kind that a module imports."""
+    found = (name.split(".") for name in imports(tree))
+    parts = {one[3] for one in found if one[:3] == ["kfext", "model", "kinds"] and len(one) > 3}
+    return parts & {path.stem for path in FOLDER.glob("*.py")} - SHARED
+
+
+def docstrings(tree: ast.AST) -> set[int]:
+    """The constants that are documentation: of a module, a class, a function or a variable."""
+    return {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+
+
+def named(tree: ast.AST) -> list[str]:
+    """The texts in the code of a module that name a kind."""
+    documentation = docstrings(tree)
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and id(node) not in documentation
+    ]
+    return [text for text in texts if text in WHOLE or NAMED.search(text)]
+
+
+def is_kind(node: ast.AST, *, about_kinds: bool) -> bool:
+    if isinstance(node, ast.Attribute) and node.attr == "kind":
+        return about_kinds or ast.unparse(node.value).endswith("job")
+    return about_kinds and isinstance(node, ast.Name) and node.id == "kind"
+
+
+def is_none(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def compared(tree: ast.AST) -> list[str]:
+    """The comparisons of a kind with another; whether there is one, or it is known, is no such."""
+    about = not ABOUT_KINDS.isdisjoint(imports(tree))
+    is_one = functools.partial(is_kind, about_kinds=about)
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and not isinstance(node.ops[0], ast.In | ast.NotIn):
+            sides = [node.left, *node.comparators]
+            if any(map(is_one, sides)) and not any(map(is_none, sides)):
+                found.append(ast.unparse(node))
+        elif isinstance(node, ast.Match) and is_one(node.subject):
+            found.append(ast.unparse(node.subject))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+            is_text = ast.unparse(node.args[1]).startswith("str")
+            found += [ast.unparse(node)] if is_one(node.args[0]) and not is_text else []
+    return found
+
+
+@pytest.mark.parametrize("module", OUTSIDE)
+def test_no_module_tells_kinds_apart(module: str) -> None:
+    tree = ast.parse((ROOT / module).read_text())
+    if module.startswith("kfext/hook/"):
+        return  # it runs in the processes of jobs, and speaks of frameworks
+    assert adapters(tree) == set()
+    assert named(tree) == []
+    assert compared(tree) == []
+
+
+JOBS = "from kfext.model.job import TrainingJob\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("from kfext.model.kinds.tfjob import TFJob", [1, 0, 0]),
+        ("from kfext.model.kinds import pytorchjob", [1, 0, 0]),
+        ("from kfext.model.kinds.job_kind import WORKER", [0, 0, 0]),
+        ("if name == 'TFJob': pass", [0, 1, 0]),
+        ("path = f'/apis/{group}/tfjobs/{name}'", [0, 1, 0]),
+        ("if container == 'pytorch': pass", [0, 1, 0]),
+        ("message = 'with PyTorch, ranks'", [0, 0, 0]),
+        ("def f():\n  '''Of a TFJob.'''", [0, 0, 0]),
+        (JOBS + "if job.kind is TENSORFLOW: pass", [0, 0, 1]),
+        (JOBS + "if kind == other: pass", [0, 0, 1]),
+        (JOBS + "match job.kind:\n  case _: pass", [0, 0, 1]),
+        (JOBS + "isinstance(job.kind, Some)", [0, 0, 1]),
+        (JOBS + "isinstance(kind, str | None)", [0, 0, 0]),
+        ("if situation.job.kind == other: pass", [0, 0, 1]),
+        ("if review.kind == 'AdmissionReview': pass", [0, 0, 0]),
+        (JOBS + "if kind is None or kind not in KINDS: pass", [0, 0, 0]),
+        ("if kind == 'word': pass", [0, 0, 0]),
+    ],
+)
+def test_what_counts_as_telling_kinds_apart(code: str, found: list[int]) -> None:
+    tree = ast.parse(code)
+    assert [len(adapters(tree)), len(named(tree)), len(compared(tree))] == found
+
+
+def rules() -> Iterator[tuple[str, list[str]]]:
+    """The resources of each rule about training jobs, with the object that has the rule."""
+    for thing in render(DEFAULT):
+        stack = [thing]
+        while stack:
+            found = stack.pop()
+            if isinstance(found, list):
+                stack += found
+            elif isinstance(found, dict):
+                stack += found.values()
+                if TRAINING_GROUP in (found.get("apiGroups") or ()):
+                    name = f"{thing['kind']} {thing['metadata']['name']}"
+                    yield name, found["resources"]
+
+
+def test_every_rule_about_jobs_names_the_resource_of_every_kind() -> None:
+    found = list(rules())
+    assert len(found) > 3
+    plurals = {kind.plural for kind in KINDS.values()}
+    assert [rule for rule in found if {one.partition("/")[0] for one in rule[1]} != plurals] == []
+
+
+def test_a_training_plan_may_be_about_a_job_of_every_kind() -> None:
+    crd = yaml.safe_load((CRDS / "kfext.dev_trainingplans.yaml").read_text())
+    (version,) = crd["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert set(spec["job"]["properties"]["kind"]["enum"]) == KINDS.keys()

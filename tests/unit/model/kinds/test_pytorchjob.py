@@ -1,0 +1,99 @@
+"""What a PyTorchJob's elasticPolicy says of its workers and of where they meet."""
+
+from typing import Any
+
+import pytest
+
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.kinds.job_kind import Scaling
+from tests.builders import JobBuilder, job
+from tests.unit.objects import job as raw_job
+from tests.unit.objects import replica
+
+
+def scaling(policy: Any) -> Scaling:
+    """The numbers of workers of a job of workers alone."""
+    raw = raw_job(specs={"Worker": replica(2)})
+    raw["spec"]["elasticPolicy"] = policy
+    found = parse_job(raw)
+    assert found is not None
+    return found.scaling
+
+
+POLICIES: dict[str, tuple[Any, int, int, bool]] = {
+    "none": (None, 1, 0, False),
+    "empty": ({}, 1, 0, False),
+    "all of it": ({"minReplicas": 2, "maxReplicas": 8, "metrics": [{}]}, 2, 8, True),
+    "no metrics": ({"metrics": []}, 1, 0, False),
+    "malformed": ({"minReplicas": "2", "maxReplicas": "8", "metrics": "x"}, 1, 0, False),
+    "below one": ({"minReplicas": 0, "maxReplicas": -1}, 1, 0, False),
+    "truth values": ({"minReplicas": True, "maxReplicas": True, "metrics": True}, 1, 0, False),
+    "fractions": ({"minReplicas": 1.5, "maxReplicas": 1.5}, 1, 0, False),
+    "no object": ([], 1, 0, False),
+    "digits without end": ({"maxReplicas": 10**400}, 1, 10**400, False),
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "fewest", "most", "autoscaled"), POLICIES.values(), ids=POLICIES
+)
+def test_what_an_elastic_policy_allows(
+    policy: Any, fewest: int, most: int, *, autoscaled: bool
+) -> None:
+    found = scaling(policy)
+    assert (found.fewest, found.most, found.autoscaled) == (fewest, most, autoscaled)
+
+
+RESTARTS: dict[str, tuple[dict[str, Any], bool]] = {
+    "some": ({"maxRestarts": 100}, True),
+    "unset, which is none for torchrun": ({}, False),
+    "none": ({"maxRestarts": 0}, False),
+    "below none": ({"maxRestarts": -1}, False),
+    "a truth value": ({"maxRestarts": True}, False),
+    "a fraction": ({"maxRestarts": 1.5}, False),
+}
+
+
+@pytest.mark.parametrize(("policy", "may"), RESTARTS.values(), ids=RESTARTS)
+def test_torchrun_has_to_restart_its_workers_when_one_leaves(
+    policy: dict[str, Any], *, may: bool
+) -> None:
+    fixed = scaling({"maxReplicas": 8, **policy}).fixed
+    assert ("maxRestarts" not in fixed) is may
+    assert (fixed == "") is may
+
+
+MEETING: dict[str, tuple[JobBuilder, bool, bool]] = {
+    "c10d is the operator's default": (job().worker(2).elastic(), True, True),
+    "at the first worker by its name": (
+        job().worker(2).elastic(rdzvHost="train-worker-0.team.svc"), True, True,
+    ),
+    "at a host outside": (job().worker(2).elastic(rdzvHost="etcd.example"), True, False),
+    "at another worker": (job().worker(2).elastic(rdzvHost="train-worker-1"), True, False),
+    "in etcd, by torch's own rendezvous": (
+        job().worker(2).elastic(rdzvBackend="etcd-v2"), True, False,
+    ),
+    "in etcd, which gives the ranks": (job().worker(2).elastic(rdzvBackend="etcd"), False, False),
+    "at the master": (job().master().worker(1), False, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "dynamic", "at_worker"), MEETING.values(), ids=MEETING)
+def test_where_the_workers_meet(made: JobBuilder, *, dynamic: bool, at_worker: bool) -> None:
+    found = made.build().rendezvous
+    assert (found.dynamic, found.at_worker) == (dynamic, at_worker)
+    assert bool(found.alike) is dynamic
+
+
+NO_PORT: dict[str, tuple[TrainingJob, str]] = {
+    "a master": (job().master().worker(2).build(), ""),
+    "agents": (job().worker(2).elastic().build(), ""),
+    "one worker that meets nobody": (job().worker(1).build(), ""),
+    "workers that meet nobody knows where": (job().worker(2).build(), "neither a Master nor"),
+    "a master beside agents": (job().master().worker(2).elastic().build(), "both a Master and"),
+}
+
+
+@pytest.mark.parametrize(("of", "why"), NO_PORT.values(), ids=NO_PORT)
+def test_on_which_port_the_ranks_meet_has_to_be_known(of: TrainingJob, why: str) -> None:
+    assert (why in of.rendezvous.obstacle) if why else not of.rendezvous.obstacle
