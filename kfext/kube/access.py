@@ -62,17 +62,6 @@ class Access:
     token: Token
     server_hostname: str | None = None
 
-    def trust(self) -> ssl.SSLContext | None:
-        """Return a TLS context that verifies by the authorities of the API server.
-
-        It is for other servers of the cluster, and has no client certificate. None if the API
-        server itself is not verified.
-        """
-        if self.tls is None or self.tls.verify_mode is not ssl.CERT_REQUIRED:
-            return None
-        authorities = b"".join(self.tls.get_ca_certs(binary_form=True))
-        return ssl.create_default_context(cadata=authorities) if authorities else None
-
 
 def find_access(*, kubeconfig: Path | None = None, context: str | None = None) -> Access:
     """Return in-cluster access in a pod if no kubeconfig is named, else the kubeconfig's access.

@@ -1,7 +1,6 @@
 """One connection pool to one API server: sends what `request` builds, raises `kfext.errors`."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -61,10 +60,6 @@ class Connection:
             # Compression costs the API server more than it saves inside a data centre.
             headers={"Accept-Encoding": "identity"},
         )
-
-    def trust(self) -> ssl.SSLContext | None:
-        """Return what verifies other servers of the cluster: see `Access.trust`."""
-        return self._access.trust()
 
     def write_only_while(self, may_write: Callable[[], bool]) -> None:
         """Send writes from now on only while `may_write()` is true; others raise NotLeading."""

@@ -121,11 +121,6 @@ def node_metrics(name: str) -> str:
     return resource_path("nodes", group="metrics.k8s.io", version="v1beta1", name=name)
 
 
-def account_token(namespace: str, account: str) -> str:
-    """Return the path to which one posts a request for a token of a service account."""
-    return resource_path("serviceaccounts", namespace=namespace, name=account, subresource="token")
-
-
 def jobs(plural: str, namespace: str = "", name: str = "") -> str:
     """Return the path of training jobs; `plural` is `pytorchjobs` or `tfjobs`."""
     return resource_path(

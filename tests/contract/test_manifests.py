@@ -534,17 +534,6 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "pods/resize",
         {("ClusterRole", ""): {"patch"}},
     ),
-    "whoever asks kubelets reads their metrics": (
-        "node-metrics",
-        "nodes/metrics",
-        {("ClusterRole", ""): {"get"}},
-    ),
-    "and nothing goes through the proxy of nodes": ("node-metrics", "nodes/proxy", {}),
-    "the controller gets a token of the account for kubelets, and of no other": (
-        "node-metrics",
-        "serviceaccounts/token",
-        {("Role", names.NODE_METRICS_ACCOUNT): {"create"}},
-    ),
 }
 
 
@@ -557,7 +546,6 @@ def test_rights(sentence: str) -> None:
 @pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
 def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(kind: str) -> None:
     accounts = {template["spec"]["serviceAccountName"] for _, template in pods()}
-    accounts.add(names.NODE_METRICS_ACCOUNT)  # whose token the controller gets
     for binding in of_kind(kind):
         (subject,) = binding["subjects"]
         assert named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
@@ -566,7 +554,7 @@ def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(ki
         assert subject["name"] in accounts
 
 
-DECIDED = {"pod-logs", "pod-metrics", "pod-resize", "node-metrics"}
+DECIDED = {"pod-logs", "pod-metrics", "pod-resize"}
 """The components that give the controller a right."""
 
 
@@ -584,13 +572,11 @@ def _bound(rendered: Iterable[Object]) -> dict[str, set[tuple[str, str]]]:
 def test_the_base_gives_the_controller_no_right_that_an_administrator_decides() -> None:
     roles = {name for _, name in _bound(render(BASE))["kfext-controller"]}
     assert roles == {"kfext-controller", "kfext-controller-autoscaler"}
-    assert names.NODE_METRICS_ACCOUNT not in _bound(render(BASE))
 
 
 def test_by_default_kfext_reads_what_jobs_show_and_changes_no_running_pod() -> None:
     more = _bound(render(DEFAULT))["kfext-controller"] - _bound(render(BASE))["kfext-controller"]
-    reads = {("ClusterRole", "kfext-pod-logs"), ("ClusterRole", "kfext-pod-metrics")}
-    assert more == {*reads, ("Role", "kfext-node-metrics")}
+    assert more == {("ClusterRole", "kfext-pod-logs"), ("ClusterRole", "kfext-pod-metrics")}
 
 
 @pytest.mark.parametrize("name", sorted(DECIDED))
@@ -604,16 +590,6 @@ def test_a_component_gives_the_controller_the_one_right_of_its_name(
     assert [one for one in rendered if (one["kind"], one["metadata"]["name"]) == (kind, role)]
     for thing in rendered:
         assert thing["metadata"]["labels"]["app.kubernetes.io/name"] == "kfext", thing
-
-
-def test_who_sees_the_token_that_kubelets_are_shown_can_read_metrics_and_do_nothing_else() -> None:
-    (role,) = _bound(render(DEFAULT))[names.NODE_METRICS_ACCOUNT]
-    assert named(*role)["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}
-    ]
-    assert named("ServiceAccount", names.NODE_METRICS_ACCOUNT)["automountServiceAccountToken"] is (
-        False
-    )
 
 
 @pytest.mark.parametrize(
