@@ -24,8 +24,8 @@ from kfext.gpu.device_list import parse_strategies
 from kfext.gpu.inventory import Inventory, InventoryError
 from kfext.gpu.nvml import Nvml
 from kfext.gpu.pod_resources import held_devices, offered_devices
-from kfext.kube.access import find_access
 from kfext.kube.client import Client
+from kfext.kube.connection import find_access
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.probes import serve_probes
 

@@ -11,8 +11,8 @@ import click
 
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
-from kfext.kube.access import NoAccess, namespace_of
 from kfext.kube.client import Client
+from kfext.kube.connection import NoAccess, namespace_of
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds import KINDS, Kind
 from kfext.model.pod import Pod, parse_pod

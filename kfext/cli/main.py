@@ -20,7 +20,7 @@ from kfext.cli.release import release
 from kfext.cli.render import render_files
 from kfext.cli.top import top
 from kfext.errors import KfextError
-from kfext.kube.json_depth import accept_deep_json
+from kfext.kube.client import accept_deep_json
 
 _COMMANDS = (
     services.webhook,

@@ -30,7 +30,7 @@ class CardWriter:
         """Carry out a step. Raises ApiError."""
         match step:
             case Reserve():
-                template = paths.pod_template(GPU_NAMESPACE, RESERVATION_TEMPLATE)
+                template = paths.pod_templates(GPU_NAMESPACE, RESERVATION_TEMPLATE)
                 found = await self._client.get(template)
                 body = _pod(mapping(found.get("template")), step)
                 with suppress(Conflict):  # the name is that of the slot, so the pod exists already

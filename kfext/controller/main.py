@@ -16,8 +16,8 @@ from kfext.controller.metrics import Metrics
 from kfext.controller.progress_reader import MOST_AT_ONCE
 from kfext.controller.watches import login_with, operator_settings, registry
 from kfext.errors import ApiError, KfextError, LeaseLost
-from kfext.kube.access import find_access
 from kfext.kube.client import Client
+from kfext.kube.connection import find_access
 from kfext.kube.snapshot_file import write_snapshot
 from kfext.probes import serve_probes
 from kfext.state.recording import snapshot_of

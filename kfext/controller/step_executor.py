@@ -31,7 +31,6 @@ from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
-from kfext.kube.listing import first
 from kfext.kube.wire import decode_pod
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
@@ -208,10 +207,10 @@ class StepExecutor:
         """Add why the operator could not create a pod, which only its event states."""
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
-        selectors = {"fieldSelector": f"regarding.uid={job.uid},reason=FailedCreatePod"}
+        path = paths.events(job.namespace)
+        of_job = f"regarding.uid={job.uid},reason=FailedCreatePod"
         try:
-            path = paths.events(job.namespace)
-            events = await first(self._client, path, count=_EVENTS, selectors=selectors)
+            events = await self._client.first(path, count=_EVENTS, fieldSelector=of_job)
         except ApiError:
             return state
         notes = [text(mapping(event).get("note")) for event in events]

@@ -6,9 +6,7 @@ kopf reports neither the end of its first list nor what was deleted before a new
 from kfext.controller.guard import guard
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube import paths
-from kfext.kube.client import Client
-from kfext.kube.listing import objects, uids
-from kfext.kube.request import Object
+from kfext.kube.client import Client, Object
 from kfext.model.kinds import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping
@@ -21,7 +19,7 @@ async def take_in(client: Client, planner: Planner) -> None:
         with guard("take in a policy", **_identity(raw)):
             planner.settings.observe_policy(parse_policy(raw))
     for kind in KINDS.values():
-        async for raw in objects(client, paths.jobs(kind.plural)):
+        async for raw in client.objects(paths.jobs(kind.plural)):
             with guard("take in a job", **_identity(raw)):
                 planner.cluster.observe_job({"kind": kind.name, **raw})
 
@@ -34,7 +32,7 @@ async def forget_deleted(client: Client, planner: Planner, plan_writer: Training
     jobs, policies = set(planner.cluster.jobs), {one.name for one in planner.settings.policies()}
     present: set[str] = set()
     for kind in KINDS.values():
-        present |= await uids(client, paths.jobs(kind.plural))
+        present |= await client.uids(paths.jobs(kind.plural))
     defined = {parse_policy(raw).name for raw in await client.list_all(paths.policies())}
     for uid in jobs - present:
         planner.cluster.forget_job(uid)

@@ -14,8 +14,8 @@ import aiohttp
 import kopf
 
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.kube.access import Access
-from kfext.kube.backoff import Backoff
+from kfext.kube.connection import Access
+from kfext.kube.informer import Backoff
 from kfext.model.kinds import KINDS
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text

@@ -96,7 +96,7 @@ class Usage:
 
     async def _of_pods(self, namespace: str) -> dict[str, CpuUse]:
         path = paths.pod_metrics(namespace)
-        return uses_of(await self._client.page(path, {"labelSelector": JOB_NAME}, most=MOST_BYTES))
+        return uses_of(await self._client.read(path, most=MOST_BYTES, labelSelector=JOB_NAME))
 
     async def _of_node(self, node: str) -> CpuUse | None:
         return use_of_node(await self._client.read(paths.node_metrics(node)))

@@ -10,8 +10,7 @@ from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.certs.authority import Pair, bundle, due, new_authority
 from kfext.kube.certs.shared import Trust, decoded, encoded, read_trust, write_trust
-from kfext.kube.client import Client
-from kfext.kube.request import Object
+from kfext.kube.client import Client, Object
 from kfext.names import CA_SECRET, WEBHOOK_CONFIGURATION
 
 _log = structlog.get_logger(__name__)

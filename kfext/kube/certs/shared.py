@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from kfext.kube import paths
 from kfext.kube.certs.authority import Pair
-from kfext.kube.client import Client
-from kfext.kube.request import Object
+from kfext.kube.client import Client, Object
 from kfext.names import CA_SECRET, NAMESPACE
 
 

@@ -22,8 +22,8 @@ from kfext.errors import (
     Unavailable,
 )
 from kfext.kube import usage
-from kfext.kube.access import Access, Token
 from kfext.kube.client import Client
+from kfext.kube.connection import Access, Token
 from kfext.kube.usage import AT_ONCE, REST_SECONDS, Asking, Usage, uses_of
 from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod

@@ -1,8 +1,8 @@
 """What kopf does not report, a list of everything does: what is there, and what is gone."""
 
-from typing import Any, cast
+from collections.abc import AsyncIterator
+from typing import cast
 
-import orjson
 import pytest
 
 from kfext.controller.guard import ERRORS
@@ -33,9 +33,12 @@ class FakeClient:
             raise ApiError(status=500, reason="", message="away")
         return self.listed[path]
 
-    async def page(self, path: str, _query: Any, **_: Any) -> bytes:
-        items = await self.list_all(path)
-        return orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": items})
+    async def objects(self, path: str) -> AsyncIterator[Raw]:
+        for item in await self.list_all(path):
+            yield item
+
+    async def uids(self, path: str) -> set[str]:
+        return {item["metadata"]["uid"] async for item in self.objects(path)}
 
 
 def policy(name: str) -> Raw:

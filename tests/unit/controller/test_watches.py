@@ -8,7 +8,7 @@ import pytest
 from kfext.controller import watches
 from kfext.controller.controller import _STALE_SECONDS
 from kfext.controller.watches import login_with, operator_settings
-from kfext.kube.access import Access, Token
+from kfext.kube.connection import Access, Token
 
 
 def test_a_stream_that_brings_nothing_is_opened_anew_before_a_mirror_counts_as_too_old() -> None:
