@@ -46,6 +46,12 @@ def _run_folder(use: str) -> Callable[[Callable[..., None]], Callable[..., None]
 @click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
 @_run_folder("In-memory folder for the serving key; a temporary folder if not given.")
 @click.option(
+    "--tls-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder with tls.crt and tls.key, for instance of cert-manager; kfext signs its own if "
+    "not given.",
+)
+@click.option(
     "--drain-seconds", default=5.0, show_default=True, help="Time to keep serving after SIGTERM."
 )
 def webhook(
@@ -58,6 +64,7 @@ def webhook(
     tls_name: tuple[str, ...],
     tls_ip: tuple[str, ...],
     run_dir: Path | None,
+    tls_dir: Path | None,
     drain_seconds: float,
 ) -> None:
     """Serve the admission webhooks."""
@@ -71,6 +78,7 @@ def webhook(
         probe_port=probe_port,
         extra_names=(*tls_name, *tls_ip),
         run_folder=run_dir,
+        tls_folder=tls_dir,
         drain_seconds=drain_seconds,
     )
     asyncio.run(run(config))
@@ -85,6 +93,12 @@ def webhook(
     show_default=True,
     help="Whether /metrics has the progress of jobs, with their names; of the newest 1,000.",
 )
+@click.option(
+    "--certificates/--no-certificates",
+    default=True,
+    show_default=True,
+    help="Whether to issue the webhook's certificates; another system, such as cert-manager, may.",
+)
 def controller(
     *,
     kubeconfig: Path | None,
@@ -92,6 +106,7 @@ def controller(
     log_level: str,
     run_dir: Path | None,
     job_metrics: bool,
+    certificates: bool,
 ) -> None:
     """Run the placement controller."""
     from kfext.controller.main import run  # noqa: PLC0415 - kopf takes half a second to import
@@ -103,6 +118,7 @@ def controller(
             probe_port=probe_port,
             run_folder=run_dir,
             job_metrics=job_metrics,
+            certificates=certificates,
         )
     )
 

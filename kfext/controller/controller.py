@@ -17,7 +17,7 @@ from kfext.controller.sweep import forget_deleted, take_in
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.errors import ApiError
 from kfext.kube.autoscaler import has_autoscaler
-from kfext.kube.certs.issuing import Issuer
+from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
@@ -37,8 +37,9 @@ _STAND_BY_SECONDS = 10.0
 class Controller:
     """One controller process. `identity` must be unique among the replicas.
 
-    The Lease has a client of its own: its renewal must not queue behind the pins of a big gang. So
-    have logs: neither must pins queue behind those.
+    The Lease has a client of its own: its renewal must not queue behind the pins of a big gang. The
+    logs have one too, so that no pin queues behind them. `certificates`: whether the leader issues
+    the certificates of the webhook.
     """
 
     def __init__(
@@ -49,10 +50,12 @@ class Controller:
         log_client: Client,
         identity: str,
         metrics: Metrics,
+        certificates: bool = True,
     ) -> None:
         self._wake = asyncio.Event()
         self._client = client
         self._metrics = metrics
+        self._certificates = certificates
         self.planner = Planner(wake=self._wake.set)
         self.plan_writer = TrainingPlanWriter(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
@@ -101,7 +104,8 @@ class Controller:
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
             tasks.create_task(self.plan_writer.run())
             tasks.create_task(self._sweep())
-            tasks.create_task(Issuer(self._client).run())
+            if self._certificates:
+                tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
             tasks.create_task(self._progress_reader.run())
 

@@ -31,11 +31,12 @@ async def run(
     probe_port: int = 8080,
     run_folder: Path | None = None,
     job_metrics: bool = True,
+    certificates: bool = True,
 ) -> None:
     """Run the controller until SIGTERM. Raises KfextError if it cannot go on.
 
     SIGUSR1 makes it write a snapshot into `run_folder`. `job_metrics`: whether Prometheus gets the
-    progress of each job.
+    progress of each job. `certificates`: whether kfext issues those of its webhook.
     """
     access = find_access(kubeconfig=kubeconfig)
     metrics = Metrics(of_jobs=job_metrics)
@@ -55,6 +56,7 @@ async def run(
             log_client=log_client,
             identity=identity,
             metrics=metrics,
+            certificates=certificates,
         )
         handlers = registry(
             planner=controller.planner,

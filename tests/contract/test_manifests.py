@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from kfext import names
+from kfext.cli.main import cli
 from kfext.model.kinds import KINDS
 from tests.contract.manifests import (
     BASE,
@@ -730,3 +731,68 @@ def test_the_quota_component_leaves_room_for_an_upgrade() -> None:
     assert int(quota["hard"]["pods"]) >= 2 * replicas
     for _, template in pods():
         assert template["spec"]["priorityClassName"] in line["values"]
+
+
+# --- the component cert-manager -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def by_cert_manager(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Object]:
+    """The default overlay with the component cert-manager, by kind and name."""
+    folder = tmp_path_factory.mktemp("cert-manager").resolve()
+    rendered = with_components(folder, MANIFESTS / "components" / "cert-manager", base=DEFAULT)
+    return {(thing["kind"], thing["metadata"]["name"]): thing for thing in rendered}
+
+
+def _command(rendered: dict[tuple[str, str], Object], part: str) -> list[str]:
+    (container,) = rendered["Deployment", f"kfext-{part}"]["spec"]["template"]["spec"]["containers"]
+    found: list[str] = container["command"]
+    return found
+
+
+def test_cert_manager_issues_what_the_webhook_mounts_and_kfext_issues_nothing(
+    by_cert_manager: dict[tuple[str, str], Object],
+) -> None:
+    template = by_cert_manager["Deployment", "kfext-webhook"]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "tls")
+    (volume,) = (volume for volume in template["volumes"] if volume["name"] == "tls")
+    issued = by_cert_manager["Certificate", "kfext-webhook"]
+    assert volume["secret"]["secretName"] == issued["spec"]["secretName"]
+    assert issued["spec"]["secretName"] != names.CA_SECRET
+
+    *_, flag = _command(by_cert_manager, "webhook")
+    assert flag == f"--tls-dir={mount['mountPath']}"
+    assert ["--tls-dir"] in [option.opts for option in cli.commands["webhook"].params]
+    parsed = cli.commands["controller"].make_context(
+        "controller", _command(by_cert_manager, "controller")[2:], resilient_parsing=True
+    )
+    assert parsed.params["certificates"] is False
+
+
+def test_the_api_servers_trust_the_certificate_of_cert_manager_for_the_service(
+    by_cert_manager: dict[tuple[str, str], Object],
+) -> None:
+    configuration = by_cert_manager["MutatingWebhookConfiguration", names.WEBHOOK_CONFIGURATION]
+    annotations = configuration["metadata"]["annotations"]
+    trusted = annotations["cert-manager.io/inject-ca-from"].split("/")
+    issued = by_cert_manager["Certificate", "kfext-webhook"]
+    assert trusted == [issued["metadata"]["namespace"], issued["metadata"]["name"]]
+    for webhook in configuration["webhooks"]:
+        service = webhook["clientConfig"]["service"]
+        assert f"{service['name']}.{service['namespace']}.svc" in issued["spec"]["dnsNames"]
+
+
+def test_what_cert_manager_issues_ends_at_an_authority_that_keeps_its_key(
+    by_cert_manager: dict[tuple[str, str], Object],
+) -> None:
+    def issuer_of(certificate: str) -> Object:
+        named = by_cert_manager["Certificate", certificate]["spec"]["issuerRef"]
+        assert named["group"] == "cert-manager.io"
+        found: Object = by_cert_manager[named["kind"], named["name"]]["spec"]
+        return found
+
+    root = by_cert_manager["Certificate", "kfext-webhook-root"]["spec"]
+    assert issuer_of("kfext-webhook") == {"ca": {"secretName": root["secretName"]}}
+    assert issuer_of("kfext-webhook-root") == {"selfSigned": {}}
+    assert (root["isCA"], root["privateKey"]["rotationPolicy"]) == (True, "Never")
