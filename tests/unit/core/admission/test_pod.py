@@ -79,9 +79,9 @@ UNGATED = {
 }
 BEYOND = {
     "it has too many tolerations": (pod(spec={"tolerations": [{}] * 65}), "65 tolerations"),
-    "it has so many gates that ours would be lost": (
-        pod(spec={"schedulingGates": [{"name": f"other.example/{at}"} for at in range(16)]}),
-        "16 scheduling gates of others",
+    "it has too many gates of others": (
+        pod(spec={"schedulingGates": [{"name": f"other.example/{at}"} for at in range(501)]}),
+        "1002 values that matter",
     ),
 }
 
