@@ -18,7 +18,7 @@ from kfext.agent.metrics import Metrics
 from kfext.agent.node_pods import NodePods
 from kfext.agent.shared_gpus import SharedGpus, SlotView
 from kfext.agent.strikes import EarlierStrikes
-from kfext.core.admission.hooked import BUSYBOX
+from kfext.core.admission.gpu import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.device_list import parse_strategies
 from kfext.gpu.inventory import Inventory, InventoryError

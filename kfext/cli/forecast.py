@@ -7,7 +7,7 @@ from typing import Any
 
 from kfext.cli.documents import title_of
 from kfext.cli.render import admitted
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.position import in_line
 from kfext.errors import UserError

@@ -12,10 +12,9 @@ from typing import Any, Protocol
 import structlog
 from aiohttp import web
 
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import UNMANAGED, mutate_job
-from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.review import Facts, Mutation
 from kfext.webhook import metrics as outcomes
 from kfext.webhook.bodies import Bodies
 from kfext.webhook.metrics import Metrics

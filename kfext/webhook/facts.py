@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Backoff, Informer

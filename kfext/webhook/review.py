@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.review import Mutation
 from kfext.errors import UserError
 
 API_VERSION = "admission.k8s.io/v1"

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from kfext import names
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.kube.certs import new_authority, new_leaf
 from kfext.webhook.app import make_app, make_runner
 from kfext.webhook.metrics import Metrics

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
+from kfext.core.admission.review import Facts
 from kfext.model.gang_terms import GangTerm
 from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
