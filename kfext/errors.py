@@ -16,7 +16,6 @@ KfextError
     ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
     ├── TooManyRequests    429, with the seconds to wait
     ├── Unavailable        no connection, no answer in time, or 5xx
-    ├── Unverified         a server that cannot prove to belong to the cluster; nothing was sent
     ├── AnswerTooLarge     an answer longer than the caller allows, of which the rest was not read
     └── NotLeading         a write that was not sent, as this process may no longer lead
 """
@@ -126,10 +125,6 @@ class TooManyRequests(ApiError):  # noqa: N818
 
 class Unavailable(ApiError):  # noqa: N818
     """No connection, no answer in time, or an HTTP status of 500 or above."""
-
-
-class Unverified(ApiError):  # noqa: N818
-    """The server's certificate is not signed by the cluster's authority; nothing was sent."""
 
 
 class AnswerTooLarge(ApiError):  # noqa: N818

@@ -32,10 +32,6 @@ AGENT = "kfext-agent"
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
-NODE_METRICS_ACCOUNT = "kfext-node-metrics"
-"""ServiceAccount in NAMESPACE that may read the metrics of kubelets and nothing else: its token,
-never that of the controller, is sent to them."""
-
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
 WEBHOOK_CONFIGURATION = "kfext"
@@ -250,13 +246,10 @@ CPU_USE_KNOWN = "CpuUseKnown"
 REASON_CPU_USE_PENDING = "CpuUsePending"
 """The pod has not run for long enough to be measured."""
 REASON_CPU_USE_FORBIDDEN = "CpuUseForbidden"
-"""kfext may read neither the metrics API nor the kubelets: an administrator has not given the
-right, or not for this namespace."""
+"""kfext may not read the metrics API: an administrator has not given the right, or not for this
+namespace."""
 REASON_CPU_USE_UNAVAILABLE = "CpuUseUnavailable"
-"""Neither the metrics API nor the kubelet gives a usable answer in time."""
-REASON_KUBELET_UNVERIFIED = "KubeletUnverified"
-"""There is no metrics API, and the certificate of the kubelet is not signed by the authority of the
-cluster, so nothing was sent to it."""
+"""The cluster has no metrics API, or it gives no usable answer in time."""
 
 PROGRESS_KNOWN = "ProgressKnown"
 """Condition: whether the progress of the job is known; its reasons follow."""

@@ -20,7 +20,7 @@ import orjson
 from e2e.testbed import process
 from e2e.testbed.cluster import Testbed
 from kfext.core.patches.pod import pin
-from kfext.kube.access import find_access
+from kfext.kube.connection import find_access
 from kfext.model.pod import Pod
 from kfext.names import GATE
 

@@ -16,7 +16,7 @@ import kopf
 
 from kfext import names
 from kfext.controller.watch import login_with
-from kfext.kube.access import find_access
+from kfext.kube.connection import find_access
 
 _ANNOTATIONS = {
     names.COLOCATION: "preferred",

@@ -85,7 +85,7 @@ def _sidecars(*, each: int) -> Object:
 def _made_elastic() -> Object:
     """Return a job that is read as far as any: its templates are compared, its script is parsed."""
     env = _many(lambda at: {"name": f"V{at}", "value": "v"}, each=32, of=ETCD_BYTES // 2 - 70_000)
-    script = "a " * 2000 + "; torchrun x " + "$A" * 28_000
+    script = "a " * 2000 + "&& torchrun x " + "$A" * 6_000
     raw = job("worst", annotations={ELASTIC: "1-8"})
     worker = raw["spec"]["pytorchReplicaSpecs"]["Worker"] | {"restartPolicy": "OnFailure"}
     worker["template"]["spec"]["containers"] = _one(env=env, command=["sh", "-c", script])

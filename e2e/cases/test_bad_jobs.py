@@ -11,7 +11,7 @@ from e2e.harness.jobs import job, specs, template, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.look import held, suspended
 from e2e.harness.space import Space
-from kfext.kube.json_depth import API_SERVER_DEPTH, accept_deep_json
+from kfext.kube.client import API_SERVER_DEPTH, accept_deep_json
 
 _LEVELS = API_SERVER_DEPTH - 20
 """Of managedFields; the rest is for the levels of lists around them."""

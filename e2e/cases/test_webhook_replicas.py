@@ -12,7 +12,7 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.reviews import running_reviews
 from e2e.harness.wait import until
 from e2e.harness.webhook_process import WebhookProcess
-from kfext.kube.certs.authority import Pair, due, new_authority
+from kfext.kube.certs import Pair, due, new_authority
 from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
 
 _SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import kfext.hook
-from kfext.core.admission.hooked import BUSYBOX
+from kfext.core.admission.gpu import BUSYBOX
 
 _START = "sitecustomize.py"
 _PACKAGE = "kfext_hook"

@@ -18,14 +18,14 @@ from kfext.agent.metrics import Metrics
 from kfext.agent.node_pods import NodePods
 from kfext.agent.shared_gpus import SharedGpus, SlotView
 from kfext.agent.strikes import EarlierStrikes
-from kfext.core.admission.hooked import BUSYBOX
+from kfext.core.admission.gpu import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.device_list import parse_strategies
 from kfext.gpu.inventory import Inventory, InventoryError
 from kfext.gpu.nvml import Nvml
 from kfext.gpu.pod_resources import held_devices, offered_devices
-from kfext.kube.access import find_access
 from kfext.kube.client import Client
+from kfext.kube.connection import find_access
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.runtime import serve_probes
 

@@ -11,9 +11,9 @@ import click
 
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
-from kfext.kube.access import NoAccess, namespace_of
 from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
+from kfext.kube.connection import NoAccess, namespace_of
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS

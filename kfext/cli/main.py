@@ -22,7 +22,7 @@ from kfext.cli.plan import plan
 from kfext.cli.release import release
 from kfext.cli.render import render_files
 from kfext.errors import KfextError
-from kfext.kube.json_depth import accept_deep_json
+from kfext.kube.client import accept_deep_json
 
 _SERVICE_OPTIONS = (
     click.option(
@@ -73,6 +73,12 @@ def _run_folder(use: str) -> Callable[[Callable[..., None]], Callable[..., None]
 @click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
 @_run_folder("In-memory folder for the serving key; a temporary folder if unset.")
 @click.option(
+    "--tls-dir",
+    "tls_folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder with tls.crt and tls.key, such as cert-manager's; if unset, kfext signs its own.",
+)
+@click.option(
     "--drain-seconds", default=5.0, show_default=True, help="Time to keep serving after SIGTERM."
 )
 def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: Any) -> None:
@@ -90,6 +96,12 @@ def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: An
     default=True,
     show_default=True,
     help="Export the progress of the newest 1,000 jobs, with their names.",
+)
+@click.option(
+    "--certificates/--no-certificates",
+    default=True,
+    show_default=True,
+    help="Whether to issue the webhook's certificates; another system, such as cert-manager, may.",
 )
 def controller(**options: Any) -> None:
     """Run the placement controller."""

@@ -13,7 +13,7 @@ from kfext.cli.cluster import ClusterOptions, cluster_options, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import entry, output_option, plain, printed, table
 from kfext.cli.render import admitted
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.order import in_line
 from kfext.errors import UserError

@@ -14,7 +14,7 @@ from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, informers, read_all
 from kfext.errors import ApiError
 from kfext.kube.autoscaler import has_autoscaler
-from kfext.kube.certs.issuing import Issuer
+from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
@@ -35,7 +35,8 @@ class Controller:
     """One controller process. `identity` must be unique among the replicas.
 
     The Lease has a client of its own, so that its renewal does not queue behind the pins of a big
-    gang. Logs have one too, so that pins do not queue behind logs.
+    gang. Logs have one too, so that pins do not queue behind logs. `certificates`: whether the
+    leader issues the webhook's certificates.
     """
 
     def __init__(
@@ -46,10 +47,12 @@ class Controller:
         log_client: Client,
         identity: str,
         metrics: Metrics,
+        certificates: bool = True,
     ) -> None:
         self._wake = asyncio.Event()
         self._client = client
         self._metrics = metrics
+        self._certificates = certificates
         self.planner = Planner(wake=self._wake.set)
         self.plan_writer = TrainingPlanWriter(client=client)
         self._events = EventRecorder(client, reporter="kfext-controller", instance=identity)
@@ -96,7 +99,8 @@ class Controller:
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
             tasks.create_task(self.plan_writer.run())
             tasks.create_task(self._sweep())
-            tasks.create_task(Issuer(self._client).run())
+            if self._certificates:
+                tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
             tasks.create_task(self._progress_reader.run())
 

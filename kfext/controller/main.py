@@ -16,8 +16,8 @@ from kfext.controller.progress_reader import MOST_AT_ONCE
 from kfext.controller.watch import login_with, operator_settings, registry
 from kfext.errors import ApiError, KfextError, LeaseLost, NotFound
 from kfext.kube import paths
-from kfext.kube.access import find_access
 from kfext.kube.client import Client
+from kfext.kube.connection import find_access
 from kfext.kube.snapshot_file import write_snapshot
 from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence
@@ -36,11 +36,13 @@ async def run(
     probe_port: int = 8080,
     run_folder: Path | None = None,
     job_metrics: bool = True,
+    certificates: bool = True,
 ) -> None:
     """Run the controller until SIGTERM. Raises KfextError if it cannot go on.
 
     On SIGUSR1 it writes a snapshot into `run_folder`.
-    `job_metrics`: whether Prometheus gets the progress of each job.
+    `job_metrics`: whether Prometheus gets the progress of each job. `certificates`: whether kfext
+    issues the webhook's certificates.
     """
     access = find_access(kubeconfig=kubeconfig)
     metrics = Metrics(of_jobs=job_metrics)
@@ -60,6 +62,7 @@ async def run(
             log_client=log_client,
             identity=identity,
             metrics=metrics,
+            certificates=certificates,
         )
         handlers = registry(
             planner=controller.planner,

@@ -74,15 +74,12 @@ class ProgressReader:
 
     async def _measure(self) -> None:
         progress = self._planner.progress
-        try:
-            while True:
-                with guard("measure the use of CPU"):
-                    nodes = progress.shared_nodes()
-                    used = await self._usage.read(progress.running(), nodes=nodes)
-                    progress.measured(used.pods, used.nodes)
-                await asyncio.sleep(_MEASURE_SECONDS)
-        finally:
-            await self._usage.close()
+        while True:
+            with guard("measure the use of CPU"):
+                nodes = progress.shared_nodes()
+                used = await self._usage.read(progress.running(), nodes=nodes)
+                progress.measured(used.pods, used.nodes)
+            await asyncio.sleep(_MEASURE_SECONDS)
 
     async def _read(self, read: LogRead) -> None:
         try:

@@ -30,7 +30,6 @@ from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
-from kfext.kube.listing import first
 from kfext.kube.wire import decode_pod
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.gpu_slots import reservation_of
@@ -144,7 +143,7 @@ class StepExecutor:
         """
         match step:
             case Reserve():
-                template = paths.pod_template(GPU_NAMESPACE, RESERVATION_TEMPLATE)
+                template = paths.pod_templates(GPU_NAMESPACE, RESERVATION_TEMPLATE)
                 found = await self._client.get(template)
                 body = _reservation(mapping(found.get("template")), step)
                 with suppress(Conflict):  # the slot gives the pod its name, so the pod exists
@@ -239,10 +238,10 @@ class StepExecutor:
         """Add the reason from the operator's event for a pod that it could not create."""
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
-        selectors = {"fieldSelector": f"regarding.uid={job.uid},reason=FailedCreatePod"}
+        path = paths.events(job.namespace)
+        of_job = f"regarding.uid={job.uid},reason=FailedCreatePod"
         try:
-            path = paths.events(job.namespace)
-            events = await first(self._client, path, count=_EVENTS, selectors=selectors)
+            events = await self._client.first(path, count=_EVENTS, fieldSelector=of_job)
         except ApiError:
             return state
         notes = [text(mapping(event).get("note")) for event in events]

@@ -17,11 +17,9 @@ from kfext.controller.metrics import guard
 from kfext.controller.training_plan import decode_training_plan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube import paths, wire
-from kfext.kube.access import Access
-from kfext.kube.backoff import Backoff
 from kfext.kube.client import Client
-from kfext.kube.informer import Informer
-from kfext.kube.listing import objects, uids
+from kfext.kube.connection import Access
+from kfext.kube.informer import Backoff, Informer
 from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
@@ -212,7 +210,7 @@ async def read_all(client: Client, planner: Planner) -> None:
         with guard("read a policy", **_identity(raw)):
             planner.settings.observe_policy(parse_policy(raw))
     for kind in KINDS.values():
-        async for raw in objects(client, paths.jobs(kind.plural)):
+        async for raw in client.objects(paths.jobs(kind.plural)):
             with guard("read a job", **_identity(raw)):
                 planner.cluster.observe_job({"kind": kind.name, **raw})
 
@@ -229,7 +227,7 @@ async def forget_deleted(client: Client, planner: Planner, plan_writer: Training
     )
     present: set[str] = set()
     for kind in KINDS.values():
-        present |= await uids(client, paths.jobs(kind.plural))
+        present |= await client.uids(paths.jobs(kind.plural))
     defined = {parse_policy(raw).name for raw in await client.list_all(paths.policies())}
     for uid in jobs - present:
         planner.cluster.forget_job(uid)

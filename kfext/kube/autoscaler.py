@@ -4,7 +4,7 @@ from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 
-_STATUS = paths.config_map("kube-system", "cluster-autoscaler-status")
+_STATUS = paths.config_maps("kube-system", "cluster-autoscaler-status")
 """The ConfigMap that the Kubernetes cluster-autoscaler writes while it runs."""
 _KARPENTER = "/apis/karpenter.sh"
 

@@ -1,30 +1,91 @@
-"""The client of the API server: what it can be asked."""
+"""The client of the API server: what it can be asked.
+
+Objects are plain dicts. When a request fails, every method raises an ApiError of `kfext.errors` and
+nothing else. What is sent again, and when, is a matter of the `Connection`.
+"""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import msgspec
+import orjson
 
-from kfext.errors import Unavailable
-from kfext.kube import request as build
-from kfext.kube.access import find_access
-from kfext.kube.connection import Connection, Observe, ignore
-from kfext.kube.request import Object
+from kfext.errors import AnswerTooLarge, Unavailable
+from kfext.kube.connection import Connection, Observe, Request, find_access
 
 T = TypeVar("T")
 
-_PAGE = 500
+Object = dict[str, Any]
+"""A JSON object of the API."""
+
+FIELD_MANAGER = "kfext"
+PAGE = 500
+"""Objects of a page at most."""
+PAGE_BYTES = 16 * 2**20
+"""Bytes of a page at most: 500 ordinary pods have a quarter of it."""
+_FEWER = 4
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+API_SERVER_DEPTH = 10_000
+"""How deep JSON may be nested: the limit of Go's encoding/json, by which the API server decodes."""
+_FRAMES = 2_000
+"""For all else that is on the stack."""
+
+
+def accept_deep_json() -> None:
+    """Let this process decode whatever the API server returns.
+
+    Whoever may create an object decides on its `managedFields`, which are JSON of any depth.
+    Decoders count in Python's limit of recursion, and its default of 1,000 would make such an
+    object, and each list that it is in, unreadable.
+    """
+    sys.setrecursionlimit(API_SERVER_DEPTH + _FRAMES)
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    """The part of an object's metadata that identifies it and its version."""
+
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    resource_version: str = ""
+
+
+class _Identity(msgspec.Struct):
+    """Any object, only its metadata."""
+
+    metadata: Metadata = msgspec.field(default_factory=Metadata)
+
+
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    """The version of a list, and the token of its next page."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(msgspec.Struct):
+    """One page of a list; Go writes null for an empty one."""
+
+    metadata: _ListMetadata
+    items: list[msgspec.Raw] | None = None
+
+
+_identity = msgspec.json.Decoder(_Identity).decode
+_page = msgspec.json.Decoder(Page).decode
+
+
+def metadata_of(raw: bytes | msgspec.Raw) -> Metadata:
+    """Return the metadata of an object. Raises msgspec.DecodeError, RecursionError."""
+    return _identity(raw).metadata
 
 
 class Client(Connection):
-    """An API server. Objects are plain dicts.
-
-    When a request fails, every method raises an ApiError of `kfext.errors` and nothing else. What
-    is sent again, and when, is a matter of the `Connection`.
-    """
+    """An API server."""
 
     @classmethod
     async def connect(
@@ -33,9 +94,9 @@ class Client(Connection):
         *,
         context: str | None = None,
         connections: int = 64,
-        observe: Observe = ignore,
+        observe: Observe | None = None,
     ) -> Self:
-        """Return a client for the cluster that we run in or for a kubeconfig. Raises NoAccess."""
+        """Return a client for the cluster of this pod or of a kubeconfig. Raises NoAccess."""
         access = await asyncio.to_thread(find_access, kubeconfig=kubeconfig, context=context)
         return cls(access, connections=connections, observe=observe)
 
@@ -50,74 +111,68 @@ class Client(Connection):
     ) -> None:
         await self.close()
 
+    # --- reading ----------------------------------------------------------------------------------
+
     async def get(self, path: str, **query: str) -> Object:
         """Return one object."""
-        return _object(await self.send(build.read(path, query)))
+        return _object(await self.send(Request("get", "GET", path, query)))
 
-    async def read(self, path: str, **query: str) -> bytes:
-        """Return the raw bytes of an answer: a page of a list, or the log of a pod."""
-        verb = "list" if "limit" in query else "get"
-        return await self.send(build.read(path, query, verb=verb))
+    async def read(self, path: str, *, most: int | None = None, **query: str) -> bytes:
+        """Return the raw bytes of an answer, such as a list or the log of a pod.
 
-    async def page(
-        self, path: str, query: Mapping[str, str], *, most: int, metadata_only: bool = False
-    ) -> bytes:
-        """Return a page of a collection. Raises AnswerTooLarge for more than `most` bytes."""
-        return await self.send(build.page(path, query, metadata_only=metadata_only), most=most)
+        Raises AnswerTooLarge for more than `most` bytes.
+        """
+        verb = "list" if query.keys() & {"limit", "labelSelector"} else "get"
+        return await self.send(Request(verb, "GET", path, query), most=most)
+
+    async def pages(
+        self, path: str, query: Mapping[str, str], *, metadata_only: bool = False
+    ) -> AsyncGenerator[Page, None]:
+        """Yield the pages of a collection; use up each before the next, so that one is held.
+
+        An object can have 1.5 MiB, and whoever may create one may create hundreds. So a page is
+        bounded by its bytes: a longer one is asked for again with fewer objects. Raises
+        AnswerTooLarge if one object alone is too large.
+        """
+        accept = _METADATA if metadata_only else "application/json"
+        limit, continue_ = PAGE, ""
+        while True:
+            asked = {**query, "limit": str(limit)} | ({"continue": continue_} if continue_ else {})
+            request = Request("list", "GET", path, asked, accept=accept)
+            try:
+                page = _decoded(await self.send(request, most=PAGE_BYTES), _page)
+            except AnswerTooLarge:
+                if limit == 1:
+                    raise
+                limit = max(limit // _FEWER, 1)
+                continue
+            yield page
+            continue_ = page.metadata.continue_
+            if not continue_:
+                return
+
+    async def objects(self, path: str, **query: str) -> AsyncIterator[Object]:
+        """Yield the objects of a collection, each decoded when it is its turn."""
+        async for page in self.pages(path, query):
+            for raw in page.items or ():
+                yield _object(raw)
 
     async def list_all(self, path: str, **query: str) -> list[Object]:
-        """Return all objects of a collection, page by page."""
-        items: list[Object] = []
-        query["limit"] = str(_PAGE)
-        while True:
-            page = _object(await self.read(path, **query))
-            items += page.get("items") or []
-            query["continue"] = (page.get("metadata") or {}).get("continue") or ""
-            if not query["continue"]:
-                return items
+        """Return all objects of a collection."""
+        return [found async for found in self.objects(path, **query)]
 
-    async def create(self, path: str, body: Object) -> Object:
-        """Create an object in the collection `path`. Raises Conflict if it exists."""
-        return _object(await self.send(build.create(path, body)))
+    async def first(self, path: str, *, count: int, **query: str) -> list[Object]:
+        """Return the first objects of a collection. Raises AnswerTooLarge."""
+        body = await self.read(path, most=PAGE_BYTES, limit=str(count), **query)
+        return [_object(raw) for raw in _decoded(body, _page).items or ()]
 
-    async def json_patch(self, path: str, operations: Sequence[Mapping[str, Any]]) -> Object:
-        """Apply JSON-patch operations, all or none. Raises Invalid if a `test` among them fails."""
-        return await self.json_patch_as(path, operations, decode=msgspec.json.decode)
-
-    async def json_patch_as(
-        self, path: str, operations: Sequence[Mapping[str, Any]], *, decode: Callable[[bytes], T]
-    ) -> T:
-        """Apply JSON-patch operations like `json_patch`; return what `decode` makes of the answer.
-
-        `decode` need not read all of it.
-        """
-        return _decoded(await self.send(build.json_patch(path, operations)), decode)
-
-    async def merge_patch(self, path: str, patch: Object) -> Object:
-        """Merge `patch` into an object. Raises Conflict if it has a stale resourceVersion."""
-        return _object(await self.send(build.merge_patch(path, patch)))
-
-    async def strategic_patch_as(
-        self, path: str, patch: Object, *, decode: Callable[[bytes], T]
-    ) -> T:
-        """Merge `patch` into an object, lists of it by their keys; return as `json_patch_as` does.
-
-        Raises Conflict if it has a stale resourceVersion.
-        """
-        return _decoded(await self.send(build.strategic_patch(path, patch)), decode)
-
-    async def apply(self, path: str, body: Object) -> Object:
-        """Create the object, or take over the fields in `body`, by server-side apply."""
-        return _object(await self.send(build.apply(path, body)))
-
-    async def delete(
-        self, path: str, *, uid: str = "", resource_version: str = "", grace: int | None = None
-    ) -> None:
-        """Delete an object. Raises Conflict if it no longer has the given uid or resource version.
-
-        `grace` is in seconds; None means the object's own.
-        """
-        await self.send(build.delete(path, uid=uid, resource_version=resource_version, grace=grace))
+    async def uids(self, path: str) -> set[str]:
+        """Return the uids of a collection; only the metadata of its objects is sent."""
+        return {
+            metadata_of(raw).uid
+            async for page in self.pages(path, {}, metadata_only=True)
+            for raw in page.items or ()
+        }
 
     def watch(
         self,
@@ -135,17 +190,75 @@ class Client(Connection):
         bookmarks. The stream ends after `server_seconds`, or when nothing arrives for
         `silence_seconds`. Raises Unavailable if the connection breaks.
         """
-        request = build.watch(
-            path, query, resource_version=resource_version, server_seconds=server_seconds
-        )
+        follow = {"watch": "true", "allowWatchBookmarks": "true"}
+        since = {"resourceVersion": resource_version, "timeoutSeconds": str(server_seconds)}
+        request = Request("watch", "GET", path, {**query, **follow, **since})
         return self.stream(request, silence_seconds=silence_seconds)
 
+    # --- writing ----------------------------------------------------------------------------------
 
-def _object(body: bytes) -> Object:
+    async def create(self, path: str, body: Object) -> Object:
+        """Create an object in the collection `path`. Raises Conflict if it exists."""
+        query = {"fieldManager": FIELD_MANAGER}
+        return _object(await self.send(Request("create", "POST", path, query, orjson.dumps(body))))
+
+    async def json_patch(self, path: str, operations: Sequence[Mapping[str, Any]]) -> Object:
+        """Apply JSON-patch operations, all or none. Raises Invalid if a `test` among them fails."""
+        return await self.json_patch_as(path, operations, decode=msgspec.json.decode)
+
+    async def json_patch_as(
+        self, path: str, operations: Sequence[Mapping[str, Any]], *, decode: Callable[[bytes], T]
+    ) -> T:
+        """Apply JSON-patch operations like `json_patch`; return what `decode` makes of the answer.
+
+        `decode` need not read all of it.
+        """
+        return _decoded(await self.send(_patch("json-patch+json", path, list(operations))), decode)
+
+    async def merge_patch(self, path: str, patch: Object) -> Object:
+        """Merge `patch` (RFC 7386) into an object. Raises Conflict for a stale resourceVersion."""
+        return _object(await self.send(_patch("merge-patch+json", path, patch)))
+
+    async def strategic_patch_as(
+        self, path: str, patch: Object, *, decode: Callable[[bytes], T]
+    ) -> T:
+        """Merge `patch` into an object, lists of it by their keys; return as `json_patch_as` does.
+
+        Raises Conflict if it has a stale resourceVersion.
+        """
+        return _decoded(await self.send(_patch("strategic-merge-patch+json", path, patch)), decode)
+
+    async def apply(self, path: str, body: Object) -> Object:
+        """Create the object, or take over the fields in `body`, by server-side apply."""
+        request = _patch("apply-patch+yaml", path, body, verb="apply", force="true")
+        return _object(await self.send(request))
+
+    async def delete(
+        self, path: str, *, uid: str = "", resource_version: str = "", grace: int | None = None
+    ) -> None:
+        """Delete an object. Raises Conflict if it no longer has the given uid or resource version.
+
+        `grace` is in seconds; if unset, the object's own holds.
+        """
+        options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        if preconditions := {key: value for key, value in conditions.items() if value}:
+            options["preconditions"] = preconditions
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        await self.send(Request("delete", "DELETE", path, body=orjson.dumps(options)))
+
+
+def _patch(form: str, path: str, body: object, *, verb: str = "patch", **query: str) -> Request:
+    asked = {"fieldManager": FIELD_MANAGER, **query}
+    return Request(verb, "PATCH", path, asked, orjson.dumps(body), f"application/{form}")
+
+
+def _object(body: bytes | msgspec.Raw) -> Object:
     return cast(Object, _decoded(body, msgspec.json.decode))
 
 
-def _decoded(body: bytes, decode: Callable[[bytes], T]) -> T:
+def _decoded(body: bytes | msgspec.Raw, decode: Callable[[Any], T]) -> T:
     try:
         return decode(body)
     except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:

@@ -1,57 +1,224 @@
-"""One connection pool to one API server: sends what `request` builds, raises `kfext.errors`."""
+"""Where the API server is, what it is shown, and how a request is sent.
+
+A request answered with 429 was not processed, so it is sent again after Retry-After, at most three
+times. A refused token is read again once. Nothing else is retried, because only the caller knows
+whether that is safe.
+"""
 
 import asyncio
+import os
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
+import orjson
 from yarl import URL
 
 from kfext.errors import (
     AnswerTooLarge,
     ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    KfextError,
+    NotFound,
     NotLeading,
+    NotServed,
     TooManyRequests,
     Unauthorized,
     Unavailable,
 )
-from kfext.kube.access import Access
 from kfext.kube.paths import resource_of
-from kfext.kube.request import Request, error_of
+from kfext.model.tolerant import mapping, text
 
 Observe = Callable[[str, str, int, float], None]
 """A function called after each request with verb, resource, HTTP status (0: no answer), seconds."""
 
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
+"""What the official client raises for well-formed YAML that is no kubeconfig."""
+_TOKEN_SECONDS = 60.0  # the kubelet replaces the token at 80 % of its lifetime, well before its end
 _REQUEST_SECONDS = 15.0
 _CONNECT_SECONDS = 5.0
 _KEEPALIVE_SECONDS = 60.0  # kube-apiserver closes idle connections after 90 s; close them first
 _THROTTLED_TRIES = 4
 _LONGEST_THROTTLE_SECONDS = 10.0
+_RETRY_SECONDS = 1.0  # after a 429 without Retry-After
+_ERRORS: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+}
 
 
-def ignore(verb: str, resource: str, status: int, seconds: float) -> None:
-    """Ignore a request."""
+class NoAccess(KfextError):  # noqa: N818 - shown to a person who runs a command
+    """Neither a service account nor a usable kubeconfig; the message names what was tried."""
 
 
-def _always() -> bool:
-    """Allow every write."""
-    return True
+class Token:
+    """The Authorization header, read again every minute because tokens are rotated."""
+
+    def __init__(
+        self, read: Callable[[], str], *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._read = read
+        self._monotonic = monotonic
+        self._value = ""
+        self._read_at = float("-inf")
+
+    async def header(self) -> dict[str, str]:
+        """Return the header to send; empty if a client certificate authenticates us instead."""
+        if self._monotonic() - self._read_at >= _TOKEN_SECONDS:
+            # A kubeconfig may name a program that prints the token, which can take seconds.
+            self._value = await asyncio.to_thread(self._read)
+            self._read_at = self._monotonic()
+        return {"Authorization": self._value} if self._value else {}
+
+    def expire(self) -> None:
+        """Read the token again before the next request, as the API server refused this one."""
+        self._read_at = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach the API server.
+
+    `server`: its URL without a trailing slash.
+    `tls`: None for plain HTTP.
+    `token`: the source of the Authorization header.
+    `server_hostname`: replaces the URL's host when the server's certificate is checked.
+    """
+
+    server: str
+    tls: ssl.SSLContext | None
+    token: Token
+    server_hostname: str | None = None
+
+
+def find_access(*, kubeconfig: Path | None = None, context: str | None = None) -> Access:
+    """Return in-cluster access in a pod if no kubeconfig is named, else the kubeconfig's access.
+
+    Raises NoAccess.
+    """
+    if kubeconfig is None and context is None and "KUBERNETES_SERVICE_HOST" in os.environ:
+        return in_cluster()
+    return from_kubeconfig(kubeconfig, context=context)
+
+
+def in_cluster(*, folder: Path = _SERVICE_ACCOUNT) -> Access:
+    """Return the access of this pod's service account. Raises NoAccess."""
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
+    token = folder / "token"
+    try:
+        tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        token.read_text()
+    except OSError as error:
+        raise NoAccess(f"this pod's service account in {folder} is unusable: {error}") from error
+    return Access(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        tls=tls,
+        token=Token(lambda: f"Bearer {token.read_text().strip()}"),
+    )
+
+
+def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
+    """Return the access that a context of a kubeconfig gives. Raises NoAccess.
+
+    Without a path it is KUBECONFIG or ~/.kube/config, without a context the current one.
+    """
+    # Imported here because it costs 30 MB of memory, which a pod does not need.
+    from kubernetes import client, config  # noqa: PLC0415
+
+    settings = client.Configuration()
+    with _usable(path):
+        config.load_kube_config(
+            config_file=str(path) if path else None,
+            context=context,
+            client_configuration=settings,
+            persist_config=False,
+        )
+        return Access(
+            server=settings.host.rstrip("/"),
+            tls=_tls(settings) if settings.host.startswith("https") else None,
+            token=Token(lambda: settings.get_api_key_with_prefix("authorization") or ""),
+            server_hostname=settings.tls_server_name,
+        )
+
+
+def namespace_of(path: Path | None, *, context: str | None = None) -> str:
+    """Return the namespace of a context of a kubeconfig, empty if it has none. Raises NoAccess."""
+    from kubernetes.config import kube_config  # noqa: PLC0415 - as above
+
+    with _usable(path):
+        merged = kube_config.KubeConfigMerger(str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
+        # Without a current context a context that is named is as good as with one.
+        loader = kube_config.KubeConfigLoader(merged.config, active_context=context)
+        return text(loader.current_context["context"].get("namespace"))
+
+
+@contextmanager
+def _usable(path: Path | None) -> Iterator[None]:
+    """Raise NoAccess in place of what a kubeconfig causes that is missing or malformed."""
+    from kubernetes import config  # noqa: PLC0415 - as above
+
+    no_yaml = config.kube_config.yaml.YAMLError
+    try:
+        yield
+    except (config.ConfigException, OSError, no_yaml, *_MALFORMED) as error:
+        raise NoAccess(f"no usable kubeconfig ({path or 'default'}): {error}") from error
+
+
+def _tls(settings: Any) -> ssl.SSLContext:
+    """Return the TLS context that the official client's configuration describes."""
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert)
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file)
+    return context
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request; `verb` is its name in metrics, the same as in RBAC (patch, watch, …)."""
+
+    verb: str
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+
+    @property
+    def target(self) -> str:
+        """The path with its query."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
 class Connection:
-    """Sends requests to an API server.
+    """A pool of connections to one API server; `observe` is called after each request."""
 
-    A request answered with 429 was not processed, so it is sent again after Retry-After, at most
-    three times. A refused token is read again once. Nothing else is retried, because only the
-    caller knows whether that is safe.
-    """
-
-    def __init__(self, access: Access, *, connections: int = 64, observe: Observe = ignore):
+    def __init__(
+        self, access: Access, *, connections: int = 64, observe: Observe | None = None
+    ) -> None:
         self._access = access
         self._observe = observe
-        self._may_write: Callable[[], bool] = _always
+        self._may_write: Callable[[], bool] | None = None
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=connections,
@@ -62,17 +229,13 @@ class Connection:
             headers={"Accept-Encoding": "identity"},
         )
 
-    def trust(self) -> ssl.SSLContext | None:
-        """Return what verifies other servers of the cluster: see `Access.trust`."""
-        return self._access.trust()
+    async def close(self) -> None:
+        """Close all connections; running requests fail with Unavailable."""
+        await self._session.close()
 
     def write_only_while(self, may_write: Callable[[], bool]) -> None:
         """Send writes from now on only while `may_write()` is true; others raise NotLeading."""
         self._may_write = may_write
-
-    async def close(self) -> None:
-        """Close all connections; running requests fail with Unavailable."""
-        await self._session.close()
 
     async def send(self, request: Request, *, most: int | None = None) -> bytes:
         """Return the answer to a request. Raises AnswerTooLarge for more than `most` bytes."""
@@ -121,11 +284,11 @@ class Connection:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield its answer; convert failures and call the observer."""
         status, began = 0, time.monotonic()
-        observed = False
+        observed = self._observe is None
 
         def observe() -> None:
             nonlocal observed
-            if not observed:
+            if self._observe is not None and not observed:
                 observed = True
                 seconds = time.monotonic() - began
                 self._observe(request.verb, resource_of(request.path), status, seconds)
@@ -134,7 +297,7 @@ class Connection:
             headers = await self._access.token.header() | {"Accept": request.accept}
             if request.body is not None:
                 headers["Content-Type"] = request.content_type
-            if request.method != "GET" and not self._may_write():
+            if request.method != "GET" and self._may_write is not None and not self._may_write():
                 message = "not sent: another controller may lead by now"
                 raise NotLeading(status=0, reason="NotLeading", message=message)
             async with self._session.request(
@@ -177,3 +340,21 @@ async def _refusal(response: aiohttp.ClientResponse) -> ApiError:
     return error_of(
         response.status, await response.read(), retry_after=response.headers.get("Retry-After")
     )
+
+
+def error_of(status: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
+    """Return the error for an answer with this HTTP status."""
+    try:
+        answer = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        answer = None
+    if not isinstance(answer, dict):  # the page of a proxy, or plain text of the API server
+        answer = {"message": body[:500].decode(errors="replace").strip()}
+    reason, message = str(answer.get("reason") or ""), str(answer.get("message") or "no message")
+    if status == 429:
+        seconds = float(retry_after) if retry_after and retry_after.isdecimal() else _RETRY_SECONDS
+        return TooManyRequests(status=status, reason=reason, message=message, retry_after=seconds)
+    kind = Unavailable if status >= 500 else _ERRORS.get(status, ApiError)
+    if kind is NotFound and not mapping(answer.get("details")).get("name"):
+        kind = NotServed
+    return kind(status=status, reason=reason, message=message)

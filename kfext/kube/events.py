@@ -11,8 +11,7 @@ import structlog
 
 from kfext.errors import ApiError, Conflict
 from kfext.kube import paths
-from kfext.kube.client import Client
-from kfext.kube.request import Object
+from kfext.kube.client import Client, Object
 from kfext.model.timestamps import written_micro_time
 
 _log = structlog.get_logger(__name__)

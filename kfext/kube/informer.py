@@ -5,8 +5,9 @@ consistent state.
 """
 
 import asyncio
+import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -15,11 +16,9 @@ import msgspec
 import structlog
 
 from kfext.errors import ApiError, Gone
-from kfext.kube import stream
-from kfext.kube.backoff import Backoff
-from kfext.kube.client import Client
-from kfext.kube.listing import pages
-from kfext.kube.store import Key, Store
+from kfext.kube.client import Client, Metadata, metadata_of
+from kfext.kube.connection import error_of
+from kfext.model.backoff import exponential_backoff
 
 T = TypeVar("T")
 
@@ -31,6 +30,126 @@ _SILENCE_SECONDS = 100.0  # the server sends a bookmark every 60 to 75 seconds
 
 def _ignore(old: object, new: object) -> None:
     """Ignore a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What identifies an object: a name may be used again, a uid never is."""
+
+    uid: str
+    namespace: str
+    name: str
+
+
+class Store(Generic[T]):
+    """Values by uid, with look-ups by namespace and name (namespace "" for nodes)."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[Key, T]] = {}
+        self._uids: dict[tuple[str, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __iter__(self) -> Iterator[T]:
+        return (value for _, value in self._values.values())
+
+    def uids(self) -> list[str]:
+        """Return the uids of all objects, as a new list."""
+        return list(self._values)
+
+    def by_uid(self, uid: str) -> T | None:
+        """Return the object with this uid."""
+        found = self._values.get(uid)
+        return found[1] if found else None
+
+    def by_name(self, name: str, *, namespace: str = "") -> T | None:
+        """Return the object that has this name now."""
+        return self.by_uid(self._uids.get((namespace, name), ""))
+
+    def put(self, key: Key, value: T) -> T | None:
+        """Store a value; return the value that it replaces."""
+        old = self._values.get(key.uid)
+        # The key stored first is kept: it is equal, and the tables share its strings.
+        kept = old[0] if old else key
+        self._values[key.uid] = (kept, value)
+        self._uids[kept.namespace, kept.name] = kept.uid
+        return old[1] if old else None
+
+    def remove(self, uid: str) -> T | None:
+        """Forget an object; return its last value."""
+        found = self._values.pop(uid, None)
+        if found is None:
+            return None
+        key, value = found
+        # A new object of the same name may have been stored before the old one was removed.
+        if self._uids.get((key.namespace, key.name)) == uid:
+            del self._uids[key.namespace, key.name]
+        return value
+
+
+class Backoff:
+    """Exponentially growing waits, each drawn at random between half its bound and the bound.
+
+    The jitter keeps the replicas of kfext from calling a recovering API server at the same time.
+    """
+
+    def __init__(
+        self, *, first: float = 0.5, longest: float = 30.0, rng: random.Random | None = None
+    ) -> None:
+        self._first = first
+        self._longest = longest
+        self._rng = rng or random.Random()
+        self._failures = 0
+
+    def next(self) -> float:
+        """Return the seconds to wait after one more failure."""
+        self._failures += 1
+        bound = exponential_backoff(self._failures, first=self._first, longest=self._longest)
+        return self._rng.uniform(bound / 2, bound)
+
+    def reset(self) -> None:
+        """Start again with the shortest wait, after a success."""
+        self._failures = 0
+
+
+class Change(msgspec.Struct):
+    """One line of a watch: ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and the object."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class _Status(msgspec.Struct):
+    """An error inside the stream."""
+
+    code: int = 500
+
+
+decode_change = msgspec.json.Decoder(Change).decode
+_status = msgspec.json.Decoder(_Status).decode
+
+
+def stream_error(raw: bytes) -> ApiError:
+    """Return the error in an ERROR line. Raises msgspec.DecodeError if the line is garbled."""
+    return error_of(_status(raw).code, raw)
+
+
+class Lines:
+    """Splits chunks into lines; the text after the last line break waits for the next chunk."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that this chunk completes, without empty lines."""
+        *complete, rest = chunk.split(b"\n")
+        if complete:
+            complete[0] = b"".join([*self._parts, complete[0]])
+            self._parts = []
+        if rest:
+            self._parts.append(rest)
+        return [line for line in complete if line]
 
 
 @dataclass(slots=True)
@@ -129,11 +248,11 @@ class Informer(Generic[T]):
         self.metrics.relists += 1
         listed: dict[str, tuple[Key, T | None]] = {}
         version = ""
-        async with aclosing(pages(self._client, self._path, selectors=self._selectors)) as found:
-            async for page in found:
+        async with aclosing(self._client.pages(self._path, self._selectors)) as pages:
+            async for page in pages:
                 self._heard()
                 for raw in page.items or ():
-                    key = stream.identity(raw).metadata.key
+                    key = _key(metadata_of(raw))
                     listed[key.uid] = (key, self._value(key, bytes(raw)))
                 version = page.metadata.resource_version
         # Remove what vanished first, as a new object may need its capacity or have its name.
@@ -148,7 +267,7 @@ class Informer(Generic[T]):
     async def _follow(self) -> None:
         """Apply changes until the server ends the stream. Raises ApiError or DecodeError."""
         heard, began = False, self._monotonic()
-        lines = stream.Lines()
+        lines = Lines()
         chunks = self._client.watch(
             self._path,
             resource_version=self._version,
@@ -160,7 +279,7 @@ class Informer(Generic[T]):
             async for chunk in chunks:
                 self._heard()
                 for line in lines.feed(chunk):
-                    self._apply(stream.change(line))
+                    self._apply(decode_change(line))
                     self._backoff.reset()
                     heard = True
         if heard:
@@ -170,15 +289,16 @@ class Informer(Generic[T]):
         else:  # do not call a server in a tight loop if it hangs up at once
             await self._wait()
 
-    def _apply(self, change: stream.Change) -> None:
+    def _apply(self, change: Change) -> None:
         raw = bytes(change.object)
         if change.type == "ERROR":
-            raise stream.stream_error(raw)
-        metadata = stream.identity(raw).metadata
+            raise stream_error(raw)
+        metadata = metadata_of(raw)
         if change.type == "DELETED":
             self._remove(metadata.uid)
         elif change.type != "BOOKMARK":
-            self._put(metadata.key, self._value(metadata.key, raw))
+            key = _key(metadata)
+            self._put(key, self._value(key, raw))
         self.metrics.changes += change.type != "BOOKMARK"
         self._version = metadata.resource_version
 
@@ -221,3 +341,7 @@ class Informer(Generic[T]):
 
     def _heard(self) -> None:
         self._heard_at = self._monotonic()
+
+
+def _key(metadata: Metadata) -> Key:
+    return Key(metadata.uid, metadata.namespace, metadata.name)

@@ -1,4 +1,6 @@
-"""Leader election on a coordination.k8s.io Lease, with client-go's algorithm and timing.
+"""The Lease (coordination.k8s.io): leader election on it, and whether the leader is alive.
+
+The election has client-go's algorithm and timing. The webhooks hold jobs only for a live leader.
 
 Clocks of different machines are never compared: a holder counts as alive for the duration of its
 lease after *we* last saw its record change.
@@ -10,18 +12,20 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from kfext.errors import ApiError, Conflict, LeaseLost, NotFound
 from kfext.kube import paths
-from kfext.kube.client import Client
-from kfext.kube.request import Object
-from kfext.model.timestamps import written_micro_time
+from kfext.kube.client import Client, Object
+from kfext.model.timestamps import timestamp, written_micro_time
+from kfext.model.tolerant import mapping
 from kfext.names import LEASE, NAMESPACE
 
 _log = structlog.get_logger(__name__)
 
 _RELEASE_SECONDS = 3.0
+_FRESH_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +230,35 @@ class LeaseHolder:
             except Conflict:
                 return False
         return True
+
+
+def decode_renew_time(raw: bytes) -> float:
+    """Return the renewTime of a Lease in epoch seconds, 0.0 without one, for an Informer."""
+    lease = mapping(msgspec.json.decode(raw))
+    return timestamp(mapping(lease.get("spec")).get("renewTime"))
+
+
+class LeaseWatch:
+    """Freshness of the Lease, without I/O. All times are in seconds.
+
+    When the Lease is first seen, its age comes from renewTime and the wall clock. From then on it
+    is the time on our own monotonic clock since we last saw renewTime change.
+    """
+
+    def __init__(self, *, fresh_seconds: float = _FRESH_SECONDS) -> None:
+        self._fresh_seconds = fresh_seconds
+        self._renewed: float | None = None
+        self._changed_at = 0.0
+
+    def observe(self, renewed: float | None, *, wall: float, monotonic: float) -> None:
+        """Record the current renewTime; `renewed` is unset if there is no Lease."""
+        if renewed is None or renewed == self._renewed:
+            self._renewed = renewed
+            return
+        # A renewTime in the future only means that clocks differ.
+        age = max(0.0, wall - renewed) if self._renewed is None else 0.0
+        self._renewed, self._changed_at = renewed, monotonic - age
+
+    def fresh(self, *, monotonic: float) -> bool:
+        """Return whether the Lease was renewed less than `fresh_seconds` ago."""
+        return self._renewed is not None and monotonic - self._changed_at < self._fresh_seconds

@@ -1,9 +1,12 @@
-"""URL paths of the API server, built from names, which are escaped.
+"""URL paths of the API server: a table of the resources that kfext asks for.
 
-Without a namespace, a path is for the objects of the whole cluster; without a name, for the
-collection.
+    paths.pods("team-a", "train-0", "log")   # /api/v1/namespaces/team-a/pods/train-0/log
+
+Names are escaped. Without a namespace, a path is for the objects of the whole cluster; without a
+name, for the collection.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -49,148 +52,74 @@ def resource_of(path: str) -> str:
     return "/".join([*parts[:1], *parts[2:]])
 
 
-def pods(namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """Return the path of pods; subresources: `log`, `resize`, `status`."""
-    return resource_path("pods", namespace=namespace, name=name, subresource=subresource)
+@dataclass(frozen=True, slots=True)
+class _InNamespaces:
+    """A resource whose objects are in namespaces."""
+
+    plural: str
+    group: str = ""
+    version: str = "v1"
+
+    def __call__(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        return resource_path(
+            self.plural,
+            group=self.group,
+            version=self.version,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+        )
 
 
-def nodes(name: str = "") -> str:
-    """Return the path of nodes."""
-    return resource_path("nodes", name=name)
+@dataclass(frozen=True, slots=True)
+class _OfCluster:
+    """A resource whose objects are in no namespace."""
+
+    plural: str
+    group: str = ""
+    version: str = "v1"
+
+    def __call__(self, name: str = "", subresource: str = "") -> str:
+        return resource_path(
+            self.plural,
+            group=self.group,
+            version=self.version,
+            name=name,
+            subresource=subresource,
+        )
 
 
-def namespaces(name: str = "") -> str:
-    """Return the path of namespaces."""
-    return resource_path("namespaces", name=name)
+_ADMISSION = "admissionregistration.k8s.io"
+_METRICS = ("metrics.k8s.io", "v1beta1")
+_KFEXT = (API_GROUP, API_VERSION)
 
+namespaces = _OfCluster("namespaces")
+nodes = _OfCluster("nodes")
+volumes = _OfCluster("persistentvolumes")
+priority_classes = _OfCluster("priorityclasses", "scheduling.k8s.io")
+storage_classes = _OfCluster("storageclasses", "storage.k8s.io")
+node_metrics = _OfCluster("nodes", *_METRICS)
+policies = _OfCluster("trainingpolicies", *_KFEXT)
+shared_gpus = _OfCluster("sharedgpus", *_KFEXT)
+admission_policies = _OfCluster("validatingadmissionpolicies", _ADMISSION)
+admission_policy_bindings = _OfCluster("validatingadmissionpolicybindings", _ADMISSION)
+mutating_webhooks = _OfCluster("mutatingwebhookconfigurations", _ADMISSION)
+access_reviews = _OfCluster("selfsubjectaccessreviews", "authorization.k8s.io")
 
-def resource_quotas(namespace: str = "", name: str = "") -> str:
-    """Return the path of resource quotas."""
-    return resource_path("resourcequotas", namespace=namespace, name=name)
-
-
-def network_policies(namespace: str = "", name: str = "") -> str:
-    """Return the path of network policies."""
-    return resource_path(
-        "networkpolicies", group="networking.k8s.io", namespace=namespace, name=name
-    )
-
-
-def config_map(namespace: str, name: str) -> str:
-    """Return the path of a config map."""
-    return resource_path("configmaps", namespace=namespace, name=name)
-
-
-def limit_ranges(namespace: str = "") -> str:
-    """Return the path of limit ranges."""
-    return resource_path("limitranges", namespace=namespace)
-
-
-def priority_classes(name: str = "") -> str:
-    """Return the path of priority classes, which are cluster-scoped."""
-    return resource_path("priorityclasses", group="scheduling.k8s.io", name=name)
-
-
-def volume_claims() -> str:
-    """Return the path of persistent volume claims."""
-    return resource_path("persistentvolumeclaims")
-
-
-def volumes() -> str:
-    """Return the path of persistent volumes, which are cluster-scoped."""
-    return resource_path("persistentvolumes")
-
-
-def storage_classes() -> str:
-    """Return the path of storage classes, which are cluster-scoped."""
-    return resource_path("storageclasses", group="storage.k8s.io")
-
-
-def secrets(namespace: str, name: str = "") -> str:
-    """Return the path of secrets."""
-    return resource_path("secrets", namespace=namespace, name=name)
-
-
-def pod_metrics(namespace: str) -> str:
-    """Return the path of the metrics API's pods."""
-    return resource_path("pods", group="metrics.k8s.io", version="v1beta1", namespace=namespace)
-
-
-def node_metrics(name: str) -> str:
-    """Return the path of what the metrics API states of a node."""
-    return resource_path("nodes", group="metrics.k8s.io", version="v1beta1", name=name)
-
-
-def account_token(namespace: str, account: str) -> str:
-    """Return the path to which one posts a request for a token of a service account."""
-    return resource_path("serviceaccounts", namespace=namespace, name=account, subresource="token")
+pods = _InNamespaces("pods")
+pod_templates = _InNamespaces("podtemplates")
+config_maps = _InNamespaces("configmaps")
+secrets = _InNamespaces("secrets")
+limit_ranges = _InNamespaces("limitranges")
+resource_quotas = _InNamespaces("resourcequotas")
+volume_claims = _InNamespaces("persistentvolumeclaims")
+network_policies = _InNamespaces("networkpolicies", "networking.k8s.io")
+leases = _InNamespaces("leases", "coordination.k8s.io")
+events = _InNamespaces("events", "events.k8s.io")
+pod_metrics = _InNamespaces("pods", *_METRICS)
+plans = _InNamespaces("trainingplans", *_KFEXT)
 
 
 def jobs(plural: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of training jobs; `plural` is that of their kind."""
-    return resource_path(
-        plural, group=TRAINING_GROUP, version=TRAINING_VERSION, namespace=namespace, name=name
-    )
-
-
-def plans(namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """Return the path of TrainingPlans."""
-    return resource_path(
-        "trainingplans",
-        group=API_GROUP,
-        version=API_VERSION,
-        namespace=namespace,
-        name=name,
-        subresource=subresource,
-    )
-
-
-def shared_gpus(name: str = "", subresource: str = "") -> str:
-    """Return the path of SharedGPUs, which are cluster-scoped."""
-    return resource_path(
-        "sharedgpus", group=API_GROUP, version=API_VERSION, name=name, subresource=subresource
-    )
-
-
-def pod_template(namespace: str, name: str) -> str:
-    """Return the path of a pod template."""
-    return resource_path("podtemplates", namespace=namespace, name=name)
-
-
-def policies(name: str = "") -> str:
-    """Return the path of TrainingPolicies, which are cluster-scoped."""
-    return resource_path("trainingpolicies", group=API_GROUP, version=API_VERSION, name=name)
-
-
-def leases(namespace: str, name: str = "") -> str:
-    """Return the path of leases."""
-    return resource_path("leases", group="coordination.k8s.io", namespace=namespace, name=name)
-
-
-def events(namespace: str, name: str = "") -> str:
-    """Return the path of events in the events.k8s.io API."""
-    return resource_path("events", group="events.k8s.io", namespace=namespace, name=name)
-
-
-def admission_policies(name: str = "") -> str:
-    """Return the path of validating admission policies."""
-    return _admission("validatingadmissionpolicies", name)
-
-
-def admission_policy_bindings(name: str = "") -> str:
-    """Return the path of the bindings of validating admission policies."""
-    return _admission("validatingadmissionpolicybindings", name)
-
-
-def mutating_webhooks(name: str = "") -> str:
-    """Return the path of mutating webhook configurations."""
-    return _admission("mutatingwebhookconfigurations", name)
-
-
-def access_reviews() -> str:
-    """Return the path to which one posts what one would like to do, to learn whether one may."""
-    return resource_path("selfsubjectaccessreviews", group="authorization.k8s.io")
-
-
-def _admission(plural: str, name: str) -> str:
-    return resource_path(plural, group="admissionregistration.k8s.io", name=name)
+    """Return the path of training jobs; `plural` is `pytorchjobs` or `tfjobs`."""
+    return _InNamespaces(plural, TRAINING_GROUP, TRAINING_VERSION)(namespace, name)

@@ -1,48 +1,64 @@
-"""How much CPU pods and nodes use now, and the reason where that is not known of a pod.
+"""How much CPU pods and nodes use, from the metrics API (metrics.k8s.io), or why it is not known.
 
     usage = Usage(client)
     found = await usage.read(pods, nodes={"node-1"})
     found.pods    # for each uid a CpuUse, or a Verdict with the reason
     found.nodes   # by name, the CpuUse of all that runs on a node
-    await usage.close()
 
-`read` never raises, and ends within 30 s whatever hangs. What is known of some pods is returned
-although it is not of others. The metrics API is asked first, one list for each namespace with pods
-of interest; for namespaces of which it states nothing, and for pods that it has left out for two
-minutes, the kubelet of each node with such pods. A kubelet has counters, so the first use of a pod
-is known from the second call on, at least 5 s after the first. A source that failed is not asked
-again for a minute. The use of a node comes from where that of its pods does.
+`read` never raises, and ends within 20 s whatever hangs. It asks for one list per namespace, of
+training pods only: whoever may create pods there decides how long the list is, so a list that is
+too long costs that namespace its figures, and no other. metrics-server does not page its lists. A
+request that failed is not repeated for a minute.
 
-A CpuUse is the mean over a window, which ended `at` (by the clock of the pod's node): 10 to 60 s
-with metrics-server, the time between two calls with kubelets. The reasons of Verdicts are the
-REASON_CPU_USE names and REASON_KUBELET_UNVERIFIED.
+A CpuUse is the mean over a window of 10 to 60 s with metrics-server, which ended `at` by the clock
+of the pod's node. The reasons of Verdicts are the REASON_CPU_USE names.
 """
 
+import asyncio
+import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
+import msgspec
+
+from kfext.errors import ApiError, Forbidden, NotServed, QuantityError, Unauthorized, Unavailable
+from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.cpu_counters import CpuCounters
-from kfext.kube.kubelet import Kubelets, Readings
-from kfext.kube.metrics_api import use_of_node, uses_in
-from kfext.kube.sources import Sources
 from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod
+from kfext.model.quantity import parse_quantity
+from kfext.model.timestamps import duration, timestamp
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_CPU_USE_FORBIDDEN, REASON_CPU_USE_PENDING
+from kfext.names import (
+    JOB_NAME,
+    REASON_CPU_USE_FORBIDDEN,
+    REASON_CPU_USE_PENDING,
+    REASON_CPU_USE_UNAVAILABLE,
+)
 
-_LEFT_OUT_SECONDS = 120.0
-"""After which the metrics API is taken to have no figures of a pod: it cannot read the node's."""
+T = TypeVar("T")
+
+MOST_BYTES = 4 * 2**20
+"""Of a list: the figures of a pod have some 500 bytes."""
+AT_ONCE = 8
+"""Requests under way."""
+ANSWER_SECONDS = 5.0
+ALL_SECONDS = 10.0
+REST_SECONDS = 60.0
 _SKEW_SECONDS = 5.0
 """Between the clock of a node and that of the API server, which states when a pod was created."""
+_LONGEST_MESSAGE = 200
+_EVERY = ""
+"""Among the names that rest: all of them. A namespace or node always has a name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What pods use, by uid, or why that is not known; and nodes, by name, so far as it is known.
+    """What pods use, by uid, or why that is not known; and nodes, by name, as far as it is known.
 
-    That of a node is of all that runs there, also what does not run in a pod.
+    The use of a node includes what does not run in a pod.
     """
 
     pods: Mapping[str, CpuUse | Verdict]
@@ -54,104 +70,168 @@ class Usage:
 
     def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._client = client
-        self._monotonic = monotonic
-        self._kubelets = Kubelets(client, monotonic=monotonic)
-        self._pod_metrics = Sources("metrics API", shared=True, monotonic=monotonic)
-        self._node_metrics = Sources("metrics API", shared=False, monotonic=monotonic)
-        self._node_kubelets = Sources("kubelet", shared=False, monotonic=monotonic)
-        self._pod_counters = CpuCounters(monotonic)
-        self._node_counters = CpuCounters(monotonic)
-        self._left_out: dict[str, float] = {}
-
-    @property
-    def followed(self) -> int:
-        """How many pods have a counter that is remembered."""
-        return len(self._pod_counters)
-
-    async def close(self) -> None:
-        """Close the connections to kubelets."""
-        await self._kubelets.close()
+        self._namespaces = Asking(monotonic)
+        self._nodes = Asking(monotonic)
 
     async def read(self, pods: Iterable[Pod], *, nodes: Set[str] = frozenset()) -> Used:
-        """Return what pods use, and those nodes of theirs that are named."""
+        """Return what pods use, and the named nodes on which they run."""
         found: dict[str, CpuUse | Verdict] = {}
         bound = []
         for pod in pods:
             if pod.node_name:
                 bound.append(pod)
             else:
-                found[pod.uid] = _pending("the pod is not bound yet")
-        in_namespace = await self._pod_metrics.ask(
-            {pod.namespace for pod in bound}, lambda one: uses_in(self._client, one)
-        )
-        rest: list[tuple[Pod, Verdict]] = []
-        left_out, self._left_out = self._left_out, {}
+                found[pod.uid] = Verdict(REASON_CPU_USE_PENDING, "the pod is not bound yet")
+        answers = await self._namespaces.ask({pod.namespace for pod in bound}, self._of_pods)
+        answered: set[str] = set()
         for pod in bound:
-            uses = in_namespace[pod.namespace]
-            stated = uses if isinstance(uses, Verdict) else _stated(pod, uses)
-            found[pod.uid] = stated
+            uses = answers[pod.namespace]
             if isinstance(uses, Verdict):
-                rest.append((pod, uses))
-            elif isinstance(stated, Verdict):
-                now = self._monotonic()
-                since = self._left_out[pod.uid] = left_out.get(pod.uid, now)
-                if now - since >= _LEFT_OUT_SECONDS:
-                    rest.append((pod, stated))
-        on_node = await self._node_kubelets.ask(
-            {pod.node_name for pod, _ in rest}, self._kubelets.readings
-        )
-        for pod, why in rest:
-            readings = on_node[pod.node_name]
-            if isinstance(readings, Verdict):
-                found[pod.uid] = _neither(why, readings)
+                found[pod.uid] = uses
             else:
-                found[pod.uid] = self._counted(pod, readings)
-        stated_by_api = {
-            pod.node_name for pod in bound if not isinstance(in_namespace[pod.namespace], Verdict)
-        }
-        used = await self._stated_of(nodes & stated_by_api)
-        used |= self._counted_of({name: on_node[name] for name in nodes & on_node.keys()})
-        self._pod_counters.forget_old()
-        self._node_counters.forget_old()
-        return Used(found, used)
+                found[pod.uid] = _of_pod(pod, uses)
+                answered.add(pod.node_name)
+        stated = await self._nodes.ask(nodes & answered, self._of_node)
+        return Used(found, {name: use for name, use in stated.items() if isinstance(use, CpuUse)})
 
-    def _counted(self, pod: Pod, readings: Readings) -> CpuUse | Verdict:
-        """Return the use of a pod by the counters of its own node: no other is believed of it."""
-        reading = readings.pods.get((pod.namespace, pod.name))
-        if reading is None:
-            return _pending("the kubelet does not count the CPU time of the pod yet")
-        use = self._pod_counters.take(pod.uid, reading)
-        return use or _pending("the CPU time of the pod was read once; a rate needs two")
+    async def _of_pods(self, namespace: str) -> dict[str, CpuUse]:
+        path = paths.pod_metrics(namespace)
+        return uses_of(await self._client.read(path, most=MOST_BYTES, labelSelector=JOB_NAME))
 
-    async def _stated_of(self, nodes: Set[str]) -> dict[str, CpuUse]:
-        """Return what the metrics API states of nodes."""
-        stated = await self._node_metrics.ask(nodes, lambda one: use_of_node(self._client, one))
-        return {name: use for name, use in stated.items() if isinstance(use, CpuUse)}
-
-    def _counted_of(self, answers: Mapping[str, Readings | Verdict]) -> dict[str, CpuUse]:
-        """Return the use of nodes by the counters of their kubelets."""
-        counted = {
-            name: self._node_counters.take(name, readings.node)
-            for name, readings in answers.items()
-            if not isinstance(readings, Verdict) and readings.node is not None
-        }
-        return {name: use for name, use in counted.items() if use is not None}
+    async def _of_node(self, node: str) -> CpuUse | None:
+        return use_of_node(await self._client.read(paths.node_metrics(node)))
 
 
-def _stated(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
-    """Return what the metrics API states of a pod, and not of an earlier one of its name."""
+def _of_pod(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
+    """Return what the metrics API states of a pod, and not of an earlier pod of its name."""
     use = uses.get(pod.name)
     if use is None or use.at - use.window < pod.created - _SKEW_SECONDS:
-        return _pending("the metrics API has no figures of the pod yet")
+        return Verdict(REASON_CPU_USE_PENDING, "the metrics API has no figures of the pod yet")
     return use
 
 
-def _pending(message: str) -> Verdict:
-    return Verdict(REASON_CPU_USE_PENDING, message)
+class Asking:
+    """Asks for many namespaces or nodes in bounded time, and leaves a failed one alone a while."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._resting: dict[str, tuple[Verdict, float]] = {}
+
+    async def ask(
+        self, names: Iterable[str], of: Callable[[str], Awaitable[T]]
+    ) -> dict[str, T | Verdict]:
+        """Return the answer for each name, or the reason why there is none."""
+        now = self._monotonic()
+        self._resting = {name: rest for name, rest in self._resting.items() if now < rest[1]}
+        order = sorted(set(names))
+        random.shuffle(order)  # otherwise slow answers would keep the same names waiting each time
+        found: dict[str, T | Verdict] = {}
+        slots = asyncio.Semaphore(AT_ONCE)
+
+        async def ask_for(name: str) -> None:
+            async with slots:
+                if resting := self._resting.get(name) or self._resting.get(_EVERY):
+                    found[name] = resting[0]
+                    return
+                try:
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        found[name] = await of(name)
+                except (ApiError, TimeoutError) as error:
+                    found[name] = self._rest(name, error)
+
+        try:
+            async with asyncio.timeout(ALL_SECONDS), asyncio.TaskGroup() as group:
+                for name in order:
+                    group.create_task(ask_for(name))
+        except TimeoutError:
+            pass
+        late = Verdict(REASON_CPU_USE_UNAVAILABLE, "metrics API: other answers took too long")
+        return {name: found.get(name, late) for name in order}
+
+    def _rest(self, name: str, error: ApiError | TimeoutError) -> Verdict:
+        """Leave a name alone after a failure, and all names if there is no metrics API."""
+        verdict = _reason(error)
+        key = _EVERY if isinstance(error, NotServed) else name
+        self._resting[key] = (verdict, self._monotonic() + REST_SECONDS)
+        return verdict
 
 
-def _neither(api: Verdict, kubelet: Verdict) -> Verdict:
-    """Return why neither source answers; a missing right is what an administrator can mend."""
-    forbidden = REASON_CPU_USE_FORBIDDEN in {api.reason, kubelet.reason}
-    reason = REASON_CPU_USE_FORBIDDEN if forbidden else kubelet.reason
-    return Verdict(reason, f"{api.message}; {kubelet.message}")
+def _reason(error: ApiError | TimeoutError) -> Verdict:
+    if isinstance(error, TimeoutError):
+        message = f"metrics API: no answer within {ANSWER_SECONDS:.0f} s"
+        return Verdict(REASON_CPU_USE_UNAVAILABLE, message)
+    if isinstance(error, NotServed):
+        message = "the cluster has no metrics API (metrics.k8s.io): install metrics-server"
+        return Verdict(REASON_CPU_USE_UNAVAILABLE, message)
+    refused = isinstance(error, Forbidden | Unauthorized)
+    reason = REASON_CPU_USE_FORBIDDEN if refused else REASON_CPU_USE_UNAVAILABLE
+    return Verdict(reason, f"metrics API: {error.message[:_LONGEST_MESSAGE]}")
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+
+
+class _Usage(msgspec.Struct):
+    cpu: Any = None
+
+
+class _Container(msgspec.Struct):
+    usage: _Usage
+
+
+class _Window(msgspec.Struct):
+    timestamp: Any = None
+    window: Any = None
+
+
+class _NodeMetrics(_Window):
+    usage: _Usage | None = None
+
+
+class _PodMetrics(_Window, kw_only=True):
+    metadata: _Metadata
+    containers: list[_Container] | None = None
+
+
+class _PodMetricsList(msgspec.Struct):
+    items: list[_PodMetrics] | None = None
+
+
+def uses_of(body: bytes) -> dict[str, CpuUse]:
+    """Return the CPU use of the pods of a PodMetricsList by name, without pods without figures.
+
+    Raises Unavailable for an answer that is no such list.
+    """
+    found = _decoded(body, _PodMetricsList).items or ()
+    uses = (
+        (item.metadata.name, _use(item, [holder.usage for holder in item.containers or ()]))
+        for item in found
+    )
+    return {name: use for name, use in uses if use is not None}
+
+
+def use_of_node(body: bytes) -> CpuUse | None:
+    """Return the CPU use in a NodeMetrics. Raises Unavailable for an answer that is none."""
+    found = _decoded(body, _NodeMetrics)
+    return _use(found, [found.usage] if found.usage else [])
+
+
+def _decoded(body: bytes, form: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=form)
+    except msgspec.DecodeError as error:
+        message = f"the answer is not one of the metrics API: {error}"
+        raise Unavailable(status=0, reason="Garbled", message=message) from error
+
+
+def _use(measured: _Window, usages: Iterable[_Usage]) -> CpuUse | None:
+    """Return what was used together in a window; None if the answer does not state it."""
+    at, window = timestamp(measured.timestamp), duration(measured.window)
+    try:
+        cores = [float(parse_quantity(usage.cpu)) for usage in usages]
+    except QuantityError:
+        return None
+    if not cores or min(cores) < 0 or not at or not window:
+        return None
+    return CpuUse(sum(cores), at=at, window=window)

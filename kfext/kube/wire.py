@@ -10,12 +10,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kfext.kube.shared import Shared
-from kfext.kube.wire_structs import WireCondition, WireNode, WirePod, WirePodStatus
 from kfext.model.constraints import Constraints, Term
 from kfext.model.namespace import Namespace, parse_namespace
 from kfext.model.network_policy import NetworkPolicy, parse_network_policy
@@ -40,10 +38,157 @@ T = TypeVar("T")
 # How many distinct values are cached for sharing. A cluster has few kinds of pods; the limit bounds
 # the memory in one that has many, each of them as large as model.bounds allows.
 _SHARED = 1024
+MOST_BYTES = 4 * 2**20
+"""Of all texts together. The spec of an ordinary pod has some hundred bytes here."""
+LONGEST = 64 * 2**10
+"""Bytes of a text that is cached; pods with a longer one are few, or they are an attack."""
 
 
-_slim_pod = msgspec.json.Decoder(WirePod)
-_slim_node = msgspec.json.Decoder(WireNode)
+class _Slim(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Base of the structs: unknown fields are skipped, and absent fields stay absent."""
+
+
+class _Metadata(_Slim):
+    name: Any = None
+    namespace: Any = None
+    uid: Any = None
+    resource_version: Any = None
+    labels: Any = None
+    annotations: Any = None
+    owner_references: Any = None
+    creation_timestamp: Any = None
+    deletion_timestamp: Any = None
+
+
+_Text = msgspec.Raw | msgspec.UnsetType
+"""A value that is kept as raw JSON, for the cache of demands."""
+
+
+class _Container(_Slim):
+    name: _Text = msgspec.UNSET
+    resources: _Text = msgspec.UNSET
+    resize_policy: _Text = msgspec.UNSET
+    ports: _Text = msgspec.UNSET
+    restart_policy: _Text = msgspec.UNSET
+
+
+class _Volume(_Slim):
+    """The types of volumes that kube-scheduler judges, claims among them.
+
+    Not the name: that of a token's volume differs from pod to pod, so equal pods would not share.
+    """
+
+    persistent_volume_claim: _Text = msgspec.UNSET
+    ephemeral: _Text = msgspec.UNSET
+    aws_elastic_block_store: _Text = msgspec.UNSET
+    azure_disk: _Text = msgspec.UNSET
+    cinder: _Text = msgspec.UNSET
+    gce_persistent_disk: _Text = msgspec.UNSET
+    iscsi: _Text = msgspec.UNSET
+    portworx_volume: _Text = msgspec.UNSET
+    rbd: _Text = msgspec.UNSET
+    vsphere_volume: _Text = msgspec.UNSET
+
+
+class _PodSpec(_Slim):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
+    node_name: Any = None
+    node_selector: _Text = msgspec.UNSET
+    affinity: _Text = msgspec.UNSET
+    tolerations: _Text = msgspec.UNSET
+    scheduling_gates: _Text = msgspec.UNSET
+    host_network: _Text = msgspec.UNSET
+    priority: _Text = msgspec.UNSET
+    scheduler_name: _Text = msgspec.UNSET
+    overhead: _Text = msgspec.UNSET
+    resources: _Text = msgspec.UNSET
+    topology_spread_constraints: _Text = msgspec.UNSET
+    resource_claims: _Text = msgspec.UNSET
+    workload_ref: _Text = msgspec.UNSET
+    scheduling_group: _Text = msgspec.UNSET
+
+
+class _Condition(_Slim):
+    """A condition of a pod."""
+
+    type: Any = None
+    reason: Any = None
+    message: Any = None
+
+
+class _ContainerStatus(_Slim):
+    name: _Text = msgspec.UNSET
+    resources: _Text = msgspec.UNSET
+    allocated_resources: _Text = msgspec.UNSET
+
+
+class _PodStatus(_Slim):
+    """The status of a pod."""
+
+    phase: Any = None
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class _Pod(_Slim):
+    """A pod."""
+
+    metadata: _Metadata | None = None
+    spec: _PodSpec | None = None
+    status: _PodStatus | None = None
+
+
+class _NodeSpec(_Slim):
+    taints: Any = None
+    unschedulable: Any = None
+
+
+class _NodeStatus(_Slim):
+    allocatable: Any = None
+
+
+class _Node(_Slim):
+    """A node."""
+
+    metadata: _Metadata | None = None
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+
+class Shared(Generic[T]):
+    """A cache of values by the JSON texts that they are decoded from; the oldest values go first.
+
+    It is bounded by the bytes of the texts. A bound on their number would not bound the memory: a
+    text can have 1.5 MiB, and the value can be larger still.
+    """
+
+    def __init__(self, *, most: int = MOST_BYTES, longest: int = LONGEST) -> None:
+        self.bytes = 0
+        self._most = most
+        self._longest = longest
+        self._known: dict[bytes, T] = {}
+
+    def of(self, text: bytes, decode: Callable[[bytes], T]) -> T:
+        """Return what `decode` makes of a text; equal texts share the result."""
+        known = self._known.get(text)
+        if known is not None:
+            return known
+        value = decode(text)
+        if len(text) <= self._longest:
+            self._known[text] = value
+            self.bytes += len(text)
+            while self.bytes > self._most:
+                oldest = next(iter(self._known))
+                del self._known[oldest]
+                self.bytes -= len(oldest)
+        return value
+
+
+_slim_pod = msgspec.json.Decoder(_Pod)
+_slim_node = msgspec.json.Decoder(_Node)
 
 
 def decode_pod(raw: bytes) -> Pod:
@@ -57,7 +202,7 @@ def decode_pod(raw: bytes) -> Pod:
     node_name = pod.spec.node_name
     if pod.spec.scheduling_gates is msgspec.UNSET:  # only a gated pod keeps its constraints
         pod.spec.node_name = None
-    status = pod.status or WirePodStatus()
+    status = pod.status or _PodStatus()
     allocated = _allocated(status)
     fields = {
         "metadata": msgspec.to_builtins(pod.metadata),
@@ -68,7 +213,7 @@ def decode_pod(raw: bytes) -> Pod:
     return parse_pod(fields, demand=_demands.of(key, _asks))
 
 
-def _allocated(status: WirePodStatus) -> bytes:
+def _allocated(status: _PodStatus) -> bytes:
     """Return what of a status tells what a pod has been given, as raw JSON.
 
     Most pods of a template agree in it.
@@ -77,12 +222,12 @@ def _allocated(status: WirePodStatus) -> bytes:
     if all(one.resources is msgspec.UNSET for one in (*(containers or ()), *(inits or ()))):
         return b"{}"
     resizing = [
-        WireCondition(type=one.type, reason=one.reason)
+        _Condition(type=one.type, reason=one.reason)
         for one in status.conditions or ()
         if one.type == "PodResizePending"
     ]
     return msgspec.json.encode(
-        WirePodStatus(
+        _PodStatus(
             conditions=resizing, container_statuses=containers, init_container_statuses=inits
         )
     )

@@ -2,9 +2,9 @@
 
 Whoever may create a job can put objects of 1.5 MiB into the cluster, and kfext reads all of them.
 So sizes are counted before anything else is done with an object. What is beyond a bound is left to
-plain Kubernetes, and its large parts are neither parsed nor kept. The bounds are far above what
-training jobs have; each is chosen so that the largest object that kfext handles costs it
-milliseconds.
+plain Kubernetes, and its large parts are neither parsed nor kept. One bound is for all that is read
+of a pod. The others are for what is multiplied by the number of nodes, pods or replica types. The
+bounds are far above what training jobs have.
 """
 
 from collections.abc import Mapping
@@ -21,29 +21,18 @@ MOST_REPLICA_TYPES = 16
 """Entries of the replica specs. A kind has at most five types, but their case is free."""
 MOST_ANNOTATIONS = 64
 """Annotations of kfext on a job, template or namespace. There are about thirty settings."""
-MOST_CONTAINERS = 64
-"""Containers and init containers of a pod."""
+MOST_VALUES = 1_000
+"""Values of a pod that kfext reads, all together; see `parts`. Its environment, commands and mounts
+do not count, because kfext does not keep them."""
 MOST_RESOURCES = 32
 """Resource names in the requests of a pod. Each is a vector over all nodes for the solver."""
 MOST_PORTS = 256
 """Declared ports of a pod. Each is looked up on the nodes."""
 MOST_TOLERATIONS = 64
 """Tolerations of a pod. Each is compared with every taint of every node."""
-MOST_VOLUMES = 128
-"""Volumes of a pod. Of each, kfext asks whether kube-scheduler has a say in where it is used."""
-MOST_SPREADS = 16
-"""Topology spread constraints of a pod."""
-MOST_LABELS = 128
-"""Entries of a node selector or of the labels of a template."""
-MOST_TERMS = 16
-"""Terms of the required node affinity, MOST_REQUIREMENTS in all, with MOST_VALUES in all. Each is
-compared with every node."""
-MOST_REQUIREMENTS = 32
-MOST_VALUES = 512
-MOST_GATES = 15
-"""Scheduling gates of a pod beside our own."""
-MOST_PARTS = 2_000
-"""Values in the affinity, in the tolerations, or in the resources of a pod; see `parts`."""
+MOST_TERMS = 64
+"""Terms of a pod that kfext compares with the nodes: the terms of its required node affinity with
+their requirements, and its topology spread constraints."""
 LONGEST_SETTING = 1024
 """Characters of the value of a setting."""
 MOST_ANNOTATION_BYTES = 256 * 1024

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kfext.model.bounds import MOST_LABELS, parts
+from kfext.model.bounds import parts
 from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.tolerant import mapping, text
+
+_MOST_PARTS = 128
+"""Values of a selector that is compared with pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +31,5 @@ def parse_network_policy(raw: Mapping[str, Any]) -> NetworkPolicy:
     return NetworkPolicy(
         namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
-        pods=parse_selector(selector if parts(selector, most=MOST_LABELS) <= MOST_LABELS else {}),
+        pods=parse_selector(selector if parts(selector, most=_MOST_PARTS) <= _MOST_PARTS else {}),
     )

@@ -1,13 +1,14 @@
 """The parts of a pod that placement needs."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
 from typing import Any
 
-from kfext.model.bounds import MOST_GATES, few
+from kfext.model.bounds import few
+from kfext.model.bounds import name as bounded_name
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
@@ -36,6 +37,7 @@ from kfext.names import (
 )
 
 _LONGEST_MESSAGE = 1024
+_MOST_GATES = 16
 _LONGEST_TERMS = 512
 _LARGEST_REQUEST = 10**9
 _SHARED = 8192
@@ -179,7 +181,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     status = mapping(raw.get("status"))
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     demand = parse_demand(spec, status) if demand is None else demand
-    gated, node_name = demand.gated, intern(text(spec.get("nodeName")))
+    gated, node_name = demand.gated, intern(bounded_name(spec.get("nodeName")))
     namespace = intern(text(metadata.get("namespace")))
     constraints = demand.constraints.of(namespace)
     pinned_to = None if gated else constraints.pinned_to
@@ -224,10 +226,7 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDeman
     priority, constraints = spec.get("priority"), parse_constraints(spec)
     counted = trimmed(spec) if constraints.excess else spec
     return PodDemand(
-        gates=tuple(
-            intern(text(mapping(gate).get("name")))
-            for gate in sequence(spec.get("schedulingGates"))[: MOST_GATES + 1]
-        ),
+        gates=_gates(spec),
         requests=few(pod_requests(counted, status)),
         cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
@@ -237,8 +236,20 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDeman
         affinity={} if constraints.excess else mapping(spec.get("affinity")),
         priority=priority if type(priority) is int else 0,
         on_host=spec.get("hostNetwork") is True,
-        scheduler=intern(text(spec.get("schedulerName")) or DEFAULT_SCHEDULER),
+        scheduler=intern(bounded_name(spec.get("schedulerName")) or DEFAULT_SCHEDULER),
     )
+
+
+def _gates(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of a pod's scheduling gates: kfext's own, and the first others."""
+    gates = sequence(spec.get("schedulingGates"))
+    kept = gates if len(gates) <= _MOST_GATES else [*gates[:_MOST_GATES], *_own_gate(gates)]
+    return tuple(intern(bounded_name(mapping(gate).get("name"))) for gate in kept)
+
+
+def _own_gate(gates: Sequence[Any]) -> Sequence[Any]:
+    """Return kfext's gate if it is not among the first gates."""
+    return [{"name": GATE}] if {"name": GATE} in gates[_MOST_GATES:] else []
 
 
 def _owner_uid(metadata: Mapping[str, Any]) -> str:

@@ -7,18 +7,11 @@ from typing import Any
 from kfext.model.bounds import (
     LONGEST_NAME,
     MOST_ANNOTATIONS,
-    MOST_CONTAINERS,
-    MOST_GATES,
-    MOST_LABELS,
-    MOST_PARTS,
     MOST_PORTS,
-    MOST_REQUIREMENTS,
     MOST_RESOURCES,
-    MOST_SPREADS,
     MOST_TERMS,
     MOST_TOLERATIONS,
     MOST_VALUES,
-    MOST_VOLUMES,
     beyond,
     own,
     parts,
@@ -28,12 +21,19 @@ from kfext.model.quantity import COMMON
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import GATE
 
-Count = Callable[[Mapping[str, Any]], int]
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_LISTS = ("containers", "initContainers", "volumes")
+_READ = (
+    *("affinity", "nodeSelector", "overhead", "resourceClaims", "resources", "tolerations"),
+    "topologySpreadConstraints",
+)
+"""The fields of a pod spec that kfext reads as a whole, beside the gates of others."""
+_READ_OF_CONTAINERS = ("name", "ports", "resizePolicy", "resources")
+_NAMES = ("priorityClassName", "nodeName", "schedulerName")
 
 
 def pod_excess(spec: Mapping[str, Any]) -> str:
-    """Return which bound a pod spec is beyond, empty if none; the cheapest to count come first."""
+    """Return which bound a pod spec is beyond, empty if none; all values together come first."""
     for what, most, count in _OF_PODS:
         number = count(spec)
         if number > most:
@@ -44,12 +44,12 @@ def pod_excess(spec: Mapping[str, Any]) -> str:
 def template_excess(template: Mapping[str, Any]) -> str:
     """Return which bound a pod template is beyond, empty if none."""
     metadata = mapping(template.get("metadata"))
-    for what, most, number in (
-        ("labels", MOST_LABELS, len(mapping(metadata.get("labels")))),
-        ("annotations of kfext", MOST_ANNOTATIONS, len(own(metadata.get("annotations")))),
-    ):
-        if number > most:
-            return beyond(what, most, number)
+    annotations = len(own(metadata.get("annotations")))
+    if annotations > MOST_ANNOTATIONS:
+        return beyond("annotations of kfext", MOST_ANNOTATIONS, annotations)
+    labels = parts(mapping(metadata.get("labels")), most=MOST_VALUES)
+    if labels > MOST_VALUES:
+        return beyond("values in labels", MOST_VALUES, labels)
     return pod_excess(mapping(template.get("spec")))
 
 
@@ -59,7 +59,7 @@ def trimmed(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     Of CPU, memory and what else every node has nothing is lost.
     """
     lists = {
-        field: [_with_few_resources(mapping(one)) for one in sequence(spec.get(field))]
+        field: [_with_few_resources(mapping(container)) for container in sequence(spec.get(field))]
         for field in ("containers", "initContainers")
     }
     overhead = _few_amounts(spec.get("overhead"))
@@ -81,91 +81,57 @@ def _few_amounts(amounts: object) -> object:
     return native | dict(islice(amounts.items(), MOST_RESOURCES))
 
 
-def _containers(spec: Mapping[str, Any]) -> int:
-    return sum(len(sequence(spec.get(field))) for field in ("containers", "initContainers"))
-
-
-def _resources(spec: Mapping[str, Any]) -> list[Any]:
-    of_containers = (container.get("resources") for container in containers_of(spec))
-    return [*of_containers, spec.get("resources"), {"requests": spec.get("overhead")}]
+def _values(spec: Mapping[str, Any]) -> int:
+    """Return how many values kfext reads of a pod spec, or any number beyond the bound."""
+    lists = [sequence(spec.get(field)) for field in _LISTS]
+    number = sum(map(len, lists))
+    if number > MOST_VALUES:
+        return number
+    number += sum(max(0, len(text(spec.get(field))) - LONGEST_NAME) for field in _NAMES)
+    gates = [gate for gate in sequence(spec.get("schedulingGates")) if gate != {"name": GATE}]
+    read = [*(spec.get(field) for field in _READ), gates]
+    read += [
+        container.get(field) for container in containers_of(spec) for field in _READ_OF_CONTAINERS
+    ]
+    read += [
+        mapping(volume).get("persistentVolumeClaim") for volume in sequence(spec.get("volumes"))
+    ]
+    return number + parts(read, most=MOST_VALUES + len(read)) - len(read)
 
 
 def _resource_names(spec: Mapping[str, Any]) -> int:
+    holders = [*containers_of(spec), spec, {"resources": {"requests": spec.get("overhead")}}]
     return len(
         {
             name
-            for resources in map(mapping, _resources(spec))
+            for holder in holders
             for field in ("requests", "limits")
-            for name in mapping(resources.get(field))
+            for name in mapping(mapping(holder.get("resources")).get(field))
         }
     )
 
 
-def _terms(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _terms(spec: Mapping[str, Any]) -> int:
     affinity = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
-    return list(map(mapping, sequence(mapping(affinity.get(_REQUIRED)).get("nodeSelectorTerms"))))
+    terms = sequence(mapping(affinity.get(_REQUIRED)).get("nodeSelectorTerms"))
+    spreads = sequence(spec.get("topologySpreadConstraints"))
+    return len(spreads) + sum(1 + sum(_requirements(mapping(term))) for term in terms)
 
 
-def _requirements(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for term in _terms(spec):
-        for field in ("matchExpressions", "matchFields"):
-            yield from map(mapping, sequence(term.get(field)))
+def _requirements(term: Mapping[str, Any]) -> Iterator[int]:
+    return (len(sequence(term.get(field))) for field in ("matchExpressions", "matchFields"))
 
 
-def _gates(spec: Mapping[str, Any]) -> int:
-    gates = sequence(spec.get("schedulingGates"))
-    return len(gates) - ({"name": GATE} in gates[: MOST_GATES + 1])
-
-
-def _longest_name(spec: Mapping[str, Any]) -> int:
-    fields = ("priorityClassName", "nodeName", "schedulerName")
-    return max(len(text(spec.get(field))) for field in fields)
-
-
-def _parts_of(field: str) -> Count:
-    return lambda spec: parts(spec.get(field), most=MOST_PARTS)
-
-
-_OF_PODS: tuple[tuple[str, int, Count], ...] = (
-    ("containers", MOST_CONTAINERS, _containers),
-    ("tolerations", MOST_TOLERATIONS, lambda spec: len(sequence(spec.get("tolerations")))),
-    ("volumes", MOST_VOLUMES, lambda spec: len(sequence(spec.get("volumes")))),
-    (
-        "topology spread constraints",
-        MOST_SPREADS,
-        lambda spec: len(sequence(spec.get("topologySpreadConstraints"))),
-    ),
-    ("entries of nodeSelector", MOST_LABELS, lambda spec: len(mapping(spec.get("nodeSelector")))),
-    ("scheduling gates of others", MOST_GATES, _gates),
-    ("characters in a name", LONGEST_NAME, _longest_name),
-    ("values or more in tolerations", MOST_PARTS, _parts_of("tolerations")),
-    ("values or more in nodeSelector", MOST_PARTS, _parts_of("nodeSelector")),
-    ("values or more in affinity", MOST_PARTS, _parts_of("affinity")),
-    ("terms of required node affinity", MOST_TERMS, lambda spec: len(_terms(spec))),
-    (
-        "requirements in required node affinity",
-        MOST_REQUIREMENTS,
-        lambda spec: sum(1 for _ in _requirements(spec)),
-    ),
-    (
-        "values in required node affinity",
-        MOST_VALUES,
-        lambda spec: sum(len(sequence(one.get("values"))) for one in _requirements(spec)),
-    ),
-    (
-        "values or more in resources",
-        MOST_PARTS,
-        lambda spec: parts(_resources(spec), most=MOST_PARTS),
-    ),
+_OF_PODS: tuple[tuple[str, int, Callable[[Mapping[str, Any]], int]], ...] = (
+    ("values that matter for its placement", MOST_VALUES, _values),
     ("resource names", MOST_RESOURCES, _resource_names),
+    ("tolerations", MOST_TOLERATIONS, lambda spec: len(sequence(spec.get("tolerations")))),
+    ("terms of node affinity and topology spread", MOST_TERMS, _terms),
     (
         "ports",
         MOST_PORTS,
-        lambda spec: sum(len(sequence(one.get("ports"))) for one in containers_of(spec)),
-    ),
-    (
-        "values or more in ports",
-        MOST_PARTS,
-        lambda spec: parts([one.get("ports") for one in containers_of(spec)], most=MOST_PARTS),
+        lambda spec: sum(
+            len(sequence(container.get("ports"))) for container in containers_of(spec)
+        ),
     ),
 )

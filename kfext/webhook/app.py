@@ -13,10 +13,9 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import UNMANAGED, mutate_job
-from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.review import Facts, Mutation
 from kfext.webhook.review import LIMIT, Bodies, Request, ReviewError, answer, parse
 
 _log = structlog.get_logger(__name__)

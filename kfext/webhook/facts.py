@@ -5,12 +5,11 @@ import time
 
 import msgspec
 
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.kube import paths
-from kfext.kube.backoff import Backoff
 from kfext.kube.client import Client
-from kfext.kube.informer import Informer
-from kfext.kube.liveness import LeaseWatch, decode_renew_time
+from kfext.kube.informer import Backoff, Informer
+from kfext.kube.lease import LeaseWatch, decode_renew_time
 from kfext.kube.wire import decode_namespace
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, parse_policy

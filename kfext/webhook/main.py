@@ -11,11 +11,11 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
-from kfext.kube.certs.serving import ServingCertificate
 from kfext.kube.client import Client
 from kfext.names import CA_SECRET
 from kfext.runtime import serve_probes
 from kfext.webhook.app import Metrics, make_app, make_runner
+from kfext.webhook.certificate import MountedCertificate, ServingCertificate
 from kfext.webhook.facts import Watched
 
 _log = structlog.get_logger(__name__)
@@ -31,7 +31,8 @@ class Config:
     `probe_port`: serves probes and metrics over plain HTTP.
     `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
     `run_folder`: holds the private key for a moment; a temporary folder if unset.
-    `drain_seconds`: time for which reviews are still served after SIGTERM.
+    `tls_folder`: where another system mounts the certificate; if unset, kfext signs it.
+    `drain_seconds`: how long requests are still served after SIGTERM, until none arrive.
     """
 
     kubeconfig: Path | None = None
@@ -40,6 +41,7 @@ class Config:
     probe_port: int = 8080
     extra_names: Sequence[str] = ()
     run_folder: Path | None = None
+    tls_folder: Path | None = None
     drain_seconds: float = 5.0
 
 
@@ -59,7 +61,13 @@ async def run(config: Config) -> None:
 
 async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.Event) -> None:
     watched = Watched(client)
-    certificate = ServingCertificate(client, folder=folder, extra_names=config.extra_names)
+    certificate: ServingCertificate | MountedCertificate
+    if config.tls_folder:
+        certificate = MountedCertificate(config.tls_folder)
+        awaited = f"nothing usable is mounted in {config.tls_folder}"
+    else:
+        certificate = ServingCertificate(client, folder=folder, extra_names=config.extra_names)
+        awaited = f"the controller issues its authority (Secret {CA_SECRET})"
     metrics = Metrics(
         synced=lambda: watched.missing() is None, controller_alive=watched.controller_alive
     )
@@ -68,7 +76,7 @@ async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.
         if stop.is_set():
             return "shutting down"
         if not certificate.ready.is_set():
-            return f"no certificate yet: the controller issues its authority (Secret {CA_SECRET})"
+            return f"no certificate yet: {awaited}"
         missing = watched.missing()
         return f"not read yet: {missing}" if missing else None
 

@@ -13,7 +13,7 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.review import Mutation
 from kfext.errors import UserError
 
 API_VERSION = "admission.k8s.io/v1"

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from kfext import names
+from kfext.cli.main import cli
 from kfext.model.kinds.registered import KINDS
 from tests.contract.manifests import (
     BASE,
@@ -536,17 +537,6 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "pods/resize",
         {("ClusterRole", ""): {"patch"}},
     ),
-    "whoever asks kubelets reads their metrics": (
-        "node-metrics",
-        "nodes/metrics",
-        {("ClusterRole", ""): {"get"}},
-    ),
-    "and nothing goes through the proxy of nodes": ("node-metrics", "nodes/proxy", {}),
-    "the controller gets a token of the account for kubelets, and of no other": (
-        "node-metrics",
-        "serviceaccounts/token",
-        {("Role", names.NODE_METRICS_ACCOUNT): {"create"}},
-    ),
 }
 
 
@@ -559,7 +549,6 @@ def test_rights(sentence: str) -> None:
 @pytest.mark.parametrize("kind", ["ClusterRoleBinding", "RoleBinding"])
 def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(kind: str) -> None:
     accounts = {template["spec"]["serviceAccountName"] for _, template in pods()}
-    accounts.add(names.NODE_METRICS_ACCOUNT)  # whose token the controller gets
     for binding in of_kind(kind):
         (subject,) = binding["subjects"]
         assert named(binding["roleRef"]["kind"], binding["roleRef"]["name"])
@@ -568,7 +557,7 @@ def test_each_binding_gives_a_role_that_exists_to_the_account_of_a_deployment(ki
         assert subject["name"] in accounts
 
 
-DECIDED = {"pod-logs", "pod-metrics", "pod-resize", "node-metrics"}
+DECIDED = {"pod-logs", "pod-metrics", "pod-resize"}
 """The components that give the controller a right."""
 
 
@@ -586,13 +575,11 @@ def _bound(rendered: Iterable[Object]) -> dict[str, set[tuple[str, str]]]:
 def test_the_base_gives_the_controller_no_right_that_an_administrator_decides() -> None:
     roles = {name for _, name in _bound(render(BASE))["kfext-controller"]}
     assert roles == {"kfext-controller", "kfext-controller-autoscaler"}
-    assert names.NODE_METRICS_ACCOUNT not in _bound(render(BASE))
 
 
 def test_by_default_kfext_reads_what_jobs_show_and_changes_no_running_pod() -> None:
     more = _bound(render(DEFAULT))["kfext-controller"] - _bound(render(BASE))["kfext-controller"]
-    reads = {("ClusterRole", "kfext-pod-logs"), ("ClusterRole", "kfext-pod-metrics")}
-    assert more == {*reads, ("Role", "kfext-node-metrics")}
+    assert more == {("ClusterRole", "kfext-pod-logs"), ("ClusterRole", "kfext-pod-metrics")}
 
 
 @pytest.mark.parametrize("name", sorted(DECIDED))
@@ -606,16 +593,6 @@ def test_a_component_gives_the_controller_the_one_right_of_its_name(
     assert [one for one in rendered if (one["kind"], one["metadata"]["name"]) == (kind, role)]
     for thing in rendered:
         assert thing["metadata"]["labels"]["app.kubernetes.io/name"] == "kfext", thing
-
-
-def test_who_sees_the_token_that_kubelets_are_shown_can_read_metrics_and_do_nothing_else() -> None:
-    (role,) = _bound(render(DEFAULT))[names.NODE_METRICS_ACCOUNT]
-    assert named(*role)["rules"] == [
-        {"apiGroups": [""], "resources": ["nodes/metrics"], "verbs": ["get"]}
-    ]
-    assert named("ServiceAccount", names.NODE_METRICS_ACCOUNT)["automountServiceAccountToken"] is (
-        False
-    )
 
 
 @pytest.mark.parametrize(
@@ -756,3 +733,68 @@ def test_the_quota_component_leaves_room_for_an_upgrade() -> None:
     assert int(quota["hard"]["pods"]) >= 2 * replicas
     for _, template in pods():
         assert template["spec"]["priorityClassName"] in line["values"]
+
+
+# --- the component cert-manager -------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def by_cert_manager(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Object]:
+    """The default overlay with the component cert-manager, by kind and name."""
+    folder = tmp_path_factory.mktemp("cert-manager").resolve()
+    rendered = with_components(folder, MANIFESTS / "components" / "cert-manager", base=DEFAULT)
+    return {(thing["kind"], thing["metadata"]["name"]): thing for thing in rendered}
+
+
+def _command(rendered: dict[tuple[str, str], Object], part: str) -> list[str]:
+    (container,) = rendered["Deployment", f"kfext-{part}"]["spec"]["template"]["spec"]["containers"]
+    found: list[str] = container["command"]
+    return found
+
+
+def test_cert_manager_issues_what_the_webhook_mounts_and_kfext_issues_nothing(
+    by_cert_manager: dict[tuple[str, str], Object],
+) -> None:
+    template = by_cert_manager["Deployment", "kfext-webhook"]["spec"]["template"]["spec"]
+    (container,) = template["containers"]
+    (mount,) = (mount for mount in container["volumeMounts"] if mount["name"] == "tls")
+    (volume,) = (volume for volume in template["volumes"] if volume["name"] == "tls")
+    issued = by_cert_manager["Certificate", "kfext-webhook"]
+    assert volume["secret"]["secretName"] == issued["spec"]["secretName"]
+    assert issued["spec"]["secretName"] != names.CA_SECRET
+
+    *_, flag = _command(by_cert_manager, "webhook")
+    assert flag == f"--tls-dir={mount['mountPath']}"
+    assert ["--tls-dir"] in [option.opts for option in cli.commands["webhook"].params]
+    parsed = cli.commands["controller"].make_context(
+        "controller", _command(by_cert_manager, "controller")[2:], resilient_parsing=True
+    )
+    assert parsed.params["certificates"] is False
+
+
+def test_the_api_servers_trust_the_certificate_of_cert_manager_for_the_service(
+    by_cert_manager: dict[tuple[str, str], Object],
+) -> None:
+    configuration = by_cert_manager["MutatingWebhookConfiguration", names.WEBHOOK_CONFIGURATION]
+    annotations = configuration["metadata"]["annotations"]
+    trusted = annotations["cert-manager.io/inject-ca-from"].split("/")
+    issued = by_cert_manager["Certificate", "kfext-webhook"]
+    assert trusted == [issued["metadata"]["namespace"], issued["metadata"]["name"]]
+    for webhook in configuration["webhooks"]:
+        service = webhook["clientConfig"]["service"]
+        assert f"{service['name']}.{service['namespace']}.svc" in issued["spec"]["dnsNames"]
+
+
+def test_what_cert_manager_issues_ends_at_an_authority_that_keeps_its_key(
+    by_cert_manager: dict[tuple[str, str], Object],
+) -> None:
+    def issuer_of(certificate: str) -> Object:
+        named = by_cert_manager["Certificate", certificate]["spec"]["issuerRef"]
+        assert named["group"] == "cert-manager.io"
+        found: Object = by_cert_manager[named["kind"], named["name"]]["spec"]
+        return found
+
+    root = by_cert_manager["Certificate", "kfext-webhook-root"]["spec"]
+    assert issuer_of("kfext-webhook") == {"ca": {"secretName": root["secretName"]}}
+    assert issuer_of("kfext-webhook-root") == {"selfSigned": {}}
+    assert (root["isCA"], root["privateKey"]["rotationPolicy"]) == (True, "Never")

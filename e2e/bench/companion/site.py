@@ -9,7 +9,7 @@ from e2e.bench.companion.pods import Pods
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.installed import component
 from e2e.harness.jobs import jobs_path, workers
-from e2e.testbed import lifecycle
+from e2e.testbed import lifecycle, metrics_server
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import step
 from e2e.testbed.realnodes import Node, nodes
@@ -61,4 +61,6 @@ def one_cpu(name: str) -> Iterator[Site]:
             for part in _COMPONENTS:
                 for manifest in component(part):
                     bed.api.apply(manifest)
+        with step("metrics-server"):
+            metrics_server.start(bed)
         yield Site(bed, node, installed)

@@ -8,7 +8,9 @@ import pytest
 from e2e.harness.install import create_namespace, install_kfext, kubectl
 from e2e.harness.standing import named_or_running
 from e2e.harness.wait import until
+from e2e.testbed import metrics_server
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.preflight import Unavailable
 from e2e.testbed.realnodes import Node, nodes
 
 _GONE_SECONDS = 180.0
@@ -25,6 +27,18 @@ def bed() -> Iterator[Testbed]:
     with named_or_running(f"cases-real-{os.getpid()}", real_nodes=2) as running:
         install_kfext(running)
         yield running
+
+
+@pytest.fixture(scope="module")
+def metrics_api(bed: Testbed) -> Iterator[None]:
+    """metrics-server, which takes minutes to build where it was never built."""
+    try:
+        bed.binary(metrics_server.NAME)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    metrics_server.start(bed)
+    yield
+    metrics_server.stop(bed)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
 from kfext import names
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api")]
 
 PATIENCE = 420.0
 """Growth takes windows of 30 s, and other tests share the machine."""

@@ -1,4 +1,4 @@
-"""CPU use of a real pod, with the rights of the controller: from metrics-server, or its kubelet."""
+"""CPU use of a real pod, read with the rights of the controller from metrics-server."""
 
 import asyncio
 import os
@@ -15,9 +15,8 @@ from e2e.harness.installed import component
 from e2e.harness.sdk_jobs import pytorch_job
 from e2e.harness.training import TRAINED_SECONDS, pods_of, submit
 from e2e.harness.wait import until
-from e2e.testbed import cgroups, metrics_server
+from e2e.testbed import cgroups
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.preflight import Unavailable
 from e2e.testbed.realnodes import nodes
 from kfext import names
 from kfext.kube.client import Client
@@ -50,18 +49,6 @@ def busy(bed: Testbed) -> Iterator[Pod]:
         yield parse_pod(pods_of(bed, _NAMESPACE)[_POD])
     finally:
         kubectl(bed, "delete", "namespace", _NAMESPACE, "--timeout=180s")
-
-
-@pytest.fixture
-def metrics_api(bed: Testbed) -> Iterator[None]:
-    """metrics-server, which takes minutes to build where it was never built."""
-    try:
-        bed.binary(metrics_server.NAME)
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    metrics_server.start(bed)
-    yield
-    metrics_server.stop(bed)
 
 
 @dataclass
@@ -110,7 +97,6 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
                 if enough(seen):
                     break
                 await asyncio.sleep(_EVERY_SECONDS)
-            await usage.close()
             return seen
 
     return asyncio.run(follow())
@@ -149,31 +135,18 @@ def refusal(bed: Testbed, pod: Pod) -> Verdict:
     return until(refused, what="the right is gone")
 
 
-def test_without_a_metrics_api_the_kubelet_shows_what_a_pod_uses(bed: Testbed, busy: Pod) -> None:
-    judge(looked(bed, busy, Seen.whole))
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [("Role", 'cannot create resource "serviceaccounts/token"'), ("ClusterRole", "answered 403")],
-)
-def test_without_the_right_to_ask_kubelets_the_reason_is_seen(
-    bed: Testbed, busy: Pod, kind: str, words: str
-) -> None:
-    with without(bed, "node-metrics", kind):
-        verdict = refusal(bed, busy)
-    assert verdict.reason == names.REASON_CPU_USE_FORBIDDEN
-    assert words in verdict.message
+def test_without_a_metrics_api_the_reason_is_seen(bed: Testbed, busy: Pod) -> None:
+    (found,) = looked(bed, busy, lambda _: True).found
+    assert isinstance(found, Verdict)
+    assert found.reason == names.REASON_CPU_USE_UNAVAILABLE
+    assert "install metrics-server" in found.message
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("metrics_api")
-def test_metrics_server_shows_what_a_pod_uses_and_no_kubelet_is_asked(
-    bed: Testbed, busy: Pod
-) -> None:
-    with without(bed, "node-metrics", "Role"):
-        judge(looked(bed, busy, Seen.whole))
-        with without(bed, "pod-metrics", "ClusterRole"):
-            verdict = refusal(bed, busy)
+def test_metrics_server_shows_what_a_pod_uses(bed: Testbed, busy: Pod) -> None:
+    judge(looked(bed, busy, Seen.whole))
+    with without(bed, "pod-metrics", "ClusterRole"):
+        verdict = refusal(bed, busy)
     assert verdict.reason == names.REASON_CPU_USE_FORBIDDEN
     assert 'cannot list resource "pods" in API group "metrics.k8s.io"' in verdict.message

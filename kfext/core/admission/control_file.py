@@ -14,8 +14,9 @@ from kfext.core.settings.resolve import NEVER
 from kfext.core.settings.rule import OFF
 from kfext.core.settings.values import parse_setting
 from kfext.errors import SettingError
-from kfext.model.bounds import LONGEST_SETTING, MOST_VOLUMES
+from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.kinds.job_kind import JobKind
+from kfext.model.pod_bounds import pod_excess
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 DIRECTORY = "/etc/kfext"
@@ -44,11 +45,14 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
     }
     mount = {"name": _VOLUME, "mountPath": DIRECTORY, "readOnly": True}
     others = sequence(volumes)
-    if len(others) >= MOST_VOLUMES or any(mapping(one).get("name") == _VOLUME for one in others):
+    if any(mapping(other).get("name") == _VOLUME for other in others):
         return spec, []
     containers = list(spec["containers"])
     containers[at] = {**container, "volumeMounts": [*sequence(mounts), mount]}
-    return {**spec, "volumes": [*others, volume], "containers": containers}, [
+    changed = {**spec, "volumes": [*others, volume], "containers": containers}
+    if pod_excess(changed):
+        return spec, []
+    return changed, [
         appended(volumes, volume, "spec", "volumes"),
         appended(mounts, mount, "spec", "containers", str(at), "volumeMounts"),
     ]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.core.eligibility import not_placed
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import Colocation

@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.gpu import why_not_shared
 from kfext.core.admission.hold import hold_of
 from kfext.core.admission.made_elastic import MadeElastic, made_elastic, wanted_range
-from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.notices import edits, scaling_warnings, warnings
-from kfext.core.admission.share import why_not_shared
+from kfext.core.admission.review import Facts, Mutation
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
 from kfext.core.settings.gpu_values import GPU_RULES
 from kfext.core.settings.of_job import settings_of

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.hold import outcome, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
+from kfext.core.admission.review import Facts
 from kfext.core.companion.stand_down import why_left_alone
 from kfext.core.eligibility import not_placed
 from kfext.core.network.eligibility import obstacle

@@ -8,10 +8,9 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.control_file import control_file
-from kfext.core.admission.gpu_part import gpu_part, shares_gpu
+from kfext.core.admission.gpu import gpu_part, shares_gpu
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
-from kfext.core.admission.mutation import Mutation
-from kfext.core.admission.unbuffered import unbuffered
+from kfext.core.admission.review import Mutation
 from kfext.core.network.pod_edits import host_network
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.values import Colocation
@@ -24,6 +23,7 @@ from kfext.model.verdict import Verdict
 
 _UNSHARED = "a pod that shares a GPU does not run otherwise"
 _GROUP_VERSION = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
+_UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 
 
 def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
@@ -98,3 +98,26 @@ def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     # required one waits behind the gate.
     started = names.PLAN_GENERATION in annotations
     return not (started or colocation == Colocation.REQUIRED) and bool(unmodelled(spec))
+
+
+def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Operation]]:
+    """Return the pod spec with Python that prints each line at once, and the operations for it.
+
+    Into a pipe Python prints in blocks of 8 KiB, so the log would lag behind the training by many
+    steps. The operator sets PYTHONUNBUFFERED for some kinds itself.
+    """
+    containers = list(sequence(spec.get("containers"))) if kind.buffers else []
+    for number, container in enumerate(map(mapping, containers)):
+        if container.get("name") != kind.container:
+            continue
+        env = container.get("env")
+        if env is not None and (not isinstance(env, list) or _is_set(env)):
+            continue
+        operation = appended(env, _UNBUFFERED, "spec", "containers", str(number), "env")
+        containers[number] = {**container, "env": [*(env or []), _UNBUFFERED]}
+        return {**spec, "containers": containers}, [operation]
+    return spec, []
+
+
+def _is_set(env: list[Any]) -> bool:
+    return any(mapping(variable).get("name") == _UNBUFFERED["name"] for variable in env)

@@ -4,16 +4,32 @@ torchrun takes each option that its command line does not have from a variable P
 operator sets. An option of its own would win: with another rendezvous the agents of a job would not
 meet, and with a fixed number of agents no other number would train.
 Source: torch/distributed/run.py, torch 2.13.
+
+kfext reads two forms of a command line: the words of one command, and `sh -c` or `bash -c` with
+plain commands joined by `&&`, of which the last one is torchrun. No other script is read.
 """
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kfext.model.kinds.shell_script import Command, commands_of
 from kfext.model.tolerant import mapping, sequence, text
 
+LONGEST = 16 * 1024
+"""Characters of a command line that is read."""
+MOST_PARTS = 64
+"""Parts of a script that is read."""
+_SHELLS = frozenset({"sh", "bash"})
+_SCRIPT_FOLLOWS = re.compile(r"-[a-np-z]*c")  # not -o, whose value follows it
+_NOT_PLAIN = re.compile(r"[;|&<>()`\n]")
+_ENDS_HERE = frozenset({"eval", "exec", "exit"})
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
+_UNREAD = (
+    "kfext cannot read its command line; let torchrun be the command, or the last part of "
+    "sh -c 'A && torchrun …', or bring an elasticPolicy"
+)
 _MODULE = "torch.distributed.run"
 _PYTHON = re.compile(r"python[0-9.]*")
 _PYTHON_FLAGS = frozenset({"-B", "-E", "-I", "-O", "-OO", "-S", "-b", "-s", "-u"})
@@ -66,6 +82,11 @@ _READ = re.compile(rf"\$[({{]?({_OF_FIXED}|PET_[A-Z_]+)\b")
 _READ_FIXED = re.compile(rf"\$[({{]?({_OF_FIXED})\b")
 _FOR_ONE_SIZE = frozenset({"--node-rank", "--standalone"})
 _FOR_ONE_SIZE_SET = frozenset({"PET_NODE_RANK", "PET_STANDALONE"})
+_FOR_ONE_SIZE_TEXT = re.compile(
+    r"(?:--nn|--node[-_]r|--stand|\bPET_(?:NNODES|NODE_RANK|STANDALONE)=)\S*|\bstatic\b|"
+    + _READ_FIXED.pattern
+)
+"""What a script that is not read may have for one number of workers."""
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
 _SIZES = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
 _COUNT = re.compile(r"[0-9]{1,5}")
@@ -85,32 +106,104 @@ class Agents:
     restarts: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """The words of a command, and the variables that are set in front of it or by it."""
+
+    words: tuple[str, ...]
+    variables: frozenset[str] = frozenset()
+
+
 def agents_of(container: Mapping[str, Any]) -> Agents | str:
     """Return how many agents of an elastic job may meet, or why no other number than now can.
 
-    A container that names no command leaves that to its image, and its elasticPolicy is believed.
-    Never raises.
+    If the container names no command, or kfext cannot read its script, its elasticPolicy is
+    believed, unless something in the script is for one number of workers. Never raises.
     """
-    if not (sequence(container.get("command")) or sequence(container.get("args"))):
+    line = _line(container)
+    if not line:
         return Agents()
-    commands = commands_of(container) or ()
+    commands = _commands(line)
+    if commands is None:
+        return _for_one_size_text(line, _values(container)) or Agents()
     options = _options_of(commands)
     if isinstance(options, str):
         return options
-    # What the command line sets is not known; it comes before what the container has.
+    return _agents_by(options, commands, container)
+
+
+def _for_one_size_text(line: Sequence[Any], variables: Iterable[str]) -> str:
+    """Return what in a container whose script is not read is for one number of workers, if any."""
+    if own := min((name for name in variables if name.startswith(_PET)), default=""):
+        return f"its container sets {_shown(own)}, and kfext cannot read its command line"
+    if _length(line) > LONGEST:
+        return "its command line is too long for kfext to read"
+    script = " ".join(word for word in line if isinstance(word, str))
+    if found := _FOR_ONE_SIZE_TEXT.search(script):
+        return f"its command line has {_shown(found[0])} in a script that kfext cannot read"
+    return ""
+
+
+def _agents_by(
+    options: Mapping[str, str], commands: Sequence[_Command], container: Mapping[str, Any]
+) -> Agents | str:
+    """Return the agents by torchrun's options and variables, or why no other number can meet."""
+    # The script sets variables after the container does, and their values are not known here.
     written = {name for command in commands for name in command.variables}
     values = _values(container) | dict.fromkeys(written)
     if why := next(_for_one_size(commands, options, values), ""):
         return why
-    found = _agents(options.get("--nnodes", f"$({_NNODES})"), values)
-    if isinstance(found, Agents) and "--max-restarts" in options:
+    agents = _agents(options.get("--nnodes", f"$({_NNODES})"), values)
+    if isinstance(agents, Agents) and "--max-restarts" in options:
         restarts = _literal(options["--max-restarts"], values) or ""
-        return replace(found, restarts=int(restarts) if _COUNT.fullmatch(restarts) else 0)
-    return found
+        return replace(agents, restarts=int(restarts) if _COUNT.fullmatch(restarts) else 0)
+    return agents
+
+
+def _line(container: Mapping[str, Any]) -> list[Any]:
+    return [*sequence(container.get("command")), *sequence(container.get("args"))]
+
+
+def _length(line: Sequence[Any]) -> int:
+    return sum(1 + len(word) for word in line if isinstance(word, str))
+
+
+def _commands(line: Sequence[Any]) -> tuple[_Command, ...] | None:
+    """Return the commands that a line runs one after the other; None if kfext cannot read it."""
+    if not all(isinstance(word, str) for word in line) or _length(line) > LONGEST:
+        return None
+    if line[0].rpartition("/")[2] not in _SHELLS:
+        return (_Command(tuple(line)),)
+    if len(line) < 3 or not _SCRIPT_FOLLOWS.fullmatch(line[1]):
+        return None
+    return _joined(line[2].replace("\\\n", " "))
+
+
+def _joined(script: str) -> tuple[_Command, ...] | None:
+    """Return the plain commands that `&&` joins in a script; None for any other script."""
+    parts = [part.strip() for part in script.split("&&", MOST_PARTS)]
+    if len(parts) > MOST_PARTS or any(map(_NOT_PLAIN.search, parts)):
+        return None
+    try:
+        *before, last = (_command(shlex.split(part)) for part in parts)
+    except ValueError:  # a quote without its end
+        return None
+    if any(command.words[0] in _ENDS_HERE for command in before if command.words):
+        return None
+    return (*before, replace(last, words=last.words[last.words[:1] == ("exec",) :]))
+
+
+def _command(words: Sequence[str]) -> _Command:
+    """Return a command without the assignments in front of it."""
+    start = next((at for at, word in enumerate(words) if not _ASSIGNMENT.match(word)), len(words))
+    variables = {word.partition("=")[0] for word in words[:start]}
+    if words[start : start + 1] in (["export"], ["declare"], ["readonly"], ["unset"]):
+        variables.update(word.partition("=")[0] for word in words[start + 1 :])
+    return _Command(tuple(words[start:]), frozenset(variables))
 
 
 def _for_one_size(
-    commands: Sequence[Command], options: Mapping[str, str], variables: Iterable[str]
+    commands: Sequence[_Command], options: Mapping[str, str], variables: Iterable[str]
 ) -> Iterator[str]:
     """Yield what, beside a number of agents, is of use with one number of workers alone."""
     for name in sorted(_FOR_ONE_SIZE_SET & set(variables)):
@@ -163,7 +256,10 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
     variables = (text(mapping(one).get("name")) for one in sequence(container.get("env")))
     if own := next((name for name in variables if name.startswith(_PET)), ""):
         return f"its container sets {_shown(own)} itself"
-    commands = commands_of(container) or ()
+    line = _line(container)
+    commands = _commands(line) if line else ()
+    if commands is None:
+        return _UNREAD
     if bound := next(filter(None, map(_bound_to_size, commands)), ""):
         return bound
     options = _options_of(commands)
@@ -173,7 +269,7 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
     return f"its command line gives torchrun {own} itself" if own else ""
 
 
-def _bound_to_size(command: Command) -> str:
+def _bound_to_size(command: _Command) -> str:
     """Return by which variable a command is bound to a number of agents, empty if by none."""
     if own := min((name for name in command.variables if name.startswith(_PET)), default=""):
         return f"its command line sets {_shown(own)} itself"
@@ -182,10 +278,10 @@ def _bound_to_size(command: Command) -> str:
     return ""
 
 
-def _options_of(commands: Sequence[Command]) -> Mapping[str, str] | str:
+def _options_of(commands: Sequence[_Command]) -> Mapping[str, str] | str:
     """Return the options of torchrun, the last of some commands, or why that is not torchrun."""
     if not commands:
-        return "its command line is empty or too involved for kfext to see what it starts"
+        return "it has no command line: let torchrun be the command, or bring an elasticPolicy"
     *before, last = commands
     if any(_arguments(command) is not None for command in before):
         return "its command line starts torchrun more than once"
@@ -196,7 +292,7 @@ def _options_of(commands: Sequence[Command]) -> Mapping[str, str] | str:
     return _options(arguments)
 
 
-def _arguments(command: Command) -> Sequence[str] | None:
+def _arguments(command: _Command) -> Sequence[str] | None:
     """Return the arguments of torchrun, None if the command is another."""
     words = command.words
     started = words[0].rpartition("/")[2] if words else ""

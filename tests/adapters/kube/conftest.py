@@ -10,8 +10,8 @@ import pytest
 from e2e.testbed.cluster import Testbed
 from kfext.errors import Conflict
 from kfext.kube import paths
-from kfext.kube.access import Access, Token
 from kfext.kube.client import Client
+from kfext.kube.connection import Access, Token
 from kfext.names import NAMESPACE
 
 from .faulty_server import FaultyServer

@@ -16,12 +16,20 @@ from cryptography.exceptions import InvalidSignature
 from e2e.testbed.cluster import Testbed
 from kfext.errors import Conflict, NotFound
 from kfext.kube import paths
-from kfext.kube.certs.authority import bundle, due, new_authority, new_leaf
-from kfext.kube.certs.issuing import Issuer
-from kfext.kube.certs.serving import ServingCertificate
-from kfext.kube.certs.shared import Trust, read_trust, write_trust
+from kfext.kube.certs import (
+    Issuer,
+    Pair,
+    Trust,
+    bundle,
+    due,
+    new_authority,
+    new_leaf,
+    read_trust,
+    write_trust,
+)
 from kfext.kube.client import Client
 from kfext.names import CA_SECRET, WEBHOOK_CONFIGURATION
+from kfext.webhook.certificate import MountedCertificate, ServingCertificate
 
 SERVICE = "kfext-webhook.kfext-system.svc"
 START = datetime.now(UTC).replace(microsecond=0)
@@ -70,7 +78,9 @@ async def ca_bundles(client: Client) -> list[bytes]:
     return [base64.b64decode(w["clientConfig"].get("caBundle", "")) for w in found["webhooks"]]
 
 
-async def served(serving: ServingCertificate, trusted: bytes | None = None) -> x509.Certificate:
+async def served(
+    serving: ServingCertificate | MountedCertificate, trusted: bytes | None = None
+) -> x509.Certificate:
     """Return what a client is shown; with `trusted`, only if it accepts it for the Service."""
     client = ssl.create_default_context(cadata=trusted.decode() if trusted else None)
     if trusted is None:  # certificates made for a later day
@@ -343,3 +353,49 @@ def test_a_foreign_key_makes_a_pair_unusable() -> None:
     assert one.usable
     assert not type(one)(one.certificate, two.key).usable
     assert new_leaf(one, names=["localhost"], now=START).usable
+
+
+def mount(folder: Path, authority: Pair, *, crt: bytes = b"", key: bytes = b"") -> None:
+    """Write a new certificate, or something else in its place, as the kubelet mounts a Secret."""
+    leaf = new_leaf(authority, names=[SERVICE], now=START)
+    (folder / "tls.crt").write_bytes(crt or leaf.certificate)
+    (folder / "tls.key").write_bytes(key or leaf.key)
+
+
+async def test_a_mounted_certificate_is_served_and_so_is_the_one_that_follows_it(
+    tmp_path: Path,
+) -> None:
+    authority = new_authority(now=START)
+    serving = MountedCertificate(tmp_path)
+    serving.check()
+    assert not serving.ready.is_set(), "nothing is mounted yet"
+
+    mount(tmp_path, authority)
+    serving.check()
+    assert serving.ready.is_set()
+    first = await served(serving, trusted=authority.certificate)
+    serving.check()
+    assert await served(serving, trusted=authority.certificate) == first
+
+    mount(tmp_path, authority)
+    serving.check()
+    assert await served(serving, trusted=authority.certificate) != first
+
+
+@pytest.mark.parametrize("key", [b"garbage", new_authority(now=START).key])
+async def test_an_unusable_mounted_certificate_leaves_the_one_that_is_served(
+    key: bytes, tmp_path: Path
+) -> None:
+    authority = new_authority(now=START)
+    serving = MountedCertificate(tmp_path)
+    mount(tmp_path, authority)
+    serving.check()
+    first = await served(serving, trusted=authority.certificate)
+
+    mount(tmp_path, authority, key=key)
+    serving.check()
+    assert await served(serving, trusted=authority.certificate) == first
+
+    mount(tmp_path, authority)
+    serving.check()
+    assert await served(serving, trusted=authority.certificate) != first

@@ -1,6 +1,7 @@
 """The client against a true API server, and against faults on the way."""
 
 import asyncio
+import json
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -8,14 +9,16 @@ from pathlib import Path
 import orjson
 import pytest
 
+from e2e.bench.worst_objects import Object
 from e2e.testbed.cluster import Testbed
 from kfext import errors
+from kfext.kube import client as module
 from kfext.kube import paths
-from kfext.kube.access import Access, Token, in_cluster
 from kfext.kube.client import Client
+from kfext.kube.connection import Access, Request, Token, error_of, in_cluster
 from kfext.kube.paths import resource_path
 
-from .faulty_server import FaultyServer, Refuse
+from .faulty_server import FaultyServer, Refuse, item, page
 
 Act = Callable[[Client, str], Awaitable[object]]
 
@@ -275,3 +278,164 @@ async def test_who_may_not_write_any_more_reads_only(
 
         assert (await ours.get(path))["data"] == {"x": "2"}
     assert "b" not in [one["metadata"]["name"] for one in await client.list_all(path[:-2])]
+
+
+# --- pages: one that is too large is asked for again with fewer objects --------------------------
+
+
+def padded(name: str, size: int) -> Object:
+    return {**item(name, 1), "spec": "x" * size}
+
+
+@pytest.fixture
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE_BYTES", 10_000)
+
+
+@pytest.mark.usefixtures("_small_pages")
+async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.extend(
+        [
+            page(item("a", 1), version=1, more="after a"),
+            page(*(padded(str(at), 6000) for at in range(4)), version=1),
+            page(padded("b", 6000), version=1, more="after b"),
+            page(item("c", 1), version=1),
+        ]
+    )
+    found = [one["metadata"]["name"] async for one in faulty_client.objects(paths.jobs("tfjobs"))]
+    assert found == ["a", "b", "c"]
+    asked = [(one["limit"], one.get("continue", "")) for one in faulty.read_queries]
+    assert asked == [("500", ""), ("500", "after a"), ("125", "after a"), ("125", "after b")]
+
+
+@pytest.mark.usefixtures("_small_pages")
+async def test_one_object_that_is_too_large_is_an_error(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.extend([page(padded("a", 20_000), version=1)] * 6)
+    with pytest.raises(errors.AnswerTooLarge):
+        _ = [one async for one in faulty_client.objects(paths.jobs("tfjobs"))]
+    assert [one["limit"] for one in faulty.read_queries] == ["500", "125", "31", "7", "1"]
+
+
+@pytest.mark.usefixtures("_small_pages")
+async def test_the_client_goes_on_after_an_answer_that_was_too_large(
+    faulty: FaultyServer, faulty_client: Client
+) -> None:
+    faulty.reads.extend([page(padded("a", 20_000), version=1), json.dumps({"a": 1}).encode()])
+    with pytest.raises(errors.AnswerTooLarge):
+        await faulty_client.read(paths.nodes(), most=100)
+    assert await faulty_client.get(paths.nodes("a")) == {"a": 1}
+
+
+@pytest.mark.usefixtures("_small_pages")
+async def test_uids_are_listed_without_the_objects(client: Client, namespace: str) -> None:
+    path = paths.resource_path("configmaps", namespace=namespace)
+    made = [
+        await client.create(path, {"metadata": {"name": name}, "data": {"k": "v" * 5000}})
+        for name in ("a", "b", "c")
+    ]
+    assert {one["metadata"]["uid"] for one in made} <= await client.uids(path)
+
+
+# --- errors and options, without a connection ----------------------------------------------------
+
+
+ERRORS = {
+    400: errors.BadRequest,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    405: errors.ApiError,
+    409: errors.Conflict,
+    410: errors.Gone,
+    422: errors.Invalid,
+    429: errors.TooManyRequests,
+    500: errors.Unavailable,
+    504: errors.Unavailable,
+}
+
+
+@pytest.mark.parametrize(("status", "want"), ERRORS.items())
+def test_a_status_becomes_its_error(status: int, want: type[errors.ApiError]) -> None:
+    about = {"details": {"name": "p", "kind": "pods"}}
+    body = orjson.dumps({"reason": "Because", "message": "a sentence", **about})
+
+    error = error_of(status, body)
+
+    assert type(error) is want
+    assert (error.status, error.reason, error.message) == (status, "Because", "a sentence")
+
+
+UNSERVED = {
+    "an unknown subresource": b'{"kind":"Status","reason":"NotFound","message":"m","details":{}}',
+    "an unknown group": b"404 page not found",
+    "details that are no object": b'{"details":7}',
+}
+
+
+@pytest.mark.parametrize("body", UNSERVED.values(), ids=UNSERVED)
+def test_a_path_that_is_not_served_is_told_from_an_object_that_is_not_there(body: bytes) -> None:
+    error = error_of(404, body)
+
+    assert type(error) is errors.NotServed
+    assert error.final
+
+
+ODD_BODIES = {
+    "a proxy's page": (b"<html>bad gateway</html>", "<html>bad gateway</html>"),
+    "bytes of no encoding": (b"\xff\xfe", "\ufffd\ufffd"),
+    "nothing": (b"", "no message"),
+    "JSON that is no object": (b'"no"', '"no"'),
+    "a Status with nulls": (b'{"reason":null,"message":null}', "no message"),
+}
+
+
+@pytest.mark.parametrize(("body", "want"), ODD_BODIES.values(), ids=ODD_BODIES.keys())
+def test_an_odd_body_still_becomes_an_error(body: bytes, want: str) -> None:
+    assert error_of(502, body).message == want
+
+
+@pytest.mark.parametrize(
+    ("header", "want"), [("7", 7.0), (None, 1.0), ("Fri, 31 Dec 1999 23:59:59 GMT", 1.0)]
+)
+def test_retry_after_is_in_seconds(header: str | None, want: float) -> None:
+    error = error_of(429, b"", retry_after=header)
+
+    assert isinstance(error, errors.TooManyRequests)
+    assert error.retry_after == want
+
+
+DELETES = {
+    "without conditions": ({"uid": "", "resource_version": "", "grace": None}, {}),
+    "with a grace of zero": (
+        {"uid": "", "resource_version": "", "grace": 0},
+        {"gracePeriodSeconds": 0},
+    ),
+    "only the very object in the very version": (
+        {"uid": "u", "resource_version": "5", "grace": None},
+        {"preconditions": {"uid": "u", "resourceVersion": "5"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "want"), DELETES.values(), ids=DELETES.keys())
+async def test_delete_options(
+    arguments: dict[str, str],
+    want: dict[str, object],
+    faulty_client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent: list[bytes | None] = []
+
+    async def send(request: Request) -> bytes:
+        sent.append(request.body)
+        return b""
+
+    monkeypatch.setattr(faulty_client, "send", send)
+    await faulty_client.delete("/x", **arguments)  # type: ignore[arg-type]
+
+    (body,) = sent
+    assert orjson.loads(body or b"") == {"apiVersion": "v1", "kind": "DeleteOptions"} | want

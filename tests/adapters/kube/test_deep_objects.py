@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from kfext.kube import listing, paths
-from kfext.kube.client import Client
+from kfext.kube import paths
+from kfext.kube.client import API_SERVER_DEPTH, Client, accept_deep_json
+from kfext.kube.connection import Request
 from kfext.kube.informer import Informer
-from kfext.kube.json_depth import API_SERVER_DEPTH, accept_deep_json
-from kfext.kube.request import Request
 
 from .conftest import until
 
@@ -51,8 +50,8 @@ async def test_it_is_read_and_listed(client: Client, held: str) -> None:
     found = await client.get(f"{held}/one")
     assert found["metadata"]["managedFields"]
     uid = found["metadata"]["uid"]
-    assert uid in await listing.uids(client, held)
-    listed = [one["metadata"]["uid"] async for one in listing.objects(client, held)]
+    assert uid in await client.uids(held)
+    listed = [one["metadata"]["uid"] async for one in client.objects(held)]
     assert uid in listed
     patched = await client.merge_patch(f"{held}/one", {"data": {"a": "b"}})
     assert patched["data"] == {"a": "b"}

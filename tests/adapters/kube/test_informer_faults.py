@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import pytest
 
-from kfext.kube.backoff import Backoff
 from kfext.kube.client import Client
-from kfext.kube.informer import Informer
+from kfext.kube.informer import Backoff, Informer, Lines
 
 from .conftest import until
 from .faulty_server import FallSilent, FaultyServer, HangUp, Refuse, Step, item, line, page
@@ -318,3 +317,27 @@ async def test_cancelling_leaves_nothing_running(
         await task
 
     assert not [other for other in asyncio.all_tasks() if "Informer" in repr(other)]
+
+
+def test_lines_are_whole_however_they_arrive() -> None:
+    lines = Lines()
+
+    assert [lines.feed(chunk) for chunk in (b"a", b"b", b"c\nd\n\ne", b"\n")] == [
+        [],
+        [],
+        [b"abc", b"d"],
+        [b"e"],
+    ]
+
+
+def test_backoff_doubles_up_to_its_limit_and_begins_anew() -> None:
+    backoff = Backoff(first=1, longest=30)
+
+    waits = [backoff.next() for _ in range(2000)]
+
+    bounds = [1, 2, 4, 8, 16, 30]
+    assert all(b / 2 <= wait <= b for wait, b in zip(waits, bounds, strict=False))
+    assert all(15 <= wait <= 30 for wait in waits[5:])
+    assert len(set(waits[5:])) > 1000, "no jitter"
+    backoff.reset()
+    assert backoff.next() <= 1

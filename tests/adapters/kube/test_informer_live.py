@@ -8,10 +8,9 @@ import pytest
 
 from e2e.testbed.cluster import Testbed
 from kfext.errors import ApiError, Gone
-from kfext.kube import paths, stream
-from kfext.kube.backoff import Backoff
+from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.informer import Informer
+from kfext.kube.informer import Backoff, Change, Informer, Lines, decode_change, stream_error
 from kfext.kube.wire import decode_node, decode_pod
 
 from .conftest import until
@@ -81,21 +80,21 @@ async def test_a_restart_of_the_api_server_is_survived(
 
 
 async def test_the_server_says_in_the_stream_that_history_is_gone(client: Client) -> None:
-    lines = stream.Lines()
+    lines = Lines()
     chunks = client.watch(
         paths.namespaces(), resource_version="1", server_seconds=5, silence_seconds=30
     )
 
-    async def errors() -> list[stream.Change]:
+    async def errors() -> list[Change]:
         async with aclosing(chunks):
-            return [stream.change(line) async for chunk in chunks for line in lines.feed(chunk)]
+            return [decode_change(line) async for chunk in chunks for line in lines.feed(chunk)]
 
     try:
         (change,) = await errors()
     except Gone:
         return  # said by the HTTP status, which is as good
     assert change.type == "ERROR"
-    assert isinstance(stream.stream_error(bytes(change.object)), Gone)
+    assert isinstance(stream_error(bytes(change.object)), Gone)
 
 
 @pytest.fixture

@@ -12,8 +12,7 @@ from e2e.testbed.cluster import Testbed
 from kfext.errors import LeaseLost
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.lease import LeaseHolder, Timing
-from kfext.kube.liveness import LeaseWatch, decode_renew_time
+from kfext.kube.lease import LeaseHolder, LeaseWatch, Timing, decode_renew_time
 
 from .conftest import until
 from .faulty_server import FaultyServer, Refuse

@@ -1,44 +1,94 @@
-"""CPU use of pods from the metrics API, else from kubelets; and why it is not known."""
+"""CPU use of pods and nodes from the metrics API, and why it is not known."""
 
+import asyncio
+import json
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack
-from pathlib import Path
+from contextlib import suppress
+from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kfext import names
-from kfext.kube import sources
-from kfext.kube.usage import Usage
+from kfext.errors import (
+    ApiError,
+    Forbidden,
+    NotFound,
+    NotServed,
+    Unauthorized,
+    Unavailable,
+)
+from kfext.kube import usage
+from kfext.kube.client import Client
+from kfext.kube.connection import Access, Token
+from kfext.kube.usage import AT_ONCE, REST_SECONDS, Asking, Usage, uses_of
 from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod
 from kfext.model.timestamps import timestamp
 from kfext.model.verdict import Verdict
 
-from .test_kubelet import Bed
-from .usage_servers import (
-    OWN_TOKEN,
-    counter_of_node,
-    counters,
-    figures,
-    figures_of_node,
-)
-
 AT = timestamp("2026-11-22T10:00:30Z")
 
 
-def pod(name: str, *, node: str = "n1", uid: str = "", created: float = 0.0) -> Pod:
-    return Pod("team", name, uid or name, node_name=node, created=created)
+def figures(name: str, cpu: str, *, at: str = "2026-11-22T10:00:30Z") -> dict[str, Any]:
+    """Return one item of the metrics API."""
+    used = {"cpu": cpu, "memory": "1Mi"}
+    return {
+        "metadata": {"name": name, "namespace": "team"},
+        "timestamp": at,
+        "window": "15.5s",
+        "containers": [{"name": "main", "usage": used}],
+    }
 
 
-class UsageBed(Bed):
-    """The adapter that asks both."""
+def figures_of_node(cpu: object) -> dict[str, Any]:
+    """Return what the metrics API states of a node."""
+    usage = {"cpu": cpu, "memory": "1Gi"}
+    return {"timestamp": "2026-11-22T10:00:30Z", "window": "15.5s", "usage": usage}
 
-    usage: Usage
 
-    async def start(self) -> None:
-        client = await self.stack.enter_async_context(self.api.client(self.pki))
-        self.usage = Usage(client, monotonic=self.clock)
-        self.stack.push_async_callback(self.usage.close)
+class FakeCluster:
+    """An API server with a metrics API.
+
+    `metrics`: the items of each namespace, the HTTP status of a refusal, or a raw answer; another
+    namespace is refused with `without`.
+    `of_nodes`: what the metrics API states of nodes by name; others are refused with `without`.
+    """
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, list[dict[str, Any]] | int | bytes] = {}
+        self.of_nodes: dict[str, dict[str, Any]] = {}
+        self.without = 404
+        self.asked: list[str] = []
+        self.queries: list[dict[str, str]] = []
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(request.path)
+        self.queries.append(dict(request.query))
+        if request.path.startswith("/apis/metrics.k8s.io/v1beta1/nodes/"):
+            stated = self.of_nodes.get(request.path.split("/")[-1])
+            return web.json_response(stated or {}, status=200 if stated else self.without)
+        found = self.metrics.get(request.path.split("/")[-2], self.without)
+        if isinstance(found, int):
+            return web.json_response({"message": "refused"}, status=found)
+        if isinstance(found, bytes):
+            return web.Response(body=found)
+        return web.json_response({"items": found})
+
+    def count(self, part: str) -> int:
+        """Return how many requests had a part in their path."""
+        return sum(part in path for path in self.asked)
+
+
+class Bed:
+    """The adapter and its server; the clock shows `now`."""
+
+    def __init__(self, api: FakeCluster, client: Client) -> None:
+        self.api, self.now = api, 5000.0
+        self.usage = Usage(client, monotonic=lambda: self.now)
 
     async def read(self, *pods: Pod) -> Mapping[str, CpuUse | Verdict]:
         return (await self.usage.read(pods)).pods
@@ -46,27 +96,32 @@ class UsageBed(Bed):
     async def nodes(self, *names: str, of: Iterable[Pod]) -> Mapping[str, CpuUse]:
         return (await self.usage.read(of, nodes={*names})).nodes
 
-    async def reason(self, one: Pod) -> str:
-        found = (await self.read(one))[one.uid]
+    async def why(self, pod: Pod) -> Verdict:
+        found = (await self.read(pod))[pod.uid]
         assert isinstance(found, Verdict), found
-        return found.reason
+        return found
 
 
 @pytest.fixture
-async def bed(tmp_path: Path) -> AsyncIterator[UsageBed]:
-    async with AsyncExitStack() as stack:
-        made = UsageBed(tmp_path, stack)
-        await made.start()
-        yield made
+async def bed() -> AsyncIterator[Bed]:
+    api, app = FakeCluster(), web.Application()
+    app.router.add_route("*", "/{path:.*}", api.answer)
+    server = TestServer(app)
+    await server.start_server(shutdown_timeout=0.1)
+    url = str(server.make_url("")).rstrip("/")
+    async with Client(Access(server=url, tls=None, token=Token(lambda: ""))) as client:
+        yield Bed(api, client)
+    await server.close()
 
 
-# --- the metrics API ------------------------------------------------------------------------------
+def pod(name: str, *, node: str = "n1", uid: str = "", created: float = 0.0) -> Pod:
+    return Pod("team", name, uid or name, node_name=node, created=created)
 
 
-async def test_the_metrics_api_is_asked_first_with_one_list_for_each_namespace(
-    bed: UsageBed,
-) -> None:
-    kubelet = await bed.kubelet("n1")
+# --- pods and nodes -------------------------------------------------------------------------------
+
+
+async def test_the_metrics_api_is_asked_for_one_list_per_namespace(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m"), figures("c", "1")]}
     found = await bed.read(pod("a", node="n1"), pod("b", node="n2"))
     assert found == {
@@ -75,53 +130,36 @@ async def test_the_metrics_api_is_asked_first_with_one_list_for_each_namespace(
     }
     assert bed.api.asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/team/pods"]
     assert bed.api.queries == [{"labelSelector": names.JOB_NAME}]
-    assert kubelet.requests == []
 
 
-async def test_a_pod_without_figures_is_pending_and_no_kubelet_is_asked(bed: UsageBed) -> None:
-    kubelet = await bed.kubelet("n1")
-    bed.api.metrics = {"team": []}
-    assert await bed.reason(pod("a")) == names.REASON_CPU_USE_PENDING
-    assert kubelet.requests == []
-
-
-async def test_the_kubelet_is_asked_for_a_pod_that_the_metrics_api_leaves_out(
-    bed: UsageBed,
-) -> None:
-    kubelet = await bed.kubelet("n1")
+async def test_a_pod_without_figures_is_pending(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("b", "50m")]}
-    pods = (pod("a", node="n1"), pod("b", node="n2"))
-    for _ in range(3):
-        found = await bed.read(*pods)
-        assert isinstance(found["a"], Verdict)
-        assert found["a"].reason == names.REASON_CPU_USE_PENDING
-        bed.clock.now += 60
-    assert len(kubelet.requests) == 1
-    kubelet.body = counters(a=24.5).replace(b" 1000000", b" 1060000")
-    found = await bed.read(*pods)
-    assert found["a"] == CpuUse(0.2, at=1060, window=60)
+    found = await bed.read(pod("a"), pod("b"))
+    assert isinstance(found["a"], Verdict)
+    assert found["a"].reason == names.REASON_CPU_USE_PENDING
     assert found["b"] == CpuUse(0.05, at=AT, window=15.5)
 
 
 async def test_figures_of_an_earlier_pod_of_the_same_name_are_not_those_of_the_new_one(
-    bed: UsageBed,
+    bed: Bed,
 ) -> None:
     bed.api.metrics = {"team": [figures("a", "200m")]}
-    assert await bed.reason(pod("a", uid="new", created=AT)) == names.REASON_CPU_USE_PENDING
+    new = await bed.why(pod("a", uid="new", created=AT))
+    assert new.reason == names.REASON_CPU_USE_PENDING
     assert isinstance((await bed.read(pod("a", created=AT - 20)))["a"], CpuUse)
 
 
-async def test_a_pod_that_is_not_bound_is_pending_and_nothing_is_asked(bed: UsageBed) -> None:
-    assert await bed.reason(pod("a", node="")) == names.REASON_CPU_USE_PENDING
+async def test_a_pod_that_is_not_bound_is_pending_and_nothing_is_asked(bed: Bed) -> None:
+    assert (await bed.why(pod("a", node=""))).reason == names.REASON_CPU_USE_PENDING
     assert bed.api.asked == []
 
 
-async def test_nothing_is_asked_for_no_pods(bed: UsageBed) -> None:
+async def test_nothing_is_asked_for_no_pods(bed: Bed) -> None:
     assert await bed.read() == {}
     assert bed.api.asked == []
 
 
-async def test_a_list_that_is_too_long_costs_its_own_namespace_alone(bed: UsageBed) -> None:
+async def test_a_list_that_is_too_long_costs_its_own_namespace_alone(bed: Bed) -> None:
     bed.api.metrics = {"team": [figures("a", "200m")], "other": b" " * (4 * 2**20 + 1)}
     found = await bed.read(pod("a"), Pod("other", "b", "b", node_name="n1"))
     assert isinstance(found["a"], CpuUse)
@@ -130,7 +168,7 @@ async def test_a_list_that_is_too_long_costs_its_own_namespace_alone(bed: UsageB
 
 
 async def test_the_metrics_api_states_what_is_used_on_the_nodes_that_are_named(
-    bed: UsageBed,
+    bed: Bed,
 ) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
     bed.api.of_nodes = {"n1": figures_of_node("3500m"), "n2": figures_of_node("1")}
@@ -143,7 +181,7 @@ async def test_the_metrics_api_states_what_is_used_on_the_nodes_that_are_named(
 
 @pytest.mark.parametrize("cpu", [None, "much", "-1", [3]])
 async def test_a_node_of_which_the_metrics_api_states_no_use_is_left_out(
-    bed: UsageBed, cpu: object
+    bed: Bed, cpu: object
 ) -> None:
     bed.api.metrics = {"team": [figures("a", "200m"), figures("b", "50m")]}
     bed.api.of_nodes = {"n1": figures_of_node(cpu), "n2": figures_of_node("1")}
@@ -151,7 +189,7 @@ async def test_a_node_of_which_the_metrics_api_states_no_use_is_left_out(
     assert found == {"n2": CpuUse(1.0, at=AT, window=15.5)}
 
 
-async def test_without_the_right_to_nodes_the_use_of_pods_is_known(bed: UsageBed) -> None:
+async def test_without_the_right_to_nodes_the_use_of_pods_is_known(bed: Bed) -> None:
     bed.api.metrics, bed.api.without = {"team": [figures("a", "200m")]}, 403
     for _ in range(3):
         found = await bed.usage.read([pod("a")], nodes={"n1"})
@@ -160,134 +198,197 @@ async def test_without_the_right_to_nodes_the_use_of_pods_is_known(bed: UsageBed
     assert bed.api.count("/nodes/") == 1  # in a minute
 
 
-# --- kubelets -------------------------------------------------------------------------------------
-
-
-async def test_without_a_metrics_api_the_rate_between_two_readings_counts(bed: UsageBed) -> None:
-    kubelet = await bed.kubelet("n1")
-    assert await bed.reason(pod("a")) == names.REASON_CPU_USE_PENDING
-    bed.clock.now += 30
-    kubelet.body = counters(a=18.5).replace(b" 1000000", b" 1030000")
-    assert await bed.read(pod("a")) == {"a": CpuUse(0.2, at=1030, window=30)}
-    assert set(kubelet.shown) == {"Bearer of-the-node-account"}
-
-
-async def test_the_kubelet_that_counts_the_pods_of_a_node_counts_the_node(bed: UsageBed) -> None:
-    kubelet = await bed.kubelet("n1")
-    kubelet.body = counters(a=12.5) + counter_of_node(100.0)
-    pods = [pod("a")]
-    assert await bed.nodes("n1", of=pods) == {}
-    bed.clock.now += 30
-    counted = counters(a=18.5) + counter_of_node(190.0)
-    kubelet.body = counted.replace(b" 1000000", b" 1030000")
-    assert await bed.nodes("n1", of=pods) == {"n1": CpuUse(3.0, at=1030, window=30)}
-    assert bed.api.count("/apis/metrics.k8s.io/v1beta1/nodes/") == 0
-
-
-async def test_the_metrics_api_that_is_not_there_is_asked_for_once_a_minute(bed: UsageBed) -> None:
-    await bed.kubelet("n1")
+async def test_a_metrics_api_that_is_not_there_is_asked_for_once_a_minute(bed: Bed) -> None:
     for _ in range(6):  # in 70 s
-        await bed.read(pod("a"))
-        bed.clock.now += 14
+        why = await bed.why(pod("a"))
+        assert why.reason == names.REASON_CPU_USE_UNAVAILABLE
+        assert "install metrics-server" in why.message
+        bed.now += 14
     assert bed.api.count("metrics.k8s.io") == 2
 
 
-async def test_each_kubelet_is_asked_once_for_all_its_pods(bed: UsageBed) -> None:
-    kubelet, other = await bed.kubelet("n1"), await bed.kubelet("n2")
-    await bed.read(*(pod(f"p{number}", node=f"n{1 + number % 2}") for number in range(20)))
-    assert (len(kubelet.requests), len(other.requests)) == (1, 1)
-
-
-async def test_a_kubelet_is_not_believed_of_pods_of_other_nodes(bed: UsageBed) -> None:
-    liar, honest = await bed.kubelet("n1"), await bed.kubelet("n2")
-    liar.body, honest.body = counters(a=0.0, b=0.0), counters(b=0.0)
-    pods = (pod("a", node="n1"), pod("b", node="n2"))
-    await bed.read(*pods)
-    bed.clock.now += 30
-    liar.body = counters(a=6.0, b=900.0).replace(b" 1000000", b" 1030000")
-    honest.body = counters(b=3.0).replace(b" 1000000", b" 1030000")
-    found = await bed.read(*pods)
-    assert found["b"] == CpuUse(0.1, at=1030, window=30)
-
-
-async def test_the_counter_of_an_earlier_pod_of_the_same_name_is_not_gone_on_with(
-    bed: UsageBed,
-) -> None:
-    kubelet = await bed.kubelet("n1")
-    await bed.read(pod("a", uid="old"))
-    bed.clock.now += 30
-    kubelet.body = counters(a=18.5).replace(b" 1000000", b" 1030000")
-    assert await bed.reason(pod("a", uid="new")) == names.REASON_CPU_USE_PENDING
-    bed.clock.now += 30
-    kubelet.body = counters(a=21.5).replace(b" 1000000", b" 1060000")
-    found = await bed.read(pod("a", uid="new"))
-    assert found == {"new": CpuUse(0.1, at=1060, window=30)}
-
-
-async def test_counters_of_pods_that_are_asked_for_no_more_are_forgotten(bed: UsageBed) -> None:
-    await bed.kubelet("n1")
-    await bed.read(pod("a"))
-    bed.clock.now += 899
-    await bed.read()
-    assert bed.usage.followed == 1
-    bed.clock.now += 2
-    await bed.read()
-    assert bed.usage.followed == 0
-
-
-async def test_a_kubelet_that_hangs_costs_only_its_own_pods(
-    bed: UsageBed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hung, _ = await bed.kubelet("n1"), await bed.kubelet("n2")
-    monkeypatch.setattr(sources, "ANSWER_SECONDS", 1.0)
-    hung.silent = True
-    found = await bed.read(pod("a", node="n1"), pod("b", node="n2"))
-    reasons = {uid: one.reason for uid, one in found.items() if isinstance(one, Verdict)}
-    assert reasons == {
-        "a": names.REASON_CPU_USE_UNAVAILABLE,
-        "b": names.REASON_CPU_USE_PENDING,
-    }
-
-
-# --- neither --------------------------------------------------------------------------------------
-
-
 async def test_a_namespace_without_the_right_has_the_reason_and_others_their_figures(
-    bed: UsageBed,
+    bed: Bed,
 ) -> None:
     bed.api.metrics = {"team": [figures("a", "200m")], "other": 403}
-    bed.api.token_status = 403
     found = await bed.read(pod("a"), Pod("other", "b", "b", node_name="n1"))
     assert isinstance(found["a"], CpuUse)
-    assert isinstance(found["b"], Verdict)
-    assert found["b"].reason == names.REASON_CPU_USE_FORBIDDEN
-    assert found["b"].message == "metrics API: refused; kubelet: refused"
+    assert found["b"] == Verdict(names.REASON_CPU_USE_FORBIDDEN, "metrics API: refused")
 
 
-@pytest.mark.parametrize(
-    ("api", "token", "trusted", "reason"),
-    [
-        (404, 403, True, names.REASON_CPU_USE_FORBIDDEN),
-        (403, 403, True, names.REASON_CPU_USE_FORBIDDEN),
-        (403, 201, False, names.REASON_CPU_USE_FORBIDDEN),
-        (404, 201, False, names.REASON_KUBELET_UNVERIFIED),
-        (503, 201, False, names.REASON_KUBELET_UNVERIFIED),
-        (503, 503, True, names.REASON_CPU_USE_UNAVAILABLE),
-    ],
-)
-async def test_the_reason_is_what_an_administrator_can_mend(
-    bed: UsageBed, api: int, token: int, trusted: bool, reason: str
+# --- however many names there are and whatever ails them, asking ends ---------------------------
+
+
+class Asked:
+    """Answers with the name, or fails as told; counts."""
+
+    def __init__(self) -> None:
+        self.faults: dict[str, ApiError] = {}
+        self.silent: set[str] = set()
+        self.names: list[str] = []
+        self.under_way = self.most = 0
+        self.now = 0.0
+
+    def asking(self) -> Asking:
+        return Asking(lambda: self.now)
+
+    async def __call__(self, name: str) -> str:
+        self.names.append(name)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            if name in self.silent:
+                await asyncio.sleep(3600)
+            await asyncio.sleep(0)
+            if name in self.faults:
+                raise self.faults[name]
+            return name.upper()
+        finally:
+            self.under_way -= 1
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+def fault(kind: type[ApiError], status: int = 0) -> ApiError:
+    return kind(status=status, reason="", message="no")
+
+
+FAULTS: dict[str, tuple[ApiError, str]] = {
+    "a missing right": (fault(Forbidden), names.REASON_CPU_USE_FORBIDDEN),
+    "a refused token": (fault(Unauthorized), names.REASON_CPU_USE_FORBIDDEN),
+    "no answer": (fault(Unavailable), names.REASON_CPU_USE_UNAVAILABLE),
+    "nothing there": (fault(NotFound), names.REASON_CPU_USE_UNAVAILABLE),
+}
+
+
+@pytest.mark.parametrize(("error", "reason"), FAULTS.values(), ids=FAULTS)
+async def test_a_fault_has_a_reason_and_costs_the_others_nothing(
+    asked: Asked, error: ApiError, reason: str
 ) -> None:
-    await bed.kubelet("n1", pki=bed.pki if trusted else bed.stranger)
-    bed.api.without, bed.api.token_status = api, token
-    assert await bed.reason(pod("a")) == reason
+    asked.faults["b"] = error
+    found = await asked.asking().ask(["a", "b", "c"], asked)
+    assert found == {"a": "A", "b": Verdict(reason, "metrics API: no"), "c": "C"}
 
 
-async def test_the_token_of_the_controller_is_shown_to_no_kubelet(bed: UsageBed) -> None:
-    kubelet = await bed.kubelet("n1")
-    for status in (200, 401, 403, 307, 500):
-        kubelet.status = status
-        await bed.read(pod("a"))
-        bed.clock.now += 61
-    assert len(kubelet.shown) == 5
-    assert OWN_TOKEN not in kubelet.shown
+async def test_a_source_that_failed_is_left_alone_for_a_while(asked: Asked) -> None:
+    asked.faults["b"] = fault(Unavailable)
+    of = asked.asking()
+    first = await of.ask(["a", "b"], asked)
+    asked.now += REST_SECONDS - 1
+    assert await of.ask(["a", "b"], asked) == first
+    assert asked.names.count("b") == 1
+    asked.now += 1
+    asked.faults.clear()
+    assert await of.ask(["a", "b"], asked) == {"a": "A", "b": "B"}
+
+
+async def test_few_are_asked_at_once(asked: Asked) -> None:
+    found = await asked.asking().ask(map(str, range(200)), asked)
+    assert len(found) == 200
+    assert asked.most == AT_ONCE
+
+
+async def test_what_does_not_exist_for_one_is_asked_of_few_others(asked: Asked) -> None:
+    everywhere = [str(number) for number in range(200)]
+    asked.faults = dict.fromkeys(everywhere, fault(NotServed, 404))
+    of = asked.asking()
+    found = await of.ask(everywhere, asked)
+    assert {one.reason for one in found.values() if isinstance(one, Verdict)} == {
+        names.REASON_CPU_USE_UNAVAILABLE
+    }
+    assert len(asked.names) <= AT_ONCE
+    await of.ask(["another"], asked)
+    assert "another" not in asked.names
+
+
+async def test_what_is_missing_for_one_node_is_asked_of_the_others(asked: Asked) -> None:
+    asked.faults["a"] = fault(NotFound, 404)
+    of = asked.asking()
+    await of.ask(["a"], asked)
+    found = await of.ask(["a", "b"], asked)
+    assert found["b"] == "B"
+    assert asked.names == ["a", "b"]
+
+
+async def test_those_that_are_silent_do_not_keep_the_rest_from_being_asked(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usage, "ANSWER_SECONDS", 0.5)
+    asked.silent = {f"hung-{number}" for number in range(AT_ONCE)}
+    found = await asked.asking().ask([*asked.silent, *map(str, range(50))], asked)
+    assert [found[str(number)] for number in range(50)] == list(map(str, range(50)))
+    reasons = {found[name].reason for name in asked.silent}  # type: ignore[union-attr]
+    assert reasons == {names.REASON_CPU_USE_UNAVAILABLE}
+
+
+async def test_when_too_many_are_silent_the_rest_is_asked_the_next_time(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked.silent = {f"hung-{number}" for number in range(200)}
+    of = asked.asking()
+    with monkeypatch.context() as patched:
+        patched.setattr(usage, "ALL_SECONDS", 0.05)
+        found = await of.ask(asked.silent, asked)
+    assert found.keys() == asked.silent
+    assert (len(asked.names), asked.under_way) == (AT_ONCE, 0)
+    asked.silent = set()
+    again = await of.ask(found, asked)
+    assert again == {name: name.upper() for name in found}
+
+
+async def test_a_long_message_is_cut(asked: Asked) -> None:
+    asked.faults["a"] = Unavailable(status=500, reason="", message="x" * 10_000)
+    found = (await asked.asking().ask(["a"], asked))["a"]
+    assert isinstance(found, Verdict)
+    assert len(found.message) < 250
+
+
+# --- what the metrics API states, whoever serves it ---------------------------------------------
+
+
+def containers(*cpus: object) -> dict[str, Any]:
+    return figures("a", "0") | {"containers": [{"name": "x", "usage": {"cpu": x}} for x in cpus]}
+
+
+STATED: dict[str, tuple[dict[str, Any], float | None]] = {
+    "nanocores, as metrics-server writes them": (containers("201234567n"), 0.201234567),
+    "millicores": (containers("250m"), 0.25),
+    "nothing used": (containers("0"), 0.0),
+    "all containers together": (containers("200m", "50m", "1"), 1.25),
+    "a container without figures": (containers("200m", None), None),
+    "a container with odd figures": (containers("200m", "much"), None),
+    "a container that gives CPU back": (containers("-200m"), None),
+    "no containers": (containers(), None),
+    "containers null": (figures("a", "0") | {"containers": None}, None),
+    "no time": (figures("a", "100m") | {"timestamp": None}, None),
+    "a time that is none": (figures("a", "100m", at="now"), None),
+    "no window": (figures("a", "100m") | {"window": ""}, None),
+    "a window without length": (figures("a", "100m") | {"window": "0s"}, None),
+}
+
+
+@pytest.mark.parametrize(("item", "cores"), STATED.values(), ids=STATED)
+def test_what_a_list_states_of_a_pod(item: dict[str, Any], cores: float | None) -> None:
+    found = uses_of(json.dumps({"items": [item, figures("other", "1")]}).encode())
+    assert found.get("a") == (None if cores is None else CpuUse(cores, at=AT, window=15.5))
+    assert found["other"] == CpuUse(1.0, at=AT, window=15.5)
+
+
+@pytest.mark.parametrize("body", [b'{"items": null}', b"{}", b'{"items": []}'])
+def test_a_list_may_be_empty(body: bytes) -> None:
+    assert uses_of(body) == {}
+
+
+@pytest.mark.parametrize("body", [b"", b"[1", b'{"items": 1}', b'{"items": [{}]}', b"<html>"])
+def test_what_is_no_list_is_no_answer(body: bytes) -> None:
+    with pytest.raises(Unavailable, match="not one of the metrics API"):
+        uses_of(body)
+
+
+@given(st.binary(max_size=300))
+def test_no_answer_is_too_odd(body: bytes) -> None:
+    with suppress(Unavailable):
+        uses_of(b'{"items": [' + body + b"]}")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.kube.wire import decode_limit_range, decode_node, decode_pod
+from kfext.kube.wire import Shared, decode_limit_range, decode_node, decode_pod
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod
@@ -268,3 +268,26 @@ def test_an_edited_limit_range_is_another_one() -> None:
     )
     assert first.namespace == second.namespace == "team"
     assert first != second
+
+
+# --- the cache of equal parts, bounded by bytes --------------------------------------------------
+
+
+def test_equal_texts_are_decoded_once() -> None:
+    cache: Shared[list[int]] = Shared()
+    assert cache.of(b"text", list) is cache.of(b"text", list)
+
+
+def test_the_texts_together_have_at_most_so_many_bytes_and_the_oldest_go() -> None:
+    cache: Shared[bytes] = Shared(most=100, longest=50)
+    for number in range(1000):
+        cache.of(b"%08d" % number, bytes)
+        assert cache.bytes <= 100
+    assert cache.of(b"%08d" % 999, lambda text: b"decoded again") == b"00000999"
+    assert cache.of(b"%08d" % 0, lambda text: b"decoded again") == b"decoded again"
+
+
+def test_a_long_text_is_not_kept() -> None:
+    cache: Shared[int] = Shared(most=100, longest=50)
+    assert cache.of(b"x" * 51, len) == 51
+    assert cache.bytes == 0

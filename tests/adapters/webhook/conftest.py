@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from kfext import names
-from kfext.core.admission.facts import Facts
-from kfext.kube.certs.authority import new_authority, new_leaf
+from kfext.core.admission.review import Facts
+from kfext.kube.certs import new_authority, new_leaf
 from kfext.webhook.app import Metrics, make_app, make_runner
 from tests.adapters.webhook import running
 

@@ -20,7 +20,7 @@ import yaml
 
 from e2e.testbed.cluster import Testbed
 from kfext import names
-from kfext.kube.certs.issuing import Issuer
+from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
 from tests.unit.objects import job, replica
 

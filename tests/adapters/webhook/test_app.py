@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from kfext import names
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.webhook.review import LIMIT, MOST_VALUES
 from tests.unit.objects import job, pod, replica
 

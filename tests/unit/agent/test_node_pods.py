@@ -8,7 +8,7 @@ from kfext import names
 from kfext.agent.node_pods import NodePods, _decode
 from kfext.agent.sharer import Terms
 from kfext.kube.client import Client
-from kfext.kube.store import Key
+from kfext.kube.informer import Key
 from kfext.model.gpu_share import GpuShare
 
 SHARE = GpuShare(50, 80, 2**30, high=True, loss_budget=0.1, min_share=0.3)

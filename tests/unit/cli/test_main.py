@@ -48,9 +48,17 @@ def test_on_a_terminal_a_table_takes_the_place_of_the_one_before(
     assert capsys.readouterr().out == "\x1b[2J\x1b[1;1HHEAD\nfirs\n"
 
 
-@pytest.mark.parametrize(("flags", "want"), [([], True), (["--no-job-metrics"], False)])
-def test_an_administrator_can_leave_out_the_series_of_jobs(
-    flags: list[str], want: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("flags", "option", "want"),
+    [
+        ([], "job_metrics", True),
+        (["--no-job-metrics"], "job_metrics", False),
+        ([], "certificates", True),
+        (["--no-certificates"], "certificates", False),
+    ],
+)
+def test_an_administrator_can_leave_out_a_part_of_the_controller(
+    flags: list[str], option: str, want: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {}
 
@@ -60,7 +68,7 @@ def test_an_administrator_can_leave_out_the_series_of_jobs(
     monkeypatch.setattr("kfext.controller.main.run", run)
     monkeypatch.setattr("kfext.runtime.configure_logs", lambda _: None)
     done = CliRunner().invoke(cli, ["controller", *flags])
-    assert (done.exit_code, given["job_metrics"]) == (0, want)
+    assert (done.exit_code, given[option]) == (0, want)
 
 
 SERVICES = {

@@ -13,8 +13,8 @@ import yaml
 
 from kfext import names
 from kfext.cli.main import main
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
+from kfext.core.admission.review import Facts
 from tests.setting_samples import MALFORMED
 from tests.unit.objects import Raw, job, replica
 

@@ -11,8 +11,8 @@ from kfext.controller.controller import Controller
 from kfext.controller.metrics import MOST_JOBS, JobCollector, Metrics, Report
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.kube import paths
-from kfext.kube.access import Access, Token
 from kfext.kube.client import Client
+from kfext.kube.connection import Access, Token
 from kfext.kube.events import EventRecorder, Reference
 from kfext.kube.informer import Informer
 from kfext.kube.informer import Metrics as Counters

@@ -59,7 +59,6 @@ class FakeUsage:
     def __init__(self) -> None:
         self.cores: dict[str, float] = {}
         self.nodes: set[str] = set()
-        self.closed = False
 
     async def read(self, pods: Iterable[Pod], *, nodes: Set[str]) -> Used:
         self.nodes |= nodes
@@ -70,9 +69,6 @@ class FakeUsage:
             for pod in pods
         }
         return Used(used, {name: CpuUse(3.5, at=1.0, window=30.0) for name in nodes})
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 class Bed:
@@ -252,7 +248,6 @@ async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
         return [one.unmeasured.reason if one.unmeasured else one.cpu for one in shown]
 
     await bed.until(lambda: measured() == [1.5, names.REASON_CPU_USE_FORBIDDEN])
-    assert bed.usage.closed
 
 
 async def test_the_use_of_nodes_is_measured_where_a_job_may_be_resized(

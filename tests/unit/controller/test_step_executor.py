@@ -95,8 +95,8 @@ class FakeClient:
         self.preconditions.append((uid, resource_version))
         self.fail(path)
 
-    async def page(self, path: str, query: Any, *, most: int) -> bytes:
-        return json.dumps({"metadata": {}, "items": self.events}).encode()
+    async def first(self, path: str, *, count: int, fieldSelector: str) -> list[Any]:  # noqa: N803
+        return self.events[:count]
 
 
 class FakeEvents:

@@ -14,8 +14,8 @@ from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, login_with, operator_settings, read_all, registry
 from kfext.errors import ApiError
 from kfext.kube import paths
-from kfext.kube.access import Access, Token
 from kfext.kube.client import Client
+from kfext.kube.connection import Access, Token
 from kfext.model.job import parse_job
 from kfext.model.namespace import Namespace
 from kfext.names import MANAGED

@@ -13,7 +13,7 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.admission.gpu_part import gpu_part
+from kfext.core.admission.gpu import gpu_part
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,

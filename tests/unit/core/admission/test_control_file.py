@@ -8,11 +8,10 @@ from hypothesis import given
 
 from kfext import names
 from kfext.core.admission.control_file import control_file
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
-from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.pod import mutate_pod
-from kfext.model.bounds import MOST_VOLUMES
+from kfext.core.admission.review import Facts, Mutation
+from kfext.model.bounds import MOST_VALUES
 from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, pod
@@ -102,7 +101,7 @@ LEFT_ALONE: dict[str, Raw] = {
     "a mount of the root": mounted("/"),
     "a mount of the root, by a way around": mounted("/data/.."),
     "a volume of that name": spec(volumes=[{"name": "kfext-control", "emptyDir": {}}]),
-    "as many volumes as a pod may have": spec(volumes=[DATA] * MOST_VOLUMES),
+    "as many values as a pod may have": spec(volumes=[DATA] * (MOST_VALUES - 1)),
     "our own output": edited(ELASTIC, spec()),
 }
 

@@ -10,9 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
-from kfext.core.admission.mutation import Mutation
+from kfext.core.admission.review import Facts, Mutation
 from kfext.model.job import parse_job
 from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
+from kfext.core.admission.review import Facts
 from kfext.model.gang_terms import GangTerm
 from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
@@ -80,7 +80,7 @@ WITH_PS: Raw = {"PS": replica(1), "Worker": replica(3)}
 SCALED = {
     "a PyTorchJob without an elasticPolicy": (
         scaled("PyTorchJob", WORKERS),
-        "has no effect on this job: its command line is empty",
+        "has no effect on this job: it has no command line",
     ),
     "a PyTorchJob with one": (scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE), ""),
     "a PyTorchJob with one that names no other size": (

@@ -1,10 +1,12 @@
 """Whether a container starts torchrun so that the operator can set where its agents meet."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.kinds.torchrun import Agents, agents_of, why_not_torchrun
+from kfext.model.kinds.torchrun import LONGEST, MOST_PARTS, Agents, agents_of, why_not_torchrun
 from tests.unit.objects import Raw, json_values
 
 
@@ -32,7 +34,13 @@ TORCHRUN: dict[str, Raw] = {
     "a number of processes from a variable": line("torchrun --nproc_per_node=$(GPUS) train.py"),
     "a directory from a variable": script("torchrun --nproc_per_node $GPUS a/$B.py $C"),
     "in a shell": script("cd /app && export OMP_NUM_THREADS=1 && exec torchrun train.py"),
-    "after something else": script("pip install x\ntorchrun --nproc_per_node=1 \\\n  train.py"),
+    "after something else": script("pip install x &&\n torchrun --nproc_per_node 1 \\\n t.py\n"),
+    "in a login shell": {"command": ["/bin/sh", "-lc", "torchrun train.py"]},
+    "a script among the arguments": {"command": ["bash"], "args": ["-ec", "torchrun train.py"]},
+    "arguments of the script": {"command": ["sh", "-c", "torchrun train.py $@", "name", "b"]},
+    "a variable in front of it": script("OMP_NUM_THREADS=1 torchrun train.py"),
+    "quotes": script("echo 'a b' \"c\" && torchrun \"my train.py\" --x ''"),
+    "a variable with a default": script('torchrun train.py ${A:-1} "$B"'),
     "variables that torchrun does not read": {
         **line("torchrun train.py"),
         "env": [{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "RANKS"}],
@@ -47,8 +55,8 @@ def test_torchrun_with_the_rendezvous_of_the_operator(container: Raw) -> None:
 
 
 OTHERS: dict[str, tuple[Raw, str]] = {
-    "no command line": ({}, "empty or too involved"),
-    "one that cannot be read": (script("torchrun x | tee log"), "empty or too involved"),
+    "no command line": ({}, "no command line"),
+    "no words": ({"command": [], "args": []}, "no command line"),
     "python": (line("python train.py"), "starts python, not torchrun"),
     "python with options": (line("python -u train.py"), "starts python, not torchrun"),
     "another module": (line("python -m torch.distributed.launch x"), "starts python"),
@@ -56,6 +64,7 @@ OTHERS: dict[str, tuple[Raw, str]] = {
     "another launcher": (line("accelerate launch train.py"), "starts accelerate, not"),
     "a shell in a shell": (script("sh -c 'torchrun x'"), "starts sh, not torchrun"),
     "nothing but variables": (script("export A=b"), "starts export, not torchrun"),
+    "nothing after the last &&": (script("a && "), "starts nothing, not torchrun"),
     "no script": (line("torchrun --role x"), "gives torchrun no script"),
     "its own number of nodes": (line("torchrun --nnodes=2 x"), "gives torchrun --nnodes itself"),
     "its own rank": (line("torchrun --node_rank 0 x"), "gives torchrun --node-rank itself"),
@@ -79,11 +88,11 @@ OTHERS: dict[str, tuple[Raw, str]] = {
         "its container sets PET_NNODES itself",
     ),
     "a variable of torchrun in a script": (script("PET_RDZV_ID=a torchrun x"), "sets PET_RDZV_ID"),
-    "one that was exported before": (script("export PET_NNODES=1; torchrun x"), "sets PET_NNODES"),
+    "one that was exported": (script("export PET_NNODES=1 && torchrun x"), "sets PET_NNODES"),
     "a rank as an argument": (line("torchrun x --rank $(RANK)"), "uses RANK, which depends"),
     "a size in a script": (script('torchrun x "--n=${WORLD_SIZE:-1}"'), "uses WORLD_SIZE, which"),
-    "an address before": (script("ping $MASTER_ADDR; torchrun x"), "uses MASTER_ADDR, which"),
-    "two trainings": (script("torchrun a; torchrun b"), "starts torchrun more than once"),
+    "an address before": (script("ping $MASTER_ADDR && torchrun x"), "uses MASTER_ADDR, which"),
+    "two trainings": (script("torchrun a && torchrun b"), "starts torchrun more than once"),
     "a long command": (line("x" * 100), f"starts {'x' * 40}…, not torchrun"),
 }  # fmt: skip
 
@@ -91,6 +100,82 @@ OTHERS: dict[str, tuple[Raw, str]] = {
 @pytest.mark.parametrize(("container", "want"), OTHERS.values(), ids=OTHERS)
 def test_others_give_the_reason(container: Raw, want: str) -> None:
     assert want in why_not_torchrun(container)
+
+
+UNREAD: dict[str, Raw] = {
+    "a word that is no text": {"command": ["torchrun", 3]},
+    "too long": {"command": ["torchrun", "x" * LONGEST]},
+    "too many parts": script("a && " * MOST_PARTS + "torchrun x"),
+    "a shell without a script": {"command": ["bash", "-l"]},
+    "a shell with a file": {"command": ["bash", "run.sh"]},
+    "an option of the shell that takes a value": {
+        "command": ["bash", "-euo", "pipefail", "-c", "torchrun x"]
+    },
+    "an option without its script": {"command": ["sh", "-c"]},
+    **{
+        what: script(text)
+        for what, text in {
+            "a semicolon": "cd /x; torchrun x",
+            "several lines": "cd /x\ntorchrun x",
+            "a pipe": "torchrun x | tee log",
+            "an alternative": "a || torchrun x",
+            "something in the background": "a & torchrun x",
+            "a redirection": "torchrun x > log",
+            "a here document": "torchrun x <<END\na\nEND",
+            "a substitution": "torchrun $(cat file) x",
+            "a substitution in backticks": "torchrun `cat file` x",
+            "a variable that Kubernetes replaces": "torchrun --nnodes=$(N) x",
+            "an open quote": "torchrun 'a",
+            "an and in quotes": "echo 'a && torchrun x'",
+            "a subshell": "(cd /x && torchrun x)",
+            "a condition": "if a; then torchrun x; fi",
+            "an evaluation": "eval $X && torchrun x",
+            "an end before the end": "exit 0 && torchrun x",
+            "another program in its place": "exec other && torchrun x",
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("container", UNREAD.values(), ids=UNREAD)
+def test_what_cannot_be_read_needs_an_elastic_policy(container: Raw) -> None:
+    assert "bring an elasticPolicy" in why_not_torchrun(container)
+
+
+PIECES = [
+    "torchrun",
+    " ",
+    "'",
+    '"',
+    "\\",
+    "\n",
+    "$",
+    "{",
+    "}",
+    "A",
+    "=",
+    "&&",
+    ";",
+    "#",
+    "`",
+    "(",
+    "|",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join))
+def test_any_script_is_read_or_not(text: str) -> None:
+    assert isinstance(why_not_torchrun(script(text)), str)
+    assert isinstance(agents_of(script(text)), Agents | str)
+
+
+@given(st.lists(st.text(max_size=6), min_size=1, max_size=5))
+def test_quoted_words_reach_torchrun(words: list[str]) -> None:
+    plain = [re.sub(r"[\x00;|&<>()`\n$]", "", word) for word in words]
+    quoted = ["'" + word.replace("'", "'\\''") + "'" for word in ["torchrun", *plain, "--nnodes=2"]]
+    assert why_not_torchrun(script(" ".join(quoted))) == why_not_torchrun(
+        {"command": ["torchrun", *plain, "--nnodes=2"]}
+    )
 
 
 OWN = ["--nnodes=2", "--rdzv_id=x", "--max_restarts=1", "--standalone", "--node-rank=0"]
@@ -119,6 +204,8 @@ SIZES: dict[str, tuple[Raw, Agents]] = {
     "torchrun": (line("torchrun t.py"), Agents()),
     "its module": (line("python -m torch.distributed.run t.py"), Agents()),
     "the end of a script": (script("pip install x && exec torchrun t.py"), Agents()),
+    "a script that kfext cannot read": (script("torchrun t.py | tee log"), Agents()),
+    "a script in a file": (line("bash run.sh"), Agents()),
     "a rendezvous of its own": (
         line("torchrun --rdzv-backend=etcd-v2 --rdzv-endpoint=$(PET_RDZV_ENDPOINT) t.py"),
         Agents(),
@@ -156,7 +243,36 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
         line("python3 -u -m torch.distributed.run --nnodes=4 t.py"),
         "with --nnodes=4, so",
     ),
-    "a number in a script": (script("cd /a; torchrun --nnodes 4 t.py"), "with --nnodes=4, so"),
+    "a number in a script": (script("cd /a && torchrun --nnodes 4 t.py"), "with --nnodes=4, so"),
+    "a number in a script that kfext cannot read": (
+        script("cd /a; torchrun --nnodes 4 t.py"),
+        "has --nnodes in a script that kfext cannot read",
+    ),
+    "a rank in such a script": (
+        script("torchrun --node_rank 0 t.py | tee x"),
+        "has --node_rank in",
+    ),
+    "one node in such a script": (
+        script("cd /a; torchrun --standalone t.py"),
+        "has --standalone in",
+    ),
+    "a static rendezvous in such a script": (
+        script("cd /a; torchrun --rdzv-backend static t.py"),
+        "has static in",
+    ),
+    "the address of a master in such a script": (
+        script("ping $MASTER_ADDR; torchrun t.py"),
+        "has $MASTER_ADDR in",
+    ),
+    "a variable that such a script sets": (
+        script("export PET_NNODES=2; torchrun t.py"),
+        "has PET_NNODES=2; in",
+    ),
+    "a variable of torchrun beside such a script": (
+        with_env(script("cd /a; torchrun t.py"), PET_NNODES="4"),
+        "its container sets PET_NNODES",
+    ),
+    "a script that is too long": ({"command": ["sh", "-c", "x" * LONGEST]}, "is too long"),
     "a number as an argument of the image": (
         {"args": ["torchrun", "--nnodes=4", "t.py"]},
         "with --nnodes=4, so",
@@ -179,7 +295,7 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
         "which kfext cannot read",
     ),
     "a number that the script sets": (
-        script("export PET_NNODES=4; torchrun t.py"),
+        script("export PET_NNODES=4 && torchrun t.py"),
         "which kfext cannot read",
     ),
     "a number that the script computes": (
@@ -191,7 +307,7 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
     "one node": (line("torchrun --standalone t.py"), "torchrun --standalone, which is for one"),
     "a static rendezvous": (line("torchrun --rdzv_backend=static t.py"), "a static rendezvous"),
     "the size of the world": (line("torchrun t.py --of $(WORLD_SIZE)"), "uses WORLD_SIZE"),
-    "the address of a master": (script("ping $MASTER_ADDR; torchrun t.py"), "uses MASTER_ADDR"),
+    "the address of a master": (script("ping $MASTER_ADDR && torchrun t.py"), "uses MASTER_ADDR"),
     "python": (line("python t.py"), "starts python, not torchrun"),
     "the launcher before torchrun": (
         line("python -m torch.distributed.launch --nnodes=4 t.py"),
@@ -202,8 +318,6 @@ ONE_SIZE: dict[str, tuple[Raw, str]] = {
         "starts accelerate, not torchrun",
     ),
     "arguments of an unknown command": ({"args": ["--epochs", "3"]}, "starts --epochs, not"),
-    "a script that kfext cannot read": (script("torchrun t.py | tee log"), "too involved"),
-    "a script in a file": (line("bash run.sh"), "too involved"),
     "an unknown option": (line("torchrun --new=2 t.py"), "does not know torchrun's option --new"),
     "options from a variable": (line("torchrun $(FLAGS) t.py"), "may have any options"),
 }

@@ -1,10 +1,12 @@
-"""What a review needs to know of the cluster."""
+"""What a review needs to know of the cluster, and what it answers."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kfext.core.patches.json_patch import Operation
 from kfext.model.namespace import Namespace, is_managed
 from kfext.model.policy import TrainingPolicy
+from kfext.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +26,19 @@ class Facts:
     def managed(self) -> bool:
         """Whether an administrator opted the namespace in."""
         return is_managed(self.namespace_labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """The answer to one review.
+
+    `ops`: a JSON patch.
+    `warnings`: shown to the user who submits the object.
+    `refusal`: why the object is refused, empty if it is not.
+    `verdicts`: what was done or left alone, and why.
+    """
+
+    ops: tuple[Operation, ...] = ()
+    warnings: tuple[str, ...] = ()
+    refusal: str = ""
+    verdicts: tuple[Verdict, ...] = ()

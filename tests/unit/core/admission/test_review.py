@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kfext.core.admission.facts import Facts
+from kfext.core.admission.review import Facts
 from kfext.names import MANAGED
 
 LABELS: dict[str, tuple[Mapping[str, str], bool]] = {

@@ -1,18 +1,17 @@
-"""The webhook's part: keep a live TLS context supplied with a certificate of the authority."""
+"""The certificate that the webhook serves: signed here, or mounted where cert-manager renews it."""
 
 import asyncio
 import os
 import ssl
 import tempfile
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import structlog
 
 from kfext.errors import ApiError, NotFound
-from kfext.kube.certs.authority import Pair, due, new_leaf
-from kfext.kube.certs.shared import read_trust
+from kfext.kube.certs import Pair, due, new_leaf, read_trust, utc_now
 from kfext.kube.client import Client
 from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_SERVICE
 
@@ -23,12 +22,16 @@ _RETRY_SECONDS = 5.0
 _FIRST_SECONDS = 1.0
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
+def _server_context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 class ServingCertificate:
-    """The TLS context of the webhook's server; `ready` is set once it holds a certificate.
+    """The TLS context of the webhook's server, with a certificate of kfext's own authority.
+
+    `ready` is set once it holds one.
 
     `extra_names`: DNS names or IP addresses besides those of the Service.
     `folder`: holds the private key for the moment in which `ssl` reads it; it should be a tmpfs.
@@ -40,10 +43,9 @@ class ServingCertificate:
         *,
         folder: Path,
         extra_names: Sequence[str] = (),
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context = _server_context()
         self.ready = asyncio.Event()
         self._client = client
         self._folder = folder
@@ -54,7 +56,7 @@ class ServingCertificate:
         self._issuer = b""
 
     async def run(self) -> None:
-        """Check our certificate every minute until cancelled; every second before the first."""
+        """Check the certificate every minute until cancelled; every second before the first."""
         while True:
             try:
                 await self.check()
@@ -64,10 +66,10 @@ class ServingCertificate:
                 await asyncio.sleep(_RETRY_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
 
     async def check(self) -> None:
-        """Renew our certificate if it is due or of an earlier authority. Raises ApiError.
+        """Renew the certificate if it is due or of an earlier authority. Raises ApiError.
 
-        Whatever authority is in the Secret, the API servers trust it: the controller sees to that
-        before it writes there. Without a usable one we keep what we have.
+        The API servers trust whatever authority is in the Secret: the controller sees to that
+        before it writes there. Without a usable authority the certificate stays.
         """
         try:
             authority = (await read_trust(self._client)).authority
@@ -100,3 +102,41 @@ class ServingCertificate:
             self.context.load_cert_chain(name)
         finally:
             os.unlink(name)
+
+
+class MountedCertificate:
+    """The TLS context of the webhook's server with a certificate that another system renews.
+
+    `folder`: where `tls.crt` and `tls.key` of a Secret are mounted. `ready` is set once both are
+    loaded.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.context = _server_context()
+        self.ready = asyncio.Event()
+        self._folder = folder
+        self._loaded = (b"", b"")
+
+    async def run(self) -> None:
+        """Look for another certificate every minute until cancelled; every second at first."""
+        while True:
+            self.check()
+            await asyncio.sleep(_CHECK_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
+
+    def check(self) -> None:
+        """Load the certificate if it is another; keep the loaded one if its files are unusable."""
+        # The kubelet replaces both files at once, by a link to another folder.
+        folder = (self._folder / "tls.crt").resolve().parent
+        files = folder / "tls.crt", folder / "tls.key"
+        try:
+            found = files[0].read_bytes(), files[1].read_bytes()
+            if found == self._loaded:
+                return
+            _server_context().load_cert_chain(*files)  # a refusal would leave a context half loaded
+            self.context.load_cert_chain(*files)
+        except (OSError, ssl.SSLError) as error:
+            _log.warning("mounted certificate not loaded", error=str(error))
+            return
+        self._loaded = found
+        self.ready.set()
+        _log.info("mounted certificate loaded", folder=str(self._folder))

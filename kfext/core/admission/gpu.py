@@ -1,0 +1,201 @@
+"""Jobs and pods that share GPUs: which are refused, and what a pod gets in place of a whole GPU.
+
+A pod gets the part of a GPU that its job was planned with, and its Python loads the hook, through
+PYTHONPATH.
+
+The image stays as it is. What PYTHONPATH the image has is not known here, and a variable of the
+container would replace it. So a shell puts the hook before it and becomes the container's command.
+Where the template has no `command`, so that the image's own runs, an init container of the same
+image writes the path down first, and kfext's sitecustomize puts it back. Both run a static binary
+that comes with the part of the GPU, as the hook itself does: the image may have no shell.
+
+The init container is the second choice, as it requests the part of the GPU. After a restart of the
+kubelet a running container keeps its devices, but one that has ended is given them anew, which
+fails until the device plugin is back, and the pod with it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kfext import names
+from kfext.core.patches.gpu import part_of
+from kfext.core.patches.json_patch import Operation, pointer
+from kfext.core.queue.unshareable import why_unshareable
+from kfext.core.settings.gpu_shares import share_of
+from kfext.core.settings.gpu_values import GPU_RULES, HIGH, LOW
+from kfext.core.settings.resolve import Settings
+from kfext.core.settings.values import Value, parse_setting
+from kfext.errors import SettingError
+from kfext.model.gpu_request import asks_for_gpu, why_no_part
+from kfext.model.gpu_slots import resource_of
+from kfext.model.job import TrainingJob
+from kfext.model.podspec import containers_of
+from kfext.model.tolerant import mapping, sequence, strings
+from kfext.model.verdict import Verdict
+from kfext.names import NATIVE_GPU
+
+HOOK = "/kfext/hook"
+"""Where the node's agent mounts the hook into containers with a part of a GPU."""
+BUSYBOX = "busybox"
+PRIORITY, RECORDED = "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"
+"""Variables that the hook reads: `high` or `low`; a file with the image's own PYTHONPATH."""
+_PYTHONPATH = "PYTHONPATH"
+_AHEAD = (
+    f'export {_PYTHONPATH}="{HOOK}${{{_PYTHONPATH}:+:${_PYTHONPATH}}}"; set -f; IFS=:; '
+    'case "$0" in */*) ;; *) for folder in $PATH; do '
+    '[ -f "$folder/$0" ] && [ -x "$folder/$0" ] && exec "$folder/$0" "$@"; done;; esac; '
+    'exec "$0" "$@"'
+)
+"""The shell. It looks for a command itself: busybox would take one of its own of that name."""
+_VOLUME, _DIRECTORY = "kfext-recorded", "/kfext/recorded"
+_FILE = f"{_DIRECTORY}/pythonpath"
+_INIT = "kfext-record"
+_COPIED = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityContext")
+_CHANGED = ("containers", "initContainers", "tolerations", "volumes")
+"""The fields of a pod spec that are written, each as a whole: what is there may be no list."""
+_TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
+"""Clusters whose nodes with GPUs are tainted add it to pods that request GPUs natively."""
+
+Raw = Mapping[str, Any]
+
+
+def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) -> str:
+    """Return why a job that asks for parts of GPUs is refused, empty if it is not.
+
+    `verdict`: whether kfext handles it.
+    """
+    if not settings.shares_gpus or job.released:
+        return ""
+    if why := job.excess or (verdict.message if verdict.reason == names.REASON_HANDS_OFF else ""):
+        return f"kfext does not place this job ({why})"
+    return why_unshareable(job, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A pod spec with a part of a GPU, the operations that give it, or why it has none."""
+
+    spec: Raw
+    operations: tuple[Operation, ...] = ()
+    refusal: str = ""
+
+
+def shares_gpu(metadata: Raw) -> bool:
+    """Return whether a pod's job shares GPUs, so that it must not run otherwise."""
+    annotations = strings(metadata.get("annotations"))
+    if names.RELEASED in annotations:
+        return False
+    return any(key.startswith(names.GPU_SHARE) for key in annotations)
+
+
+def gpu_part(metadata: Raw, spec: Raw) -> Part:
+    """Return the pod spec with its part of a GPU; as it is if its type shares none.
+
+    A pod without a plan is refused: nothing would account for it. Its operator tries again.
+    """
+    annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
+    type_, index = labels.get(names.REPLICA_TYPE, "").lower(), labels.get(names.REPLICA_INDEX, "")
+    share = share_of(_settings(annotations), type_) if shares_gpu(metadata) else None
+    if share is None or not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
+        return Part(spec)
+    if why := why_no_part(spec):
+        return Part(spec, refusal=f"it {why}")
+    number = int(index) if index.isdecimal() and len(index) <= 4 else -1
+    part = part_of(annotations.get(names.GPU_SLOTS, ""), number) if number >= 0 else None
+    if part is None:
+        return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
+    at = next(at for at, one in enumerate(spec["containers"]) if asks_for_gpu(mapping(one)))
+    changed = _swapped(spec, at, units=part[0], slot=part[1])
+    if share.gated:
+        changed = hooked(changed, at, priority=HIGH if share.high else LOW)
+    return Part(changed, tuple(_operations(spec, changed)))
+
+
+def _operations(spec: Raw, changed: Raw) -> Iterator[Operation]:
+    """Yield what makes one pod spec of the other."""
+    for field in _CHANGED:
+        if changed.get(field) != spec.get(field):
+            yield {"op": "add", "path": pointer("spec", field), "value": changed[field]}
+
+
+def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> Raw:
+    """Return the spec whose container requests units of a slot instead of a GPU."""
+    containers = list(sequence(spec["containers"]))
+    container = containers[at]
+    resources = {**mapping(container.get("resources"))}
+    for kind in ("limits", "requests"):
+        stated = mapping(resources.get(kind))
+        if NATIVE_GPU in stated:
+            others = {name: one for name, one in stated.items() if name != NATIVE_GPU}
+            resources[kind] = {**others, resource_of(slot): str(units)}
+    containers[at] = {**container, "resources": resources}
+    tolerations = list(sequence(spec.get("tolerations")))
+    if _TOLERATION not in tolerations:
+        tolerations.append(_TOLERATION)
+    return {**spec, "containers": containers, "tolerations": tolerations}
+
+
+def _settings(annotations: Mapping[str, str]) -> Mapping[str, Value]:
+    """Return the settings that are well-formed; templates may be edited after admission."""
+    found: dict[str, Value] = {}
+    for key in GPU_RULES.keys() & annotations.keys():
+        with suppress(SettingError):
+            found[key] = parse_setting(key, annotations[key], field=key)
+    return found
+
+
+def hooked(spec: Raw, at: int, *, priority: str) -> Raw:
+    """Return a pod spec whose container number `at` loads the hook."""
+    container = mapping(sequence(spec.get("containers"))[at])
+    env = [mapping(one) for one in sequence(container.get("env"))]
+    own = [one.get("value") for one in env if one.get("name") == _PYTHONPATH]
+    if own and isinstance(own[-1], str):
+        path = ":".join(filter(None, (HOOK, own[-1])))
+        changed = [*_with_path(env, path), _variable(PRIORITY, priority)]
+        return _with(spec, at, env=changed)
+    if command := sequence(container.get("command")):
+        shell = [f"{HOOK}/{BUSYBOX}", "sh", "-c", _AHEAD]
+        return _with(
+            spec, at, command=[*shell, *command], env=[*env, _variable(PRIORITY, priority)]
+        )
+    changed = [*_with_path(env, HOOK), _variable(PRIORITY, priority), _variable(RECORDED, _FILE)]
+    mount = {"name": _VOLUME, "mountPath": _DIRECTORY}
+    volume = {"name": _VOLUME, "emptyDir": {"sizeLimit": "1Mi"}}
+    mounts = [*sequence(container.get("volumeMounts")), mount]
+    return {
+        **_with(spec, at, env=changed, volumeMounts=mounts),
+        "volumes": [*sequence(spec.get("volumes")), volume],
+        "initContainers": [*sequence(spec.get("initContainers")), _recording(container, mount)],
+    }
+
+
+def _with_path(env: Sequence[Raw], path: str) -> list[Raw]:
+    """Return variables with this PYTHONPATH, in its place: variables after it may refer to it."""
+    variable = _variable(_PYTHONPATH, path)
+    if all(one.get("name") != _PYTHONPATH for one in env):
+        return [*env, variable]
+    return [variable if one.get("name") == _PYTHONPATH else one for one in env]
+
+
+def _recording(container: Raw, mount: Raw) -> Raw:
+    """Return the init container: it has all that decides what PYTHONPATH is in the container.
+
+    It requests the same resources, so that the pod requests no more than without it, and the part
+    of the GPU with which the binary comes.
+    """
+    copied = {key: container[key] for key in _COPIED if container.get(key) is not None}
+    script = f'printf %s "${_PYTHONPATH}" > {_FILE}'
+    command = [f"{HOOK}/{BUSYBOX}", "sh", "-c", script]
+    return {"name": _INIT, **copied, "command": command, "volumeMounts": [mount]}
+
+
+def _with(spec: Raw, at: int, **fields: Any) -> dict[str, Any]:
+    containers = list(sequence(spec.get("containers")))
+    containers[at] = {**mapping(containers[at]), **fields}
+    return {**spec, "containers": containers}
+
+
+def _variable(name: str, value: str) -> dict[str, str]:
+    return {"name": name, "value": value}

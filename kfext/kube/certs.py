@@ -1,0 +1,315 @@
+"""Certificates: the authority that the controller keeps, and the leaves that webhooks sign by it.
+
+The leader of the controllers keeps an authority in a Secret, which the webhooks read, and lets the
+API servers trust it. Only this module uses `cryptography`.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+import structlog
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kfext.errors import ApiError, NotFound
+from kfext.kube import paths
+from kfext.kube.client import Client, Object
+from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
+
+_log = structlog.get_logger(__name__)
+
+_AUTHORITY_LIFE = timedelta(days=365)
+_LEAF_LIFE = timedelta(days=7)
+_SKEW = timedelta(hours=1)  # clocks of other machines may be behind ours
+_CHECK_SECONDS = 15.0
+_RETRY_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes = b""
+
+    @property
+    def usable(self) -> bool:
+        """Whether both can be read, belong together, and have the type of key that kfext makes."""
+        try:
+            certificate = x509.load_pem_x509_certificate(self.certificate)
+            key = serialization.load_pem_private_key(self.key, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            return False
+        ours = isinstance(key, ec.EllipticCurvePrivateKey)
+        return ours and certificate.public_key() == key.public_key()
+
+
+def new_authority(*, now: datetime) -> Pair:
+    """Return a self-signed authority, valid for 365 days."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    # The time makes the name unique, so that verifiers can distinguish old and new authorities.
+    name = _name(f"kfext-webhook-ca {now:%Y-%m-%dT%H:%M:%SZ}")
+    builder = (
+        _builder(name, issuer=name, key=key, now=now, life=_AUTHORITY_LIFE)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(sign_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+    return _pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
+    """Return a server certificate for DNS names and IP addresses, valid for 7 days.
+
+    Raises ValueError for an authority that is not `usable`.
+    """
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    issuer_key = serialization.load_pem_private_key(authority.key, password=None)
+    if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
+        raise ValueError("the authority's key is not an elliptic-curve key")
+    key = ec.generate_private_key(ec.SECP256R1())
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
+    builder = (
+        _builder(_name("kfext-webhook"), issuer=issuer.subject, key=key, now=now, life=_LEAF_LIFE)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(sign_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(list(map(_general, names))), critical=False)
+        .add_extension(identifier, critical=False)
+    )
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def due(certificate: bytes, *, now: datetime) -> bool:
+    """Return whether two thirds of a certificate's lifetime have passed, or it has not begun.
+
+    One that was made while a clock was ahead would be refused until then.
+    """
+    found = x509.load_pem_x509_certificate(certificate)
+    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    return not begin <= now < begin + (end - begin) * 2 / 3
+
+
+def bundle(current: bytes, others: bytes, *, now: datetime) -> bytes:
+    """Return the authorities to trust: the current one, then others still valid, each once."""
+    trusted = [x509.load_pem_x509_certificate(current)]
+    for block in others.split(b"-----END CERTIFICATE-----")[:-1]:
+        try:
+            other = x509.load_pem_x509_certificate(block + b"-----END CERTIFICATE-----\n")
+        except ValueError:
+            continue
+        if other.not_valid_after_utc > now and other not in trusted:
+            trusted.append(other)
+    return b"".join(item.public_bytes(serialization.Encoding.PEM) for item in trusted)
+
+
+def _builder(
+    subject: x509.Name,
+    *,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    now: datetime,
+    life: timedelta,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + life)
+    )
+
+
+def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not sign_certificates,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _general(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+    return Pair(
+        certificate=certificate.public_bytes(serialization.Encoding.PEM),
+        key=key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The authority that signs now, and the PEM bundle of all that are still trusted.
+
+    `version`: the resource version of the Secret, empty before it is written.
+    """
+
+    authority: Pair
+    bundle: bytes
+    version: str = ""
+
+
+async def read_trust(client: Client) -> Trust:
+    """Return what is in the Secret; the authority need not be usable. Raises NotFound, ApiError."""
+    secret = await client.get(paths.secrets(NAMESPACE, CA_SECRET))
+    data = secret.get("data") or {}
+    pair = Pair(decoded(data.get("tls.crt")), decoded(data.get("tls.key")))
+    return Trust(pair, decoded(data.get("ca.crt")), secret["metadata"]["resourceVersion"])
+
+
+async def write_trust(client: Client, trust: Trust) -> None:
+    """Write the Secret. Raises Conflict if it is not as it was in `trust.version`, ApiError."""
+    values = {
+        "tls.crt": trust.authority.certificate,
+        "tls.key": trust.authority.key,
+        "ca.crt": trust.bundle,
+    }
+    data = {key: encoded(value) for key, value in values.items()}
+    if trust.version:
+        patch = {"metadata": {"resourceVersion": trust.version}, "data": data}
+        await client.merge_patch(paths.secrets(NAMESPACE, CA_SECRET), patch)
+        return
+    secret: Object = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"namespace": NAMESPACE, "name": CA_SECRET},
+        "data": data,
+    }
+    await client.create(paths.secrets(NAMESPACE), secret)
+
+
+def encoded(value: bytes) -> str:
+    """Return bytes as the API writes them."""
+    return base64.b64encode(value).decode()
+
+
+def decoded(value: str | None) -> bytes:
+    """Return what the API wrote as base64; empty if it is absent or damaged."""
+    try:
+        return base64.b64decode(value or "")
+    except binascii.Error:
+        return b""
+
+
+def utc_now() -> datetime:
+    """Return the present time."""
+    return datetime.now(UTC)
+
+
+class Issuer:
+    """Issues and renews the authority; only the leader runs one."""
+
+    def __init__(self, client: Client, *, now: Callable[[], datetime] = utc_now) -> None:
+        self._client = client
+        self._now = now
+        self._coming: Trust | None = None
+
+    async def run(self) -> None:
+        """Check the Secret and the caBundle until cancelled."""
+        while True:
+            try:
+                changed = await self.check()
+                await asyncio.sleep(_RETRY_SECONDS if changed else _CHECK_SECONDS)
+            except ApiError as error:
+                _log.warning("certificate check failed", error=str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def check(self) -> bool:
+        """Renew what is due; return whether the caBundle had to be written. Raises ApiError.
+
+        A new authority is written to the Secret, from where the webhooks use it, one check after
+        the caBundle was seen to contain it. Until the API servers have noticed, they trust only the
+        old authority, which stays valid. What they trust already stays trusted: there are webhooks
+        that still serve its certificates.
+        """
+        now = self._now()
+        stored = await self._stored()
+        usable = stored.authority.usable
+        if usable and not due(stored.authority.certificate, now=now):
+            self._coming = None
+            return await self._inject(bundle(stored.authority.certificate, stored.bundle, now=now))
+        if self._coming is None:
+            made, old = new_authority(now=now), stored.bundle + b"\n" + await self._trusted()
+            self._coming = Trust(made, bundle(made.certificate, old, now=now))
+        if await self._inject(self._coming.bundle):
+            return True
+        coming = self._coming
+        await write_trust(
+            self._client, Trust(coming.authority, coming.bundle, version=stored.version)
+        )
+        self._coming = None
+        _log.info("certificate authority renewed", secret=CA_SECRET)
+        return False
+
+    async def _stored(self) -> Trust:
+        try:
+            return await read_trust(self._client)
+        except NotFound:
+            return Trust(Pair(b""), b"")
+
+    async def _webhooks(self) -> list[Object] | None:
+        """Return the webhooks of the configuration, None if there is none."""
+        try:
+            found = await self._client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
+        except NotFound:
+            return None
+        return list(found.get("webhooks") or ())
+
+    async def _trusted(self) -> bytes:
+        """Return the authorities that the API servers trust now."""
+        hooks = await self._webhooks() or ()
+        return b"\n".join(decoded(hook["clientConfig"].get("caBundle")) for hook in hooks)
+
+    async def _inject(self, trusted: bytes) -> bool:
+        """Write the caBundle into every webhook that has a different one; return whether any had.
+
+        Raises Invalid if the webhooks change meanwhile.
+        """
+        wanted = encoded(trusted)
+        hooks = await self._webhooks()
+        if hooks is None:
+            _log.warning("caBundle not written", why="there is no webhook configuration yet")
+            return False
+        operations: list[Object] = []
+        for index, webhook in enumerate(hooks):
+            if webhook["clientConfig"].get("caBundle") == wanted:
+                continue
+            at = f"/webhooks/{index}"
+            operations += [
+                {"op": "test", "path": f"{at}/name", "value": webhook["name"]},
+                {"op": "add", "path": f"{at}/clientConfig/caBundle", "value": wanted},
+            ]
+        if operations:
+            path = paths.mutating_webhooks(WEBHOOK_CONFIGURATION)
+            await self._client.json_patch(path, operations)
+        return bool(operations)

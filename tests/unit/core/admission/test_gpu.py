@@ -1,0 +1,640 @@
+"""Jobs and pods that share GPUs: which are refused, and what a pod gets in place of a whole GPU."""
+
+import subprocess
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.admission.gpu import Part, gpu_part, hooked
+from kfext.core.admission.job import mutate_job
+from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.review import Facts
+from kfext.core.settings.gpu_values import GPU_RULES
+from kfext.model.bounds import MOST_PODS
+from tests.setting_samples import MALFORMED, WELL_FORMED
+from tests.unit.objects import Raw, job, json_values, pod, replica
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+SHARE = {names.GPU_SHARE: "0.5"}
+HIGH = {**SHARE, names.GPU_PRIORITY: "high"}
+WORKERS_ONLY = {f"{names.GPU_SHARE}.worker": "0.5", f"{names.GPU_PRIORITY}.worker": "high"}
+PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
+CARDS = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+
+
+def of_gpus(gpus: int, **container: Any) -> Raw:
+    """A container with a limit of GPUs."""
+    limits = {"limits": {names.NATIVE_GPU: gpus}}
+    return {"name": "pytorch", "image": "trainer", "resources": limits, **container}
+
+
+def amounts(**stated: Any) -> Raw:
+    """A container that states limits and requests of GPUs by themselves."""
+    resources = {kind: {names.NATIVE_GPU: number} for kind, number in stated.items()}
+    return {"name": "pytorch", "resources": resources}
+
+
+def asking(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
+    """A replica type whose container asks for GPUs."""
+    return replica(replicas, **{"containers": [of_gpus(gpus)], **pod})
+
+
+def asked(annotations: Raw, *, kind: str = "PyTorchJob", **more: Any) -> Raw:
+    """A job with these annotations: of one worker with a GPU, unless `specs` are given."""
+    return job(kind, annotations=annotations, **{"specs": {"Worker": asking()}, **more})
+
+
+def workers(annotations: Raw, **pod: Any) -> Raw:
+    return asked(annotations, specs={"Worker": asking(**pod)})
+
+
+def managed_by_another() -> Raw:
+    return asked(SHARE, run_policy={"managedBy": "kueue.x-k8s.io/multikueue"})
+
+
+REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
+    "Kueue starts it": (asked(SHARE, labels={names.KUEUE_QUEUE: "q"}), names.KUEUE_QUEUE),
+    "its number of replicas may change": (asked({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
+    "it has none of the type that is to share": (
+        asked(WORKERS_ONLY, specs={"Master": asking()}),
+        "no replicas of type worker",
+    ),
+    "it has no replicas of that type": (
+        asked(WORKERS_ONLY, specs={"Master": asking(), "Worker": asking(replicas=0)}),
+        "no replicas of type worker",
+    ),
+    "that type has no GPU": (workers(WORKERS_ONLY, gpus=0), "asks for nvidia.com/gpu: 0"),
+    "no type has a GPU": (asked(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
+    "the only type with a GPU has no replicas": (
+        asked(SHARE, specs={"Master": replica(1), "Worker": asking(replicas=0)}),
+        "the job has no GPUs",
+    ),
+    "a replica has two GPUs": (workers(SHARE, gpus=2), "asks for nvidia.com/gpu: 2"),
+    "two containers have a GPU each": (
+        workers(SHARE, containers=[of_gpus(1), of_gpus(1, name="side")]),
+        "asks for nvidia.com/gpu in 2 containers; allowed: ",
+    ),
+    "a replica has half of a GPU": (
+        workers(SHARE, containers=[amounts(limits="500m")]),
+        "asks for nvidia.com/gpu: 500m in limits and none in requests; allowed: ",
+    ),
+    "its request is not its limit": (
+        workers(SHARE, containers=[amounts(limits=2, requests=1)]),
+        "asks for nvidia.com/gpu: 2 in limits and 1 in requests; allowed: ",
+    ),
+    "it has no limit": (
+        workers(SHARE, containers=[amounts(requests=1)]),
+        "asks for nvidia.com/gpu: none in limits and 1 in requests; allowed: ",
+    ),
+    "the pod itself has the GPU": (
+        workers(SHARE, containers=[{"name": "pytorch"}], resources=amounts(limits=1)["resources"]),
+        "asks for nvidia.com/gpu at the level of the pod; allowed: ",
+    ),
+    "it asks for a part by its name": (
+        workers(SHARE, containers=[of_gpus(1), PART]),
+        "asks for kfext.dev/gpu-1 itself",
+    ),
+    "an init container has the GPU": (
+        workers(SHARE, initContainers=[of_gpus(1, name="first")]),
+        "init container",
+    ),
+    "it claims devices by DRA": (
+        workers(SHARE, resourceClaims=[{"name": "card", "resourceClaimName": "card"}]),
+        "has resourceClaims",
+    ),
+    "it says itself which GPUs it sees": (
+        workers(SHARE, containers=[of_gpus(1, env=[CARDS])]),
+        "NVIDIA_VISIBLE_DEVICES",
+    ),
+    "its template names the node": (workers(SHARE, nodeName="n"), "names its node (nodeName: 'n')"),
+    "a low job of several ranks": (workers(SHARE, replicas=2), "a job of 2 pods cannot"),
+    "a low job whose other rank has no GPU": (
+        asked(SHARE, specs={"Master": replica(1), "Worker": asking()}),
+        "a job of 2 pods cannot",
+    ),
+    "a low TFJob": (asked(SHARE, kind="TFJob"), "a TFJob cannot"),
+    "another system runs it": (managed_by_another(), "runPolicy.managedBy"),
+    "another scheduler places it": (workers(HIGH, schedulerName="volcano"), "scheduler volcano"),
+    "it has more pods than kfext places": (workers(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
+    "its template is beyond a bound": (workers(HIGH, tolerations=[{}] * 65), "65 tolerations"),
+}
+
+
+@pytest.mark.parametrize(("raw", "why"), REFUSED_JOBS.values(), ids=REFUSED_JOBS)
+def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
+    mutation = mutate_job(raw, FACTS)
+    assert mutation.refusal.startswith(f"{names.GPU_SHARE}: ")
+    assert why in mutation.refusal
+    assert mutation.ops == ()
+    assert [one.reason for one in mutation.verdicts] == [names.REASON_SHARE_REFUSED]
+
+
+def test_a_job_that_names_its_node_is_told_what_is_allowed_instead() -> None:
+    refusal = mutate_job(workers(SHARE, nodeName="n"), FACTS).refusal
+    for part in ("Worker template", "nodeName: 'n'", "allowed: ", "e.g. nodeSelector"):
+        assert part in refusal
+
+
+OFF = replace(FACTS, namespace_annotations={names.COLOCATION: "off"})
+ALONE = replace(FACTS, controller_alive=False)
+ALLOWED: dict[str, tuple[Raw, Facts]] = {
+    "a low job of one rank": (asked(SHARE), FACTS),
+    "a high job of several ranks": (workers(HIGH, replicas=3), FACTS),
+    "a high TFJob": (asked(HIGH, kind="TFJob"), FACTS),
+    "a parameter server without GPUs beside it": (
+        asked(HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": asking(replicas=2)}),
+        FACTS,
+    ),
+    "one that states that it has none": (
+        asked(HIGH, kind="TFJob", specs={"PS": asking(0), "Worker": asking(replicas=2)}),
+        FACTS,
+    ),
+    "another type has whole GPUs": (
+        asked(WORKERS_ONLY, specs={"Master": asking(2), "Worker": asking()}),
+        FACTS,
+    ),
+    "one GPU that is written in another way": (
+        workers(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
+        FACTS,
+    ),
+    "an init container that asks for none": (
+        workers(SHARE, initContainers=[of_gpus(0, name="first")]),
+        FACTS,
+    ),
+    "a container without a GPU says which it sees": (
+        workers(SHARE, containers=[of_gpus(1), {"name": "side", "env": [CARDS]}]),
+        FACTS,
+    ),
+    "a type that has no GPU names its node": (
+        asked(HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": asking()}),
+        FACTS,
+    ),
+    "elasticity is off": (asked({**SHARE, names.ELASTIC: "off"}), FACTS),
+    "the controller is away": (asked(SHARE), ALONE),
+    "the namespace switches placement off": (asked(SHARE), OFF),
+}
+
+
+@pytest.mark.parametrize(("raw", "facts"), ALLOWED.values(), ids=ALLOWED)
+def test_other_jobs_are_held_until_they_have_their_parts(raw: Raw, facts: Facts) -> None:
+    mutation = mutate_job(raw, facts)
+    assert not mutation.refusal
+    after = jsonpatch.apply_patch(raw, list(mutation.ops))
+    assert after["spec"]["runPolicy"] == {"suspend": True}
+    assert after["metadata"]["annotations"][names.HELD] == "true"
+    again = mutate_job(after, facts)
+    assert (again.ops, again.refusal) == ((), "")
+
+
+def test_a_released_job_may_state_anything_and_its_pods_get_whole_gpus() -> None:
+    raw = workers({**SHARE, names.RELEASED: "ByUser"}, gpus=2)
+    mutation = mutate_job(raw, FACTS)
+    assert not mutation.refusal
+    after = jsonpatch.apply_patch(raw, list(mutation.ops))
+    metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
+    assert metadata["annotations"] == {names.RELEASED: "ByUser"}
+    assert "runPolicy" not in after["spec"]
+
+
+def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
+    mutation = mutate_job(workers(SHARE, gpus=2), Facts(controller_alive=True))
+    assert (mutation.ops, mutation.refusal) == ((), "")
+
+
+BAD: dict[str, dict[str, str]] = {
+    **{key: {key: written} for key, written in MALFORMED.items() if key in GPU_RULES},
+    "of one type": {f"{names.GPU_SHARE}.worker": "0"},
+    "a share in finer steps": {names.GPU_SHARE: "0.505"},
+    "more than one GPU": {names.GPU_SHARE: "2"},
+    "a limit below the share": {names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.4"},
+    "a job that is not to be placed": {names.GPU_SHARE: "0.5", names.COLOCATION: "off"},
+}
+
+
+@pytest.mark.parametrize("written", BAD.values(), ids=BAD)
+def test_G1_a_malformed_setting_is_refused_with_what_is_allowed(written: dict[str, str]) -> None:
+    mutation = mutate_job(asked({**SHARE, **written}), FACTS)
+    *_, (key, value) = written.items()
+    for part in (key, f"'{value}'", "allowed: "):
+        assert part in mutation.refusal
+    assert mutation.ops == ()
+    assert [one.reason for one in mutation.verdicts] == [names.REASON_SETTINGS_INVALID]
+
+
+COPIED = {
+    names.GPU_SHARE: "0.9",
+    f"{names.GPU_PRIORITY}.worker": "high",
+    f"{names.GPU_SHARE}.evaluator": "0.5",
+    names.GPU_MEMORY: "1Gi",
+    names.GPU_SLOTS: "90@0",
+    names.GPU_TERMS: "{}",
+}
+
+
+@pytest.mark.parametrize("stated", [{}, SHARE], ids=["nothing", "another share"])
+def test_templates_say_what_the_job_says_and_nothing_of_a_part_it_has_not(stated: Raw) -> None:
+    raw = workers(stated, metadata={"annotations": COPIED})
+    after = jsonpatch.apply_patch(raw, list(mutate_job(raw, FACTS).ops))
+    found = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
+    assert {key: one for key, one in found.items() if "gpu" in key} == stated
+
+
+# --- the part of a pod ----------------------------------------------------------------------------
+
+GPU = names.NATIVE_GPU
+TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
+BARE = {names.GPU_ISOLATION: "none"}
+"""Without the hook, so that a test sees the part alone."""
+GATE = [{"name": names.GATE}]
+
+
+def limited(number: str = "1", **more: Any) -> Raw:
+    amounts = {GPU: number, "cpu": "2"}
+    return {"name": "pytorch", "resources": {"limits": amounts, "requests": amounts}, **more}
+
+
+def sharer(
+    annotations: Raw | None = None, *, type_: str = "worker", index: str = "0", **spec: Any
+) -> Raw:
+    """A pod of a job that shares GPUs, as its operator creates it."""
+    stated = {names.GPU_SHARE: "0.5", names.GPU_SLOTS: "50@0,50@3", **(annotations or {})}
+    labels = {
+        names.JOB_NAME: "train",
+        names.REPLICA_TYPE: type_,
+        names.REPLICA_INDEX: index,
+    }
+    return pod(annotations=stated, labels=labels, spec={"containers": [limited()], **spec})
+
+
+def part_of(raw: Raw) -> Part:
+    """The part; its operations make its spec, and a second look adds none."""
+    before = deepcopy(raw)
+    part = gpu_part(raw["metadata"], raw["spec"])
+    assert raw == before
+    after = jsonpatch.apply_patch({"spec": raw["spec"]}, list(part.operations))["spec"]
+    assert after == part.spec
+    if not part.refusal:
+        again = gpu_part(raw["metadata"], after)
+        assert (again.spec, again.operations, again.refusal) == (after, (), "")
+    return part
+
+
+def limits_in(raw: Raw) -> list[Raw]:
+    part = part_of(raw)
+    assert not part.refusal
+    return [one.get("resources", {}).get("limits") for one in part.spec["containers"]]
+
+
+def test_the_part_stands_where_the_gpu_stood() -> None:
+    part = part_of(sharer(BARE, containers=[{"name": "side"}, limited()]))
+    amounts = {"kfext.dev/gpu-0": "50", "cpu": "2"}
+    assert part.spec == {
+        "containers": [
+            {"name": "side"},
+            {"name": "pytorch", "resources": {"limits": amounts, "requests": amounts}},
+        ],
+        "tolerations": [TOLERATION],
+    }
+
+
+def test_nothing_is_stated_that_was_not() -> None:
+    only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
+    found = part_of(sharer(BARE, containers=[only])).spec["containers"][0]["resources"]
+    assert found == {"limits": {"kfext.dev/gpu-0": "50"}}
+
+
+def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
+    assert limits_in(sharer(BARE, index="1")) == [{"kfext.dev/gpu-3": "50", "cpu": "2"}]
+
+
+TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
+    "none": (None, [TOLERATION]),
+    "another": ([{"operator": "Exists"}], [{"operator": "Exists"}, TOLERATION]),
+    "ours": ([TOLERATION, {"key": "x"}], [TOLERATION, {"key": "x"}]),
+}
+
+
+@pytest.mark.parametrize(("stated", "want"), TOLERATED.values(), ids=TOLERATED)
+def test_the_taint_of_gpu_nodes_is_tolerated_once(stated: Any, want: list[Raw]) -> None:
+    given = sharer(BARE, **({} if stated is None else {"tolerations": stated}))
+    assert part_of(given).spec["tolerations"] == want
+
+
+UNTOUCHED: dict[str, Raw] = {
+    "it has no GPU": sharer(containers=[{"name": "pytorch"}]),
+    "it states that it has none": sharer(containers=[limited("0")]),
+    "it has a part already": sharer(
+        containers=[{"name": "x", "resources": {"limits": {"kfext.dev/gpu-0": "50"}}}]
+    ),
+    "its job was released": sharer({names.RELEASED: "ByUser"}),
+    "its job shares none": pod(annotations={}, spec={"containers": [limited()]}),
+    "another type shares": pod(
+        annotations={f"{names.GPU_SHARE}.worker": "0.5"},
+        labels={names.REPLICA_TYPE: "master", names.REPLICA_INDEX: "0"},
+        spec={"containers": [limited()]},
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", UNTOUCHED.values(), ids=UNTOUCHED)
+def test_other_pods_are_left_as_they_are(raw: Raw) -> None:
+    assert part_of(raw) == Part(raw["spec"])
+
+
+def test_a_container_that_asks_for_none_is_not_one_more() -> None:
+    assert limits_in(sharer(BARE, containers=[limited("0"), limited()]))[0][GPU] == "0"
+
+
+REFUSED: dict[str, tuple[Raw, str]] = {
+    "it has two GPUs": (sharer(containers=[limited("2")]), "asks for nvidia.com/gpu: 2 in limits"),
+    "two containers have one": (sharer(containers=[limited(), limited()]), "in 2 containers"),
+    "an init container has one too": (
+        sharer(initContainers=[limited()]),
+        "it has an init container that asks for a GPU",
+    ),
+    "it claims devices by DRA": (sharer(resourceClaims=[{"name": "x"}]), "it has resourceClaims"),
+    "it asks for a part itself too": (
+        sharer(containers=[limited(), {"resources": {"limits": {"kfext.dev/gpu-3": "50"}}}]),
+        "it asks for kfext.dev/gpu-3 itself",
+    ),
+    "it says itself which GPUs it sees": (
+        sharer(containers=[limited(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])]),
+        "it sets NVIDIA_VISIBLE_DEVICES",
+    ),
+    "its job has no plan": (sharer({names.GPU_SLOTS: ""}), "has not placed"),
+    "it is not in the plan": (sharer(index="2"), "has not placed"),
+    "its index is none": (sharer(index="-1"), "has not placed"),
+    "its index is beyond all": (sharer(index="9" * 5000), "has not placed"),
+    "its part is no number": (sharer({names.GPU_SLOTS: "half@0"}), "has not placed"),
+    "its part has no slot": (sharer({names.GPU_SLOTS: "50"}), "has not placed"),
+    "its part is nothing": (sharer({names.GPU_SLOTS: "0@0"}), "has not placed"),
+    "its part is more than a GPU": (sharer({names.GPU_SLOTS: "101@0"}), "has not placed"),
+    "its slot is beyond all": (sharer({names.GPU_SLOTS: "50@64"}), "has not placed"),
+}
+
+
+@pytest.mark.parametrize(("raw", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_pod_that_nothing_would_account_for_is_refused(raw: Raw, why: str) -> None:
+    part = part_of(raw)
+    assert why in part.refusal
+    assert (part.spec, part.operations) == (raw["spec"], ())
+    mutation = mutate_pod(raw, controller_alive=True)
+    assert why in mutation.refusal
+    assert mutation.ops == ()
+
+
+HOOKED: dict[str, tuple[Raw, str | None]] = {
+    "low by default": ({}, "low"),
+    "high": ({names.GPU_PRIORITY: "high"}, "high"),
+    "high for its type": ({f"{names.GPU_PRIORITY}.worker": "high"}, "high"),
+    "the gate": ({names.GPU_ISOLATION: "gate"}, "low"),
+    "no isolation": ({names.GPU_ISOLATION: "none"}, None),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), HOOKED.values(), ids=HOOKED)
+def test_its_container_gives_way_unless_that_is_switched_off(
+    annotations: Raw, want: str | None
+) -> None:
+    spec = part_of(sharer(annotations)).spec
+    env = {one["name"]: one["value"] for one in spec["containers"][0].get("env", [])}
+    assert env.get("KFEXT_GPU_PRIORITY") == want
+    assert ("initContainers" in spec) == (want is not None)
+    if want:
+        assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
+
+
+def patched(raw: Raw, *, alive: bool = True) -> Raw:
+    mutation = mutate_pod(raw, controller_alive=alive)
+    assert not mutation.refusal
+    after: Raw = jsonpatch.apply_patch(raw, list(mutation.ops))
+    again = mutate_pod(after, controller_alive=alive)
+    assert (again.ops, again.refusal) == ((), ""), "the webhook is called again on its own output"
+    return after
+
+
+@pytest.mark.parametrize("alive", [True, False])
+@pytest.mark.parametrize("colocation", ["preferred", "off"])
+def test_a_pod_that_shares_a_gpu_always_waits_for_its_placement(
+    colocation: str, alive: bool
+) -> None:
+    after = patched(sharer({names.COLOCATION: colocation}), alive=alive)
+    assert after["spec"]["schedulingGates"] == GATE
+
+
+def test_a_pod_without_a_gpu_of_such_a_job_waits_with_the_others() -> None:
+    after = patched(sharer(containers=[{"name": "pytorch"}]), alive=False)
+    assert after["spec"] == {"containers": [{"name": "pytorch"}], "schedulingGates": GATE}
+
+
+def test_a_pod_beyond_a_bound_is_refused_as_it_could_not_wait() -> None:
+    mutation = mutate_pod(sharer(tolerations=[{}] * 65), controller_alive=True)
+    assert "65 tolerations" in mutation.refusal
+
+
+def test_a_part_the_control_file_and_the_host_network_go_together() -> None:
+    annotations = {names.PORT_BASE: "20000", names.MIGRATE: "checkpointed"}
+    spec = patched(sharer(annotations))["spec"]
+    (container,) = spec["containers"]
+    assert spec["hostNetwork"] is True
+    assert [one["name"] for one in spec["volumes"]] == ["kfext-control", "kfext-recorded"]
+    mounted = [one["mountPath"] for one in container["volumeMounts"]]
+    assert mounted == ["/etc/kfext", "/kfext/recorded"]
+    assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
+    given = {one["name"] for one in container["env"]}
+    assert {"PYTHONPATH", "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"} <= given
+
+
+gpu_texts = st.sampled_from(["0", "1", "1", "1", "2", "x", ""])
+written = st.sampled_from([*WELL_FORMED.values(), *MALFORMED.values(), "50@0", "1@", ",", "50@0,"])
+keys = st.sampled_from([key for key in WELL_FORMED if "gpu" in key])
+odd_sharers = st.builds(
+    lambda annotations, labels, containers, fields: pod(
+        annotations={names.GPU_SHARE: "0.5", names.GPU_SLOTS: "50@0", **annotations},
+        labels={names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0", **labels},
+        spec={**fields, "containers": containers},
+    ),
+    st.dictionaries(
+        keys | st.just(names.GPU_SLOTS), written | st.text(max_size=6) | json_values, max_size=3
+    ),
+    st.dictionaries(
+        st.sampled_from([names.REPLICA_TYPE, names.REPLICA_INDEX]),
+        st.sampled_from(["0", "1", "-1", "\u0661", "\u00b2", "master"]),
+    ),
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "resources": st.fixed_dictionaries(
+                    {"limits": st.fixed_dictionaries({GPU: gpu_texts})}
+                )
+            },
+            optional={
+                "env": json_values
+                | st.just([{"name": "PYTHONPATH", "value": "/a"}])
+                | st.lists(st.fixed_dictionaries({"name": json_values, "value": json_values})),
+                "volumeMounts": json_values,
+                "image": json_values,
+            },
+        ),
+        min_size=1,
+        max_size=2,
+    )
+    | json_values,
+    st.dictionaries(st.sampled_from(["tolerations", "volumes", "initContainers"]), json_values),
+)
+
+
+@example(raw=sharer(tolerations="x"))
+@example(raw=sharer(volumes={}, initContainers=3))
+@example(raw=sharer(containers=[limited(volumeMounts="x", env="y")]))
+@given(raw=odd_sharers)
+def test_X1_any_pod_is_refused_or_gets_a_valid_patch(raw: Raw) -> None:
+    part = part_of(raw)
+    assert not (part.refusal and part.operations)
+
+
+# --- the hook -------------------------------------------------------------------------------------
+
+PRIORITY = {"name": "KFEXT_GPU_PRIORITY", "value": "low"}
+RECORDED = {"name": "KFEXT_PYTHONPATH", "value": "/kfext/recorded/pythonpath"}
+MOUNT = {"name": "kfext-recorded", "mountPath": "/kfext/recorded"}
+VOLUME = {"name": "kfext-recorded", "emptyDir": {"sizeLimit": "1Mi"}}
+BEFORE, AFTER = {"name": "A", "value": "1"}, {"name": "B", "value": "$(PYTHONPATH)"}
+FROM_MAP = {"name": "PYTHONPATH", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}
+
+
+def path(value: str) -> Raw:
+    return {"name": "PYTHONPATH", "value": value}
+
+
+def container(**more: Any) -> Raw:
+    return {"name": "main", "image": "trainer", **more}
+
+
+def with_hook(spec: Raw) -> Raw:
+    return dict(hooked(spec, 0, priority="low"))
+
+
+LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
+    "a path": ([path("/app")], [path("/kfext/hook:/app"), PRIORITY]),
+    "several paths": ([path("/a:/b")], [path("/kfext/hook:/a:/b"), PRIORITY]),
+    "an empty one, which is not the working directory": (
+        [path("")],
+        [path("/kfext/hook"), PRIORITY],
+    ),
+    "between variables, one of which refers to it": (
+        [BEFORE, path("$(A)"), AFTER],
+        [BEFORE, path("/kfext/hook:$(A)"), AFTER, PRIORITY],
+    ),
+}
+
+
+@pytest.mark.parametrize(("env", "want"), LITERAL.values(), ids=LITERAL)
+def test_a_path_that_the_pod_states_stays_behind_ours(env: list[Raw], want: list[Raw]) -> None:
+    assert with_hook({"containers": [container(env=env)]}) == {
+        "containers": [container(env=want)],
+    }
+
+
+def test_the_last_of_several_counts_as_for_the_kubelet() -> None:
+    (found,) = with_hook({"containers": [container(env=[path("/a"), path("/b")])]})["containers"]
+    assert found["env"][-2:] == [path("/kfext/hook:/b"), PRIORITY]
+
+
+@pytest.mark.parametrize("env", [None, [BEFORE], [FROM_MAP, AFTER]], ids=["no", "other", "its own"])
+def test_a_shell_puts_the_hook_before_what_is_not_known_here_and_becomes_the_command(
+    env: list[Raw] | None,
+) -> None:
+    stated = {"env": env} if env else {}
+    given = container(command=["torchrun", "a b"], args=["$x"], **stated)
+    spec = with_hook({"containers": [given]})
+    (found,) = spec.pop("containers")
+    assert spec == {}, "it has no init container"
+    command = found.pop("command")
+    del given["command"]
+    assert found == {**given, "env": [*(env or []), PRIORITY]}
+    assert command[:3] == ["/kfext/hook/busybox", "sh", "-c"]
+    assert command[4:] == ["torchrun", "a b"]
+
+
+PATHS = {"unset": ({}, "/kfext/hook"), "set": ({"PYTHONPATH": "/a:/b"}, "/kfext/hook:/a:/b")}
+
+
+def test_a_command_without_a_folder_is_the_one_of_the_image(tmp_path: Path) -> None:
+    own = tmp_path / "tool"
+    own.write_text('#!/bin/sh\necho "own $1"\n')
+    own.chmod(0o755)
+    (found,) = with_hook({"containers": [container(command=["tool", "a b"])]})["containers"]
+    # As a busybox takes its own programs before those of the PATH.
+    script = f"tool() {{ echo taken; }}; {found['command'][3]}"
+    command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *found["command"][4:]]
+    environment = {"PATH": f"/nowhere:{tmp_path}"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == "own a b\n"
+
+
+@pytest.mark.parametrize(("environment", "want"), PATHS.values(), ids=PATHS)
+def test_what_the_shell_becomes_has_the_path_and_its_arguments(
+    environment: dict[str, str], want: str
+) -> None:
+    says = 'echo "$PYTHONPATH"; printf "%s\\n" "$@"'
+    given = container(command=["/bin/sh", "-c", says, "sh", "a b"], args=["$c"])
+    (found,) = with_hook({"containers": [given]})["containers"]
+    command = ["/bin/sh", *found["command"][2:], *found["args"]]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == [want, "a b", "$c"]
+
+
+UNKNOWN: dict[str, tuple[Any, list[Raw]]] = {
+    "no variables": (None, [path("/kfext/hook")]),
+    "other variables": ([BEFORE], [BEFORE, path("/kfext/hook")]),
+    "its value is elsewhere": ([FROM_MAP, AFTER], [path("/kfext/hook"), AFTER]),
+}
+
+
+@pytest.mark.parametrize(("env", "want"), UNKNOWN.values(), ids=UNKNOWN)
+def test_where_the_image_has_the_command_the_path_is_written_down_in_the_pod(
+    env: Any, want: list[Raw]
+) -> None:
+    copied = {
+        "imagePullPolicy": "Always",
+        "envFrom": [{"configMapRef": {"name": "m"}}],
+        "resources": {"limits": {"kfext.dev/gpu-0": "50"}},
+        "securityContext": {"runAsUser": 7},
+        **({"env": env} if env else {}),
+    }
+    given = {"containers": [container(args=["train.py"], ports=[], **copied), {"name": "side"}]}
+    spec = with_hook(given)
+    main, side = spec["containers"]
+    assert main == {**given["containers"][0], "env": [*want, PRIORITY, RECORDED],
+                    "volumeMounts": [MOUNT]}  # fmt: skip
+    assert side == {"name": "side"}
+    assert spec["volumes"] == [VOLUME]
+    (init,) = spec["initContainers"]
+    command = init.pop("command")
+    assert init == {"name": "kfext-record", "image": "trainer", **copied, "volumeMounts": [MOUNT]}
+    assert command[:3] == ["/kfext/hook/busybox", "sh", "-c"]
+    assert command[3] == 'printf %s "$PYTHONPATH" > /kfext/recorded/pythonpath'
+
+
+def test_what_is_there_already_stays_and_comes_first() -> None:
+    mine, first = {"name": "data", "mountPath": "/data"}, {"name": "first"}
+    spec = with_hook(
+        {
+            "containers": [container(volumeMounts=[mine])],
+            "volumes": [{"name": "data"}],
+            "initContainers": [first],
+        }
+    )
+    assert spec["containers"][0]["volumeMounts"] == [mine, MOUNT]
+    assert spec["volumes"] == [{"name": "data"}, VOLUME]
+    assert [one["name"] for one in spec["initContainers"]] == ["first", "kfext-record"]
