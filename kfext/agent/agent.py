@@ -49,7 +49,7 @@ class Agent:
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
     grpc.RpcError while it is away. So does `offered`, which asks it for the ids of the cards that
     it gives out. `terms`: what a pod was promised, None while that is unknown; `uid`: of a pod,
-    empty while that is. `strikes`: see `SharedCard`. Raises InventoryError.
+    empty while that is. Raises InventoryError.
     """
 
     def __init__(
@@ -63,7 +63,6 @@ class Agent:
         offered: Callable[[], Awaitable[frozenset[str]]],
         terms: Callable[[Pod], Terms | None],
         uid: Callable[[Pod], str],
-        strikes: Callable[[Pod, Pod], int],
         strategies: Set[str] = DEFAULT,
         plugins: Path = FOLDER,
     ) -> None:
@@ -93,7 +92,7 @@ class Agent:
             )
             for slot in range(count)
         ]
-        self._cards = [SharedCard(slot, strikes=strikes) for slot in range(count)]
+        self._cards = [SharedCard(slot) for slot in range(count)]
         self._known: dict[str, tuple[int, Pod]] = {}
         self._leads_from = math.inf
         self._leading = False

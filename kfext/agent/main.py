@@ -17,7 +17,6 @@ from kfext.agent.agent import Agent
 from kfext.agent.metrics import Metrics
 from kfext.agent.node_pods import NodePods
 from kfext.agent.shared_gpus import SharedGpus, SlotView
-from kfext.agent.strikes import EarlierStrikes
 from kfext.core.admission.hooked import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.device_list import parse_strategies
@@ -62,14 +61,8 @@ async def run(config: Config) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
         pods = NodePods(client, node=config.node)
-        strikes = EarlierStrikes(pods.uid)
-        agent = _agent(config, pods, strikes, strategies)
-        shown = SharedGpus(
-            client,
-            node=config.node,
-            views=lambda: _views(agent, pods),
-            found=strikes.read,
-        )
+        agent = _agent(config, pods, strategies)
+        shown = SharedGpus(client, node=config.node, views=lambda: _views(agent, pods))
         probes = await serve_probes(
             port=config.probe_port,
             live=agent.why_unwell,
@@ -106,7 +99,7 @@ async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
         wait.cancel()
 
 
-def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: Set[str]) -> Agent:
+def _agent(config: Config, pods: NodePods, strategies: Set[str]) -> Agent:
     busybox = shutil.which(BUSYBOX)
     if busybox is None:
         raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs are given")
@@ -120,7 +113,6 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
             offered=partial(offered_devices, NATIVE_GPU),
             terms=pods.terms,
             uid=pods.uid,
-            strikes=strikes.take,
             strategies=strategies,
         )
     except InventoryError as error:

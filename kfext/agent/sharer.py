@@ -78,7 +78,7 @@ class Sharer:
         """Take in what it may do from now on."""
         before, self.ruling = self.ruling, ruling
         if ruling is not None:
-            # Beside another high job its times are counted from 0, though strikes may be recalled.
+            # Beside another high job its times are counted from 0.
             more = max(ruling.times_shut - (before.times_shut if before is not None else 0), 0)
             self.times_shut += more
             told = before is not None and before.evict
