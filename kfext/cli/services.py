@@ -124,8 +124,9 @@ def controller(
     envvar="DEVICE_LIST_STRATEGY",
     default="envvar",
     show_default=True,
-    help="How containers get their cards, as NVIDIA's device plugin has it: envvar, "
-    "cdi-annotations, cdi-cri, or some of these with commas.",
+    show_envvar=True,
+    type=click.Choice(["envvar", "cdi-cri"]),
+    help="How containers get their cards, in the words of NVIDIA's device plugin.",
 )
 def agent(
     *,
@@ -147,7 +148,7 @@ def agent(
                 node,
                 pod,
                 data_dir,
-                device_list_strategy,
+                cdi=device_list_strategy == "cdi-cri",
                 kubeconfig=kubeconfig,
                 probe_port=probe_port,
             )
