@@ -12,12 +12,10 @@ WELL_FORMED: dict[str, str] = {
     names.GPU_SHARE: "0.5",
     names.GPU_MEMORY: "8Gi",
     names.GPU_PRIORITY: "high",
-    names.GPU_LIMIT: "0.9",
     names.GPU_LOSS_BUDGET: "0.1",
     names.GPU_MIN_SHARE: "0",
-    names.GPU_ISOLATION: "gate",
 }
-"""Key without a replica type -> a value that is not the default."""
+"""Key -> a value that is not the default."""
 
 MALFORMED: dict[str, str] = {
     names.COLOCATION: "requierd",
@@ -29,8 +27,6 @@ MALFORMED: dict[str, str] = {
     names.GPU_SHARE: "1.5",
     names.GPU_MEMORY: "much",
     names.GPU_PRIORITY: "highest",
-    names.GPU_LIMIT: "0",
     names.GPU_LOSS_BUDGET: "1",
     names.GPU_MIN_SHARE: "-0.1",
-    names.GPU_ISOLATION: "mps",
 }

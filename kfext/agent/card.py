@@ -62,7 +62,7 @@ class SharedCard:
         new = sharer.terms is None
         sharer.promise(pod, terms, now=now)
         if not terms.high:
-            self._dispatcher.turns.set(folder, share=terms.share, limit=terms.limit, now=now)
+            self._dispatcher.turns.set(folder, share=terms.share, now=now)
         for process in sharer.processes.values() if new else ():
             self._greet(sharer, process)
 

@@ -34,23 +34,19 @@ class GpuShare:
     """The terms on which a replica shares a GPU.
 
     `units`: how much of the card's time it gets at least, in hundredths.
-    `limit`: how much it may use at most, in hundredths.
     `memory`: the bytes of the card that it may use, None for the same part of them as of its time.
     `high`: whether those of low priority give way to it.
     `loss_budget`: the part of its speed that it may lose to them, if it has high priority.
     `min_share`: the part of the time that it should get beside a job of high priority.
-    `gated`: whether it gets the hook, by which they give way.
     `busy`: the thousandths of the time in which it would use a card that it had to itself, None
         while that is unknown. It was measured and not promised, so it is not written with the rest.
     """
 
     units: int
-    limit: int = UNITS
     memory: int | None = None
     high: bool = False
     loss_budget: float = 0.05
     min_share: float = 0.2
-    gated: bool = True
     busy: int | None = None
 
     @property
@@ -71,9 +67,9 @@ class GpuShare:
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("units", "limit"), (int,)),
+    "units": (int,),
     "memory": (int, type(None)),
-    **dict.fromkeys(("high", "gated"), (bool,)),
+    "high": (bool,),
     **dict.fromkeys(("loss_budget", "min_share"), (int, float)),
 }
 
@@ -91,7 +87,7 @@ def decode_share(written: object) -> GpuShare | None:
     share = GpuShare(**{name: found[name] for name in _TYPES})
     parts = share.loss_budget, share.min_share
     sized = share.memory is None or share.memory > 0
-    if not (0 < share.units <= share.limit <= UNITS and sized and all(0 <= x < 1 for x in parts)):
+    if not (0 < share.units <= UNITS and sized and all(0 <= x < 1 for x in parts)):
         return None
     return share
 

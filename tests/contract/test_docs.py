@@ -13,7 +13,7 @@ from kfext.core.companion.registry import POLICIES
 from kfext.core.ledger.columns import ASSUMED
 from kfext.core.scale import parameters as scale
 from kfext.core.settings.gpu_shares import share_of
-from kfext.core.settings.gpu_values import AUTO, GATE, GPU_RULES, HIGH, LOW, NONE
+from kfext.core.settings.gpu_values import GPU_RULES, HIGH, LOW
 from kfext.core.settings.resolve import Settings
 from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import TrainingPolicy, parse_policy
@@ -23,21 +23,14 @@ from tests.contract.test_logs import BY_EXPRESSION, RECOGNISED, TRAINING
 
 PAGE = "docs/settings.md"
 UNSET = "unset"
-SETTINGS = {only(row["key"]).removesuffix("[.TYPE]"): row for row in table(PAGE, "key")}
-TYPED = {only(row["key"]) for row in table(PAGE, "key") if "[.TYPE]" in row["key"]}
+SETTINGS = {only(row["key"]): row for row in table(PAGE, "key")}
 PARAMETERS = {only(row["parameter"]): row for row in table(PAGE, "parameter")}
 POLICY = schema("trainingpolicies")["properties"]["spec"]["properties"]
 
 
 def test_every_setting_has_one_row_and_every_row_is_a_setting() -> None:
-    without_type = {".".join(key.split(".")[:2]) for key in known_settings()}
     assert len(SETTINGS) == len(table(PAGE, "key"))
-    assert SETTINGS.keys() == without_type
-
-
-def test_the_rows_with_a_replica_type_are_the_settings_that_take_one() -> None:
-    takes_one = {key.rpartition(".")[0] for key in known_settings() if key.count(".") > 1}
-    assert {key.removesuffix("[.TYPE]") for key in TYPED} == takes_one
+    assert SETTINGS.keys() == set(known_settings())
 
 
 @pytest.mark.parametrize("key", SETTINGS)
@@ -55,7 +48,6 @@ WORDS = {
         if "enum" in node
     },
     names.GPU_PRIORITY: {LOW, HIGH},
-    names.GPU_ISOLATION: {AUTO, GATE, NONE},
 }
 """The settings that are one of some words."""
 
@@ -74,7 +66,7 @@ def test_the_default_in_the_table_is_that_of_the_code(key: str) -> None:
 @pytest.mark.parametrize("key", sorted(SETTINGS.keys() & GPU_RULES.keys() - {names.GPU_SHARE}))
 def test_to_state_a_default_of_the_table_changes_nothing_of_a_share(key: str) -> None:
     half = {names.GPU_SHARE: Fraction(1, 2)}
-    share, stated = share_of(half, "worker"), share_of({**half, key: _default(key)}, "worker")
+    share, stated = share_of(half), share_of({**half, key: _default(key)})
     assert share is not None
     assert share == stated
     assert (_default(key) is None) == (key == names.GPU_MEMORY)
@@ -82,7 +74,7 @@ def test_to_state_a_default_of_the_table_changes_nothing_of_a_share(key: str) ->
 
 def test_a_job_without_a_share_has_whole_gpus() -> None:
     assert _default(names.GPU_SHARE) is None
-    assert share_of({}, "worker") is None
+    assert share_of({}) is None
 
 
 def _default(key: str) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from kfext import names
 from kfext.core.settings.gpu_shares import as_written, shares_by
-from kfext.core.settings.gpu_values import AUTO, HIGH, LOW, NONE
+from kfext.core.settings.gpu_values import HIGH, LOW
 from kfext.core.settings.of_job import gpu_settings_asked
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import UNITS
@@ -48,8 +48,6 @@ def _terms(share: GpuShare) -> Mapping[str, str]:
         names.GPU_SHARE: f"{share.units / UNITS:g}",
         names.GPU_MEMORY: memory,
         names.GPU_PRIORITY: HIGH if share.high else LOW,
-        names.GPU_LIMIT: f"{share.limit / UNITS:g}",
         names.GPU_LOSS_BUDGET: f"{share.loss_budget:g}",
         names.GPU_MIN_SHARE: f"{share.min_share:g}",
-        names.GPU_ISOLATION: AUTO if share.gated else NONE,
     }

@@ -2,13 +2,12 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from fractions import Fraction
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
 from kfext import names
-from kfext.core.settings.gpu_values import AUTO, HIGH, LOW, NONE, of_type
+from kfext.core.settings.gpu_values import HIGH, LOW
 from kfext.core.settings.of_job import gpu_settings_of
 from kfext.model.gpu_share import CardNeed, GpuShare, name_of, uncounted
 from kfext.model.gpu_slots import UNITS, has_part, without_parts
@@ -35,11 +34,7 @@ def as_sharing(
     shares = plan.shares if plan is not None and promised else shares_by(gpu_settings_of(job), job)
     if not shares:
         return job
-    shares = {
-        # Without the hook nobody will see whether it still is what it was.
-        type_: replace(share, busy=busy.get(type_) if share.gated else None)
-        for type_, share in shares.items()
-    }
+    shares = {type_: replace(share, busy=busy.get(type_)) for type_, share in shares.items()}
     needs = {share.need for share in shares.values()}
     whole = any(
         NATIVE_GPU in group.requests for group in job.groups if group.type.lower() not in shares
@@ -55,13 +50,13 @@ def as_sharing(
 
 
 def shares_by(settings: Mapping[str, Any], job: TrainingJob) -> Mapping[str, GpuShare]:
-    """Return the shares that some settings give the types of a job, by type in lower case.
+    """Return the shares that some settings give a job, by type in lower case.
 
-    A type that does not ask for exactly one GPU has none.
+    The types share GPUs whose replicas request exactly one GPU.
     """
-    types = (one.type.lower() for one in job.groups if one.requests.get(NATIVE_GPU) == 1)
-    shares = ((type_, share_of(settings, type_)) for type_ in types if settings)
-    return {type_: share for type_, share in shares if share is not None}
+    share = share_of(settings)
+    types = (group.type.lower() for group in job.groups if group.requests.get(NATIVE_GPU) == 1)
+    return dict.fromkeys(types, share) if share else {}
 
 
 def as_written(job: TrainingJob) -> TrainingJob:
@@ -84,24 +79,16 @@ def as_template(requests: Resources) -> Resources:
     return {**without_parts(requests), NATIVE_GPU: 1}
 
 
-def share_of(settings: Mapping[str, Any], type_: str) -> GpuShare | None:
-    """Return the share that some settings give a type, None if they give it none."""
-
-    def found(key: str, default: object) -> Any:
-        written = of_type(settings, key, f".{type_}")
-        return default if written is None else written
-
-    share = found(names.GPU_SHARE, None)
-    if share is None:
+def share_of(settings: Mapping[str, Any]) -> GpuShare | None:
+    """Return the share that some settings give each replica, None if they give none."""
+    if names.GPU_SHARE not in settings:
         return None
     return GpuShare(
-        units=int(share * UNITS),
-        limit=int(found(names.GPU_LIMIT, Fraction(1)) * UNITS),
-        memory=found(names.GPU_MEMORY, None),
-        high=found(names.GPU_PRIORITY, LOW) == HIGH,
-        loss_budget=float(found(names.GPU_LOSS_BUDGET, _DEFAULT.loss_budget)),
-        min_share=float(found(names.GPU_MIN_SHARE, _DEFAULT.min_share)),
-        gated=found(names.GPU_ISOLATION, AUTO) != NONE,
+        units=int(settings[names.GPU_SHARE] * UNITS),
+        memory=settings.get(names.GPU_MEMORY),
+        high=settings.get(names.GPU_PRIORITY, LOW) == HIGH,
+        loss_budget=float(settings.get(names.GPU_LOSS_BUDGET, _DEFAULT.loss_budget)),
+        min_share=float(settings.get(names.GPU_MIN_SHARE, _DEFAULT.min_share)),
     )
 
 

@@ -11,11 +11,9 @@ from kfext.model.gpu_slots import UNITS
 from kfext.model.quantity import MEMORY, amount
 
 LOW, HIGH = "low", "high"
-AUTO, GATE, NONE = "auto", "gate", "none"
-TYPES = ("worker", "ps", "master", "chief")
-"""Suffixes of the keys: a key with one is about the replicas of that type alone."""
 _MOST_MEMORY = 100 * 2**40
 """Far above any GPU: a number that no GPU has still has to fit in what the planner counts."""
+_SHOWN = 20
 _DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
 
 
@@ -54,62 +52,56 @@ def _priority(field: str, written: str) -> str:
     return word(field, written, (LOW, HIGH))
 
 
-def _isolation(field: str, written: str) -> str:
-    return word(field, written, (AUTO, GATE, NONE))
-
-
 def _decimal(written: str) -> Fraction:
     """Return a decimal number, -1 for what is none."""
     return Fraction(written) if _DECIMAL.fullmatch(written) else Fraction(-1)
 
 
-_OF_A_JOB: Mapping[str, Rule[str | int | Fraction]] = {
+GPU_RULES: Mapping[str, Rule[str | int | Fraction]] = {
     names.GPU_SHARE: _share,
     names.GPU_MEMORY: _memory,
     names.GPU_PRIORITY: _priority,
-    names.GPU_LIMIT: _share,
     names.GPU_LOSS_BUDGET: _loss_budget,
     names.GPU_MIN_SHARE: _min_share,
-    names.GPU_ISOLATION: _isolation,
 }
-GPU_RULES: Mapping[str, Rule[str | int | Fraction]] = {
-    **_OF_A_JOB,
-    **{f"{key}.{kind}": rule for key, rule in _OF_A_JOB.items() for kind in TYPES},
+"""By key."""
+_GONE = {
+    f"{names.DOMAIN}/gpu-limit": (
+        f"{names.GPU_SHARE}: what others leave of a GPU goes to all that have work",
+        f"{names.GPU_SHARE}: 0.5",
+    ),
+    f"{names.DOMAIN}/gpu-isolation": (
+        f"{names.GPU_PRIORITY}: jobs on one GPU always give way by their priorities",
+        f"{names.GPU_PRIORITY}: low",
+    ),
 }
-"""By key, with and without a type."""
+"""By key that is no setting any more, how to say it now and an example."""
 
 
-def of_type(values: Mapping[str, object], key: str, suffix: str) -> object:
-    """Return the value of a key for one type, whose suffix is `.worker` or empty for all types."""
-    return values.get(key + suffix, values.get(key))
+def now_said(key: str, written: str) -> tuple[str, str] | None:
+    """Return how to say what a former setting says, and an example; None for any other key.
+
+    A GPU setting with a suffix, such as `.worker`, is one: the key without the suffix says it now.
+    """
+    base, suffix = key, ""
+    if key.count(".") > names.DOMAIN.count("."):
+        base, _, suffix = key.rpartition(".")
+    if suffix and base in GPU_RULES:
+        example = f"{base}: {written[:_SHOWN]}"
+        return f"{base}, for all replicas that request exactly one GPU", example
+    return _GONE.get(base)
 
 
-def contradictions(values: Mapping[str, object]) -> list[tuple[str, SettingError]]:
-    """Return the settings that others rule out, each with the error."""
-    return [*_limits_below_shares(values), *_left_alone(values)]
-
-
-def _limits_below_shares(values: Mapping[str, object]) -> Iterator[tuple[str, SettingError]]:
-    """Yield each limit once that is below a share for which it holds."""
-    found: dict[str, SettingError] = {}
-    for suffix in ("", *(f".{kind}" for kind in TYPES)):
-        own = names.GPU_LIMIT + suffix
-        key = own if own in values else names.GPU_LIMIT
-        limit, share = values.get(key), of_type(values, names.GPU_SHARE, suffix)
-        if isinstance(share, Fraction) and isinstance(limit, Fraction) and limit < share:
-            allowed = f"a decimal number x with {float(share):g} (the share) <= x <= 1"
-            found.setdefault(key, _error(key, f"{float(limit):g}", allowed, "1"))
-    yield from found.items()
-
-
-def _left_alone(values: Mapping[str, object]) -> Iterator[tuple[str, SettingError]]:
-    """Yield that a job is to share GPUs which is not to be placed: nothing would account for it."""
-    if not any(key.startswith(names.GPU_SHARE) for key in values):
-        return
-    if values.get(names.COLOCATION) == OFF:
-        allowed = f"preferred or required, beside {names.GPU_SHARE}"
-        yield names.COLOCATION, _error(names.COLOCATION, OFF, allowed, "preferred")
-
-
-def _error(key: str, value: str, allowed: str, example: str) -> SettingError:
-    return SettingError(field=f"annotation {key}", value=value, allowed=allowed, example=example)
+def contradictions(values: Mapping[str, object]) -> Iterator[tuple[str, SettingError]]:
+    """Yield each setting that others rule out, with the error."""
+    # Nothing would account for the GPUs of a job that shares them and is not placed.
+    if names.GPU_SHARE in values and values.get(names.COLOCATION) == OFF:
+        yield (
+            names.COLOCATION,
+            SettingError(
+                field=f"annotation {names.COLOCATION}",
+                value=OFF,
+                allowed=f"preferred or required, beside {names.GPU_SHARE}",
+                example="preferred",
+            ),
+        )

@@ -10,8 +10,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from kfext import names
-from kfext.core.settings.gpu_values import GPU_RULES, contradictions
-from kfext.core.settings.rule import OFF
+from kfext.core.settings.gpu_values import GPU_RULES, contradictions, now_said
+from kfext.core.settings.rule import OFF, refuse
 from kfext.core.settings.values import (
     POD,
     PUSH,
@@ -44,7 +44,7 @@ class Settings:
 
     The field of a setting has the name of its key: `kfext.dev/some-thing` is `some_thing`.
 
-    `gpu`: the GPU settings by full key, such as `kfext.dev/gpu-share.worker`.
+    `gpu`: the GPU settings by full key, such as `kfext.dev/gpu-share`.
     `placement`, `network_parameters`: the parameters of the policy.
     `companion`: by name of a policy of the companion, what the TrainingPolicy allows it.
     `managed`: whether the namespace is opted in.
@@ -74,7 +74,7 @@ class Settings:
     @property
     def shares_gpus(self) -> bool:
         """Whether the job asks for parts of GPUs."""
-        return any(key.startswith(names.GPU_SHARE) for key in self.gpu)
+        return names.GPU_SHARE in self.gpu
 
     @property
     def why_never_released(self) -> str:
@@ -122,15 +122,18 @@ def resolve(
     unknown: list[tuple[str, str]] = []
     for layer in layers:
         keys = sorted(key for key in layer.written if key.startswith(_PREFIX) and key not in _OWN)
-        unknown += [(key, layer.place) for key in keys if not is_setting(key)]
-        for key in filter(is_setting, keys):
+        for key in keys:
+            field, written = f"annotation {key} of {layer.place}", layer.written[key]
             if key in GPU_RULES and not layer.strict:
-                warnings.append(f"ignored: annotation {key} of {layer.place}; only a job has it")
+                warnings.append(f"ignored: {field}; only a job has it")
                 continue
             try:
-                value = parse_setting(
-                    key, layer.written[key], field=f"annotation {key} of {layer.place}"
-                )
+                if gone := now_said(key, written):
+                    refuse(field, written, *gone)
+                if not is_setting(key):
+                    unknown.append((key, layer.place))
+                    continue
+                value = parse_setting(key, written, field=field)
             except SettingError as error:
                 if layer.strict:
                     errors.append(error)
@@ -139,7 +142,7 @@ def resolve(
                     warnings.append(f"ignored: {error}")
                 continue
             if layer.strict:
-                stated[key] = layer.written[key]
+                stated[key] = written
             if key not in values:
                 values[key], sources[key] = value, layer.place
     for key, ruled_out in contradictions(values):

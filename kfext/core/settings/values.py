@@ -74,7 +74,7 @@ def is_setting(key: str) -> bool:
 
 
 def known_settings() -> tuple[str, ...]:
-    """Return every key, those with a replica type as suffix included."""
+    """Return every key."""
     return tuple(_RULES)
 
 

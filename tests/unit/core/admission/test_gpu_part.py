@@ -16,8 +16,6 @@ from tests.unit.objects import Raw, json_values, pod
 
 GPU = names.NATIVE_GPU
 TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
-BARE = {names.GPU_ISOLATION: "none"}
-"""Without the hook, so that a test sees the part alone."""
 GATE = [{"name": names.GATE}]
 
 
@@ -59,25 +57,22 @@ def limits_in(raw: Raw) -> list[Raw]:
 
 
 def test_the_part_stands_where_the_gpu_stood() -> None:
-    part = part_of(sharer(BARE, containers=[{"name": "side"}, limited()]))
+    spec = part_of(sharer(containers=[{"name": "side"}, limited()])).spec
     amounts = {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    assert part.spec == {
-        "containers": [
-            {"name": "side"},
-            {"name": "pytorch", "resources": {"limits": amounts, "requests": amounts}},
-        ],
-        "tolerations": [TOLERATION],
-    }
+    side, trains = spec["containers"]
+    assert side == {"name": "side"}
+    assert trains["resources"] == {"limits": amounts, "requests": amounts}
+    assert spec["tolerations"] == [TOLERATION]
 
 
 def test_nothing_is_stated_that_was_not() -> None:
     only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
-    found = part_of(sharer(BARE, containers=[only])).spec["containers"][0]["resources"]
+    found = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
     assert found == {"limits": {"kfext.dev/gpu-0": "50"}}
 
 
 def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
-    assert limits_in(sharer(BARE, index="1")) == [{"kfext.dev/gpu-3": "50", "cpu": "2"}]
+    assert limits_in(sharer(index="1")) == [{"kfext.dev/gpu-3": "50", "cpu": "2"}]
 
 
 TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
@@ -89,7 +84,7 @@ TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
 
 @pytest.mark.parametrize(("stated", "want"), TOLERATED.values(), ids=TOLERATED)
 def test_the_taint_of_gpu_nodes_is_tolerated_once(stated: Any, want: list[Raw]) -> None:
-    given = sharer(BARE, **({} if stated is None else {"tolerations": stated}))
+    given = sharer(**({} if stated is None else {"tolerations": stated}))
     assert part_of(given).spec["tolerations"] == want
 
 
@@ -101,7 +96,11 @@ UNTOUCHED: dict[str, Raw] = {
     ),
     "its job was released": sharer({names.RELEASED: "ByUser"}),
     "its job shares none": pod(annotations={}, spec={"containers": [limited()]}),
-    "another type shares": pod(
+    "its type has two GPUs": sharer({names.GPU_SLOTS: ""}, containers=[limited("2")]),
+    "its type has a GPU in each of two containers": sharer(
+        {names.GPU_SLOTS: ""}, containers=[limited(), limited(name="side")]
+    ),
+    "its type alone did not share, under an earlier version": pod(
         annotations={f"{names.GPU_SHARE}.worker": "0.5"},
         labels={names.REPLICA_TYPE: "master", names.REPLICA_INDEX: "0"},
         spec={"containers": [limited()]},
@@ -115,7 +114,7 @@ def test_other_pods_are_left_as_they_are(raw: Raw) -> None:
 
 
 def test_a_container_that_asks_for_none_is_not_one_more() -> None:
-    assert limits_in(sharer(BARE, containers=[limited("0"), limited()]))[0][GPU] == "0"
+    assert limits_in(sharer(containers=[limited("0"), limited()]))[0][GPU] == "0"
 
 
 REFUSED: dict[str, tuple[Raw, str]] = {
@@ -156,25 +155,32 @@ def test_a_pod_that_nothing_would_account_for_is_refused(raw: Raw, why: str) -> 
     assert mutation.ops == ()
 
 
-HOOKED: dict[str, tuple[Raw, str | None]] = {
+HOOKED: dict[str, tuple[Raw, str]] = {
     "low by default": ({}, "low"),
     "high": ({names.GPU_PRIORITY: "high"}, "high"),
-    "high for its type": ({f"{names.GPU_PRIORITY}.worker": "high"}, "high"),
-    "the gate": ({names.GPU_ISOLATION: "gate"}, "low"),
-    "no isolation": ({names.GPU_ISOLATION: "none"}, None),
+    "a malformed priority": ({names.GPU_PRIORITY: "highest"}, "low"),
 }
 
 
 @pytest.mark.parametrize(("annotations", "want"), HOOKED.values(), ids=HOOKED)
-def test_its_container_gives_way_unless_that_is_switched_off(
-    annotations: Raw, want: str | None
-) -> None:
+def test_its_container_gives_way(annotations: Raw, want: str) -> None:
     spec = part_of(sharer(annotations)).spec
-    env = {one["name"]: one["value"] for one in spec["containers"][0].get("env", [])}
-    assert env.get("KFEXT_GPU_PRIORITY") == want
-    assert ("initContainers" in spec) == (want is not None)
-    if want:
-        assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
+    env = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    assert env["KFEXT_GPU_PRIORITY"] == want
+    assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
+
+
+def test_a_pod_that_is_replaced_in_a_job_of_an_earlier_version_gets_its_part() -> None:
+    stated = {
+        f"{names.GPU_SHARE}.worker": "0.5",
+        f"{names.GPU_PRIORITY}.worker": "high",
+        names.GPU_SLOTS: "50@0",
+    }
+    labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
+    raw = pod(annotations=stated, labels=labels, spec={"containers": [limited()]})
+    (container,) = part_of(raw).spec["containers"]
+    assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
+    assert {"name": "KFEXT_GPU_PRIORITY", "value": "high"} in container["env"]
 
 
 def patched(raw: Raw, *, alive: bool = True) -> Raw:

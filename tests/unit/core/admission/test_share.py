@@ -17,7 +17,6 @@ from tests.unit.objects import Raw, job, replica
 FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 SHARE = {names.GPU_SHARE: "0.5"}
 HIGH = {**SHARE, names.GPU_PRIORITY: "high"}
-WORKERS_ONLY = {f"{names.GPU_SHARE}.worker": "0.5", f"{names.GPU_PRIORITY}.worker": "high"}
 PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
 CARDS = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
@@ -55,15 +54,11 @@ def managed_by_another() -> Raw:
 REFUSED: dict[str, tuple[Raw, str]] = {
     "Kueue starts it": (asked(SHARE, labels={names.KUEUE_QUEUE: "q"}), names.KUEUE_QUEUE),
     "its number of replicas may change": (asked({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
-    "it has none of the type that is to share": (
-        asked(WORKERS_ONLY, specs={"Master": asking()}),
-        "no replicas of type worker",
+    "it states that it has no GPU": (workers(SHARE, gpus=0), "the job has no GPUs"),
+    "only types that keep whole GPUs": (
+        asked(HIGH, specs={"Master": asking(2), "Worker": asking(3)}),
+        "asks for nvidia.com/gpu: 2",
     ),
-    "it has no replicas of that type": (
-        asked(WORKERS_ONLY, specs={"Master": asking(), "Worker": asking(replicas=0)}),
-        "no replicas of type worker",
-    ),
-    "that type has no GPU": (workers(WORKERS_ONLY, gpus=0), "asks for nvidia.com/gpu: 0"),
     "no type has a GPU": (asked(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
     "the only type with a GPU has no replicas": (
         asked(SHARE, specs={"Master": replica(1), "Worker": asking(replicas=0)}),
@@ -150,7 +145,7 @@ ALLOWED: dict[str, tuple[Raw, Facts]] = {
         FACTS,
     ),
     "another type has whole GPUs": (
-        asked(WORKERS_ONLY, specs={"Master": asking(2), "Worker": asking()}),
+        asked(HIGH, specs={"Master": asking(2), "Worker": asking()}),
         FACTS,
     ),
     "one GPU that is written in another way": (
@@ -203,10 +198,11 @@ def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
 
 BAD: dict[str, dict[str, str]] = {
     **{key: {key: written} for key, written in MALFORMED.items() if key in GPU_RULES},
-    "of one type": {f"{names.GPU_SHARE}.worker": "0"},
+    "of one type, as it was once": {f"{names.GPU_SHARE}.worker": "0.5"},
     "a share in finer steps": {names.GPU_SHARE: "0.505"},
     "more than one GPU": {names.GPU_SHARE: "2"},
-    "a limit below the share": {names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.4"},
+    "a limit, as there was once": {"kfext.dev/gpu-limit": "0.4"},
+    "isolation, as there was once": {"kfext.dev/gpu-isolation": "none"},
     "a job that is not to be placed": {names.GPU_SHARE: "0.5", names.COLOCATION: "off"},
 }
 

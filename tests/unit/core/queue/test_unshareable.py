@@ -22,12 +22,7 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         f"Kueue starts this job (label {names.KUEUE_QUEUE})",
     ),
     "Kueue starts it, and its GPUs are its own": (job().worker(gpus=1).queued_by_kueue(), ""),
-    "a type with low priority and no replicas beside a high one": (
-        sharing(replicas=2, priority="high")
-        .group("Master", 0, gpus=1)
-        .annotated(f"{names.GPU_PRIORITY}.master", "low"),
-        "",
-    ),
+    "another type has whole GPUs": (sharing(priority="high").master(gpus=2), ""),
     "its template names a node": (
         job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, spec={"nodeName": "n"}),
         "the Worker template names its node (nodeName: 'n')",
@@ -45,7 +40,7 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         "the Worker template asks for kfext.dev/gpu-1 itself",
     ),
     "a template without a share names a node": (
-        sharing(priority="high").master(spec={"nodeName": "n"}),
+        sharing(priority="high").master(gpus=2, spec={"nodeName": "n"}),
         "",
     ),
 }

@@ -13,7 +13,11 @@ from tests.gpu_builders import sharing
 HALF = GpuShare(50)
 EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
     "nothing": ({"worker": HALF}, sharing("0.5"), []),
-    "a default is written out": ({"worker": HALF}, sharing("0.5", priority="low", limit="1"), []),
+    "a default is written out": (
+        {"worker": HALF},
+        sharing("0.5", priority="low", min_share="0.2"),
+        [],
+    ),
     "the share": (
         {"worker": HALF},
         sharing("0.9"),
@@ -29,17 +33,13 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
         sharing(
             "0.5",
             priority="high",
-            limit="0.8",
             loss_budget="0.1",
             min_share="0.3",
-            isolation="none",
         ),
         [
             "kfext.dev/gpu-priority of worker is low and was edited to high",
-            "kfext.dev/gpu-limit of worker is 1 and was edited to 0.8",
             "kfext.dev/gpu-loss-budget of worker is 0.05 and was edited to 0.1",
             "kfext.dev/gpu-min-share of worker is 0.2 and was edited to 0.3",
-            "kfext.dev/gpu-isolation of worker is auto and was edited to none",
         ],
     ),
     "it is to have a whole GPU again": (
@@ -52,10 +52,10 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
         sharing("0.5"),
         ["kfext.dev/gpu-share of worker is 1 (a whole GPU) and was edited to 0.5"],
     ),
-    "one of two types": (
-        {"worker": HALF, "master": HALF},
-        sharing("0.5").master(gpus=1).annotated("kfext.dev/gpu-share.master", "0.25"),
-        ["kfext.dev/gpu-share of master is 0.5 and was edited to 0.25"],
+    "one of two types, which started with shares of their own": (
+        {"worker": HALF, "master": GpuShare(25)},
+        sharing("0.5").master(gpus=1),
+        ["kfext.dev/gpu-share of master is 0.25 and was edited to 0.5"],
     ),
     "a type without GPUs": ({"worker": HALF}, sharing("0.5").master(cpu="1"), []),
     "a malformed value: the last good one holds": ({"worker": HALF}, sharing("2"), []),

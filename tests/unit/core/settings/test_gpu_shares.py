@@ -10,7 +10,6 @@ from kfext.core.settings.gpu_shares import (
     share_of,
     shares_by,
 )
-from kfext.core.settings.gpu_values import TYPES
 from kfext.core.settings.of_job import gpu_settings_of
 from kfext.core.settings.resolve import resolve
 from kfext.model.gpu_share import GpuShare, counted, decode_share, encode_share
@@ -20,18 +19,12 @@ from kfext.model.policy import TrainingPolicy
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 
-SHARE = names.GPU_SHARE
-SUFFIXES = ("", *(f".{kind}" for kind in TYPES))
 SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
     "nothing is set": (job().worker(2, gpus=1), {}),
     "half a GPU for each worker": (sharing("0.5", replicas=2), {"worker": GpuShare(50)}),
-    "for one type alone": (
-        job().master(gpus=1).worker(2, gpus=1).annotated(f"{SHARE}.master", "0.25"),
-        {"master": GpuShare(25)},
-    ),
-    "a type has its own": (
-        sharing("0.5").master(gpus=1).annotated(f"{SHARE}.master", "0.25"),
-        {"master": GpuShare(25), "worker": GpuShare(50)},
+    "each type that asks for one GPU": (
+        sharing("0.5").master(gpus=1),
+        {"master": GpuShare(50), "worker": GpuShare(50)},
     ),
     "a type that asks for no GPU": (sharing("0.5").master(cpu="1"), {"worker": GpuShare(50)}),
     "a type that asks for two": (
@@ -40,9 +33,9 @@ SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
     ),
     "everything that can be set": (
         sharing(
-            "0.5", priority="high", limit="0.8", memory="1Gi", loss_budget="0.1", min_share="0.3"
-        ).annotated(names.GPU_ISOLATION, "none"),
-        {"worker": GpuShare(50, 80, 2**30, True, 0.1, 0.3, False)},
+            "0.5", priority="high", memory="1Gi", loss_budget="0.1", min_share="0.3"
+        ),
+        {"worker": GpuShare(50, 2**30, True, 0.1, 0.3)},
     ),
 }  # fmt: skip
 
@@ -65,17 +58,14 @@ def test_a_job_that_shares_requests_cards_instead_of_gpus() -> None:
     assert as_written(seen).groups[0].requests[names.NATIVE_GPU] == 1
 
 
-def test_each_combination_of_needs_is_counted() -> None:
-    made = job("TFJob").worker(gpus=1).group("Chief", gpus=1).ps(gpus=3)
-    made.annotated(SHARE, "0.5").annotated(f"{SHARE}.chief", "0.25")
+def test_cards_and_whole_gpus_are_counted_together_too() -> None:
+    made = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
     groups = {group.type: group for group in as_sharing(made.suspended().build(), None).groups}
     counts = {
         type_: sorted(n for name, n in group.requests.items() if counted(name))
         for type_, group in groups.items()
     }
-    # Its own and that of both, each also with the whole GPUs of another type.
-    assert counts["Chief"] == counts["Worker"] == [1, 1, 1, 1]
-    assert counts["PS"] == [3, 3, 3]
+    assert counts == {"Worker": [1, 1], "PS": [3]}
 
 
 def test_while_a_job_runs_what_was_planned_counts() -> None:
@@ -94,19 +84,9 @@ def test_a_pod_with_a_part_was_to_have_a_gpu() -> None:
     assert as_template({"cpu": 1}) == {"cpu": 1}
 
 
-SHARES_OF_TYPES = st.dictionaries(
-    st.sampled_from([f"{key}{suffix}" for key in (SHARE, names.GPU_LIMIT) for suffix in SUFFIXES]),
-    st.integers(1, 100).map(lambda units: f"{units / 100:g}"),
-)
-
-
-@given(SHARES_OF_TYPES)
-def test_what_admission_accepts_is_the_same_once_it_was_written_in_a_plan(
-    written: dict[str, str],
-) -> None:
-    found = resolve(written, {}, TrainingPolicy(name="none"))
-    if found.errors:
-        return
-    for kind in TYPES:
-        if share := share_of(found.gpu, kind):
-            assert decode_share(encode_share(share)) == share
+@given(st.integers(1, 100))
+def test_what_admission_accepts_is_the_same_once_it_was_written_in_a_plan(units: int) -> None:
+    written = {names.GPU_SHARE: f"{units / 100:g}"}
+    share = share_of(resolve(written, {}, TrainingPolicy(name="none")).gpu)
+    assert share == GpuShare(units)
+    assert decode_share(encode_share(share)) == share

@@ -1,38 +1,44 @@
-from fractions import Fraction
-
 import pytest
 
 from kfext import names
-from kfext.core.settings.gpu_values import contradictions, of_type
+from kfext.core.settings.gpu_values import contradictions, now_said
 
-HALF, SHARE, LIMIT = Fraction(1, 2), names.GPU_SHARE, names.GPU_LIMIT
+SHARE = names.GPU_SHARE
 RULED_OUT: dict[str, tuple[dict[str, object], list[str]]] = {
     "nothing": ({}, []),
-    "a limit at the share": ({SHARE: HALF, LIMIT: HALF}, []),
-    "a limit below it": ({SHARE: HALF, LIMIT: Fraction(1, 4)}, [LIMIT]),
-    "a type's limit below the share of all": (
-        {SHARE: HALF, f"{LIMIT}.ps": Fraction(1, 4)},
-        [f"{LIMIT}.ps"],
-    ),
-    "the limit of all below the share of a type": (
-        {f"{SHARE}.worker": HALF, LIMIT: Fraction(1, 4)},
-        [LIMIT],
-    ),
     "a share of a job that is not placed": (
-        {f"{SHARE}.worker": HALF, names.COLOCATION: "off"},
+        {SHARE: 0.5, names.COLOCATION: "off"},
         [names.COLOCATION],
     ),
-    "no share of such a job": ({names.COLOCATION: "off", LIMIT: HALF}, []),
+    "no share of such a job": ({names.COLOCATION: "off", names.GPU_PRIORITY: "low"}, []),
 }
 
 
 @pytest.mark.parametrize(("values", "want"), RULED_OUT.values(), ids=RULED_OUT)
 def test_what_other_settings_rule_out(values: dict[str, object], want: list[str]) -> None:
-    found = contradictions(values)
+    found = list(contradictions(values))
     assert [key for key, _ in found] == want
     assert all(key in error.field for key, error in found)
 
 
-def test_a_type_has_its_own_value_or_that_of_all() -> None:
-    values = {SHARE: 1, f"{SHARE}.ps": 2}
-    assert [of_type(values, SHARE, suffix) for suffix in ("", ".ps", ".worker")] == [1, 2, 1]
+GONE: dict[str, tuple[str, str]] = {
+    "of one type": (f"{SHARE}.worker", SHARE),
+    "of a type that shares no GPU": (f"{names.GPU_MEMORY}.evaluator", names.GPU_MEMORY),
+    "a limit": ("kfext.dev/gpu-limit", SHARE),
+    "a limit of one type": ("kfext.dev/gpu-limit.ps", SHARE),
+    "isolation": ("kfext.dev/gpu-isolation", names.GPU_PRIORITY),
+}
+
+
+@pytest.mark.parametrize(("key", "now"), GONE.values(), ids=GONE)
+def test_a_former_setting_is_said_in_another_way(key: str, now: str) -> None:
+    said = now_said(key, "0.5")
+    assert said is not None
+    assert all(part.startswith(now) for part in said)
+
+
+@pytest.mark.parametrize(
+    "key", [SHARE, names.COLOCATION, f"{names.COLOCATION}.worker", "kfext.dev/gpu-shrae.worker"]
+)
+def test_other_keys_were_no_settings(key: str) -> None:
+    assert now_said(key, "0.5") is None

@@ -99,7 +99,6 @@ def test_a_malformed_edit_keeps_the_last_good_value(
 UNKNOWN = {
     "a typing error is recognised": ({"kfext.dev/colocatoin": "off"}, "mean kfext.dev/colocation?"),
     "a key far from all": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),
-    "a type that shares no GPU": ({"kfext.dev/gpu-share.evaluator": "1"}, "is unknown"),
 }
 
 
@@ -137,7 +136,7 @@ def test_a_similar_key_is_looked_for_only_where_it_is_shown(
         return []
 
     monkeypatch.setattr(resolve_module, "get_close_matches", counted)
-    settings({f"kfext.dev/gpu-prioriti.{at:05}{'x' * 200}": "" for at in range(9000)})
+    settings({f"kfext.dev/gpu-prioriti-{at:05}{'x' * 200}": "" for at in range(9000)})
     assert len(looked_for) == 8
     assert max(map(len, looked_for)) <= 80
 
@@ -190,47 +189,25 @@ def test_resize_has_an_effect_so_it_does_not_warn(value: str) -> None:
 
 
 def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
-    found = settings({names.ELASTIC: "2-8", f"{names.GPU_SHARE}.worker": "0.5"})
+    found = settings({names.ELASTIC: "2-8", names.GPU_SHARE: "0.5"})
     assert found.elastic == Range(minimum=2, maximum=8)
-    assert found.gpu == {f"{names.GPU_SHARE}.worker": Fraction(1, 2)}
+    assert found.gpu == {names.GPU_SHARE: Fraction(1, 2)}
 
 
-LIMITS = {
-    "a limit above the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "1"}, 0),
-    "a limit at the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.5"}, 0),
-    "a limit below the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.4"}, 1),
-    "a type's limit below the share of all": (
-        {names.GPU_SHARE: "0.5", f"{names.GPU_LIMIT}.worker": "0.4"},
-        1,
-    ),
-    "a type's limit against its own share": (
-        {names.GPU_SHARE: "0.5", f"{names.GPU_SHARE}.ps": "0.2", f"{names.GPU_LIMIT}.ps": "0.4"},
-        0,
-    ),
-    "the limit of all below the share of a type": (
-        {f"{names.GPU_SHARE}.worker": "0.5", names.GPU_LIMIT: "0.4"},
-        1,
-    ),
-    "the limit of all above the share of all, and below that of two types": (
-        {
-            names.GPU_SHARE: "0.3",
-            f"{names.GPU_SHARE}.worker": "0.8",
-            f"{names.GPU_SHARE}.ps": "0.7",
-            names.GPU_LIMIT: "0.5",
-        },
-        1,
-    ),
-    "the limit of all below the share of a type that has a limit of its own": (
-        {f"{names.GPU_SHARE}.ps": "0.5", f"{names.GPU_LIMIT}.ps": "1", names.GPU_LIMIT: "0.4"},
-        0,
-    ),
-    "a limit alone": ({names.GPU_LIMIT: "0.4"}, 0),
-}
+def test_a_former_setting_of_a_job_is_an_error_that_says_what_to_write_now() -> None:
+    found = settings({f"{names.GPU_SHARE}.worker": "0.5" * 100})
+    (error,) = found.errors
+    assert error.field == f"annotation {names.GPU_SHARE}.worker of the job"
+    assert error.allowed.startswith(f"{names.GPU_SHARE}, for all replicas")
+    assert len(str(error)) < 400
+    assert not found.shares_gpus
 
 
-@pytest.mark.parametrize(("job", "want"), LIMITS.values(), ids=LIMITS)
-def test_a_gpu_limit_may_not_be_below_the_share(job: Annotations, want: int) -> None:
-    assert len(settings(job).errors) == want
+def test_a_former_setting_of_a_namespace_is_ignored_with_a_warning() -> None:
+    found = settings({}, {"kfext.dev/gpu-limit": "0.5"})
+    assert not found.errors
+    (warning,) = found.warnings
+    assert warning.startswith("ignored: annotation kfext.dev/gpu-limit of the namespace")
 
 
 SHARE = {names.GPU_SHARE: "0.5"}

@@ -42,13 +42,10 @@ ALLOWED: dict[str, tuple[str, str, Value]] = {
     "half a GPU": (names.GPU_SHARE, "0.5", Fraction(1, 2)),
     "half a GPU without zero": (names.GPU_SHARE, ".5", Fraction(1, 2)),
     "a whole GPU": (names.GPU_SHARE, "1.0", Fraction(1)),
-    "a share of workers only": (f"{names.GPU_SHARE}.worker", "0.25", Fraction(1, 4)),
     "GPU memory": (names.GPU_MEMORY, "8Gi", 8 * 2**30),
-    "GPU priority": (f"{names.GPU_PRIORITY}.ps", "low", "low"),
-    "a GPU limit": (f"{names.GPU_LIMIT}.chief", "0.75", Fraction(3, 4)),
+    "GPU priority in capitals": (names.GPU_PRIORITY, "Low", "low"),
     "a budget": (names.GPU_LOSS_BUDGET, "0.05", Fraction(1, 20)),
     "no minimum share": (names.GPU_MIN_SHARE, "0", Fraction(0)),
-    "isolation in capitals": (names.GPU_ISOLATION, "None", "none"),
 }
 REFUSED = {
     **{f"the malformed sample of {key}": (key, MALFORMED[key]) for key in MALFORMED},
@@ -80,7 +77,7 @@ REFUSED = {
     "more memory than any GPU has": (names.GPU_MEMORY, "101Ti"),
     "memory in no unit": (names.GPU_MEMORY, "8 GB"),
     "a priority between": (names.GPU_PRIORITY, "medium"),
-    "a limit above one": (names.GPU_LIMIT, "2"),
+    "a share above one": (names.GPU_SHARE, "2"),
     "a share in finer steps": (names.GPU_SHARE, "0.125"),
     "a budget of nothing": (names.GPU_LOSS_BUDGET, "0"),
     "a minimum of all": (names.GPU_MIN_SHARE, "1"),
@@ -106,9 +103,8 @@ def test_refused_values_say_field_value_allowed_and_an_example(key: str, written
 
 @pytest.mark.parametrize("key", sorted(GPU_RULES))
 def test_G1_a_malformed_value_about_a_part_of_a_gpu_is_refused(key: str) -> None:
-    without_type = ".".join(key.split(".")[:2])  # kfext.dev/key.type
     with pytest.raises(SettingError):
-        parse_setting(key, MALFORMED[without_type], field="annotation x")
+        parse_setting(key, MALFORMED[key], field="annotation x")
 
 
 @given(key=st.sampled_from(known_settings()), written=st.text())
@@ -119,10 +115,7 @@ def test_any_text_is_parsed_or_refused(key: str, written: str) -> None:
 
 KEYS = {
     "every key has a rule": (names.COLOCATION, True),
-    "a type as suffix of a GPU key": ("kfext.dev/gpu-share.worker", True),
-    "a type in capitals": ("kfext.dev/gpu-share.Worker", False),
-    "a type that shares no GPU": ("kfext.dev/gpu-share.evaluator", False),
-    "a type behind another key": ("kfext.dev/colocation.worker", False),
+    "a type as suffix": ("kfext.dev/gpu-share.worker", False),
     "what kfext itself writes is no setting": (names.HELD, False),
 }
 
