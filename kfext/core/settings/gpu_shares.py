@@ -2,14 +2,13 @@
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations
 from types import MappingProxyType
 from typing import Any
 
 from kfext import names
 from kfext.core.settings.gpu_values import HIGH, LOW
 from kfext.core.settings.of_job import gpu_settings_of
-from kfext.model.gpu_share import CardNeed, GpuShare, name_of, uncounted
+from kfext.model.gpu_share import CardNeed, CardsFor, GpuShare, uncounted
 from kfext.model.gpu_slots import UNITS, has_part, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
@@ -95,14 +94,9 @@ def share_of(settings: Mapping[str, Any]) -> GpuShare | None:
 def _counts(
     requests: Resources, need: CardNeed | None, *, needs: Collection[CardNeed], whole: bool
 ) -> Iterator[tuple[str, int]]:
-    """Yield what a replica takes of each combination of needs, and of these with whole GPUs.
-
-    All can be met together exactly if there are enough cards for each combination. Source: P. Hall,
-    "On Representatives of Subsets" (1935).
-    """
-    groups = [set(some) for n in range(1, len(needs) + 1) for some in combinations(needs, n)]
-    for some in groups:
-        if need in some:
-            yield name_of(some), 1
-        if whole and (number := 1 if need in some else 0 if need else requests.get(NATIVE_GPU, 0)):
-            yield name_of(some, whole=True), number
+    """Yield what a replica takes of the cards that count for a need, alone and with whole GPUs."""
+    if need is not None:
+        yield need.name, 1
+    for counted in needs if whole else ():
+        if number := requests.get(NATIVE_GPU, 0) if need is None else int(counted == need):
+            yield CardsFor(counted, whole=True).name, number
