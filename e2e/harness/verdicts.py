@@ -23,7 +23,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member
 from kfext.core.placement.limits import limits_of
 from kfext.core.placement.place import place, still_fits
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.constraints import parse_constraints
 from kfext.model.node import parse_node
 from kfext.model.pod import ReplicaKey, parse_pod

@@ -18,7 +18,8 @@ from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.growth import progress_of
 from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.visible import visible
-from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
+from kfext.core.settings.table import parse_setting
+from kfext.core.settings.values import STDOUT, MetricsSource
 from kfext.errors import BadRequest, UserError
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
@@ -77,7 +78,7 @@ async def _metrics(
 def _expression(job: TrainingJob, regex: str) -> str:
     """Return the expression to search for, empty for what kfext recognises by itself."""
     written = f"{STDOUT}:{regex}" if regex else job.annotations.get(names.METRICS, "auto")
-    source = parse_setting(names.METRICS, written, field="--regex" if regex else names.METRICS)
+    source = parse_setting(names.METRICS, written, place="--regex" if regex else names.METRICS)
     return source.pattern if isinstance(source, MetricsSource) else ""
 
 

@@ -20,7 +20,7 @@ from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.trial import WINDOWS_BEFORE, begin_trial
 from kfext.core.lifecycle.steps import Resize, Step
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.names import RESIZED, SCALED
 from kfext.state.cluster import Cluster

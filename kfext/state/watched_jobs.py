@@ -8,7 +8,7 @@ from kfext.core.companion.restoring import is_resized
 from kfext.core.companion.shown import Shown
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.companion.stand_down import why_stand_down
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.cpu_state import CpuState
 from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice

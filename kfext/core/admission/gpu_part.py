@@ -9,8 +9,8 @@ from kfext import names
 from kfext.core.admission.hooked import hooked
 from kfext.core.patches.gpu import part_of
 from kfext.core.patches.json_patch import Operation, pointer
-from kfext.core.settings.gpu_values import LOW
-from kfext.core.settings.values import parse_setting
+from kfext.core.settings.table import parse_setting
+from kfext.core.settings.values import LOW
 from kfext.errors import SettingError
 from kfext.model.gpu_request import asks_for_gpu, why_no_part
 from kfext.model.gpu_slots import resource_of
@@ -98,5 +98,5 @@ def _priority(annotations: Mapping[str, str], type_: str) -> str:
     """
     for key in (f"{names.GPU_PRIORITY}.{type_}", names.GPU_PRIORITY):
         with suppress(KeyError, SettingError):
-            return str(parse_setting(names.GPU_PRIORITY, annotations[key], field=key))
+            return str(parse_setting(names.GPU_PRIORITY, annotations[key], place=key))
     return LOW

@@ -17,8 +17,9 @@ from kfext.core.admission.mutation import Mutation
 from kfext.core.admission.notices import edits, scaling_warnings, warnings
 from kfext.core.admission.share import why_not_shared
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
-from kfext.core.settings.of_job import settings_of
-from kfext.core.settings.resolve import NEVER, Settings
+from kfext.core.settings.resolve import settings_of
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import NEVER
 from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.networking import istio_sidecar
 from kfext.model.replica_group import ReplicaGroup

@@ -12,7 +12,7 @@ from typing import Any
 from kfext import names
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
 from kfext.core.scale.parameters import choice_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.kinds import PYTORCH, WORKER

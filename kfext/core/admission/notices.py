@@ -14,7 +14,7 @@ from kfext.core.placement.gang import one_each
 from kfext.core.placement.unmodelled import unplaceable
 from kfext.core.placement.usable import usable_cpu
 from kfext.core.scale.stand_down import why_left_alone
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HOST, Colocation
 from kfext.core.words import cpus
 from kfext.model.job import TrainingJob, annotations_of

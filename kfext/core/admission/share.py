@@ -2,7 +2,7 @@
 
 from kfext import names
 from kfext.core.queue.unshareable import why_unshareable
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
 

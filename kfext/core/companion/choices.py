@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from kfext.core.companion.registry import POLICIES
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Resize
 from kfext.model.policy import Mode, PolicyChoice
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.constraints import Constraints
 from kfext.model.shared_gpu import Place

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from kfext.core.progress.fields import Field, fields
 from kfext.core.progress.visible import states, visible
 from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
-from kfext.core.settings.expression import compiled
+from kfext.core.settings.values import compiled
 
 _EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
 _PHASE = re.compile(

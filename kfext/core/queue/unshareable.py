@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from kfext import names
 from kfext.core.elastic import training_pods
-from kfext.core.settings.gpu_shares import share_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.kinds import TENSORFLOW
 from kfext.model.replica_group import ReplicaGroup
@@ -18,7 +17,7 @@ from kfext.names import NATIVE_GPU
 
 def why_unshareable(job: TrainingJob, settings: Settings) -> str:
     """Return why a job cannot have its parts of GPUs, empty if it can or asks for none."""
-    if job.released or not settings.shares_gpus:
+    if job.released or settings.share is None:
         return ""
     return next(_obstacles(job, settings), "")
 
@@ -38,7 +37,7 @@ def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
     for group in sharing or asking:
         yield from (f"the {group.type} template {why}" for why in _of_template(group))
     pods = training_pods(job)
-    share = share_of(settings.gpu)
+    share = settings.share
     if share and not share.high and (job.kind is TENSORFLOW or pods > 1):
         what = "a TFJob" if job.kind is TENSORFLOW else f"a job of {pods} pods"
         yield f"{what} cannot have low priority yet; set {names.GPU_PRIORITY} to high"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.policy import Mode, PolicyChoice
 
 NAME = "scale"

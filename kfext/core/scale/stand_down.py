@@ -7,7 +7,7 @@ as it is.
 from kfext.core.elastic import workers_of
 from kfext.core.scale.change import can_scale, interrupts
 from kfext.core.scale.parameters import choice_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.model.kinds import PYTORCH

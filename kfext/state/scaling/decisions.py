@@ -9,7 +9,7 @@ from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change
 from kfext.core.scale.readiness import Readiness
 from kfext.core.scale.stand_down import why_left_alone, why_one_size
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.names import PLACED

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from kfext.core import words
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.state.queue import Queue
 from kfext.state.scaling.growth import MOST_LOOKED, GrowthLimit

@@ -14,7 +14,7 @@ from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change
 from kfext.core.scale.worth import SEEN_FACTOR, best_size
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.scaling.cost import cost

@@ -13,7 +13,7 @@ from kfext.core.queue import order
 from kfext.core.scale import parameters
 from kfext.core.scale.guard import Giver, givers_of
 from kfext.core.scale.stand_down import open_range
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.state.queue import Queue
 from kfext.state.scaling.room import ScaleRoom
 from kfext.state.scaling.scaled_job import ScaledJob

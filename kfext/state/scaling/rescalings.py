@@ -11,7 +11,7 @@ from kfext import names
 from kfext.core.lifecycle.steps import Step
 from kfext.core.scale.change import Cause, Change, Phase
 from kfext.core.scale.readiness import ANSWER_SECONDS, Readiness
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster

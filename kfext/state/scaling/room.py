@@ -14,7 +14,7 @@ from kfext.core.placement.limits import Limits
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import Places, slots_for
 from kfext.core.queue.quota import demand
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.kinds import WORKER
 from kfext.model.plan import Assignment
 from kfext.model.quantity import CPU

@@ -8,7 +8,7 @@ from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.scale import parameters
 from kfext.core.scale.change import Cause, Change, Phase
 from kfext.core.scale.sizes import Sizes, sizes_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice

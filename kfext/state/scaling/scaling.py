@@ -11,7 +11,7 @@ from kfext import names
 from kfext.core.companion.shown import Shown
 from kfext.core.lifecycle.steps import Step
 from kfext.core.scale.change import Phase
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict

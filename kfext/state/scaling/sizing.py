@@ -16,7 +16,7 @@ from kfext.core.lifecycle.steps import Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import Places
 from kfext.core.scale.change import Cause, Change, starts_anew
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment
 from kfext.model.verdict import Verdict

@@ -8,7 +8,8 @@ import pytest
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.reported import Reported
-from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.table import Settings
 from kfext.model.cpu_use import CpuUse
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment

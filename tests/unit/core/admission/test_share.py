@@ -9,7 +9,7 @@ import pytest
 from kfext import names
 from kfext.core.admission.facts import Facts
 from kfext.core.admission.job import mutate_job
-from kfext.core.settings.gpu_values import GPU_RULES
+from kfext.core.settings.table import OF_A_JOB
 from kfext.model.bounds import MOST_PODS
 from tests.setting_samples import MALFORMED
 from tests.unit.objects import Raw, job, replica
@@ -197,7 +197,7 @@ def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
 
 
 BAD: dict[str, dict[str, str]] = {
-    **{key: {key: written} for key, written in MALFORMED.items() if key in GPU_RULES},
+    **{key: {key: written} for key, written in MALFORMED.items() if key in OF_A_JOB},
     "of one type, as it was once": {f"{names.GPU_SHARE}.worker": "0.5"},
     "a share in finer steps": {names.GPU_SHARE: "0.505"},
     "more than one GPU": {names.GPU_SHARE: "2"},

@@ -7,7 +7,7 @@ import pytest
 from kfext import names
 from kfext.core.companion.choices import chosen_policies
 from kfext.core.companion.registry import POLICIES
-from kfext.core.settings.of_job import settings_of
+from kfext.core.settings.resolve import settings_of
 from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
 from tests.builders import job

@@ -12,7 +12,7 @@ from kfext import names
 from kfext.core.patches.gpu import on_template, part_of
 from kfext.core.patches.job import suspend_patch, unsuspend_patch
 from kfext.core.patches.pod import pin
-from kfext.core.settings.gpu_shares import as_sharing
+from kfext.core.settings.shares import as_sharing
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import MOST_SLOTS
 from kfext.model.job import TrainingJob, parse_job

@@ -3,7 +3,8 @@ from dataclasses import fields
 import pytest
 
 from kfext.core.placement.limits import Limits, limits_of
-from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import COLOCATION

@@ -11,7 +11,7 @@ from kfext.core.placement.slots import slots_for
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.leavers import Ends
 from kfext.core.queue.reservation import Reservation
-from kfext.core.settings.gpu_shares import as_sharing
+from kfext.core.settings.shares import as_sharing
 from kfext.model.gpu_share import uncounted
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits

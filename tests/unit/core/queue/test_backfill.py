@@ -15,7 +15,7 @@ from kfext.core.placement.limits import Limits, limits_of
 from kfext.core.placement.place import place
 from kfext.core.queue.backfill import reserve
 from kfext.core.queue.reservation import Reservation
-from kfext.core.settings.of_job import settings_of
+from kfext.core.settings.resolve import settings_of
 from kfext.model.gang_terms import GangTerm
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict

@@ -12,7 +12,7 @@ from kfext.core.placement.gang import members_of
 from kfext.core.placement.limits import limits_of
 from kfext.core.placement.place import place
 from kfext.core.queue.gained import Gained
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, node
 

@@ -6,9 +6,9 @@ import pytest
 
 from kfext import names
 from kfext.core.queue.unshareable import why_unshareable
-from kfext.core.settings.gpu_shares import as_sharing
-from kfext.core.settings.of_job import gpu_settings_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.shares import as_sharing
+from kfext.model.policy import TrainingPolicy
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 
@@ -49,6 +49,6 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
 @pytest.mark.parametrize(("made", "why"), JOBS.values(), ids=JOBS)
 def test_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
     found = as_sharing(made.suspended().build(), None)
-    said = why_unshareable(found, Settings(gpu=gpu_settings_of(found)))
+    said = why_unshareable(found, resolve(found.annotations, {}, TrainingPolicy()))
     assert said.startswith(why)
     assert bool(said) == bool(why)

@@ -3,7 +3,7 @@
 import pytest
 
 from kfext.core.scale.parameters import DEFAULTS, choice_of, parameter
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.policy import Mode, PolicyChoice
 

@@ -3,20 +3,19 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
 from kfext import names
-from kfext.core.settings.gpu_values import HIGH, LOW
-from kfext.core.settings.of_job import gpu_settings_of
+from kfext.core.settings.resolve import share_asked, share_of
+from kfext.core.settings.values import HIGH, LOW
 from kfext.model.gpu_share import CardNeed, CardsFor, GpuShare, uncounted
 from kfext.model.gpu_slots import UNITS, has_part, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
-from kfext.model.quantity import Resources
+from kfext.model.quantity import MEMORY, Resources, human
 from kfext.names import NATIVE_GPU
 
-_DEFAULT = GpuShare(units=UNITS)
 _UNMEASURED: Mapping[str, int] = MappingProxyType({})
+_WHOLE = "1 (a whole GPU)"
 
 
 def as_sharing(
@@ -29,8 +28,8 @@ def as_sharing(
     """
     if job.released:
         return job
-    promised = plan is not None and not job.suspend
-    shares = plan.shares if plan is not None and promised else shares_by(gpu_settings_of(job), job)
+    running = plan is not None and not job.suspend
+    shares = plan.shares if plan is not None and running else _by_type(share_of(job), job)
     if not shares:
         return job
     shares = {type_: replace(share, busy=busy.get(type_)) for type_, share in shares.items()}
@@ -46,16 +45,6 @@ def as_sharing(
         charge = group.charge.sharing(share.units) if share else group.charge
         groups.append(replace(group, requests={**own, **dict(counts)}, share=share, charge=charge))
     return replace(job, groups=tuple(groups))
-
-
-def shares_by(settings: Mapping[str, Any], job: TrainingJob) -> Mapping[str, GpuShare]:
-    """Return the shares that some settings give a job, by type in lower case.
-
-    The types share GPUs whose replicas request exactly one GPU.
-    """
-    share = share_of(settings)
-    types = (group.type.lower() for group in job.groups if group.requests.get(NATIVE_GPU) == 1)
-    return dict.fromkeys(types, share) if share else {}
 
 
 def as_written(job: TrainingJob) -> TrainingJob:
@@ -78,17 +67,28 @@ def as_template(requests: Resources) -> Resources:
     return {**without_parts(requests), NATIVE_GPU: 1}
 
 
-def share_of(settings: Mapping[str, Any]) -> GpuShare | None:
-    """Return the share that some settings give each replica, None if they give none."""
-    if names.GPU_SHARE not in settings:
-        return None
-    return GpuShare(
-        units=int(settings[names.GPU_SHARE] * UNITS),
-        memory=settings.get(names.GPU_MEMORY),
-        high=settings.get(names.GPU_PRIORITY, LOW) == HIGH,
-        loss_budget=float(settings.get(names.GPU_LOSS_BUDGET, _DEFAULT.loss_budget)),
-        min_share=float(settings.get(names.GPU_MIN_SHARE, _DEFAULT.min_share)),
-    )
+def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
+    """Return what the annotations of a running job ask for and its plan has not, in a sentence.
+
+    It is empty if nothing differs: such an edit holds from the next start.
+    """
+    if plan is None or job.suspend or job.finished or job.released:
+        return ""
+    wanted = _by_type(share_asked(job), as_written(job))
+    changes = [
+        f"{key} of {type_} is {has} and was edited to {wants}"
+        for type_ in sorted({*plan.shares, *wanted})
+        for key, has, wants in _changes(plan.shares.get(type_), wanted.get(type_))
+    ]
+    return f"{'; '.join(changes)}; edits hold from the next start" if changes else ""
+
+
+def _by_type(share: GpuShare | None, job: TrainingJob) -> Mapping[str, GpuShare]:
+    """Return the share of each type whose replicas request exactly one GPU, in lower case."""
+    if share is None:
+        return {}
+    types = (group.type.lower() for group in job.groups if group.requests.get(NATIVE_GPU) == 1)
+    return dict.fromkeys(types, share)
 
 
 def _counts(
@@ -100,3 +100,28 @@ def _counts(
     for counted in needs if whole else ():
         if number := requests.get(NATIVE_GPU, 0) if need is None else int(counted == need):
             yield CardsFor(counted, whole=True).name, number
+
+
+def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str, str, str]]:
+    """Yield each key with what a type has and what it asks for; without a share it is whole."""
+    if has == wants:
+        return
+    if has is None or wants is None:
+        share = f"{(has or wants or GpuShare(UNITS)).units / UNITS:g}"
+        yield (names.GPU_SHARE, share, _WHOLE) if has else (names.GPU_SHARE, _WHOLE, share)
+        return
+    terms = _terms(wants)
+    for key, value in _terms(has).items():
+        if terms[key] != value:
+            yield key, value, terms[key]
+
+
+def _terms(share: GpuShare) -> Mapping[str, str]:
+    memory = "that of its share" if share.memory is None else human(MEMORY, share.memory)
+    return {
+        names.GPU_SHARE: f"{share.units / UNITS:g}",
+        names.GPU_MEMORY: memory,
+        names.GPU_PRIORITY: HIGH if share.high else LOW,
+        names.GPU_LOSS_BUDGET: f"{share.loss_budget:g}",
+        names.GPU_MIN_SHARE: f"{share.min_share:g}",
+    }
