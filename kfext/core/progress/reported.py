@@ -54,12 +54,6 @@ class GrowthState(StrEnum):
     COMPLETING = "Completing"
 
 
-class Source(StrEnum):
-    """Where the numbers come from."""
-
-    LOG = "log"
-
-
 @dataclass(frozen=True, slots=True)
 class Reported:
     """The progress of a job as it stands in its TrainingPlan.
@@ -75,7 +69,6 @@ class Reported:
     growth: float | None = None
     state: GrowthState | None = None
     cpu: float | None = None
-    source: Source = Source.LOG
     known: Verdict | None = None
     unmeasured: Verdict | None = None
 
@@ -106,7 +99,7 @@ def _shown(reported: Reported) -> tuple[object, ...]:
         *(reported.growth, reported.cpu),
     )
     rounded = tuple(None if number is None else _rounded(number) for number in numbers)
-    states = (reported.state, reported.source, reported.known, reported.unmeasured)
+    states = (reported.state, reported.known, reported.unmeasured)
     return (progress.metric, *states, *rounded)
 
 
@@ -148,7 +141,6 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
         "growth": reported.growth,
         "state": reported.state,
         "cpu": None if reported.cpu is None else f"{round(1000 * reported.cpu)}m",
-        "source": reported.source,
     }
 
 
@@ -180,7 +172,6 @@ def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) ->
         growth=_number(written.get("growth")),
         state=GrowthState(state) if state in set(GrowthState) else None,
         cpu=cpu,
-        source=Source.LOG,
         known=known,
         unmeasured=unmeasured,
     )
