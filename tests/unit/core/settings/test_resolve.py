@@ -253,6 +253,7 @@ def test_who_shares_gpus_is_never_released_by_itself() -> None:
         st.dictionaries(
             st.sampled_from([*TABLE, "kfext.dev/gpu-limit", "kfext.dev/x", "other"]),
             st.text(max_size=10) | st.sampled_from([*WELL_FORMED.values(), "off"]),
+            max_size=4,
         )
         for _ in range(3)
     ]
