@@ -162,8 +162,8 @@ class Settings:
         },
         effect="where [progress](progress.md) comes from. The expression may also have groups "
         "`name`, `step` and `total`",
-        since="when the log is next read: within 30 s, 10 s for a job with `resize`, `elastic` or "
-        "`migrate`, 5 minutes if nothing was recognised before",
+        since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic` or "
+        "`migrate`; 5 minutes if nothing was recognised before",
     )
     gpu_share: int | None = _row(
         None,
@@ -206,8 +206,8 @@ class Settings:
         allowed="a decimal number x with 0 <= x < 1",
         example="0.1",
         effect="the part of the time that a replica of low priority should have beside one of high "
-        "priority: it goes only where that is known to leave [enough for "
-        "it](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
+        "priority. It goes only where [enough is known to be "
+        "left](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
         since=_AT_NEXT_START,
     )
     placement: Placement = field(default_factory=Placement)
