@@ -39,9 +39,12 @@ test: lint unit e2e ## all checks and tests but the long ones
 
 # -- parts of it -------------------------------------------------------------
 
-.PHONY: demo-gpu fmt lint quick unit e2e test-long bench up down
+.PHONY: demo-gpu generate fmt lint quick unit e2e test-long bench up down
 demo-gpu: $(READY) ## two real jobs on one card that the CPU simulates, without a gate and with it
 	@$(BIN)/python -m e2e.demo_gpu
+
+generate: $(READY) ## schema, sample and docs of the settings, from their table
+	@$(BIN)/python -m tests.contract.generated
 
 fmt: $(READY) ## format the code
 	@$(BIN)/ruff format $(CODE)

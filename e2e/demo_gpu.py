@@ -28,10 +28,10 @@ _LOAD_MS = 60.0
 """For about as long the job of high priority loads data in each step, and leaves the card idle."""
 _TRIALS = {
     "alone": None,
-    "beside another, without a gate": "none",
-    "beside another, with the gate": "auto",
+    "beside another, without a gate": True,
+    "beside another, with the gate": False,
 }
-"""What is shown -> the isolation of both jobs, None for no other job."""
+"""What is shown -> whether both jobs leave the hook out, None for no other job."""
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ def run(*, steps: int) -> None:
 
 def trial(team: Team, node: Node, name: str, *, steps: int) -> Outcome:
     """Train the job of high priority, and perhaps the other beside it until the first has ended."""
-    isolation = _TRIALS[name]
-    gate = {"isolation": isolation or "auto"}
-    high = {"share": "0.5", "priority": "high", **gate}
-    low = {"share": "0.3", "min_share": "0", **gate}
+    disables = _TRIALS[name]
+    beside = disables is not None
+    high = {"share": "0.5", "priority": "high"}
+    low = {"share": "0.3", "min_share": "0"}
     with step(f"train, {name}", expect="1 minute"):
-        team.submit(dialled("high", high, load_ms=_LOAD_MS, steps=steps))
+        team.submit(dialled("high", high, load_ms=_LOAD_MS, steps=steps, disables=bool(disables)))
         team.running("high")
-        if isolation:
-            team.submit(dialled("low", low, steps=100 * steps))
+        if beside:
+            team.submit(dialled("low", low, steps=100 * steps, disables=bool(disables)))
             team.running("low")
         (slot,) = (one for one in slots(team.bed, node.name) if one["status"].get("card"))
         team.succeeded("high")
@@ -88,9 +88,9 @@ def trial(team: Team, node: Node, name: str, *, steps: int) -> Outcome:
     # By the second half the gate has found its places, and both jobs train.
     latest = ends[len(ends) // 2 :]
     took = median(later - earlier for earlier, later in pairwise(latest))
-    for job in ("low", "high") if isolation else ("high",):
+    for job in ("low", "high") if beside else ("high",):
         team.delete(job)
-    had = float(clients["low"]["seconds"]) if isolation else 0.0
+    had = float(clients["low"]["seconds"]) if beside else 0.0
     return Outcome(took, had / (ends[-1] - ends[0]))
 
 

@@ -56,10 +56,8 @@ METRICS = f"{DOMAIN}/metrics"
 GPU_SHARE = f"{DOMAIN}/gpu-share"
 GPU_MEMORY = f"{DOMAIN}/gpu-memory"
 GPU_PRIORITY = f"{DOMAIN}/gpu-priority"
-GPU_LIMIT = f"{DOMAIN}/gpu-limit"
 GPU_LOSS_BUDGET = f"{DOMAIN}/gpu-loss-budget"
 GPU_MIN_SHARE = f"{DOMAIN}/gpu-min-share"
-GPU_ISOLATION = f"{DOMAIN}/gpu-isolation"
 
 # --- written by kfext on a job ----------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.placement.gang import Limits, Member, members_of
-from kfext.core.settings.of_job import gpu_settings_of
-from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import Colocation
+from kfext.core.settings.resolve import share_of
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import HIGH, LOW, Colocation
 from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
@@ -364,7 +364,8 @@ def situation_of(
     if "colocation" in more:
         more["colocation"] = Colocation(more["colocation"])
     settings = {key: more.pop(key) for key in list(more) if key in Settings.__dataclass_fields__}
-    settings.setdefault("gpu", gpu_settings_of(job))
+    if "gpu_share" not in settings and (share := share_of(job)):
+        settings |= {"gpu_share": share.units, "gpu_priority": HIGH if share.high else LOW}
     return Situation(
         job, pods, plan, state or JobState(), now, settings=Settings(**settings), **more
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, limits_of
 from kfext.core.placement.place import place
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.constraints import Constraints
 from kfext.model.node import Node
 from kfext.model.pod import ReplicaKey

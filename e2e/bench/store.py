@@ -1,7 +1,7 @@
 """Runs are stored as they end, so that a benchmark that is broken off goes on where it was.
 
-Those behind the tables of docs/performance.md are kept in `measured`, from where a benchmark goes
-on too: a whole one takes longer than a machine may be had for.
+They are in `measured`, which git ignores. A release carries the runs behind the tables of
+docs/performance.md: unpacked there, a benchmark measures only what is missing.
 """
 
 import json
@@ -10,11 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from e2e.testbed import paths
 from e2e.testbed.images.layers import files_below, key
 
 Object = dict[str, Any]
-_FOLDER = "bench-runs"
+RUNS = Path(__file__).with_name("measured")
+"""Has a folder for each arm, named after the arm and a hash of all that its runs depend on."""
 
 
 class Store:
@@ -28,32 +28,21 @@ class Store:
         self, title: str, inputs: Iterable[str] = (), sources: Iterable[Path] = ()
     ) -> None:
         slug = re.sub(r"[^a-z0-9.]+", "-", title.lower()).strip("-")
-        self._folder = f"{slug}-{key([title, *inputs, *files_below(*sources)])}"
+        self._folder = RUNS / f"{slug}-{key([title, *inputs, *files_below(*sources)])}"
 
     def find(self, name: str) -> Object | None:
         """Return what a run measured, None if it has not been stored."""
-        found = (folder / f"{name}.json" for folder in self._folders())
-        return next((json.loads(path.read_text()) for path in found if path.exists()), None)
+        path = self._folder / f"{name}.json"
+        return json.loads(path.read_text()) if path.exists() else None
 
     def put(self, name: str, measured: Object) -> None:
         """Store what a run measured."""
-        path = self._folders()[0] / f"{name}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".unfinished")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        unfinished = self._folder / f"{name}.unfinished"
         unfinished.write_text(json.dumps(measured, indent=1))
-        unfinished.replace(path)
+        unfinished.replace(self._folder / f"{name}.json")
 
     def forget(self) -> None:
         """Remove all of its runs."""
-        for folder in self._folders():
-            for path in folder.glob("*.json"):
-                path.unlink()
-
-    def _folders(self) -> tuple[Path, Path]:
-        """Return where runs are stored, and where they are kept."""
-        return paths.cache() / _FOLDER / self._folder, kept() / self._folder
-
-
-def kept() -> Path:
-    """Return the folder of the runs that are kept in the repository."""
-    return Path(__file__).with_name("measured")
+        for path in self._folder.glob("*.json"):
+            path.unlink()

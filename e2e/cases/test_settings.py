@@ -18,6 +18,7 @@ MALFORMED = {
     "migrate": ["always", "true", "checkpoint"],
     "metrics": [
         "on",
+        "push",
         "stdout:",
         "stdout:loss=([0-9.]+)",
         "stdout:loss=(?P<value>[0-9.+",
@@ -25,18 +26,14 @@ MALFORMED = {
         "http://somewhere/metrics",
     ],
     "gpu-share": ["0", "1.5", "-0.5", "half", "50%", "1e-1", "NaN"],
-    "gpu-share.worker": ["2"],
+    "gpu-share.worker": ["0.5"],
     "gpu-memory": ["0", "-8Gi", "lots", "8GiB", "1e3m"],
-    "gpu-memory.ps": ["8 Gi"],
     "gpu-priority": ["medium", "1"],
-    "gpu-priority.master": ["highest"],
-    "gpu-limit": ["0", "2", "0,5"],
-    "gpu-limit.chief": ["all"],
+    "gpu-limit": ["0.75"],
     "gpu-loss-budget": ["0", "1"],
     "gpu-min-share": ["1"],
-    "gpu-isolation": ["mps"],
+    "gpu-isolation": ["none"],
 }
-WELL_FORMED = {"migrate": "checkpointed", "metrics": "push"}
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +66,6 @@ def test_a_malformed_annotation_of_a_job_is_refused_with_what_is_allowed(
     assert shared.pods() == []
 
 
-def test_a_limit_below_its_share_is_refused(shared: Space) -> None:
-    both = {"kfext.dev/gpu-share": "0.5", "kfext.dev/gpu-limit": "0.25"}
-    answer = shared.try_submit(workers("bad", 2, annotations=both))
-    assert answer.status == 422
-    assert "the share" in answer.message
-
-
 def test_a_job_that_cannot_share_gpus_as_it_is_is_refused_with_the_reason(shared: Space) -> None:
     wish = {"kfext.dev/gpu-share": "0.5"}
     answer = shared.try_submit(workers("bad", 2, annotations=wish))
@@ -92,22 +82,18 @@ def test_all_malformed_settings_are_named_at_once(shared: Space) -> None:
     assert "off, observe, cpu" in answer.message
 
 
-@pytest.mark.parametrize(("key", "value"), WELL_FORMED.items())
-def test_a_setting_whose_feature_has_not_landed_is_taken_with_a_warning(
-    shared: Space, key: str, value: str
-) -> None:
-    wish = {f"kfext.dev/{key}": value}
+def test_a_setting_whose_feature_has_not_landed_is_taken_with_a_warning(shared: Space) -> None:
+    wish = {"kfext.dev/migrate": "checkpointed"}
     answer = shared.try_submit(workers("early", 1, annotations=wish), query="?dryRun=All")
     assert answer.ok
     (warning,) = (one for one in answer.warnings if "yet in this version of kfext" in one)
-    assert warning.startswith(f"kfext.dev/{key} of the job ")
+    assert warning.startswith("kfext.dev/migrate of the job ")
 
 
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
         ("colocaton", "did you mean kfext.dev/colocation?"),
-        ("gpu-share.launcher", "is unknown and ignored"),
         ("nothing-like-it", "is unknown and ignored"),
     ],
 )

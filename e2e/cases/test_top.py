@@ -24,7 +24,6 @@ LOSS: Object = {
     "secondsLeft": 120,
     "cpu": "1500m",
     "state": "New",
-    "source": "log",
 }
 
 

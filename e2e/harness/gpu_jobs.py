@@ -37,7 +37,7 @@ def dialled(
     `queue`: kernels that it gives the card at once in each step, and at none of its layers.
     `disables`: whether it has Python pass over PYTHONPATH, and so over the hook.
     """
-    hooked = "share" in settings and settings.get("isolation") != "none" and not disables
+    hooked = "share" in settings and not disables
     driver = [] if hooked else ["-m", "cpu_card"]  # which the hook loads else
     driver = ["-E", *driver] if disables else driver
     dial = ["/jobs/dial.py", "--layers", str(layers), "--load-ms", str(load_ms)]

@@ -22,7 +22,7 @@ from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, limits_of
 from kfext.core.placement.place import place, still_fits
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.constraints import parse_constraints
 from kfext.model.node import parse_node
 from kfext.model.pod import ReplicaKey, parse_pod

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from kfext.agent.report import CardReport, Pod
 from kfext.agent.sharer import Terms
 from kfext.agent.slot_state import SlotState, empty, reserved
 from kfext.agent.slots import Slots
-from kfext.gpu.device_list import DEFAULT
 from kfext.gpu.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.inventory import Card, Inventory, InventoryError
 from kfext.gpu.pod_resources import Held, IncompleteError
@@ -44,12 +43,12 @@ Until then each paces itself, before the processes of high priority that it know
 class Agent:
     """Shares the cards of a node. `root` is a folder of the node's that is its own.
 
-    `strategies`: by which of NVIDIA's device-list strategies jobs get their cards.
+    `cdi`: see `Slots`.
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
     grpc.RpcError while it is away. So does `offered`, which asks it for the ids of the cards that
     it gives out. `terms`: what a pod was promised, None while that is unknown; `uid`: of a pod,
-    empty while that is. `strikes`: see `SharedCard`. Raises InventoryError.
+    empty while that is. Raises InventoryError.
     """
 
     def __init__(
@@ -63,8 +62,7 @@ class Agent:
         offered: Callable[[], Awaitable[frozenset[str]]],
         terms: Callable[[Pod], Terms | None],
         uid: Callable[[Pod], str],
-        strikes: Callable[[Pod, Pod], int],
-        strategies: Set[str] = DEFAULT,
+        cdi: bool = False,
         plugins: Path = FOLDER,
     ) -> None:
         self._held = held
@@ -85,7 +83,7 @@ class Agent:
             doors=self._doors,
             hook=hook,
             given=root / "cards",
-            strategies=strategies,
+            cdi=cdi,
         )
         self._plugins = [
             DevicePlugin(
@@ -93,7 +91,7 @@ class Agent:
             )
             for slot in range(count)
         ]
-        self._cards = [SharedCard(slot, strikes=strikes) for slot in range(count)]
+        self._cards = [SharedCard(slot) for slot in range(count)]
         self._known: dict[str, tuple[int, Pod]] = {}
         self._leads_from = math.inf
         self._leading = False

@@ -1,7 +1,7 @@
 """One card and the jobs on it: who gives way to whom, and for how long."""
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain, islice, zip_longest
 
@@ -26,19 +26,11 @@ class SharedCard:
     """The sharers of one card, by the names of their folders. Call `look` when `look` has said to.
 
     Others learn of what joins and leaves at the next look, however often that has happened.
-    `strikes`: those that a pod of low priority has from an earlier agent, beside one of high.
     `longest_micro_step`: see `Neighbours`.
     """
 
-    def __init__(
-        self,
-        slot: int,
-        *,
-        strikes: Callable[[Pod, Pod], int],
-        longest_micro_step: float = LONGEST_MICRO_STEP,
-    ) -> None:
+    def __init__(self, slot: int, *, longest_micro_step: float = LONGEST_MICRO_STEP) -> None:
         self._slot = slot
-        self._strikes = strikes
         self._longest = longest_micro_step
         self._card: str | None = None
         self._sharers: dict[str, Sharer] = {}
@@ -70,7 +62,7 @@ class SharedCard:
         new = sharer.terms is None
         sharer.promise(pod, terms, now=now)
         if not terms.high:
-            self._dispatcher.turns.set(folder, share=terms.share, limit=terms.limit, now=now)
+            self._dispatcher.turns.set(folder, share=terms.share, now=now)
         for process in sharer.processes.values() if new else ():
             self._greet(sharer, process)
 
@@ -196,8 +188,6 @@ class SharedCard:
         if self._neighbours is None:
             budget = min(one.terms.budget for one in highs if one.terms)
             self._neighbours = Neighbours(budget=budget, now=now, longest_micro_step=self._longest)
-        for name, sharer in lows.items():
-            self._neighbours.recall(name, self._strikes(sharer.pod, highs[0].pod))
         read = reading(self._highs, now)
         if read is not None:
             self._neighbours.note(read)

@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Set
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -17,10 +16,8 @@ from kfext.agent.agent import Agent
 from kfext.agent.metrics import Metrics
 from kfext.agent.node_pods import NodePods
 from kfext.agent.shared_gpus import SharedGpus, SlotView
-from kfext.agent.strikes import EarlierStrikes
 from kfext.core.admission.gpu import BUSYBOX
 from kfext.errors import KfextError
-from kfext.gpu.device_list import parse_strategies
 from kfext.gpu.inventory import Inventory, InventoryError
 from kfext.gpu.nvml import Nvml
 from kfext.gpu.pod_resources import held_devices, offered_devices
@@ -39,13 +36,13 @@ class Config:
     """What the agent is started with.
 
     `pod`: the name of its own, in GPU_NAMESPACE. `root`: a folder of the node's that is its own.
-    `device_list`: NVIDIA's device-list strategies, with commas.
+    `cdi`: see `Slots`.
     """
 
     node: str
     pod: str
     root: Path
-    device_list: str
+    cdi: bool = False
     kubeconfig: Path | None = None
     probe_port: int = 8080
 
@@ -55,21 +52,14 @@ async def run(config: Config) -> None:
 
     The jobs on the cards go on when it ends: those of low priority pace themselves then.
     """
-    strategies = parse_strategies(config.device_list)
     allow_files()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
         pods = NodePods(client, node=config.node)
-        strikes = EarlierStrikes(pods.uid)
-        agent = _agent(config, pods, strikes, strategies)
-        shown = SharedGpus(
-            client,
-            node=config.node,
-            views=lambda: _views(agent, pods),
-            found=strikes.read,
-        )
+        agent = _agent(config, pods)
+        shown = SharedGpus(client, node=config.node, views=lambda: _views(agent, pods))
         probes = await serve_probes(
             port=config.probe_port,
             live=agent.why_unwell,
@@ -106,7 +96,7 @@ async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
         wait.cancel()
 
 
-def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: Set[str]) -> Agent:
+def _agent(config: Config, pods: NodePods) -> Agent:
     busybox = shutil.which(BUSYBOX)
     if busybox is None:
         raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs are given")
@@ -120,8 +110,7 @@ def _agent(config: Config, pods: NodePods, strikes: EarlierStrikes, strategies: 
             offered=partial(offered_devices, NATIVE_GPU),
             terms=pods.terms,
             uid=pods.uid,
-            strikes=strikes.take,
-            strategies=strategies,
+            cdi=config.cdi,
         )
     except InventoryError as error:
         raise KfextError(str(error)) from error

@@ -67,10 +67,8 @@ def terms_of(share: GpuShare) -> Terms:
     return Terms(
         high=share.high,
         share=share.units / UNITS,
-        limit=share.limit / UNITS,
         budget=share.loss_budget,
         minimum=share.min_share,
-        hooked=share.gated,
         memory=share.memory,
     )
 

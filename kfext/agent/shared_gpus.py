@@ -14,7 +14,7 @@ from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.gpu_slots import UNITS, reservation_of
-from kfext.model.shared_gpu import EVICTED_AFTER, LONGEST_TROUBLE, SharedGpu, parse_shared_gpu
+from kfext.model.shared_gpu import EVICTED_AFTER, LONGEST_TROUBLE
 from kfext.model.tolerant import mapping, text
 from kfext.names import API_GROUP, API_VERSION
 
@@ -56,22 +56,14 @@ class SharedGpus:
 
     `node`: the Node with which they go.
     `views`: the slots.
-    `found`: is given each slot as an earlier agent has left it, before it is written.
     """
 
     def __init__(
-        self,
-        client: Client,
-        *,
-        node: str,
-        views: Callable[[], Sequence[SlotView]],
-        found: Callable[[SharedGpu], None],
+        self, client: Client, *, node: str, views: Callable[[], Sequence[SlotView]]
     ) -> None:
         self._client = client
         self._node = node
         self._views = views
-        self._found = found
-        self._met: set[int] = set()
         self._written: dict[int, tuple[Object, float]] = {}
 
     async def run(self) -> None:
@@ -92,12 +84,7 @@ class SharedGpus:
         if written and _decides(status) == _decides(written) and now - at < pause:
             return
         if not written:
-            made = parse_shared_gpu(await self._create(slot))
-            if slot not in self._met:
-                self._met.add(slot)
-                if made is not None and made.sharers:
-                    self._found(made)
-                    return  # the view does not have it yet
+            await self._create(slot)
         try:
             await self._apply(slot, {"status": status}, subresource="status")
         except NotFound:
@@ -105,17 +92,17 @@ class SharedGpus:
             raise
         self._written[slot] = (status, now)
 
-    async def _create(self, slot: int) -> Object:
-        """Make a slot, or leave it as it is; return it with its status."""
+    async def _create(self, slot: int) -> None:
+        """Create a slot, or leave it as it is."""
         node = mapping((await self._client.get(paths.nodes(self._node))).get("metadata"))
         uid = text(node.get("uid"))  # another one after the Node was deleted and registered again
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
         spec = {"node": self._node, "slot": slot}
-        return await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
+        await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
 
     async def _apply(
         self, slot: int, part: Object, *, metadata: Object | None = None, subresource: str = ""
-    ) -> Object:
+    ) -> None:
         name = reservation_of(self._node, slot)
         body = {
             "apiVersion": f"{API_GROUP}/{API_VERSION}",
@@ -123,7 +110,7 @@ class SharedGpus:
             "metadata": {"name": name, **(metadata or {})},
             **part,
         }
-        return await self._client.apply(paths.shared_gpus(name, subresource), body)
+        await self._client.apply(paths.shared_gpus(name, subresource), body)
 
 
 def status_of(view: SlotView) -> Object:
@@ -175,9 +162,10 @@ def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Obje
 
 
 def _decides(status: Object) -> tuple[object, ...]:
-    """Return what of a status others act on; the next agent does on the strikes."""
+    """Return what decides over jobs in a status."""
     sharers = [
-        tuple(one.get(key) for key in ("podUID", "strikes", "evict")) for one in status["sharers"]
+        tuple(sharer.get(key) for key in ("podUID", "strikes", "evict"))
+        for sharer in status["sharers"]
     ]
     keys = ("reservation", "card", "memoryMiB", "trouble", "moved")
     return (*(status.get(key) for key in keys), sharers)

@@ -23,16 +23,13 @@ _CALIBRATED = (words.READY, words.COARSE)
 class Terms:
     """What a pod was promised; parts of the card, or of its time.
 
-    `hooked`: whether it gets the hook, as its owner may have left it out; `memory`: bytes of the
-    card, None for the same part of them as of its time.
+    `memory`: bytes of the card, None for the same part of them as of its time.
     """
 
     high: bool
     share: float
-    limit: float = 1.0
     budget: float = 0.05
     minimum: float = 0.2
-    hooked: bool = True
     memory: int | None = None
 
 
@@ -78,7 +75,7 @@ class Sharer:
         """Take in what it may do from now on."""
         before, self.ruling = self.ruling, ruling
         if ruling is not None:
-            # Beside another high job its times are counted from 0, though strikes may be recalled.
+            # Beside another high job its times are counted from 0.
             more = max(ruling.times_shut - (before.times_shut if before is not None else 0), 0)
             self.times_shut += more
             told = before is not None and before.evict
@@ -200,7 +197,7 @@ class Sharer:
             times_evicted=self.times_evicted,
             strikes=ruling.strikes if ruling else 0,
             evict=ruling is not None and ruling.evict,
-            unhooked=why if self.terms.hooked else "",
+            unhooked=why,
         )
 
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:

@@ -1,19 +1,21 @@
 """The slots of this node as kubelet knows them: whose each unit is, and what comes with it."""
 
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kfext.agent.doors import SOCKET, Doors
 from kfext.agent.report import Pod
-from kfext.gpu.device_list import DEFAULT, allocation_of
 from kfext.gpu.device_plugin import Allocation, Mount, RefusedError
 from kfext.gpu.pod_resources import Held
+from kfext.model.gpu_request import CARDS
 from kfext.model.gpu_slots import folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 """Where a job's containers see the hook's files and the folder of their socket."""
+_CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
+"""The kind of the specification that NVIDIA's device plugin writes on its node, with the cards by
+UUID. Source: k8s-device-plugin, cmd/nvidia-device-plugin."""
 _KEPT = 5
 """Answers of kubelet in a row without a pod in a folder, after which the folder goes: a pod that
 has just got its units is not in an answer that was under way."""
@@ -23,10 +25,11 @@ class Slots:
     """Which card each slot stands for, and which pod has which units.
 
     `hook` is the folder with the hook's files, `given` one of the node's in which each slot has a
-    file with the card that its sharers got, as long as it has any. `strategies`: by which of
-    NVIDIA's device-list strategies they get it. `cards`: the UUID of the card of each slot that is
-    reserved. `sharers`: slot and pod, by the name of the pod's folder. `reservations`: for which
-    slot each pod of such a name reserves a card.
+    file with the card that its sharers got, as long as it has any. `cdi`: whether kubelet is told
+    the CDI name of that card; else the container gets a variable, which NVIDIA's runtime reads.
+    `cards`: the UUID of the card of each slot that is reserved. `sharers`: slot and pod, by the
+    name of the pod's folder. `reservations`: for which slot each pod of that name reserves a
+    card.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class Slots:
         doors: Doors,
         hook: Path,
         given: Path,
-        strategies: Set[str] = DEFAULT,
+        cdi: bool = False,
     ) -> None:
         self.reservations = {
             (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
@@ -45,7 +48,7 @@ class Slots:
         self._slots = {unit: slot for slot in range(count) for unit in units_of(slot)}
         self._doors = doors
         self._hook = hook
-        self._strategies = strategies
+        self._cdi = cdi
         self._absent = dict.fromkeys(doors.open_all(), 0)
         self._awaited = set(self._absent)  # folders whose pod was in no answer yet
         self._given = given
@@ -93,11 +96,11 @@ class Slots:
         folder = self._doors.open(name)
         self._absent[name] = 0
         self._awaited.add(name)
-        found = allocation_of(card, strategies=self._strategies, name=name)
-        return replace(
-            found,
-            env={**found.env, "KFEXT_GPU_SOCKET": f"{_SOCKETS}/{SOCKET}"},
+        visible = {} if self._cdi else {CARDS: card}
+        return Allocation(
+            env={**visible, "KFEXT_GPU_SOCKET": f"{_SOCKETS}/{SOCKET}"},
             mounts=[Mount(str(self._hook), _HOOK), Mount(str(folder), _SOCKETS)],
+            cdi=[f"{_CDI_KIND}={card}"] if self._cdi else [],
         )
 
     def _remove_gone(self) -> None:

@@ -129,13 +129,15 @@ def controller(**options: Any) -> None:
     envvar="DEVICE_LIST_STRATEGY",
     default="envvar",
     show_default=True,
-    help="As for NVIDIA's device plugin: envvar, cdi-annotations, cdi-cri; several with commas.",
+    show_envvar=True,
+    type=click.Choice(["envvar", "cdi-cri"]),
+    help="How containers get their cards, in the words of NVIDIA's device plugin.",
 )
-def agent(**options: Any) -> None:
+def agent(*, device_list: str, **options: Any) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""
     from kfext.agent.main import Config, run  # noqa: PLC0415 - only the agent needs gRPC and NVML
 
-    asyncio.run(run(Config(**options)))
+    asyncio.run(run(Config(cdi=device_list == "cdi-cri", **options)))
 
 
 @click.group(

@@ -16,7 +16,8 @@ from kfext.core.progress.fields import visible
 from kfext.core.progress.followed import INTERVAL
 from kfext.core.progress.lines import read_with
 from kfext.core.progress.reported import Reported, decode_progress
-from kfext.core.settings.values import STDOUT, MetricsSource, parse_setting
+from kfext.core.settings.table import parse_setting
+from kfext.core.settings.values import STDOUT, MetricsSource
 from kfext.core.words import CLAUSE, cpus
 from kfext.errors import BadRequest, UserError
 from kfext.kube.client import Client
@@ -172,7 +173,7 @@ async def read_log(
 def _expression(job: TrainingJob, regex: str) -> str:
     """Return the expression to search for; empty for what kfext recognises by itself."""
     written = f"{STDOUT}:{regex}" if regex else job.annotations.get(names.METRICS, "auto")
-    source = parse_setting(names.METRICS, written, field="--regex" if regex else names.METRICS)
+    source = parse_setting(names.METRICS, written, place="--regex" if regex else names.METRICS)
     return source.pattern if isinstance(source, MetricsSource) else ""
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from kfext.core.ledger.fit import NO_SCHEDULE, of_pool, tolerated, why_not
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block
-from kfext.core.settings.gpu_shares import as_template, as_written
+from kfext.core.settings.shares import as_template, as_written
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints, Toleration
 from kfext.model.job import TrainingJob

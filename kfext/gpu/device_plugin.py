@@ -37,15 +37,11 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a container gets: variables, folders, and devices by their CDI names.
-
-    `annotations`: of the container, for its runtime; nothing shows them on the pod.
-    """
+    """What a container gets: variables, folders, and devices by their CDI names."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     mounts: Sequence[Mount] = ()
     cdi: Sequence[str] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class DevicePlugin:
@@ -177,7 +173,6 @@ def _encoded(allocation: Allocation) -> dict[str, Any]:
     return {
         "envs": dict(allocation.env),
         "mounts": mounts,
-        "annotations": dict(allocation.annotations),
         "cdi_devices": devices,
     }
 

@@ -43,7 +43,6 @@ DEVICE_PLUGIN: Mapping[str, Fields] = {
     "ContainerAllocateResponse": (
         ("envs", 1, "{}"),
         ("mounts", 2, "[]Mount"),
-        ("annotations", 4, "{}"),
         ("cdi_devices", 5, "[]CDIDevice"),
     ),
     "AllocateResponse": (("container_responses", 1, "[]ContainerAllocateResponse"),),

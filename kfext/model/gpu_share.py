@@ -5,7 +5,7 @@ How many those are depends on the share, so its terms are in the name of the res
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Self
@@ -14,9 +14,8 @@ from kfext.model.gpu_slots import UNITS
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping
 
-WHOLE = "whole GPUs"
-"""Stands for them in the name of a resource that counts cards for whole GPUs and for shares."""
-_OR = " or "
+_OR_WHOLE = " or whole GPUs"
+"""Ends the name of a resource that counts cards for whole GPUs and for shares."""
 _MIB = 2**20
 _PERMILLE = 1000
 _NAME = re.compile(
@@ -34,23 +33,19 @@ class GpuShare:
     """The terms on which a replica shares a GPU.
 
     `units`: how much of the card's time it gets at least, in hundredths.
-    `limit`: how much it may use at most, in hundredths.
     `memory`: the bytes of the card that it may use, None for the same part of them as of its time.
     `high`: whether those of low priority give way to it.
     `loss_budget`: the part of its speed that it may lose to them, if it has high priority.
     `min_share`: the part of the time that it should get beside a job of high priority.
-    `gated`: whether it gets the hook, by which they give way.
     `busy`: the thousandths of the time in which it would use a card that it had to itself, None
         while that is unknown. It was measured and not promised, so it is not written with the rest.
     """
 
     units: int
-    limit: int = UNITS
     memory: int | None = None
     high: bool = False
     loss_budget: float = 0.05
     min_share: float = 0.2
-    gated: bool = True
     busy: int | None = None
 
     @property
@@ -71,9 +66,9 @@ class GpuShare:
 
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("units", "limit"), (int,)),
+    "units": (int,),
     "memory": (int, type(None)),
-    **dict.fromkeys(("high", "gated"), (bool,)),
+    "high": (bool,),
     **dict.fromkeys(("loss_budget", "min_share"), (int, float)),
 }
 
@@ -91,7 +86,7 @@ def decode_share(written: object) -> GpuShare | None:
     share = GpuShare(**{name: found[name] for name in _TYPES})
     parts = share.loss_budget, share.min_share
     sized = share.memory is None or share.memory > 0
-    if not (0 < share.units <= share.limit <= UNITS and sized and all(0 <= x < 1 for x in parts)):
+    if not (0 < share.units <= UNITS and sized and all(0 <= x < 1 for x in parts)):
         return None
     return share
 
@@ -132,32 +127,25 @@ class CardNeed:
 
 @dataclass(frozen=True, slots=True)
 class CardsFor:
-    """What a resource counts on a node: the cards that will do for any of some needs.
+    """What a resource counts on a node: the cards that will do for a need.
 
     `whole`: with those that are not shared, of which some pods take all.
     """
 
-    needs: frozenset[CardNeed]
+    need: CardNeed
     whole: bool = False
 
-
-def name_of(needs: Iterable[CardNeed], *, whole: bool = False) -> str:
-    """Return the name of the resource that counts the cards for any of some needs."""
-    names = sorted(need.name for need in needs)
-    return _OR.join([*names, WHOLE] if whole else names)
+    @property
+    def name(self) -> str:
+        """The name of the resource."""
+        return self.need.name + (_OR_WHOLE if self.whole else "")
 
 
 @lru_cache(maxsize=4096)
 def counted(resource: str) -> CardsFor | None:
     """Return what a resource of that name counts, None if it is no such resource."""
-    if not resource.startswith("GPU shares of "):
-        return None
-    *names, last = resource.split(_OR)
-    whole = last == WHOLE
-    matches = [_NAME.fullmatch(name) for name in (names if whole else [*names, last])]
-    if not all(matches):
-        return None
-    return CardsFor(frozenset(_need(match) for match in matches if match), whole)
+    match = _NAME.fullmatch(resource.removesuffix(_OR_WHOLE))
+    return CardsFor(_need(match), resource.endswith(_OR_WHOLE)) if match else None
 
 
 def uncounted(requests: Resources) -> dict[str, int]:

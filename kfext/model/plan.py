@@ -25,7 +25,7 @@ NO_SLOTS: Slots = MappingProxyType({})
 
 LARGEST_GENERATION = 2**31 - 1
 MOST_SHARES = 5
-"""As many types as a kind of job has; each more doubles what has to be counted."""
+"""As many types as a kind of job has."""
 _LONGEST_WHY = 512
 
 

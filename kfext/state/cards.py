@@ -14,7 +14,7 @@ from kfext.core.ledger.claims import part_claim, reserved_gpu, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.placement.gang import Limits, limits_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.gpu_slots import parts_in, resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState

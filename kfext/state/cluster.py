@@ -13,7 +13,7 @@ from typing import Any
 
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
-from kfext.core.settings.gpu_shares import as_sharing
+from kfext.core.settings.shares import as_sharing
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import state_of
 from kfext.model.node import Node

@@ -16,7 +16,7 @@ from kfext.core.companion.arbitration import arbitrate
 from kfext.core.companion.operation import Phase
 from kfext.core.companion.proposal import Proposal, Rank
 from kfext.core.lifecycle.steps import Resize, Step
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict

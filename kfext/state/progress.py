@@ -10,8 +10,8 @@ from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import Followed
 from kfext.core.progress.reported import Reported
-from kfext.core.settings.resolve import NEVER, Settings
-from kfext.core.settings.rule import OFF
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import NEVER, OFF
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job import TrainingJob

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from kfext.core.ledger.claims import pod_of
 from kfext.core.queue.reservation import Reservation, kept_claims
-from kfext.core.settings.gpu_shares import as_written
+from kfext.core.settings.shares import as_written
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod

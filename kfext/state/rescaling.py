@@ -28,7 +28,7 @@ from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import Places
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment

@@ -13,7 +13,7 @@ from kfext.core.placement.gang import Limits, members_of, present
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import Places, slots_for
 from kfext.core.queue.quota import demand
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.plan import Assignment
 from kfext.model.quantity import CPU

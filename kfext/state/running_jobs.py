@@ -17,7 +17,7 @@ from kfext.core.companion.stand_down import why_no_resize, why_unread
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.ledger.claims import pod_key, shifted_key
 from kfext.core.progress.reported import GrowthState, Reported
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState

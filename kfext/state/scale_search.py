@@ -21,7 +21,7 @@ from kfext.core.elastic import fewest_workers
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.placement.slots import Places
 from kfext.core.queue import order
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kfext.core.network.eligibility import HostNetworkRequest, host_network_request
-from kfext.core.settings.of_job import settings_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.resolve import settings_of
+from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy

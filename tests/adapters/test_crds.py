@@ -10,7 +10,7 @@ import yaml
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from kfext import names
-from kfext.core.settings.gpu_values import GPU_RULES
+from kfext.core.settings.table import OF_A_JOB
 from tests import setting_samples
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.resize": ["memory", "cpu,memory", False],
     "settings.migrate": ["checkpoint"],
     "settings.metrics": [
-        *("logs", "stdout:", "stdout:loss=(.*)", "push:", "stdout:" + "x" * 600),
+        *("logs", "stdout:", "stdout:loss=(.*)", "push", "stdout:" + "x" * 600),
         *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
     ],
     "settings.colour": ["blue"],
@@ -78,7 +78,7 @@ MALFORMED: dict[str, list[Any]] = {
     "companion.speed": [{"mode": "act"}],
 }
 for key, sample in setting_samples.MALFORMED.items():
-    if key not in GPU_RULES:
+    if key not in OF_A_JOB:
         MALFORMED[f"settings.{key.removeprefix(f'{names.DOMAIN}/')}"].append(sample)
 WELL_FORMED: dict[str, list[Any]] = {
     "weight": [-5, 0, 1000],
@@ -86,7 +86,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "settings.colocation": ["preferred", "required", "off"],
     "settings.elastic": ["1-1", "2-16", "off"],
     "settings.resize": ["off", "observe", "cpu"],
-    "settings.metrics": ["auto", "off", "push", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
+    "settings.metrics": ["auto", "off", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
     "placement.bindTimeout": ["1s", "90s", "1h30m"],
     "placement.releaseAfter": ["auto", "0s", "10m"],
     "placement.topologyKeys": [["topology.kubernetes.io/zone", "rack"]],

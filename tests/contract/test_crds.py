@@ -14,8 +14,7 @@ from kfext.agent.report import CardReport, SharerReport
 from kfext.agent.shared_gpus import SlotView, status_of
 from kfext.core.companion.registry import POLICIES
 from kfext.core.companion.scale import SCALE
-from kfext.core.settings.gpu_values import GPU_RULES
-from kfext.core.settings.values import known_settings, parse_setting
+from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.model.gpu_slots import MOST_SLOTS, reservation_of
 from kfext.model.policy import Mode, parse_policy
 from kfext.model.shared_gpu import (
@@ -27,7 +26,6 @@ from kfext.model.shared_gpu import (
 )
 from kfext.model.unhooked import UNHOOKED
 from tests.contract.manifests import CRDS, crd, read, schema
-from tests.setting_samples import WELL_FORMED
 
 PLURALS = ["trainingpolicies", "trainingplans", "sharedgpus"]
 SAMPLES = sorted((CRDS / "samples").glob("*.yaml"))
@@ -160,15 +158,10 @@ def test_every_reason_of_the_code_is_one_that_the_schema_takes() -> None:
     assert [word for word in reasons if not re.fullmatch(reason["pattern"], word)] == []
 
 
-def test_the_settings_of_a_policy_are_those_that_not_only_a_job_has() -> None:
-    settings = set(known_settings()) - GPU_RULES.keys()
-    assert {f"{names.DOMAIN}/{key}" for key in SETTINGS} == settings
-
-
 @pytest.mark.parametrize("key", [key for key in SETTINGS if "enum" in SETTINGS[key]])
 def test_every_word_that_the_schema_takes_is_one_that_the_code_understands(key: str) -> None:
     for word in SETTINGS[key]["enum"]:
-        assert parse_setting(f"{names.DOMAIN}/{key}", word, field=key) == word
+        assert parse_setting(f"{names.DOMAIN}/{key}", word, place=key) == word
 
 
 @given(text=st.from_regex(SETTINGS["elastic"]["pattern"], fullmatch=True))
@@ -177,12 +170,12 @@ def test_every_range_that_the_schema_takes_is_one_that_the_code_understands(text
     # What the CEL rule of the field says; tests/adapters runs the rule itself.
     minimum, _, maximum = text.partition("-")
     assume(text == "off" or int(minimum) <= int(maximum))
-    parse_setting(names.ELASTIC, text, field="elastic")
+    parse_setting(names.ELASTIC, text, place="elastic")
 
 
-@pytest.mark.parametrize("text", ["stdout:loss=(?P<value>[0-9.]+)", "auto", "off", "push"])
+@pytest.mark.parametrize("text", ["stdout:loss=(?P<value>[0-9.]+)", "auto", "off"])
 def test_the_schema_takes_every_form_of_metrics_that_the_code_understands(text: str) -> None:
-    parse_setting(names.METRICS, text, field="metrics")
+    parse_setting(names.METRICS, text, place="metrics")
     assert re.fullmatch(SETTINGS["metrics"]["pattern"], text)
 
 
@@ -307,9 +300,9 @@ def test_the_small_sample_policy_says_what_the_code_reads() -> None:
 
 def test_the_full_sample_policy_has_settings_that_the_code_understands() -> None:
     policy = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml"))
-    assert policy.settings.keys() == WELL_FORMED.keys() - GPU_RULES.keys()
+    assert policy.settings.keys() == TABLE.keys() - OF_A_JOB
     for key, value in policy.settings.items():
-        parse_setting(key, value, field=key)
+        parse_setting(key, value, place=key)
     assert policy.placement.release_after is None
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from click.testing import CliRunner
 
 from kfext.agent.doors import Doors
 from kfext.agent.slots import Slots
-from kfext.errors import SettingError
-from kfext.gpu.device_list import STRATEGIES, parse_strategies
+from kfext.cli.main import agent
 from kfext.gpu.device_plugin import DevicePlugin
 from kfext.gpu.pod_resources import Held
 from kfext.model.gpu_slots import reservation_of, units_of
@@ -31,29 +31,14 @@ ANSWERS = {
         "666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b6574120d2f736f636b"
         "6574732f312d30301801"
     ),
-    "cdi-annotations": (
-        "0aa9010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
-        "6e7412160a0b2f6b666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b65"
-        "74120d2f736f636b6574732f312d3030180122440a196364692e6b38732e696f2f6b666578742e677075"
-        "5f312d303012276b38732e6465766963652d706c7567696e2e6e76696469612e636f6d2f6770753d4750"
-        "552d3131"
-    ),
     "cdi-cri": (
         "0a8e010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
         "6e7412160a0b2f6b666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b65"
         "74120d2f736f636b6574732f312d303018012a290a276b38732e6465766963652d706c7567696e2e6e76"
         "696469612e636f6d2f6770753d4750552d3131"
     ),
-    "cdi-annotations,cdi-cri": (
-        "0ad4010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
-        "6e7412160a0b2f6b666578742f686f6f6b12052f686f6f6b180112200a0d2f6b666578742f736f636b65"
-        "74120d2f736f636b6574732f312d3030180122440a196364692e6b38732e696f2f6b666578742e677075"
-        "5f312d303012276b38732e6465766963652d706c7567696e2e6e76696469612e636f6d2f6770753d4750"
-        "552d31312a290a276b38732e6465766963652d706c7567696e2e6e76696469612e636f6d2f6770753d47"
-        "50552d3131"
-    ),
 }
-"""By device-list strategy, in hexadecimal."""
+"""By device-list strategy of NVIDIA's device plugin, in hexadecimal."""
 
 
 class Folders:
@@ -66,26 +51,26 @@ class Folders:
         return Path("/sockets") / name
 
 
-def slots(root: Path, written: str) -> Slots:
+def slots(root: Path, *, cdi: bool) -> Slots:
     made = Slots(
         node=NODE,
         count=2,
         doors=cast(Doors, Folders()),
         hook=Path("/hook"),
         given=root / "cards",
-        strategies=parse_strategies(written),
+        cdi=cdi,
     )
     made.take([RESERVED])
     return made
 
 
-@pytest.mark.parametrize(("written", "want"), ANSWERS.items())
+@pytest.mark.parametrize(("strategy", "want"), ANSWERS.items())
 async def test_a_container_gets_its_card_in_the_words_of_nvidia_s_device_plugin(
-    written: str, want: str, tmp_path: Path
+    strategy: str, want: str, tmp_path: Path
 ) -> None:
     kubelet = FakeKubelet(tmp_path)
     await kubelet.start()
-    allocate = partial(slots(tmp_path, written).allocate, SLOT)
+    allocate = partial(slots(tmp_path, cdi=strategy == "cdi-cri").allocate, SLOT)
     plugin = DevicePlugin("kfext.dev/gpu-1", allocate=allocate, folder=tmp_path)
     running = asyncio.create_task(plugin.run())
     try:
@@ -134,12 +119,11 @@ def varint(message: bytes) -> tuple[int, bytes]:
     raise ValueError("the message ends within a number")
 
 
-@pytest.mark.parametrize("written", ["volume-mounts", "envvar;cdi-cri", "cdi", "", "envvar,"])
-def test_another_strategy_is_refused_with_those_that_there_are(written: str) -> None:
-    with pytest.raises(SettingError) as refused:
-        parse_strategies(written)
-    assert all(one in str(refused.value) for one in ("DEVICE_LIST_STRATEGY", *STRATEGIES))
-
-
-def test_strategies_may_be_written_with_spaces() -> None:
-    assert parse_strategies("envvar, cdi-cri") == {"envvar", "cdi-cri"}
+@pytest.mark.parametrize("written", ["volume-mounts", "cdi-annotations,cdi-cri", "cdi", "envvar,"])
+def test_another_strategy_is_refused_with_those_that_there_are(
+    written: str, tmp_path: Path
+) -> None:
+    stated = ["--node", "n", "--pod", "p", "--data-dir", str(tmp_path)]
+    found = CliRunner().invoke(agent, stated, env={"DEVICE_LIST_STRATEGY": written})
+    assert found.exit_code == 2
+    assert all(word in found.output for word in ("DEVICE_LIST_STRATEGY", *ANSWERS))

@@ -2,7 +2,6 @@
 
 import importlib
 import re
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -12,83 +11,15 @@ from kfext import names
 from kfext.core.companion.registry import POLICIES
 from kfext.core.companion.scale import SCALE
 from kfext.core.ledger.columns import ASSUMED
-from kfext.core.settings.gpu_shares import share_of
-from kfext.core.settings.gpu_values import AUTO, GATE, GPU_RULES, HIGH, LOW, NONE
-from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import known_settings, parse_setting
 from kfext.model.policy import TrainingPolicy, parse_policy
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
-from tests.contract.tables import Row, only, quoted, table
+from tests.contract.tables import Row, only, table
 from tests.contract.test_logs import BY_EXPRESSION, RECOGNISED, TRAINING
 
 PAGE = "docs/settings.md"
 UNSET = "unset"
-SETTINGS = {only(row["key"]).removesuffix("[.TYPE]"): row for row in table(PAGE, "key")}
-TYPED = {only(row["key"]) for row in table(PAGE, "key") if "[.TYPE]" in row["key"]}
 PARAMETERS = {only(row["parameter"]): row for row in table(PAGE, "parameter")}
 POLICY = schema("trainingpolicies")["properties"]["spec"]["properties"]
-
-
-def test_every_setting_has_one_row_and_every_row_is_a_setting() -> None:
-    without_type = {".".join(key.split(".")[:2]) for key in known_settings()}
-    assert len(SETTINGS) == len(table(PAGE, "key"))
-    assert SETTINGS.keys() == without_type
-
-
-def test_the_rows_with_a_replica_type_are_the_settings_that_take_one() -> None:
-    takes_one = {key.rpartition(".")[0] for key in known_settings() if key.count(".") > 1}
-    assert {key.removesuffix("[.TYPE]") for key in TYPED} == takes_one
-
-
-@pytest.mark.parametrize("key", SETTINGS)
-def test_every_value_in_the_table_is_one_that_the_code_takes(key: str) -> None:
-    values = quoted(SETTINGS[key]["Values"])
-    assert values
-    for value in values:
-        parse_setting(key, value, field=key)
-
-
-WORDS = {
-    **{
-        f"{names.DOMAIN}/{key}": set(node["enum"])
-        for key, node in POLICY["settings"]["properties"].items()
-        if "enum" in node
-    },
-    names.GPU_PRIORITY: {LOW, HIGH},
-    names.GPU_ISOLATION: {AUTO, GATE, NONE},
-}
-"""The settings that are one of some words."""
-
-
-@pytest.mark.parametrize("key", WORDS)
-def test_the_table_has_every_word_that_a_setting_may_be(key: str) -> None:
-    assert set(quoted(SETTINGS[key]["Values"])) == WORDS[key]
-
-
-@pytest.mark.parametrize("key", sorted(SETTINGS.keys() - GPU_RULES.keys()))
-def test_the_default_in_the_table_is_that_of_the_code(key: str) -> None:
-    default = getattr(Settings(), key.removeprefix(f"{names.DOMAIN}/"))
-    assert default == _default(key)
-
-
-@pytest.mark.parametrize("key", sorted(SETTINGS.keys() & GPU_RULES.keys() - {names.GPU_SHARE}))
-def test_to_state_a_default_of_the_table_changes_nothing_of_a_share(key: str) -> None:
-    half = {names.GPU_SHARE: Fraction(1, 2)}
-    share, stated = share_of(half, "worker"), share_of({**half, key: _default(key)}, "worker")
-    assert share is not None
-    assert share == stated
-    assert (_default(key) is None) == (key == names.GPU_MEMORY)
-
-
-def test_a_job_without_a_share_has_whole_gpus() -> None:
-    assert _default(names.GPU_SHARE) is None
-    assert share_of({}, "worker") is None
-
-
-def _default(key: str) -> Any:
-    """Return what the table states, as the code has it; None for unset."""
-    cell = SETTINGS[key]["Default"]
-    return None if cell == UNSET else parse_setting(key, only(cell), field=key)
 
 
 def _schema_of(parameter: str) -> Any:

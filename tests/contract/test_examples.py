@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kfext.core.settings.values import known_settings
+from kfext.core.settings.table import TABLE
 from tests.contract.manifests import REPOSITORY
 
 FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
@@ -26,7 +26,7 @@ def test_a_job_in_the_docs_is_a_file_in_examples(page: str, block: str) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_an_example_has_known_settings_on_the_metadata_of_the_job(path: Path) -> None:
     job = yaml.safe_load(path.read_text())
-    assert set(job["metadata"]["annotations"]) <= set(known_settings())
+    assert set(job["metadata"]["annotations"]) <= TABLE.keys()
 
 
 def test_every_example_is_in_the_table_of_its_page() -> None:

@@ -8,8 +8,6 @@ import pytest
 
 from kfext import names
 from kfext.agent.metrics import Metrics
-from kfext.gpu.device_list import CDI_ANNOTATIONS, CDI_CRI, parse_strategies
-from kfext.gpu.device_list import DEFAULT as DEFAULT_STRATEGIES
 from kfext.gpu.device_plugin import FOLDER
 from kfext.gpu.pod_resources import SOCKET
 from kfext.model.gpu_slots import MOST_SLOTS, resource_of
@@ -114,17 +112,16 @@ def test_the_agent_learns_the_names_of_its_node_and_pod_and_sees_its_gpus_withou
     assert env["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
     assert env["NVIDIA_VISIBLE_DEVICES"]["value"] == "all"
     assert env["NVIDIA_DRIVER_CAPABILITIES"]["value"] == "utility"
-    assert parse_strategies(env["DEVICE_LIST_STRATEGY"]["value"]) == DEFAULT_STRATEGIES
+    assert env["DEVICE_LIST_STRATEGY"]["value"] == "envvar"
     assert container["resources"]["requests"].keys() == {"cpu", "memory"}
     assert container["resources"]["limits"].keys() == {"memory"}
 
 
-def test_with_cdi_the_agent_differs_in_its_runtime_and_its_strategies_only() -> None:
+def test_with_cdi_the_agent_differs_in_its_runtime_and_its_strategy_only() -> None:
     plain, cdi = (deepcopy(added(name)) for name in (COMPONENT, CDI))
     one, other = (_agent(things)["spec"] for things in (plain, cdi))
     before, after = (_by_name(spec["containers"][0].pop("env")) for spec in (one, other))
-    strategies = after.pop("DEVICE_LIST_STRATEGY")["value"]
-    assert parse_strategies(strategies) == {CDI_ANNOTATIONS, CDI_CRI}
+    assert after.pop("DEVICE_LIST_STRATEGY")["value"] == "cdi-cri"
     assert other.pop("runtimeClassName") == "nvidia"
     del before["DEVICE_LIST_STRATEGY"]
     assert (cdi, after) == (plain, before)

@@ -35,6 +35,7 @@ FOREIGN = {
     "manifests/base/",  # in the repository of the training operator
     "manifests/overlays/mine",  # the folder that a reader is to make
     "crds/kfext.dev_",  # the beginning of a name
+    "e2e/bench/measured",  # written by benchmarks, and ignored by git
 }
 PACKAGES = "cli|controller|core|kube|model|state|webhook"
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w")

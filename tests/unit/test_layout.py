@@ -13,7 +13,6 @@ LAID_OUT = ("core", "state")
 ELSEWHERE: dict[str, str] = {
     "core/admission/hold": "unit/core/admission/test_job decides through it",
     "core/lifecycle/steps": "unit/sharing/test_path pins with the terms of shares",
-    "core/settings/rule": "unit/core/settings/test_values refuses through it",
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/recording": "test_outlook compares a planner with one made from its snapshot",

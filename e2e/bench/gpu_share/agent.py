@@ -27,7 +27,7 @@ class Agent:
     """
 
     def __init__(self, root: Path, *, longest_micro_step: float = LONGEST_MICRO_STEP) -> None:
-        self._card = SharedCard(0, strikes=lambda *_: 0, longest_micro_step=longest_micro_step)
+        self._card = SharedCard(0, longest_micro_step=longest_micro_step)
         self._card.reserve("GPU-0")
         self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
         self.hook = lay_out(root / "hook", busybox=Path(__file__))  # no image has a path to record

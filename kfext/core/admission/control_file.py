@@ -10,9 +10,8 @@ from typing import Any
 
 from kfext import names
 from kfext.core.patches.json_patch import Operation, appended
-from kfext.core.settings.resolve import NEVER
-from kfext.core.settings.rule import OFF
-from kfext.core.settings.values import parse_setting
+from kfext.core.settings.table import parse_setting
+from kfext.core.settings.values import NEVER
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.kinds.job_kind import JobKind
@@ -61,16 +60,16 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
 def _opted_in(annotations: Mapping[str, str]) -> bool:
     """Return whether kfext may need a checkpoint of the job."""
     elastic, migrate = (_setting(key, annotations) for key in (names.ELASTIC, names.MIGRATE))
-    return elastic not in {None, OFF} or migrate not in {None, NEVER}
+    return elastic is not None or migrate not in {None, NEVER}
 
 
 def _setting(key: str, annotations: Mapping[str, str]) -> object:
-    """Return a setting, None if it is absent or malformed."""
+    """Return a setting, None if it is absent, malformed or off."""
     written = annotations.get(key, "")
     if not written or len(written) > LONGEST_SETTING:
         return None
     try:
-        return parse_setting(key, written, field=key)
+        return parse_setting(key, written, place=key)
     except SettingError:
         return None
 

@@ -23,15 +23,13 @@ from kfext import names
 from kfext.core.patches.gpu import part_of
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.queue.unshareable import why_unshareable
-from kfext.core.settings.gpu_shares import share_of
-from kfext.core.settings.gpu_values import GPU_RULES, HIGH, LOW
-from kfext.core.settings.resolve import Settings
-from kfext.core.settings.values import Value, parse_setting
+from kfext.core.settings.table import Settings, parse_setting
+from kfext.core.settings.values import LOW
 from kfext.errors import SettingError
 from kfext.model.gpu_request import asks_for_gpu, why_no_part
 from kfext.model.gpu_slots import resource_of
 from kfext.model.job import TrainingJob
-from kfext.model.podspec import containers_of
+from kfext.model.podspec import containers_of, pod_requests
 from kfext.model.tolerant import mapping, sequence, strings
 from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
@@ -85,31 +83,32 @@ class Part:
 def shares_gpu(metadata: Raw) -> bool:
     """Return whether a pod's job shares GPUs, so that it must not run otherwise."""
     annotations = strings(metadata.get("annotations"))
-    if names.RELEASED in annotations:
-        return False
-    return any(key.startswith(names.GPU_SHARE) for key in annotations)
+    stated = names.GPU_SHARE in annotations or names.GPU_SLOTS in annotations
+    return stated and names.RELEASED not in annotations
 
 
 def gpu_part(metadata: Raw, spec: Raw) -> Part:
-    """Return the pod spec with its part of a GPU; as it is if its type shares none.
+    """Return the pod spec with its part of a GPU; as it is if it asks for none, or for several.
 
     A pod without a plan is refused: nothing would account for it. Its operator tries again.
     """
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
     type_, index = labels.get(names.REPLICA_TYPE, "").lower(), labels.get(names.REPLICA_INDEX, "")
-    share = share_of(_settings(annotations), type_) if shares_gpu(metadata) else None
-    if share is None or not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
+    planned = annotations.get(names.GPU_SLOTS, "")
+    asks = any(map(asks_for_gpu, (spec, *containers_of(spec))))
+    if not (asks and shares_gpu(metadata)):
         return Part(spec)
+    if not planned and pod_requests(spec).get(NATIVE_GPU, 0) > 1:
+        return Part(spec)  # its type keeps whole GPUs
     if why := why_no_part(spec):
         return Part(spec, refusal=f"it {why}")
     number = int(index) if index.isdecimal() and len(index) <= 4 else -1
-    part = part_of(annotations.get(names.GPU_SLOTS, ""), number) if number >= 0 else None
+    part = part_of(planned, number) if number >= 0 else None
     if part is None:
         return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
     at = next(at for at, one in enumerate(spec["containers"]) if asks_for_gpu(mapping(one)))
     changed = _swapped(spec, at, units=part[0], slot=part[1])
-    if share.gated:
-        changed = hooked(changed, at, priority=HIGH if share.high else LOW)
+    changed = hooked(changed, at, priority=_priority(annotations, type_))
     return Part(changed, tuple(_operations(spec, changed)))
 
 
@@ -137,13 +136,15 @@ def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> Raw:
     return {**spec, "containers": containers, "tolerations": tolerations}
 
 
-def _settings(annotations: Mapping[str, str]) -> Mapping[str, Value]:
-    """Return the settings that are well-formed; templates may be edited after admission."""
-    found: dict[str, Value] = {}
-    for key in GPU_RULES.keys() & annotations.keys():
-        with suppress(SettingError):
-            found[key] = parse_setting(key, annotations[key], field=key)
-    return found
+def _priority(annotations: Mapping[str, str], type_: str) -> str:
+    """Return the priority on a template, which may have been edited after admission.
+
+    The templates of a job that started under an earlier version may state it for one type alone.
+    """
+    for key in (f"{names.GPU_PRIORITY}.{type_}", names.GPU_PRIORITY):
+        with suppress(KeyError, SettingError):
+            return str(parse_setting(names.GPU_PRIORITY, annotations[key], place=key))
+    return LOW
 
 
 def hooked(spec: Raw, at: int, *, priority: str) -> Raw:

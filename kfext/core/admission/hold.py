@@ -6,7 +6,7 @@ from typing import Any
 from kfext import names
 from kfext.core.admission.review import Facts
 from kfext.core.eligibility import not_placed
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.replica_group import ReplicaGroup

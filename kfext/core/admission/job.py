@@ -16,9 +16,9 @@ from kfext.core.admission.made_elastic import MadeElastic, made_elastic, wanted_
 from kfext.core.admission.notices import edits, scaling_warnings, warnings
 from kfext.core.admission.review import Facts, Mutation
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
-from kfext.core.settings.gpu_values import GPU_RULES
-from kfext.core.settings.of_job import settings_of
-from kfext.core.settings.resolve import NEVER, Settings
+from kfext.core.settings.resolve import settings_of
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import NEVER
 from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.networking import istio_sidecar
 from kfext.model.replica_group import ReplicaGroup
@@ -26,6 +26,7 @@ from kfext.model.tolerant import mapping
 from kfext.model.verdict import Verdict
 
 _HELD = "true"
+_GPU = f"{names.DOMAIN}/gpu-"
 _INTERRUPTS = frozenset({names.ELASTIC, names.MIGRATE})
 _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
 # Pods go to the host network, or get parts of GPUs, only under a plan, which has them.
@@ -153,7 +154,7 @@ def _template(
         return {}
     metadata = _metadata(job, body, group)
     written = mapping(metadata.get("annotations")).keys()
-    sharing = {key for key in written if key in GPU_RULES or key.startswith(names.GPU_SHARE)}
+    sharing = {key for key in written if key.startswith(_GPU)}
     changes: Changes = {
         "annotations": {
             # Pods share GPUs by these, and settings are read from the job's own annotations.

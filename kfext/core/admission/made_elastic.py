@@ -7,7 +7,7 @@ from typing import Any
 from kfext import names
 from kfext.core.companion.scale import SCALE
 from kfext.core.patches.json_patch import Operation, operations, pointer
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds.job_kind import ElasticSpec

@@ -14,7 +14,7 @@ from kfext.core.network.pod_edits import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each
 from kfext.core.placement.solve import usable_cpu
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HOST, Colocation
 from kfext.core.words import cpus
 from kfext.model.job import TrainingJob, annotations_of

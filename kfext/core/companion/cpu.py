@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kfext.core.companion.signals import STOPPED, PodSignal
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Resize
 from kfext.model.policy import Mode
 from kfext.model.qos import QoS

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.signals import JobSignal, Signals
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
 

@@ -4,7 +4,7 @@ from kfext.core.companion.policy import Policy, SignalPolicy
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.scale import SCALE
 from kfext.core.companion.shift import SHIFT
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.policy import Mode, PolicyChoice
 
 SIGNAL_POLICIES: tuple[SignalPolicy, ...] = (

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kfext.core.companion.policy import Policy
 from kfext.core.elastic import fewest_workers, training_pods, with_workers, workers_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.job_kind import WORKER

@@ -10,7 +10,7 @@ from kfext.core.companion.restoring import noted
 from kfext.core.companion.scale import SCALE, interrupts
 from kfext.core.elastic import workers_of
 from kfext.core.progress.reported import Reported
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import MetricsSource, Range
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import MOST_RESIZED, CpuState

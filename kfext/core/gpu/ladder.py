@@ -49,10 +49,6 @@ class Ladder:
         if name == _busiest(self._worked, self._worked):
             self._forget_losses()
 
-    def recall(self, name: str, strikes: int) -> None:
-        """Add strikes that a job has from before all that this knows of it."""
-        self.rungs.setdefault(name, Rung()).strikes += strikes
-
     def shut(
         self,
         *,

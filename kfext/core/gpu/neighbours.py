@@ -79,10 +79,6 @@ class Neighbours:
         """Take in that its processes are others than before."""
         self.meter.restart()
 
-    def recall(self, name: str, strikes: int) -> None:
-        """Take in strikes that a job of low priority has from before; call `rule` after it."""
-        self._ladder.recall(name, strikes)
-
     def remove(self, name: str) -> None:
         """Forget a job of low priority: another one may come under its name."""
         self._pairs.pop(name, None)

@@ -1,9 +1,10 @@
 """Whose turn it is on a card, among sharers of one priority.
 
 Earliest eligible virtual deadline first (I. Stoica and H. Abdel-Wahab, 1995), with the shares as
-weights, and for each sharer a bucket that fills at the rate of its limit. In any window a sharer
-that always has work gets at least its share less one `QUOTA`, and none gets more than its limit and
-one `QUOTA`. What others leave goes to those that have work, in proportion to their shares.
+weights, and for each sharer a bucket of the time that it may use, which fills as time passes: a
+sharer whose micro-steps are longer than its turns rests after them. In any window a sharer that
+always has work gets at least its share less one `QUOTA`. What others leave goes to those that have
+work, in proportion to their shares.
 """
 
 import math
@@ -18,14 +19,13 @@ TURN = QUOTA / 4
 
 @dataclass(slots=True)
 class _Sharer:
-    """`starts`: the virtual time from which it may have its next turn.
+    """`starts`: the virtual time from which the sharer may have its next turn.
 
-    `tokens`: seconds that it may use before its limit stops it, at the time `filled`; `paid`:
-    seconds that were charged before it used them.
+    `tokens`: seconds that it may use at the time `filled`; `paid`: seconds that were charged before
+    it used them.
     """
 
     share: float
-    limit: float
     starts: float
     filled: float
     tokens: float = TURN
@@ -33,7 +33,7 @@ class _Sharer:
 
     def fill(self, now: float, *, used: float = 0.0) -> None:
         """Take in that time has passed, in which it has used the card for so many seconds."""
-        self.tokens = min(TURN, self.tokens + self.limit * (now - self.filled) - used)
+        self.tokens = min(TURN, self.tokens + (now - self.filled) - used)
         self.filled = now
 
 
@@ -45,21 +45,20 @@ class Turns:
         self._virtual = 0.0
         self._able: frozenset[str] = frozenset()
 
-    def set(self, name: str, *, share: float, limit: float, now: float) -> None:
-        """Add a sharer, or change its share and limit; the shares of all are at most 1 together."""
+    def set(self, name: str, *, share: float, now: float) -> None:
+        """Add a sharer, or change its share; the shares of all are at most 1 together."""
         known = self._sharers.get(name)
         if known is None:
-            self._sharers[name] = _Sharer(share, limit, starts=self._virtual, filled=now)
+            self._sharers[name] = _Sharer(share, starts=self._virtual, filled=now)
         else:
-            known.fill(now)
-            known.share, known.limit = share, limit
+            known.share = share
 
     def remove(self, name: str) -> None:
         """Forget a sharer."""
         self._sharers.pop(name, None)
 
     def next(self, wanting: Collection[str], *, now: float) -> str | None:
-        """Return who has the next turn of those that want one, None if their limits stop them."""
+        """Return who has the next turn of those that want one, None if their buckets are empty."""
         able = {name: one for name in wanting if (one := self._sharers.get(name))}
         for one in able.values():
             one.fill(now)
@@ -75,7 +74,7 @@ class Turns:
         return min(due, key=lambda name: (able[name].starts + TURN / able[name].share, name))
 
     def allows(self, name: str, *, now: float) -> bool:
-        """Return whether a sharer's limit does not stop it."""
+        """Return whether the bucket of a sharer is not empty."""
         known = self._sharers.get(name)
         if known is None:
             return False
@@ -83,9 +82,9 @@ class Turns:
         return known.tokens > 0
 
     def wakes(self, wanting: Collection[str], *, now: float) -> float:
-        """Return in how many seconds the limit stops one of them no longer, infinity if never."""
+        """Return in how many seconds the first bucket is not empty any more, infinity if never."""
         found = [one for name in wanting if (one := self._sharers.get(name))]
-        waits = (max(-one.tokens / one.limit - (now - one.filled), 0.0) for one in found)
+        waits = (max(-one.tokens - (now - one.filled), 0.0) for one in found)
         return min(waits, default=math.inf)
 
     def ran(self, name: str, *, held: float, used: float, now: float) -> None:

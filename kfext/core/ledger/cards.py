@@ -152,8 +152,8 @@ class Cards:
         self._reserved: Mask = self._free[RESERVED] <= 0
 
     def count(self, of: CardsFor) -> Amounts:
-        """Return on how many cards of each row any of some needs can be met, shape (rows,)."""
-        meets = np.logical_or.reduce([self._meets(need) for need in of.needs])
+        """Return on how many cards of each row a need can be met, shape (rows,)."""
+        meets = self._meets(of.need)
         count: Amounts = (meets & self._reserved).sum(axis=0)
         spare: Amounts = (meets & ~self._reserved).sum(axis=0)
         count += self._native if of.whole else np.minimum(spare, self._native)

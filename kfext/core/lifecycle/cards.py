@@ -6,7 +6,7 @@ from dataclasses import replace
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import CardPart, CardView, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
-from kfext.core.settings.edited_shares import edited_shares
+from kfext.core.settings.shares import edited_shares
 from kfext.core.words import listed, pods
 from kfext.model.gpu_slots import has_part, parts_in
 from kfext.model.job_state import MOST_APART

@@ -15,7 +15,7 @@ from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Wait
 from kfext.core.queue.no_fit import NoFitCache
-from kfext.core.settings.of_job import recorded
+from kfext.core.settings.resolve import recorded
 from kfext.core.words import pods
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod

@@ -10,7 +10,7 @@ from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
-from kfext.core.settings.resolve import SHARES_GPUS, Settings
+from kfext.core.settings.table import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState

@@ -3,8 +3,7 @@
 import json
 
 from kfext.core.patches.json_patch import Operation, pointer
-from kfext.core.settings.gpu_values import GPU_RULES
-from kfext.core.settings.values import parse_setting
+from kfext.core.settings.table import OF_A_JOB, parse_setting
 from kfext.errors import SettingError
 from kfext.model.gpu_share import GpuShare, encode_share
 from kfext.model.gpu_slots import MOST_SLOTS, UNITS
@@ -20,7 +19,7 @@ def on_template(job: TrainingJob, group: ReplicaGroup, plan: Plan) -> dict[str, 
     The settings are written too, as they may have been edited since the job was created; the last
     good value of one that is malformed now is there already.
     """
-    present = {*job.annotations, *job.template_settings} & GPU_RULES.keys()
+    present = {*job.annotations, *job.template_settings} & OF_A_JOB
     written = {key: job.annotations.get(key) for key in present if _is_good(job, key)}
     written[GPU_SLOTS] = None
     type_, share = group.type.lower(), plan.shares.get(group.type.lower())
@@ -51,7 +50,7 @@ def _is_good(job: TrainingJob, key: str) -> bool:
     """Return whether a setting of a job is absent or well-formed."""
     if key in job.annotations:
         try:
-            parse_setting(key, job.annotations[key], field=key)
+            parse_setting(key, job.annotations[key], place=key)
         except SettingError:
             return False
     return True

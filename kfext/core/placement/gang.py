@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import LARGEST
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 
 from kfext.core.progress.fields import Field, fields, marks_of, of_rank, phases_of, states, visible
 from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
-from kfext.core.settings.expression import compiled
+from kfext.core.settings.values import compiled
 
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
 """What settings on one line have and measures do not: `amp=True, iou=0.7`."""

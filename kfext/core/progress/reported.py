@@ -141,7 +141,6 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
         "growth": reported.growth,
         "state": reported.state,
         "cpu": None if reported.cpu is None else f"{round(1000 * reported.cpu)}m",
-        "source": "log",
     }
 
 

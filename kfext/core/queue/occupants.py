@@ -58,8 +58,8 @@ def need_of(resources: Iterable[str], amounts: Iterable[int]) -> Need:
         of = counted(name)
         if of is None and number > 0:
             own[name] = number
-        elif of is not None and len(of.needs) == 1 and not of.whole:
-            cards += [*of.needs] * number  # the other counts follow from these
+        elif of is not None and not of.whole:
+            cards += [of.need] * number
     return Need(own, tuple(cards))
 
 

@@ -1,100 +1,157 @@
-"""The settings that hold for a job, and where each comes from.
+"""The one path from a job, its namespace and the policies to the settings that hold for the job.
 
 The job's annotation comes first, then the namespace's, then the policy's, then the default.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import starmap
 from typing import Any
 
 from kfext import names
-from kfext.core.settings.gpu_values import GPU_RULES, contradictions
-from kfext.core.settings.rule import OFF
-from kfext.core.settings.values import (
-    POD,
-    PUSH,
-    Colocation,
-    MetricsSource,
-    Range,
-    Resize,
-    Value,
+from kfext.core.settings.table import (
+    OF_A_JOB,
+    PREFIX,
+    TABLE,
+    Settings,
+    field_of,
     is_setting,
-    known_settings,
     parse_setting,
 )
+from kfext.core.settings.values import NEVER, OFF
 from kfext.errors import SettingError
-from kfext.model.policy import HostNetwork, Placement, PolicyChoice, TrainingPolicy
+from kfext.model.gpu_share import GpuShare
+from kfext.model.job import TrainingJob
+from kfext.model.job_state import state_of
+from kfext.model.namespace import Namespace
+from kfext.model.policy import TrainingPolicy, policy_for
 
-_PREFIX = f"{names.DOMAIN}/"
 _OWN = names.WRITTEN_BY_KFEXT | {names.RELEASED}
 _MOST_WARNINGS = 8  # kubectl prints each; the API server drops all beyond 4 KiB
 _LONGEST_KEY = 80
-NEVER = "never"
-SHARES_GPUS = "it shares GPUs"
-"""Why a job is never released: it must not run on parts of GPUs that nothing accounts for."""
-DEFAULT = "the default"
+_MOST_RECORDED = 1536
+"""Characters of JSON for the recorded values: the rest of the state must fit beside them."""
 LAST_GOOD = "the last good value"
+_JOB = "the job"
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The settings of one job, and the parameters of its namespace's policy.
+def settings_of(
+    job: TrainingJob, namespace: Namespace, policies: Iterable[TrainingPolicy]
+) -> Settings:
+    """Return the settings that hold for a job; never raises.
 
-    The field of a setting has the name of its key: `kfext.dev/some-thing` is `some_thing`.
-
-    `gpu`: the GPU settings by full key, such as `kfext.dev/gpu-share.worker`.
-    `placement`, `network_parameters`: the parameters of the policy.
-    `companion`: by name of a policy of the companion, what the TrainingPolicy allows it.
-    `managed`: whether the namespace is opted in.
-    `sources`: by full key, where a value that is not the default was found.
-    `stated`: by full key, the well-formed annotations of the job itself, as written.
-    `warnings`: sentences for the person who submits the job.
-    `errors`: the malformed annotations of the job. Admission refuses a job with errors; later the
-        last good value holds.
+    If an edit made an annotation malformed, its last good value holds: the one that the controller
+    recorded on the job, else the one that admission wrote into its templates.
     """
-
-    colocation: Colocation = Colocation.PREFERRED
-    network: str = POD
-    elastic: Range | None = None
-    resize: Resize = Resize.OFF
-    migrate: str = NEVER
-    metrics: MetricsSource = field(default_factory=MetricsSource)
-    gpu: Mapping[str, Value] = field(default_factory=dict)
-    placement: Placement = field(default_factory=Placement)
-    network_parameters: HostNetwork = field(default_factory=HostNetwork)
-    companion: Mapping[str, PolicyChoice] = field(default_factory=dict)
-    managed: bool = True
-    sources: Mapping[str, str] = field(default_factory=dict)
-    stated: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    errors: tuple[SettingError, ...] = ()
-
-    @property
-    def shares_gpus(self) -> bool:
-        """Whether the job asks for parts of GPUs."""
-        return any(key.startswith(names.GPU_SHARE) for key in self.gpu)
-
-    @property
-    def why_never_released(self) -> str:
-        """Why the job waits for kfext without limit, in a clause; empty if it does not."""
-        if self.colocation is Colocation.REQUIRED:
-            return "colocation is required"
-        return SHARES_GPUS if self.shares_gpus else ""
-
-    def source(self, key: str) -> str:
-        """Return where the value of a key comes from, for a sentence."""
-        return self.sources.get(key, DEFAULT)
+    policy = policy_for(policies, namespace.labels)
+    settings = resolve(job.annotations, namespace.annotations, policy, last_good=_last_good(job))
+    return replace(settings, managed=namespace.managed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """One place where settings may be written; a malformed value in a strict layer is an error."""
+def share_of(job: TrainingJob) -> GpuShare | None:
+    """Return the part of a GPU that holds for a job, None if it asks for none; never raises.
 
-    place: str
-    written: Mapping[str, str]
-    strict: bool = False
+    Once the job has started, it is what its templates got then: edits hold from the next start.
+    """
+    return share_asked(job) if job.suspend else _share(job, job.template_settings)
+
+
+def share_asked(job: TrainingJob) -> GpuShare | None:
+    """Return the part of a GPU that the annotations of a job ask for now, started or not."""
+    return _share(job, job.annotations)
+
+
+def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
+    """Return what the state of a job must record, so that a malformed edit keeps the last value.
+
+    These are all well-formed annotations of the job that its templates do not have already, as far
+    as they fit: in the order of keys, so that the result does not depend on earlier records.
+    Nothing is recorded for a job that admission has not seen: its templates have no settings.
+    """
+    before = state_of(job).settings
+    if not job.template_settings:
+        return before
+    kept: dict[str, str] = {}
+    for key, written in sorted({**before, **settings.stated}.items()):
+        if _parsed(key, written) != _parsed(key, job.template_settings.get(key)):
+            more = {**kept, key: written}
+            if len(json.dumps(more)) <= _MOST_RECORDED:
+                kept = more
+    return kept
+
+
+def _share(job: TrainingJob, written: Mapping[str, str]) -> GpuShare | None:
+    if names.GPU_SHARE not in written:
+        return None
+    ours = {key: text for key, text in written.items() if key in OF_A_JOB}
+    return resolve(ours, {}, TrainingPolicy(), last_good=_last_good(job)).share
+
+
+def _last_good(job: TrainingJob) -> Mapping[str, str]:
+    return {**job.template_settings, **state_of(job).settings}
+
+
+def _parsed(key: str, written: str | None) -> tuple[Any, ...]:
+    """Return a value to compare, nothing if it is absent or malformed."""
+    if written is not None and is_setting(key):
+        with suppress(SettingError):
+            return (parse_setting(key, written, place=key),)
+    return ()
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the places have that were read, the job first."""
+
+    last_good: Mapping[str, str]
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    stated: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    errors: list[SettingError] = field(default_factory=list)
+    unknown: list[tuple[str, str]] = field(default_factory=list)
+
+    def read(self, written: Mapping[str, str], source: str) -> None:
+        """Read the settings that are written in a place."""
+        for key in sorted(written):
+            if not key.startswith(PREFIX) or key in _OWN:
+                continue
+            place = f"annotation {key} of {source}"
+            if not is_setting(key):
+                self.unknown.append((key, source))
+            elif key in OF_A_JOB and source != _JOB:
+                self.warnings.append(f"ignored: {place}; only a job has it")
+            else:
+                self._read(key, written[key], source=source, place=place)
+
+    def _read(self, key: str, written: str, *, source: str, place: str) -> None:
+        try:
+            value = parse_setting(key, written, place=place)
+        except SettingError as error:
+            if source != _JOB:
+                self.warnings.append(f"ignored: {error}")
+                return
+            self.errors.append(error)
+            with suppress(KeyError, SettingError):  # the templates may have been edited too
+                self.values[key] = parse_setting(key, self.last_good[key], place="the template")
+                self.sources[key] = LAST_GOOD
+            return
+        if source == _JOB:
+            self.stated[key] = written
+        if key not in self.values:
+            self.values[key], self.sources[key] = value, source
+
+    def place_sharers(self) -> None:
+        """Drop that a job is not to be placed which shares GPUs: nothing would account for them."""
+        if names.GPU_SHARE not in self.values or self.values.get(names.COLOCATION) != OFF:
+            return
+        if self.sources.pop(names.COLOCATION) in {_JOB, LAST_GOOD}:
+            self.errors.append(_UNPLACED)
+        del self.values[names.COLOCATION]
+        self.stated.pop(names.COLOCATION, None)
 
 
 def resolve(
@@ -109,102 +166,34 @@ def resolve(
     Total: a malformed value is left out and reported in `errors` or `warnings`. If an edit made an
     annotation of the job malformed, its value in `last_good` holds.
     """
-    layers = (
-        _Layer(place="the job", written=job_annotations, strict=True),
-        _Layer(place="the namespace", written=namespace_annotations),
-        _Layer(place=f"TrainingPolicy {policy.name}", written=policy.settings),
-    )
-    values: dict[str, Value] = {}
-    sources: dict[str, str] = {}
-    warnings: list[str] = []
-    errors: list[SettingError] = []
-    stated: dict[str, str] = {}
-    unknown: list[tuple[str, str]] = []
-    for layer in layers:
-        keys = sorted(key for key in layer.written if key.startswith(_PREFIX) and key not in _OWN)
-        unknown += [(key, layer.place) for key in keys if not is_setting(key)]
-        for key in filter(is_setting, keys):
-            if key in GPU_RULES and not layer.strict:
-                warnings.append(f"ignored: annotation {key} of {layer.place}; only a job has it")
-                continue
-            try:
-                value = parse_setting(
-                    key, layer.written[key], field=f"annotation {key} of {layer.place}"
-                )
-            except SettingError as error:
-                if layer.strict:
-                    errors.append(error)
-                    _keep_last_good(key, last_good or {}, values=values, sources=sources)
-                else:
-                    warnings.append(f"ignored: {error}")
-                continue
-            if layer.strict:
-                stated[key] = layer.written[key]
-            if key not in values:
-                values[key], sources[key] = value, layer.place
-    for key, ruled_out in contradictions(values):
-        if sources[key] in {layers[0].place, LAST_GOOD}:
-            errors.append(ruled_out)
-        del values[key], sources[key]
-        stated.pop(key, None)
-    # To look for a similar key is slow, so only for those that are shown.
-    warnings += [_unknown(*one) for one in unknown[:_MOST_WARNINGS]]
-    return _settings(
-        values,
-        policy,
-        sources=sources,
-        stated=stated,
-        warnings=warnings,
-        unshown=len(unknown[_MOST_WARNINGS:]),
-        errors=errors,
-    )
-
-
-def _keep_last_good(
-    key: str,
-    last_good: Mapping[str, str],
-    *,
-    values: dict[str, Value],
-    sources: dict[str, str],
-) -> None:
-    """Enter the last good value of a key, if it is there and valid: templates may be edited too."""
-    with suppress(KeyError, SettingError):
-        values[key] = parse_setting(key, last_good[key], field="the template")
-        sources[key] = LAST_GOOD
-
-
-def _settings(
-    values: Mapping[str, Value],
-    policy: TrainingPolicy,
-    *,
-    sources: Mapping[str, str],
-    stated: Mapping[str, str],
-    warnings: list[str],
-    unshown: int,
-    errors: list[SettingError],
-) -> Settings:
-    """Return the settings; `unshown` is how many warnings there are beside the given ones."""
-    fields: dict[str, Any] = {
-        key.removeprefix(_PREFIX).replace("-", "_"): value
-        for key, value in values.items()
-        if key not in GPU_RULES
-    }
-    if fields.get("elastic") == OFF:  # as if unset, but it comes before what others set
-        fields["elastic"] = None
+    found = _Found(last_good or {})
+    found.read(job_annotations, _JOB)
+    found.read(namespace_annotations, "the namespace")
+    found.read(policy.settings, f"TrainingPolicy {policy.name}")
+    found.place_sharers()
     settings = Settings(
-        **fields,
-        gpu={key: values[key] for key in values if key in GPU_RULES},
+        **{field_of(key): value for key, value in found.values.items()},
         placement=policy.placement,
         network_parameters=policy.network,
         companion=policy.companion,
-        sources=sources,
-        stated=stated,
-        errors=tuple(errors),
+        sources=found.sources,
+        stated=found.stated,
+        errors=tuple(found.errors),
     )
-    warnings += _without_effect(settings)
-    if more := max(len(warnings) + unshown - _MOST_WARNINGS, 0):
+    # To look for a similar key is slow, so only for those that are shown.
+    shown, more = found.unknown[:_MOST_WARNINGS], len(found.unknown[_MOST_WARNINGS:])
+    warnings = [*found.warnings, *starmap(_unknown, shown), *_without_effect(settings)]
+    if more := max(len(warnings) + more - _MOST_WARNINGS, 0):
         warnings = [*warnings[:_MOST_WARNINGS], f"and {more} more settings are ignored"]
     return replace(settings, warnings=tuple(warnings))
+
+
+_UNPLACED = SettingError(
+    field=f"annotation {names.COLOCATION}",
+    value=OFF,
+    allowed=f"preferred or required, beside {names.GPU_SHARE}",
+    example="preferred",
+)
 
 
 def _without_effect(settings: Settings) -> Iterator[str]:
@@ -212,15 +201,13 @@ def _without_effect(settings: Settings) -> Iterator[str]:
     if settings.migrate != NEVER:
         source = settings.source(names.MIGRATE)
         yield f"{names.MIGRATE} of {source} moves no job yet in this version of kfext"
-    if settings.metrics.source == PUSH:
-        source = settings.source(names.METRICS)
-        yield f"{names.METRICS} of {source} has no effect yet in this version of kfext"
-    if settings.gpu and not settings.shares_gpus:
-        yield f"{', '.join(settings.gpu)} has no effect without {names.GPU_SHARE}"
+    idle = [key for key in settings.sources if key in OF_A_JOB]
+    if idle and settings.gpu_share is None:
+        yield f"{', '.join(idle)} has no effect without {names.GPU_SHARE}"
 
 
 def _unknown(key: str, place: str) -> str:
     shown = key[:_LONGEST_KEY]
-    near = get_close_matches(shown, known_settings(), n=1)
+    near = get_close_matches(shown, TABLE, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return f"annotation {shown} of {place} is unknown and ignored{hint}"

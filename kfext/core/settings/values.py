@@ -1,25 +1,45 @@
-"""The values that each setting may have: one small function per key.
+"""The values that settings may have, and their parsers.
 
-White space around a value and the case of key words are ignored; units of quantities and regular
-expressions keep their case, which matters there.
+A parser is given a text without spaces around it. It raises ValueError for any other text, with
+what is wrong with it where the allowed values do not show that. The case of key words is ignored.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Any
 
-from kfext import names
-from kfext.core.settings.expression import LONGEST, compiled
-from kfext.core.settings.gpu_values import GPU_RULES
-from kfext.core.settings.rule import OFF, Rule, refuse, word
+import re2
 
+from kfext.errors import QuantityError
+from kfext.model.gpu_slots import UNITS
+from kfext.model.quantity import MEMORY, amount
+
+OFF, NEVER, CHECKPOINTED = "off", "never", "checkpointed"
 POD, HOST = "pod", "host"
-AUTO, STDOUT, PUSH = "auto", "stdout", "push"
-
+AUTO, STDOUT = "auto", "stdout"
+LOW, HIGH = "low", "high"
+LONGEST = 512
+"""Characters of an expression."""
+MOST_INSTRUCTIONS = 300
+"""Of an expression. RE2 needs time in proportion to the line and to the instructions that the
+expression is compiled to: a line of 4,096 characters takes 6 ms at most, and usual expressions have
+30 to 80."""
+_MOST_MEMORY = 256 * 1024
+_MOST_CLASSES = 4
+"""Classes of Unicode, such as \\pL: regardless of case, each takes a quarter of a millisecond."""
+_COMPILED = 256
+"""How many expressions are remembered, which is 64 MiB at most: settings are resolved again
+whenever a namespace changes."""
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_DECIMAL = re.compile(r"[0-9]?\.[0-9]{1,6}|[0-9]")
+_MOST_GPU_MEMORY = 100 * 2**40
+"""Far above any GPU: a number that no GPU has still has to fit in what the planner counts."""
+
+Parser = Callable[[str], Any]
 
 
 class Colocation(StrEnum):
@@ -48,7 +68,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """The source of progress: auto, off, push or stdout, the last with a regular expression."""
+    """The source of progress: auto, off, or stdout with a regular expression."""
 
     source: str = AUTO
     pattern: str = ""
@@ -56,77 +76,104 @@ class MetricsSource:
     @property
     def is_log(self) -> bool:
         """Whether progress is read from the log of the job."""
-        return self.source in {AUTO, STDOUT}
+        return self.source != OFF
 
 
-Value: TypeAlias = str | int | Fraction | Range | MetricsSource
-"""A parsed setting; memory is in bytes."""
+def word_of(*words: str) -> Parser:
+    """Return a parser of key words."""
+    by_name = {str(word): word for word in words}
+
+    def parse(written: str) -> str:
+        if (word := by_name.get(written.lower())) is None:
+            raise ValueError
+        return word
+
+    return parse
 
 
-def parse_setting(key: str, written: str, *, field: str) -> Value:
-    """Return the value of a known key; `field` is where it is written. Raises SettingError."""
-    return _RULES[key](field, written.strip())
+def decimal(allows: Callable[[Fraction], bool]) -> Parser:
+    """Return a parser of decimal numbers."""
+
+    def parse(written: str) -> float:
+        number = Fraction(written) if _DECIMAL.fullmatch(written) else None
+        if number is None or not allows(number):
+            raise ValueError
+        return float(number)
+
+    return parse
 
 
-def is_setting(key: str) -> bool:
-    """Return whether an annotation key is a setting of kfext."""
-    return key in _RULES
+def parse_units(written: str) -> int:
+    """Return a part of a GPU in hundredths."""
+    number = Fraction(written) * UNITS if _DECIMAL.fullmatch(written) else Fraction(0)
+    if not 0 < number <= UNITS or number.denominator != 1:
+        raise ValueError
+    return int(number)
 
 
-def known_settings() -> tuple[str, ...]:
-    """Return every key, those with a replica type as suffix included."""
-    return tuple(_RULES)
+def parse_memory(written: str) -> int:
+    """Return bytes of a GPU."""
+    try:
+        size = amount(MEMORY, written)
+    except QuantityError:
+        size = 0
+    if not 0 < size <= _MOST_GPU_MEMORY:
+        raise ValueError
+    return size
 
 
-def _colocation(field: str, written: str) -> Value:
-    return Colocation(word(field, written, tuple(Colocation)))
-
-
-def _network(field: str, written: str) -> Value:
-    return word(field, written, (POD, HOST))
-
-
-def _resize(field: str, written: str) -> Value:
-    return Resize(word(field, written, tuple(Resize)))
-
-
-def _migrate(field: str, written: str) -> Value:
-    return word(field, written, ("never", "checkpointed"))
-
-
-def _elastic(field: str, written: str) -> Value:
+def parse_range(written: str) -> Range | None:
+    """Return a range, None for `off`."""
     if written.lower() == OFF:
-        return OFF
+        return None
     match = _RANGE.fullmatch(written)
     minimum, maximum = map(int, match.groups()) if match else (0, 0)
     if not 1 <= minimum <= maximum:
-        refuse(field, written, "MIN-MAX with 1 <= MIN <= MAX, or off", "2-8")
+        raise ValueError
     return Range(minimum=minimum, maximum=maximum)
 
 
-def _metrics(field: str, written: str) -> Value:
-    allowed = f"auto, off, push, or stdout: and a regular expression (RE2) of at most {LONGEST} "
-    allowed += "characters of ASCII with a group named `value`"
-    example = r"stdout:loss=(?P<value>[0-9.]+)"
+def parse_metrics(written: str) -> MetricsSource:
+    """Return where progress comes from."""
     word, colon, pattern = written.partition(":")
     word = word.strip().lower()
-    if not colon and word in {AUTO, OFF, PUSH}:
+    if not colon and word in {AUTO, OFF}:
         return MetricsSource(source=word)
     if word != STDOUT or not 0 < len(pattern) <= LONGEST or not pattern.isascii():
-        refuse(field, written, allowed, example)
-    try:
-        compiled(pattern)
-    except ValueError as error:
-        refuse(field, written, f"{allowed} (of this one: {error})", example)
+        raise ValueError
+    compiled(pattern)
     return MetricsSource(source=STDOUT, pattern=pattern)
 
 
-_RULES: Mapping[str, Rule[Value]] = {
-    names.COLOCATION: _colocation,
-    names.NETWORK: _network,
-    names.ELASTIC: _elastic,
-    names.RESIZE: _resize,
-    names.MIGRATE: _migrate,
-    names.METRICS: _metrics,
-    **GPU_RULES,
-}
+def compiled(expression: str) -> Any:
+    """Return a regular expression, compiled for an engine whose time is linear.
+
+    It has no look-around and no references back. Raises ValueError with the reason.
+    """
+    found, reason = _compiled(expression)
+    if reason:
+        raise ValueError(reason)
+    return found
+
+
+@lru_cache(maxsize=_COMPILED)
+def _compiled(expression: str) -> tuple[Any, str]:
+    """Return the compiled expression, or why it is refused: to find that out takes as long."""
+    if (classes := expression.count(r"\p") + expression.count(r"\P")) > _MOST_CLASSES:
+        return None, f"it names {classes} classes of Unicode, of {_MOST_CLASSES} at most"
+    options = re2.Options()
+    options.max_mem = _MOST_MEMORY
+    options.log_errors = False
+    try:
+        found = re2.compile(expression, options)
+    except re2.error as error:
+        why = error.args[0] if error.args else "invalid"
+        return None, why.decode() if isinstance(why, bytes) else str(why)
+    if found.programsize > MOST_INSTRUCTIONS:
+        return None, (
+            f"it is compiled to {found.programsize} instructions, of {MOST_INSTRUCTIONS} at most: "
+            "repeat less, and name letters such as [a-z] in place of classes of Unicode"
+        )
+    if "value" not in found.groupindex:
+        return None, "it has no group named `value`"
+    return found, ""

@@ -44,7 +44,6 @@ async def run(folder: Path) -> None:
         offered=partial(offered_devices, NATIVE_GPU, folder / RESOURCES),
         terms=partial(terms_of, folder),
         uid=lambda pod: f"uid-{pod[1]}",
-        strikes=lambda *_: 0,
         plugins=folder / PLUGINS,
     )
     await agent.run()

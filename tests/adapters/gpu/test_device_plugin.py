@@ -19,7 +19,6 @@ def answer(devices: Sequence[str]) -> Allocation:
         {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
         [Mount("/var/lib/kfext/a", "/kfext")],
         ["nvidia.com/gpu=1"],
-        {"cdi.k8s.io/a": "nvidia.com/gpu=1"},
     )
 
 
@@ -66,7 +65,6 @@ async def test_a_container_gets_all_that_is_allocated_to_it(kubelet: FakeKubelet
         "/var/lib/kfext/a", "/kfext", True
     )  # fmt: skip
     assert [one.name for one in found.cdi_devices] == ["nvidia.com/gpu=1"]
-    assert dict(found.annotations) == {"cdi.k8s.io/a": "nvidia.com/gpu=1"}
 
 
 @pytest.mark.usefixtures("plugin")

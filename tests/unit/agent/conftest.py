@@ -9,7 +9,7 @@ from tests.unit.agent.house import House
 
 @pytest.fixture
 def card() -> Iterator[SharedCard]:
-    made = SharedCard(0, strikes=lambda *_: 0)
+    made = SharedCard(0)
     made.reserve("GPU-1")
     yield made
     for pod in ("high", "low", "other"):

@@ -28,7 +28,6 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.held, self.terms = [CARD], dict[Pod, Terms]()
-        self.strikes = dict[Pod, int]()
         self.offered: set[str] | None = set()
         self.away: Exception | None = None
         self.uids = dict[Pod, str]()
@@ -66,7 +65,6 @@ class Node:
             offered=self._offers,
             terms=self.terms.get,
             uid=lambda pod: self.uids.get(pod, ""),
-            strikes=lambda low, _: self.strikes.pop(low, 0),
             plugins=self.root / "plugins",
         )
         self.agent = agent

@@ -19,7 +19,7 @@ def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: Shared
 
 
 def test_micro_steps_are_ordered_to_be_no_longer_than_a_card_is_made_for() -> None:
-    card = SharedCard(0, strikes=lambda *_: 0, longest_micro_step=0.002)
+    card = SharedCard(0, longest_micro_step=0.002)
     card.reserve("GPU-1")
     joined(card, "high", HIGH)
     low = joined(card, "low", LOW)

@@ -11,7 +11,7 @@ from kfext.kube.client import Client
 from kfext.kube.informer import Key
 from kfext.model.gpu_share import GpuShare
 
-SHARE = GpuShare(50, 80, 2**30, high=True, loss_budget=0.1, min_share=0.3)
+SHARE = GpuShare(50, 2**30, high=True, loss_budget=0.1, min_share=0.3)
 
 
 def pod(annotations: dict[str, str]) -> bytes:
@@ -21,11 +21,7 @@ def pod(annotations: dict[str, str]) -> bytes:
 TERMS: dict[str, tuple[dict[str, str], Terms | None]] = {
     "what the controller has written": (
         {names.GPU_TERMS: json.dumps(asdict(SHARE))},
-        Terms(high=True, share=0.5, limit=0.8, budget=0.1, minimum=0.3, memory=2**30),
-    ),
-    "one that gets no hook": (
-        {names.GPU_TERMS: json.dumps(asdict(GpuShare(50, gated=False)))},
-        Terms(high=False, share=0.5, hooked=False),
+        Terms(high=True, share=0.5, budget=0.1, minimum=0.3, memory=2**30),
     ),
     "not what a user asks for": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
     "nothing": ({}, None),

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from kfext.agent.shared_gpus import (
 )
 from kfext.errors import NotFound
 from kfext.kube.client import Client
-from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
+from kfext.model.shared_gpu import parse_shared_gpu
 
 HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512)
 LOW = SharerReport("team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30)
@@ -29,33 +28,26 @@ VIEW = SlotView(
 
 
 class FakeClient:
-    """Takes in what is applied.
-
-    `gone`: the object was deleted; `left`: the status in which an earlier agent has left it.
-    """
+    """Records what is applied. `gone`: the object was deleted."""
 
     def __init__(self) -> None:
         self.applied: list[tuple[str, dict[str, Any]]] = []
         self.gone = False
-        self.left: dict[str, Any] = {}
         self.node_uid = "uid-n"
 
     async def apply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         if self.gone and path.endswith("/status"):
             raise NotFound(status=404, reason="NotFound", message="")
         self.applied.append((path.rsplit("/", 1)[-1], body))
-        return {**body, "status": self.left}
+        return body
 
     async def get(self, path: str) -> dict[str, Any]:
         assert path == "/api/v1/nodes/n"
         return {"metadata": {"uid": self.node_uid}}
 
-    def statuses(self) -> int:
-        return sum(path == "status" for path, _ in self.applied)
 
-
-def shown(client: FakeClient, found: Callable[[SharedGpu], None] = lambda _: None) -> SharedGpus:
-    return SharedGpus(cast(Client, client), node="n", views=lambda: [VIEW], found=found)
+def shown(client: FakeClient) -> SharedGpus:
+    return SharedGpus(cast(Client, client), node="n", views=lambda: [VIEW])
 
 
 def test_the_controller_reads_what_the_agent_writes() -> None:
@@ -172,32 +164,3 @@ async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
     await writer.write(VIEW, now=0.0)
     await writer.write(VIEW, now=REPEAT_SECONDS)
     assert [path for path, _ in client.applied] == [client.applied[0][0], "status", "status"]
-
-
-async def test_what_an_earlier_agent_has_left_is_read_before_it_is_written_over() -> None:
-    client, found = FakeClient(), list[SharedGpu]()
-    struck = replace(VIEW.report, sharers=(HIGH, replace(LOW, strikes=5)))
-    client.left = status_of(replace(VIEW, report=struck))
-    writer = shown(client, found.append)
-    await writer.write(VIEW, now=0.0)
-    (left,) = found
-    assert [(one.pod, one.high, one.strikes) for one in left.sharers] == [
-        ("uid-high", True, 0),
-        ("uid-low", False, 3),
-    ]
-    assert client.statuses() == 0
-    await writer.write(VIEW, now=1.0)
-    assert (client.statuses(), len(found)) == (1, 1)
-
-
-async def test_what_this_agent_has_written_is_not_read_again() -> None:
-    client, found = FakeClient(), list[SharedGpu]()
-    writer = shown(client, found.append)
-    await writer.write(VIEW, now=0.0)
-    client.gone = True
-    with pytest.raises(NotFound):
-        await writer.write(DECISIONS["health"], now=1.0)
-    client.gone, client.left = False, status_of(VIEW)
-    await writer.write(VIEW, now=2.0)
-    assert found == []
-    assert client.statuses() == 2

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 
 from kfext.agent.card import SharedCard
@@ -87,11 +85,6 @@ def test_a_pod_of_which_nothing_comes_is_shown_after_a_while(card: SharedCard) -
     assert of(card, "low", now=2.0 + PATIENCE).unhooked == ""
     card.leave("low", hooked.process.number)
     assert of(card, "low", now=3.0 + PATIENCE).unhooked == "", "it has ended, or begins again"
-
-
-def test_who_leaves_the_hook_out_by_its_settings_needs_no_reason(card: SharedCard) -> None:
-    card.promise("low", ("team", "low"), replace(LOW, hooked=False), now=1.0)
-    assert of(card, "low", now=2.0 + PATIENCE).unhooked == ""
 
 
 def test_it_gives_way_once_a_process_with_a_hook_has_come_and_while_that_works() -> None:

@@ -62,12 +62,6 @@ SCHEDULES = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def containers(arrival: Arriving) -> dict[str, dict[str, Any]]:
     """Return the only container of each replica type."""
     body = arrival.manifest()
@@ -268,18 +262,11 @@ def test_runs_of_another_set_up_do_not_count(tmp_path: Path) -> None:
     assert Store("plain", [], [source]).find("run") is None
 
 
-def test_runs_that_are_kept_in_the_repository_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store("Plain again, 20 s")
-    store.put("repeat-0", {"seconds": 1})
-    (folder,) = (tmp_path / "cache/bench-runs").iterdir()
+def test_the_folder_of_an_arm_bears_its_name(runs: Path) -> None:
+    Store("Plain again, 20 s").put("repeat-0", {"seconds": 1})
+    (folder,) = runs.iterdir()
     assert folder.name.startswith("plain-again-20-s-")
-    monkeypatch.setattr("e2e.bench.store.kept", lambda: tmp_path / "kept")
-    folder.parent.rename(tmp_path / "kept")
-    assert store.find("repeat-0") == {"seconds": 1}
-    store.forget()
-    assert store.find("repeat-0") is None
+    assert [path.name for path in folder.iterdir()] == ["repeat-0.json"]
 
 
 def test_what_is_forgotten_is_measured_again() -> None:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench import store
 from e2e.bench.gpu_share import arms, estimates, measure
 from e2e.bench.gpu_share.agent import Agent
 from e2e.bench.gpu_share.cards import CpuCard, Cuda
@@ -209,19 +208,12 @@ def test_a_group_is_compared_with_one_job_at_a_time() -> None:
     assert group_table("card", {}, 20.0)
 
 
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path))
-    monkeypatch.setattr(store, "kept", lambda: tmp_path / "kept")
-    return tmp_path
-
-
 def measurement(**changes: Any) -> measure.Measurement:
     given: dict[str, Any] = {"seconds": 4.0, "repeats": 2, "minutes": 600.0, "anew": False}
     return measure.Measurement(CpuCard(), Python(("none",)), **{**given, **changes})
 
 
-def test_what_is_stored_is_not_run_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_stored_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimates, "_DRAWS", 50)
     ran: list[arms.Arm] = []
 
@@ -395,7 +387,7 @@ async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its
         await until(lambda: "high" not in {name for name, _ in agent._of_all()})
 
 
-def test_the_arms_are_interleaved_in_another_order_each_time(cache: Path) -> None:
+def test_the_arms_are_interleaved_in_another_order_each_time() -> None:
     one = measurement(repeats=4)
     pace = Pace(0.06, 0.05)
     stores = {arm.title: one._store(arm, pace) for arm in arms.figures(thorough=True)}

@@ -1,17 +1,11 @@
 """Runs that are interleaved: their order, and what is stored of them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from e2e.bench.interleaved import Interleaved, SpoiledError, first_unspoiled
 from e2e.bench.store import Store
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path / "cache"))
 
 
 def arms(*, repeats: int) -> Interleaved:

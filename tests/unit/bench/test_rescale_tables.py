@@ -1,10 +1,7 @@
 """The tables of the benchmark of a rescale, and which of its runs are stored."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from e2e.bench.report import spread
 from e2e.bench.rescale.cases import CASES, PACE, QUICK_CASES, QUICK_PACE
@@ -13,11 +10,6 @@ from e2e.bench.rescale.parts import Rescale, Story
 from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
 
 Object = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path / "cache"))
 
 
 def stored(

@@ -22,11 +22,6 @@ Object = dict[str, Any]
 EACH_JOB = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KFEXT_CACHE", str(tmp_path / "cache"))
-
-
 def manifest(job: StreamJob, minutes: float = 10) -> Object:
     return job.manifest(minutes=minutes, folder=Path("/any"))
 

@@ -103,7 +103,6 @@ FULL = {
     "growth": 0.25,
     "state": "New",
     "cpu": "1500m",
-    "source": "log",
     "time": written_time(NOW - 90),
 }
 
@@ -134,8 +133,8 @@ def test_without_progress_there_is_none(status: dict[str, Any]) -> None:
     assert progress_in(status, now=NOW) is None
 
 
-def test_a_time_or_a_source_alone_is_no_progress() -> None:
-    assert progress_in({"progress": {"time": FULL["time"], "source": "log"}}, now=NOW) is None
+def test_a_time_alone_is_no_progress() -> None:
+    assert progress_in({"progress": {"time": FULL["time"]}}, now=NOW) is None
 
 
 def test_the_states_are_those_of_the_schema() -> None:

@@ -1,10 +1,10 @@
 """kopf's settings and handlers, and the lists that find what kopf misses."""
 
+from collections.abc import AsyncIterator
 from dataclasses import fields
 from itertools import islice
 from typing import Any, cast
 
-import orjson
 import pytest
 
 from kfext.controller import watch
@@ -102,9 +102,12 @@ class FakeClient:
             raise ApiError(status=500, reason="", message="away")
         return self.listed[path]
 
-    async def page(self, path: str, _query: Any, **_: Any) -> bytes:
-        items = await self.list_all(path)
-        return orjson.dumps({"metadata": {"resourceVersion": "1"}, "items": items})
+    async def objects(self, path: str) -> AsyncIterator[Raw]:
+        for item in await self.list_all(path):
+            yield item
+
+    async def uids(self, path: str) -> set[str]:
+        return {item["metadata"]["uid"] async for item in self.objects(path)}
 
 
 def policy(name: str) -> Raw:

@@ -57,17 +57,6 @@ def test_low_goes_only_where_high_leaves_its_minimum(
     assert starts_beside(world, remembered=low) is starts
 
 
-def test_a_job_that_leaves_the_hook_out_is_not_known_by_what_it_was_before() -> None:
-    state = JobState(busy={"worker": 500}).encode(job_uid="uid-1")
-    for isolation, busy in (("auto", 500), ("none", None)):
-        made = admitted(sharing("0.5", priority="high", isolation=isolation))
-        made.raw["metadata"]["annotations"][names.STATE] = state
-        (tracked,) = World(made).planner.cluster.jobs.values()
-        share = tracked.job.groups[0].share
-        assert share is not None
-        assert share.busy == busy
-
-
 def test_what_was_measured_outlives_the_controller_and_the_pod() -> None:
     world = placed()
     reports(world, busy=500)

@@ -8,7 +8,8 @@ import pytest
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.reported import Reported
-from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.table import Settings
 from kfext.model.cpu_use import CpuUse
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
@@ -109,7 +110,9 @@ def test_which_pods_have_a_log(fields: dict[str, Any], want: int) -> None:
         pytest.param({"metrics": "auto"}, 1, id="auto"),
         pytest.param({"metrics": r"stdout:l (?P<value>\d+)"}, 1, id="an expression"),
         pytest.param({"metrics": "off"}, 0, id="off"),
-        pytest.param({"metrics": "push"}, 0, id="push"),
+        pytest.param(
+            {"metrics": "push"}, 1, id="the value of an earlier version, which is malformed"
+        ),
     ],
 )
 def test_the_setting_says_whether_a_log_is_read(settings: dict[str, str], reads: int) -> None:

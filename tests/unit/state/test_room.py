@@ -7,7 +7,7 @@ import pytest
 
 from kfext.core.companion.scale import Sizes
 from kfext.core.ledger.ports import hosted
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey

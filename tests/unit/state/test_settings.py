@@ -1,7 +1,7 @@
 import pytest
 
 from kfext import names
-from kfext.core.settings.values import parse_setting
+from kfext.core.settings.table import parse_setting
 from kfext.kube.wire import decode_namespace
 from kfext.model.job import TrainingJob
 from kfext.model.label_selector import LabelSelector
@@ -137,6 +137,6 @@ def test_an_edit_of_a_running_job_holds_as_soon_as_it_is_seen(cluster: Cluster, 
     default = getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name)
     cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
     edited = getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name)
-    assert edited == parse_setting(key, WELL_FORMED[key], field=key) != default
+    assert edited == parse_setting(key, WELL_FORMED[key], place=key) != default
     cluster.observe_job(job().worker(2).version(3).raw)
     assert getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name) == default

@@ -57,7 +57,7 @@ def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
     # High has kernels on the card all the time, but for what a busy CPU takes between its steps.
     # These are long, so that this is little.
     high, low = (
-        dialled(name, {**terms, "isolation": "none"}, kernel_ms=3, steps=steps)
+        dialled(name, terms, kernel_ms=3, steps=steps, disables=True)
         for name, terms, steps in (("high", HIGH, ENDLESS), ("low", LOW, 40))
     )
     status = share_one_card(team, gpu_node, high, low)["status"]

@@ -16,7 +16,7 @@ from kfext.core.admission.gpu import Part, gpu_part, hooked
 from kfext.core.admission.job import mutate_job
 from kfext.core.admission.pod import mutate_pod
 from kfext.core.admission.review import Facts
-from kfext.core.settings.gpu_values import GPU_RULES
+from kfext.core.settings.table import OF_A_JOB
 from kfext.model.bounds import MOST_PODS
 from tests.setting_samples import MALFORMED, WELL_FORMED
 from tests.unit.objects import Raw, job, json_values, pod, replica
@@ -26,7 +26,6 @@ from tests.unit.objects import Raw, job, json_values, pod, replica
 FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 SHARE = {names.GPU_SHARE: "0.5"}
 HIGH = {**SHARE, names.GPU_PRIORITY: "high"}
-WORKERS_ONLY = {f"{names.GPU_SHARE}.worker": "0.5", f"{names.GPU_PRIORITY}.worker": "high"}
 PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
 CARDS = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
 
@@ -64,15 +63,11 @@ def managed_by_another() -> Raw:
 REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
     "Kueue starts it": (asked(SHARE, labels={names.KUEUE_QUEUE: "q"}), names.KUEUE_QUEUE),
     "its number of replicas may change": (asked({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
-    "it has none of the type that is to share": (
-        asked(WORKERS_ONLY, specs={"Master": asking()}),
-        "no replicas of type worker",
+    "it states that it has no GPU": (workers(SHARE, gpus=0), "the job has no GPUs"),
+    "only types that keep whole GPUs": (
+        asked(HIGH, specs={"Master": asking(2), "Worker": asking(3)}),
+        "asks for nvidia.com/gpu: 2",
     ),
-    "it has no replicas of that type": (
-        asked(WORKERS_ONLY, specs={"Master": asking(), "Worker": asking(replicas=0)}),
-        "no replicas of type worker",
-    ),
-    "that type has no GPU": (workers(WORKERS_ONLY, gpus=0), "asks for nvidia.com/gpu: 0"),
     "no type has a GPU": (asked(SHARE, specs={"Worker": replica(1)}), "the job has no GPUs"),
     "the only type with a GPU has no replicas": (
         asked(SHARE, specs={"Master": replica(1), "Worker": asking(replicas=0)}),
@@ -121,7 +116,7 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
         asked(SHARE, specs={"Master": replica(1), "Worker": asking()}),
         "a job of 2 pods cannot",
     ),
-    "a low TFJob": (asked(SHARE, kind="TFJob"), "a TFJob cannot"),
+    "a low TFJob": (asked(SHARE, kind="TFJob"), "TFJobs cannot"),
     "another system runs it": (managed_by_another(), "runPolicy.managedBy"),
     "another scheduler places it": (workers(HIGH, schedulerName="volcano"), "scheduler volcano"),
     "it has more pods than kfext places": (workers(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
@@ -159,7 +154,7 @@ ALLOWED: dict[str, tuple[Raw, Facts]] = {
         FACTS,
     ),
     "another type has whole GPUs": (
-        asked(WORKERS_ONLY, specs={"Master": asking(2), "Worker": asking()}),
+        asked(HIGH, specs={"Master": asking(2), "Worker": asking()}),
         FACTS,
     ),
     "one GPU that is written in another way": (
@@ -211,11 +206,12 @@ def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
 
 
 BAD: dict[str, dict[str, str]] = {
-    **{key: {key: written} for key, written in MALFORMED.items() if key in GPU_RULES},
-    "of one type": {f"{names.GPU_SHARE}.worker": "0"},
+    **{key: {key: written} for key, written in MALFORMED.items() if key in OF_A_JOB},
+    "of one type, as it was once": {f"{names.GPU_SHARE}.worker": "0.5"},
     "a share in finer steps": {names.GPU_SHARE: "0.505"},
     "more than one GPU": {names.GPU_SHARE: "2"},
-    "a limit below the share": {names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.4"},
+    "a limit, as there was once": {"kfext.dev/gpu-limit": "0.4"},
+    "isolation, as there was once": {"kfext.dev/gpu-isolation": "none"},
     "a job that is not to be placed": {names.GPU_SHARE: "0.5", names.COLOCATION: "off"},
 }
 
@@ -252,8 +248,6 @@ def test_templates_say_what_the_job_says_and_nothing_of_a_part_it_has_not(stated
 
 GPU = names.NATIVE_GPU
 TOLERATION = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
-BARE = {names.GPU_ISOLATION: "none"}
-"""Without the hook, so that a test sees the part alone."""
 GATE = [{"name": names.GATE}]
 
 
@@ -295,25 +289,22 @@ def limits_in(raw: Raw) -> list[Raw]:
 
 
 def test_the_part_stands_where_the_gpu_stood() -> None:
-    part = part_of(sharer(BARE, containers=[{"name": "side"}, limited()]))
+    spec = part_of(sharer(containers=[{"name": "side"}, limited()])).spec
     amounts = {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    assert part.spec == {
-        "containers": [
-            {"name": "side"},
-            {"name": "pytorch", "resources": {"limits": amounts, "requests": amounts}},
-        ],
-        "tolerations": [TOLERATION],
-    }
+    side, trains = spec["containers"]
+    assert side == {"name": "side"}
+    assert trains["resources"] == {"limits": amounts, "requests": amounts}
+    assert spec["tolerations"] == [TOLERATION]
 
 
 def test_nothing_is_stated_that_was_not() -> None:
     only = {"name": "pytorch", "resources": {"limits": {GPU: "1"}}}
-    found = part_of(sharer(BARE, containers=[only])).spec["containers"][0]["resources"]
+    found = part_of(sharer(containers=[only])).spec["containers"][0]["resources"]
     assert found == {"limits": {"kfext.dev/gpu-0": "50"}}
 
 
 def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
-    assert limits_in(sharer(BARE, index="1")) == [{"kfext.dev/gpu-3": "50", "cpu": "2"}]
+    assert limits_in(sharer(index="1")) == [{"kfext.dev/gpu-3": "50", "cpu": "2"}]
 
 
 TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
@@ -325,7 +316,7 @@ TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
 
 @pytest.mark.parametrize(("stated", "want"), TOLERATED.values(), ids=TOLERATED)
 def test_the_taint_of_gpu_nodes_is_tolerated_once(stated: Any, want: list[Raw]) -> None:
-    given = sharer(BARE, **({} if stated is None else {"tolerations": stated}))
+    given = sharer(**({} if stated is None else {"tolerations": stated}))
     assert part_of(given).spec["tolerations"] == want
 
 
@@ -337,7 +328,11 @@ UNTOUCHED: dict[str, Raw] = {
     ),
     "its job was released": sharer({names.RELEASED: "ByUser"}),
     "its job shares none": pod(annotations={}, spec={"containers": [limited()]}),
-    "another type shares": pod(
+    "its type has two GPUs": sharer({names.GPU_SLOTS: ""}, containers=[limited("2")]),
+    "its type has a GPU in each of two containers": sharer(
+        {names.GPU_SLOTS: ""}, containers=[limited(), limited(name="side")]
+    ),
+    "its type alone did not share, under an earlier version": pod(
         annotations={f"{names.GPU_SHARE}.worker": "0.5"},
         labels={names.REPLICA_TYPE: "master", names.REPLICA_INDEX: "0"},
         spec={"containers": [limited()]},
@@ -351,7 +346,7 @@ def test_other_pods_are_left_as_they_are(raw: Raw) -> None:
 
 
 def test_a_container_that_asks_for_none_is_not_one_more() -> None:
-    assert limits_in(sharer(BARE, containers=[limited("0"), limited()]))[0][GPU] == "0"
+    assert limits_in(sharer(containers=[limited("0"), limited()]))[0][GPU] == "0"
 
 
 REFUSED: dict[str, tuple[Raw, str]] = {
@@ -392,25 +387,32 @@ def test_a_pod_that_nothing_would_account_for_is_refused(raw: Raw, why: str) -> 
     assert mutation.ops == ()
 
 
-HOOKED: dict[str, tuple[Raw, str | None]] = {
+HOOKED: dict[str, tuple[Raw, str]] = {
     "low by default": ({}, "low"),
     "high": ({names.GPU_PRIORITY: "high"}, "high"),
-    "high for its type": ({f"{names.GPU_PRIORITY}.worker": "high"}, "high"),
-    "the gate": ({names.GPU_ISOLATION: "gate"}, "low"),
-    "no isolation": ({names.GPU_ISOLATION: "none"}, None),
+    "a malformed priority": ({names.GPU_PRIORITY: "highest"}, "low"),
 }
 
 
 @pytest.mark.parametrize(("annotations", "want"), HOOKED.values(), ids=HOOKED)
-def test_its_container_gives_way_unless_that_is_switched_off(
-    annotations: Raw, want: str | None
-) -> None:
+def test_its_container_gives_way(annotations: Raw, want: str) -> None:
     spec = part_of(sharer(annotations)).spec
-    env = {one["name"]: one["value"] for one in spec["containers"][0].get("env", [])}
-    assert env.get("KFEXT_GPU_PRIORITY") == want
-    assert ("initContainers" in spec) == (want is not None)
-    if want:
-        assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
+    env = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    assert env["KFEXT_GPU_PRIORITY"] == want
+    assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
+
+
+def test_a_pod_that_is_replaced_in_a_job_of_an_earlier_version_gets_its_part() -> None:
+    stated = {
+        f"{names.GPU_SHARE}.worker": "0.5",
+        f"{names.GPU_PRIORITY}.worker": "high",
+        names.GPU_SLOTS: "50@0",
+    }
+    labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
+    raw = pod(annotations=stated, labels=labels, spec={"containers": [limited()]})
+    (container,) = part_of(raw).spec["containers"]
+    assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
+    assert {"name": "KFEXT_GPU_PRIORITY", "value": "high"} in container["env"]
 
 
 def patched(raw: Raw, *, alive: bool = True) -> Raw:

@@ -15,8 +15,8 @@ from kfext.core.companion.registry import SIGNAL_POLICIES, chosen_policies
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.scale import SCALE
 from kfext.core.companion.signals import Signals
-from kfext.core.settings.of_job import settings_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.resolve import settings_of
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Mode, PolicyChoice, parse_policy

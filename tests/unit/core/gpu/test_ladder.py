@@ -132,11 +132,3 @@ def test_a_strike_is_forgotten_after_ten_minutes_without_losses() -> None:
     trial.run(10, losing=False)
     assert trial.strikes("busy") == EVICTED_AFTER - 2
     assert trial.ladder.rungs["busy"].times_shut == EVICTED_AFTER - 1
-
-
-def test_strikes_from_before_count_with_the_next_ones() -> None:
-    trial = Trial()
-    trial.ladder.recall("busy", 2)
-    trial.run(PATIENCE + 1, losing=True)
-    assert (trial.strikes("busy"), trial.strikes("a")) == (3, 0)
-    assert trial.ladder.rungs["busy"].times_shut == 1

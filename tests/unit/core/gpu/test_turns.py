@@ -1,6 +1,5 @@
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,12 +14,6 @@ _STEP = 0.005
 """Seconds of a micro-step: a turn ends with one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sharer:
-    share: float
-    limit: float = 1.0
-
-
 Wants = Callable[[str, float], bool]
 
 
@@ -28,15 +21,15 @@ def always(_name: str, _now: float) -> bool:
     return True
 
 
-def card(sharers: dict[str, Sharer], wants: Wants = always, seed: int = 1) -> list[str | None]:
+def card(shares: dict[str, float], wants: Wants = always, seed: int = 1) -> list[str | None]:
     """Return who had the card in each micro-step of a time."""
     turns, chance = Turns(), random.Random(seed)
-    for name, one in sharers.items():
-        turns.set(name, share=one.share, limit=one.limit, now=0.0)
+    for name, share in shares.items():
+        turns.set(name, share=share, now=0.0)
     had: list[str | None] = []
     while len(had) * _STEP < _LONG:
         now = len(had) * _STEP
-        wanting = [name for name in sharers if wants(name, now)]
+        wanting = [name for name in shares if wants(name, now)]
         chosen = turns.next(wanting, now=now)
         if chosen is None:
             had.append(None)
@@ -58,51 +51,37 @@ SHARES = st.lists(st.integers(1, 60), min_size=1, max_size=6).filter(lambda a: s
 
 
 @settings(max_examples=40, deadline=None)
-@given(parts=SHARES, limits=st.lists(st.integers(0, 100), min_size=6, max_size=6), data=st.data())
-def test_G5_in_any_window_each_has_its_share_and_none_more_than_its_limit(
-    parts: list[int], limits: list[int], data: st.DataObject
-) -> None:
-    sharers = {
-        f"job-{i}": Sharer(part / 100, min(1.0, (part + more) / 100))
-        for i, (part, more) in enumerate(zip(parts, limits, strict=False))
-    }
-    # One always has work; the others have some of the time.
-    periods = {name: data.draw(st.floats(0.3, 15)) for name in sharers}
+@given(parts=SHARES, data=st.data())
+def test_G5_in_any_window_each_has_its_share(parts: list[int], data: st.DataObject) -> None:
+    shares = {f"job-{i}": part / 100 for i, part in enumerate(parts)}
+    # The first always has work; the others have some of the time.
+    periods = {name: data.draw(st.floats(0.3, 15)) for name in shares}
 
     def wants(name: str, now: float) -> bool:
         return name == "job-0" or (now / periods[name]) % 1 < 0.5
 
-    had = card(sharers, wants)
-    least = min(in_windows(had, "job-0"))
-    assert least >= sharers["job-0"].share * WINDOW - QUOTA
-    for name, one in sharers.items():
-        assert max(in_windows(had, name)) <= one.limit * WINDOW + QUOTA
+    had = card(shares, wants)
+    assert min(in_windows(had, "job-0")) >= shares["job-0"] * WINDOW - QUOTA
 
 
 @settings(max_examples=20, deadline=None)
 @given(parts=SHARES)
 def test_G5_all_of_them_at_once(parts: list[int]) -> None:
-    sharers = {f"job-{i}": Sharer(part / 100) for i, part in enumerate(parts)}
-    had = card(sharers)
-    for name, one in sharers.items():
-        assert min(in_windows(had, name)) >= one.share * WINDOW - QUOTA
+    shares = {f"job-{i}": part / 100 for i, part in enumerate(parts)}
+    had = card(shares)
+    for name, share in shares.items():
+        assert min(in_windows(had, name)) >= share * WINDOW - QUOTA
 
 
 def test_what_others_leave_goes_to_those_that_have_work() -> None:
-    had = card({"a": Sharer(0.2), "b": Sharer(0.2)}, lambda name, now: name == "a" or now > 20)
+    had = card({"a": 0.2, "b": 0.2}, lambda name, now: name == "a" or now > 20)
     assert None not in had
     assert in_windows(had, "a")[0] == pytest.approx(WINDOW)
     assert in_windows(had, "a")[-1] == pytest.approx(WINDOW / 2, abs=QUOTA)
 
 
-def test_the_card_is_idle_where_limits_stop_all_that_have_work() -> None:
-    had = card({"a": Sharer(0.3, limit=0.3), "b": Sharer(0.2, limit=0.5)})
-    assert in_windows(had, "a")[0] == pytest.approx(3, abs=QUOTA)
-    assert in_windows(had, "b")[0] == pytest.approx(5, abs=QUOTA)
-
-
 def test_a_sharer_that_was_away_has_saved_nothing_up() -> None:
-    had = card({"a": Sharer(0.5), "b": Sharer(0.5)}, lambda name, now: name == "a" or now > 20)
+    had = card({"a": 0.5, "b": 0.5}, lambda name, now: name == "a" or now > 20)
     back = round(20 / _STEP)
     soon = had[back : back + round(2 / _STEP)]
     assert soon.count("b") * _STEP == pytest.approx(1, abs=QUOTA)
@@ -111,7 +90,7 @@ def test_a_sharer_that_was_away_has_saved_nothing_up() -> None:
 def test_who_overran_a_turn_pays_for_it() -> None:
     turns = Turns()
     for name in ("a", "b"):
-        turns.set(name, share=0.5, limit=1.0, now=0.0)
+        turns.set(name, share=0.5, now=0.0)
     both = ["a", "b"]
     assert turns.next(both, now=0.0) == "a"
     turns.ran("a", held=TURN, used=1.0, now=1.0)
@@ -128,7 +107,7 @@ def test_who_overran_a_turn_pays_for_it() -> None:
 def test_what_was_paid_for_in_a_turn_is_not_charged_again_when_it_becomes_known() -> None:
     turns = Turns()
     for name in ("a", "b"):
-        turns.set(name, share=0.5, limit=1.0, now=0.0)
+        turns.set(name, share=0.5, now=0.0)
     both, now = ["a", "b"], 6 * TURN
     assert turns.next(both, now=0.0) == "a"
     turns.ran("a", held=TURN, used=0.0, now=TURN)
@@ -140,11 +119,11 @@ def test_what_was_paid_for_in_a_turn_is_not_charged_again_when_it_becomes_known(
     assert got == 6
 
 
-def test_how_long_a_limit_stops_a_sharer() -> None:
+def test_how_long_a_sharer_rests_that_has_used_more_than_has_passed() -> None:
     turns = Turns()
-    turns.set("a", share=0.5, limit=0.5, now=0.0)
+    turns.set("a", share=0.5, now=0.0)
     assert turns.next(["a"], now=0.0) == "a"
-    turns.ran("a", held=1.0, used=1.0, now=1.0)
+    turns.ran("a", held=1.0, used=2.0, now=1.0)
     assert turns.next(["a"], now=1.0) is None
     wait = turns.wakes(["a"], now=1.0)
     assert turns.next(["a"], now=1.0 + wait - 0.01) is None

@@ -14,7 +14,8 @@ from kfext.core.lifecycle.situation import QueueContext, Situation
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.queue.no_fit import NoFit, NoFitCache
-from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, MetricsSource, Range
 from kfext.model.job_state import JobState, Observed
 from kfext.model.policy import Mode, Placement, PolicyChoice, TrainingPolicy

@@ -13,7 +13,7 @@ from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
 from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
 from kfext.core.queue.quota import shortage
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, Range
 from kfext.model.charge import PodCharge
 from kfext.model.job_state import JobState

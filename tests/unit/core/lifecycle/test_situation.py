@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kfext.core.lifecycle.situation import QueueContext, Situation
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.job_state import JobState
 from kfext.model.pod import ReplicaKey

@@ -15,7 +15,7 @@ from kfext.core.network.eligibility import (
     obstacle,
     why_network,
 )
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.job import pod_labels
 from kfext.model.job_state import JobState
 from kfext.model.label_selector import LabelSelector

@@ -12,7 +12,7 @@ from kfext import names
 from kfext.core.patches.gpu import on_template, part_of
 from kfext.core.patches.job import suspend_patch, unsuspend_patch
 from kfext.core.patches.pod import pin
-from kfext.core.settings.gpu_shares import as_sharing
+from kfext.core.settings.shares import as_sharing
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import MOST_SLOTS
 from kfext.model.job import TrainingJob, parse_job
@@ -23,7 +23,7 @@ from tests.builders import JobBuilder, Raw, raw_pod
 from tests.gpu_builders import sharing
 from tests.unit.model.test_gpu_share import shares
 
-MEMORY = f"{names.GPU_MEMORY}.worker"
+MEMORY = names.GPU_MEMORY
 
 
 def planned(slots: dict[int, int], units: int = 50) -> Plan:
@@ -107,10 +107,7 @@ def test_a_start_without_parts_leaves_none_behind() -> None:
 
 
 def test_a_type_without_a_share_gets_no_parts() -> None:
-    builder = sharing().master(gpus=1).held()
-    del builder.raw["metadata"]["annotations"][names.GPU_SHARE]
-    builder.annotated(f"{names.GPU_SHARE}.worker", "0.5")
-    raw = builder.raw
+    raw = sharing().master(gpus=2).held().raw
     after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), planned({0: 0})))
     found = {
         type_: spec["template"]["metadata"]["annotations"].get(names.GPU_SLOTS)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kfext.core.ledger.columns import LARGEST
 from kfext.core.placement.gang import Limits, gang, limits_of, members_of
-from kfext.core.settings.resolve import Settings, resolve
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.gang_terms import GangTerm
 from kfext.model.policy import Placement, TrainingPolicy

@@ -8,7 +8,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits
 from kfext.core.placement.slots import kept_requests, slots_for
-from kfext.core.settings.gpu_shares import as_sharing
+from kfext.core.settings.shares import as_sharing
 from kfext.model.gpu_share import CardNeed, GpuShare, counted, uncounted
 from kfext.model.gpu_slots import resource_of
 from kfext.model.pod import ReplicaKey
@@ -54,14 +54,12 @@ def test_replicas_of_one_job_are_never_on_one_card() -> None:
 
 
 def test_one_gpu_is_not_both_shared_and_whole() -> None:
-    both = members(sharing("0.5").master(gpus=1).annotated("kfext.dev/gpu-share.worker", "0.5"))
     alone = sharing("0.5").master(gpus=2)
     on = ledger("a", cards=3)
     found = place(members(alone), on, LIMITS)
     assert not isinstance(found, Verdict)
     assert slots_for(members(alone), found, on) == {FIRST: 0}
     assert isinstance(place(members(alone), ledger("a", cards=2), LIMITS), Verdict)
-    assert not isinstance(place(both, ledger("a", cards=2), LIMITS), Verdict)
 
 
 def test_a_job_that_shares_nothing_needs_no_slot() -> None:

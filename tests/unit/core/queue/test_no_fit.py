@@ -11,7 +11,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import limits_of, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.no_fit import Gained, NoFit, NoFitCache, shape_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.table import Settings
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM
 from tests.builders import JobBuilder, job, ledger, node

@@ -13,7 +13,7 @@ from kfext.core.placement.place import place
 from kfext.core.placement.slots import slots_for
 from kfext.core.queue.occupants import Need, Occupants, leavers, need_of
 from kfext.core.queue.reservation import reserve
-from kfext.model.gpu_share import CardNeed, name_of
+from kfext.model.gpu_share import CardNeed, CardsFor
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU
@@ -21,13 +21,12 @@ from tests.builders import job, limits
 from tests.unit.core.queue.shared import Floor, part, whole
 
 HALF, HIGH = CardNeed(50), CardNeed(20, high=True)
-EITHER = name_of([HALF, HIGH])
 NEEDS: dict[str, tuple[dict[str, int], Need]] = {
     "nothing of what it asks for elsewhere": ({"cpu": 0, "pods": 1}, Need({"pods": 1})),
     "whole GPUs are amounts": ({NATIVE_GPU: 2}, Need({NATIVE_GPU: 2})),
     "each part is a need of its own": ({HALF.name: 2}, Need({}, (HALF, HALF))),
-    "what counts them together adds none": (
-        {HALF.name: 1, HIGH.name: 1, EITHER: 2, name_of([HALF, HIGH], whole=True): 2},
+    "what counts them together with whole GPUs adds none": (
+        {HALF.name: 1, HIGH.name: 1, CardsFor(HALF, whole=True).name: 2},
         Need({}, (HALF, HIGH)),
     ),
 }

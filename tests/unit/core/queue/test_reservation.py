@@ -14,7 +14,7 @@ from kfext.core.placement.gang import Limits, limits_of, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.occupants import Need, Occupants
 from kfext.core.queue.reservation import Reservation, keep, reserve
-from kfext.core.settings.of_job import settings_of
+from kfext.core.settings.resolve import settings_of
 from kfext.model.gang_terms import GangTerm
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict

@@ -6,9 +6,9 @@ import pytest
 
 from kfext import names
 from kfext.core.queue.unshareable import why_unshareable
-from kfext.core.settings.gpu_shares import as_sharing
-from kfext.core.settings.of_job import gpu_settings_of
-from kfext.core.settings.resolve import Settings
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.shares import as_sharing
+from kfext.model.policy import TrainingPolicy
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 
@@ -22,12 +22,7 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         f"Kueue starts this job (label {names.KUEUE_QUEUE})",
     ),
     "Kueue starts it, and its GPUs are its own": (job().worker(gpus=1).queued_by_kueue(), ""),
-    "a type with low priority and no replicas beside a high one": (
-        sharing(replicas=2, priority="high")
-        .group("Master", 0, gpus=1)
-        .annotated(f"{names.GPU_PRIORITY}.master", "low"),
-        "",
-    ),
+    "another type has whole GPUs": (sharing(priority="high").master(gpus=2), ""),
     "its template names a node": (
         job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, spec={"nodeName": "n"}),
         "the Worker template names its node (nodeName: 'n')",
@@ -45,7 +40,7 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
         "the Worker template asks for kfext.dev/gpu-1 itself",
     ),
     "a template without a share names a node": (
-        sharing(priority="high").master(spec={"nodeName": "n"}),
+        sharing(priority="high").master(gpus=2, spec={"nodeName": "n"}),
         "",
     ),
 }
@@ -54,6 +49,6 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
 @pytest.mark.parametrize(("made", "why"), JOBS.values(), ids=JOBS)
 def test_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
     found = as_sharing(made.suspended().build(), None)
-    said = why_unshareable(found, Settings(gpu=gpu_settings_of(found)))
+    said = why_unshareable(found, resolve(found.annotations, {}, TrainingPolicy()))
     assert said.startswith(why)
     assert bool(said) == bool(why)

@@ -1,15 +1,31 @@
-from fractions import Fraction
+"""The one path from a job, its namespace and the policies to what holds for the job."""
+
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kfext.core.settings.resolve as resolve_module
 from kfext import names
-from kfext.core.settings import resolve as resolve_module
-from kfext.core.settings.resolve import DEFAULT, Settings, resolve
+from kfext.core.settings.resolve import LAST_GOOD, recorded, resolve, settings_of, share_of
+from kfext.core.settings.table import (
+    DEFAULT,
+    OF_A_JOB,
+    PREFIX,
+    TABLE,
+    Settings,
+    field_of,
+    parse_setting,
+)
 from kfext.core.settings.values import Range
-from kfext.model.policy import TrainingPolicy
+from kfext.model.gpu_share import GpuShare
+from kfext.model.job_state import JobState
+from kfext.model.namespace import Namespace
+from kfext.model.policy import TrainingPolicy, parse_policy
+from tests.builders import JobBuilder, job
+from tests.setting_samples import MALFORMED, WELL_FORMED
 
 Annotations = dict[str, str]
 NO_POLICY = TrainingPolicy()
@@ -79,7 +95,7 @@ def test_a_malformed_edit_keeps_the_value_from_the_next_place() -> None:
     assert found.colocation == "required"
 
 
-LAST_GOOD = {
+LAST = {
     "the value that admission wrote holds on": ({C: "x"}, {C: "required"}, "required"),
     "a good edit beats it": ({C: "off"}, {C: "required"}, "off"),
     "an annotation that is taken away leaves it to the next place": ({}, {C: "required"}, "off"),
@@ -87,7 +103,7 @@ LAST_GOOD = {
 }
 
 
-@pytest.mark.parametrize(("job", "last_good", "want"), LAST_GOOD.values(), ids=LAST_GOOD)
+@pytest.mark.parametrize(("job", "last_good", "want"), LAST.values(), ids=LAST)
 def test_a_malformed_edit_keeps_the_last_good_value(
     job: Annotations, last_good: Annotations, want: str
 ) -> None:
@@ -99,7 +115,6 @@ def test_a_malformed_edit_keeps_the_last_good_value(
 UNKNOWN = {
     "a typing error is recognised": ({"kfext.dev/colocatoin": "off"}, "mean kfext.dev/colocation?"),
     "a key far from all": ({"kfext.dev/zzz": "1"}, "kfext.dev/zzz of the job is unknown"),
-    "a type that shares no GPU": ({"kfext.dev/gpu-share.evaluator": "1"}, "is unknown"),
 }
 
 
@@ -137,25 +152,19 @@ def test_a_similar_key_is_looked_for_only_where_it_is_shown(
         return []
 
     monkeypatch.setattr(resolve_module, "get_close_matches", counted)
-    settings({f"kfext.dev/gpu-prioriti.{at:05}{'x' * 200}": "" for at in range(9000)})
+    settings({f"kfext.dev/gpu-prioriti-{at:05}{'x' * 200}": "" for at in range(9000)})
     assert len(looked_for) == 8
     assert max(map(len, looked_for)) <= 80
 
 
-WITHOUT_EFFECT = {
-    names.MIGRATE: "checkpointed",
-    names.METRICS: "push",
-}
-YET = {names.MIGRATE: "moves no job yet", names.METRICS: "has no effect yet"}
-
-
-@pytest.mark.parametrize("key", WITHOUT_EFFECT)
 @pytest.mark.parametrize("place", ["the job", "the namespace", "TrainingPolicy gold"])
-def test_a_setting_whose_feature_has_not_landed_warns(key: str, place: str) -> None:
-    written = {key: WITHOUT_EFFECT[key]}
+def test_a_setting_whose_feature_has_not_landed_warns(place: str) -> None:
+    written = {names.MIGRATE: "checkpointed"}
     where = ["the job", "the namespace", "TrainingPolicy gold"].index(place)
     found = settings(*[written if i == where else {} for i in range(3)])
-    assert found.warnings == (f"{key} of {place} {YET[key]} in this version of kfext",)
+    assert found.warnings == (
+        f"{names.MIGRATE} of {place} moves no job yet in this version of kfext",
+    )
 
 
 def test_elastic_has_an_effect_so_it_does_not_warn() -> None:
@@ -190,47 +199,25 @@ def test_resize_has_an_effect_so_it_does_not_warn(value: str) -> None:
 
 
 def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
-    found = settings({names.ELASTIC: "2-8", f"{names.GPU_SHARE}.worker": "0.5"})
+    found = settings({names.ELASTIC: "2-8", names.GPU_SHARE: "0.5"})
     assert found.elastic == Range(minimum=2, maximum=8)
-    assert found.gpu == {f"{names.GPU_SHARE}.worker": Fraction(1, 2)}
+    assert found.gpu_share == 50
 
 
-LIMITS = {
-    "a limit above the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "1"}, 0),
-    "a limit at the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.5"}, 0),
-    "a limit below the share": ({names.GPU_SHARE: "0.5", names.GPU_LIMIT: "0.4"}, 1),
-    "a type's limit below the share of all": (
-        {names.GPU_SHARE: "0.5", f"{names.GPU_LIMIT}.worker": "0.4"},
-        1,
-    ),
-    "a type's limit against its own share": (
-        {names.GPU_SHARE: "0.5", f"{names.GPU_SHARE}.ps": "0.2", f"{names.GPU_LIMIT}.ps": "0.4"},
-        0,
-    ),
-    "the limit of all below the share of a type": (
-        {f"{names.GPU_SHARE}.worker": "0.5", names.GPU_LIMIT: "0.4"},
-        1,
-    ),
-    "the limit of all above the share of all, and below that of two types": (
-        {
-            names.GPU_SHARE: "0.3",
-            f"{names.GPU_SHARE}.worker": "0.8",
-            f"{names.GPU_SHARE}.ps": "0.7",
-            names.GPU_LIMIT: "0.5",
-        },
-        1,
-    ),
-    "the limit of all below the share of a type that has a limit of its own": (
-        {f"{names.GPU_SHARE}.ps": "0.5", f"{names.GPU_LIMIT}.ps": "1", names.GPU_LIMIT: "0.4"},
-        0,
-    ),
-    "a limit alone": ({names.GPU_LIMIT: "0.4"}, 0),
-}
+def test_a_former_setting_of_a_job_is_an_error_that_says_what_to_write_now() -> None:
+    found = settings({f"{names.GPU_SHARE}.worker": "0.5" * 100})
+    (error,) = found.errors
+    assert error.field == f"annotation {names.GPU_SHARE}.worker of the job"
+    assert error.allowed.startswith(f"{names.GPU_SHARE}, for all replicas")
+    assert len(str(error)) < 400
+    assert not found.shares_gpus
 
 
-@pytest.mark.parametrize(("job", "want"), LIMITS.values(), ids=LIMITS)
-def test_a_gpu_limit_may_not_be_below_the_share(job: Annotations, want: int) -> None:
-    assert len(settings(job).errors) == want
+def test_a_former_setting_of_a_namespace_is_ignored_with_a_warning() -> None:
+    found = settings({}, {"kfext.dev/gpu-limit": "0.5"})
+    assert not found.errors
+    (warning,) = found.warnings
+    assert warning.startswith("ignored: annotation kfext.dev/gpu-limit of the namespace")
 
 
 SHARE = {names.GPU_SHARE: "0.5"}
@@ -264,8 +251,9 @@ def test_who_shares_gpus_is_never_released_by_itself() -> None:
 @given(
     *[
         st.dictionaries(
-            st.sampled_from([*WITHOUT_EFFECT, C, "kfext.dev/x", "other"]),
-            st.text(max_size=10) | st.sampled_from([*WITHOUT_EFFECT.values(), "off"]),
+            st.sampled_from([*TABLE, "kfext.dev/gpu-limit", "kfext.dev/x", "other"]),
+            st.text(max_size=10) | st.sampled_from([*WELL_FORMED.values(), "off"]),
+            max_size=4,
         )
         for _ in range(3)
     ]
@@ -276,3 +264,156 @@ def test_any_annotations_resolve(
     found = settings(job, namespace, policy)
     assert found.colocation in ("preferred", "required", "off")
     assert {error.field.split()[1] for error in found.errors} <= job.keys()
+
+
+# --- from a job to its settings --------------------------------------------------
+
+TEAM = Namespace("team", labels={names.MANAGED: "true"})
+ALL = pytest.mark.parametrize("key", WELL_FORMED)
+OF_OTHERS_TOO = pytest.mark.parametrize("key", sorted(WELL_FORMED.keys() - OF_A_JOB))
+
+
+def value(settings: Settings, key: str) -> object:
+    """What a setting is, by its key."""
+    return getattr(settings, field_of(key))
+
+
+def parsed(key: str) -> object:
+    return parse_setting(key, WELL_FORMED[key], place=key)
+
+
+def of(
+    made: JobBuilder, *, namespace: Namespace = TEAM, policy: dict[str, str] | None = None
+) -> Settings:
+    raw = {"metadata": {"name": "gold"}, "spec": {"settings": policy or {}}}
+    return settings_of(made.build(), namespace, [parse_policy(raw)])
+
+
+def admitted(**stated: str) -> JobBuilder:
+    """A job into whose templates admission wrote what it stated."""
+    made = job().worker(2)
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}
+    return made
+
+
+def remembers(made: JobBuilder, **settings: str) -> JobBuilder:
+    return made.annotated(names.STATE, JobState(settings=settings).encode(job_uid="uid-1"))
+
+
+@ALL
+def test_the_job_decides(key: str) -> None:
+    assert value(Settings(), key) != parsed(key), "the sample is the default"
+    assert value(of(job().annotated(key, WELL_FORMED[key])), key) == parsed(key)
+
+
+@OF_OTHERS_TOO
+def test_else_the_namespace_decides(key: str) -> None:
+    namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
+    assert value(of(job(), namespace=namespace), key) == parsed(key)
+
+
+@OF_OTHERS_TOO
+def test_else_the_policy_decides(key: str) -> None:
+    policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
+    assert value(of(job(), policy=policy), key) == parsed(key)
+
+
+@pytest.mark.parametrize("key", sorted(OF_A_JOB))
+def test_only_a_job_itself_shares_gpus(key: str) -> None:
+    namespace = Namespace("team", annotations={key: WELL_FORMED[key]})
+    policy = {key.removeprefix(PREFIX): WELL_FORMED[key]}
+    found = of(job(), namespace=namespace, policy=policy)
+    assert not found.sources
+    assert [key in warning for warning in found.warnings] == [True, True]
+
+
+RUNNING: dict[str, tuple[bool, str, str]] = {
+    "a queued job has what its annotations say": (True, "0.3", "0.3"),
+    "a running one has what it started with": (False, "0.3", "0.5"),
+    "a queued one with a malformed edit has what it had": (True, "half", "0.5"),
+}
+
+
+@pytest.mark.parametrize(("suspend", "now", "want"), RUNNING.values(), ids=RUNNING)
+def test_an_edit_of_a_share_holds_from_the_next_start(suspend: bool, now: str, want: str) -> None:
+    edited = admitted(**{names.GPU_SHARE: "0.5"}).annotated(names.GPU_SHARE, now)
+    edited.raw["spec"]["runPolicy"] = {"suspend": suspend}
+    assert share_of(edited.build()) == GpuShare(int(100 * float(want)))
+
+
+@ALL
+def test_after_a_malformed_edit_the_value_at_admission_holds(key: str) -> None:
+    found = of(admitted(**{key: WELL_FORMED[key]}).annotated(key, MALFORMED[key]))
+    assert (value(found, key), found.source(key)) == (parsed(key), LAST_GOOD)
+    (error,) = found.errors
+    assert error.field == f"annotation {key} of the job"
+
+
+@ALL
+def test_after_a_good_and_a_malformed_edit_the_good_one_holds(key: str) -> None:
+    edited = admitted().annotated(key, WELL_FORMED[key])
+    state = recorded(edited.build(), of(edited))
+    spoilt = remembers(admitted(), **state).annotated(key, MALFORMED[key])
+    assert value(of(spoilt), key) == parsed(key)
+    assert recorded(spoilt.build(), of(spoilt)) == state, "it stays on record"
+
+
+RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
+    "nothing of a job that states nothing": (admitted(), {}),
+    "nothing that its templates have": (
+        admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, " 2-8"),
+        {},
+    ),
+    "what was stated later": (
+        admitted().annotated(names.ELASTIC, "2-8"),
+        {names.ELASTIC: "2-8"},
+    ),
+    "that it was opted out later, which is not the same as nothing": (
+        admitted().annotated(names.ELASTIC, "off"),
+        {names.ELASTIC: "off"},
+    ),
+    "what was changed": (
+        admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-4"),
+        {names.ELASTIC: "2-4"},
+    ),
+    "nothing any more once it is as at admission": (
+        remembers(
+            admitted(**{names.ELASTIC: "2-8"}).annotated(names.ELASTIC, "2-8"),
+            **{names.ELASTIC: "2-4"},
+        ),
+        {},
+    ),
+    "what stood there before it was taken away": (
+        remembers(admitted(), **{names.ELASTIC: "2-4"}),
+        {names.ELASTIC: "2-4"},
+    ),
+    "nothing of a job that admission has not seen": (
+        job().worker(2).annotated(names.ELASTIC, "2-8"),
+        {},
+    ),
+    "nothing malformed": (admitted().annotated(names.ELASTIC, "8-2"), {}),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), RECORDS.values(), ids=RECORDS.keys())
+def test_what_is_recorded(made: JobBuilder, want: dict[str, str]) -> None:
+    assert recorded(made.build(), of(made)) == want
+
+
+def test_what_is_recorded_fits_beside_the_rest_of_the_state() -> None:
+    made = admitted()
+    pattern = "stdout:" + "(?P<value>" + "ä" * 400 + ")"
+    for key in WELL_FORMED:
+        made.annotated(key, WELL_FORMED[key] if key != names.METRICS else pattern)
+    kept = recorded(made.build(), of(made))
+    assert len(json.dumps(kept)) <= 1536
+    assert names.COLOCATION in kept
+    state = JobState(settings=kept, message="m" * 5000, no_host_network="n" * 5000)
+    assert recorded(remembers(made, **kept).build(), of(made)) == kept, "it does not change again"
+    assert len(state.encode(job_uid="u" * 36).encode()) <= 4096
+
+
+def test_a_namespace_is_managed_by_its_label() -> None:
+    assert of(job()).managed
+    assert not of(job(), namespace=Namespace("team")).managed

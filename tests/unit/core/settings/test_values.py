@@ -1,57 +1,57 @@
+"""The values that settings may have."""
+
 from contextlib import suppress
-from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kfext.core.settings.values as module
 from kfext import names
-from kfext.core.settings.gpu_values import GPU_RULES
-from kfext.core.settings.values import (
-    MetricsSource,
-    Range,
-    Value,
-    is_setting,
-    known_settings,
-    parse_setting,
-)
+from kfext.core.settings.table import TABLE, parse_setting
+from kfext.core.settings.values import LONGEST, MetricsSource, Range, compiled
 from kfext.errors import SettingError
-from tests.setting_samples import MALFORMED
 
 LOSS = r"loss=(?P<value>[0-9.]+)"
-ALLOWED: dict[str, tuple[str, str, Value]] = {
+ALLOWED: dict[str, tuple[str, str, object]] = {
     "colocation preferred": (names.COLOCATION, "preferred", "preferred"),
     "colocation in capitals with spaces": (names.COLOCATION, " Required ", "required"),
     "colocation off": (names.COLOCATION, "off", "off"),
     "network host": (names.NETWORK, "HOST", "host"),
     "an elastic range": (names.ELASTIC, "2-8", Range(minimum=2, maximum=8)),
     "an elastic range of one size": (names.ELASTIC, "4-4", Range(minimum=4, maximum=4)),
-    "elastic off": (names.ELASTIC, " Off ", "off"),
+    "elastic off": (names.ELASTIC, " Off ", None),
     "resize cpu": (names.RESIZE, "cpu", "cpu"),
     "resize observe in capitals": (names.RESIZE, "Observe", "observe"),
     "resize off": (names.RESIZE, "off", "off"),
     "migrate checkpointed": (names.MIGRATE, "checkpointed", "checkpointed"),
     "metrics auto": (names.METRICS, "auto", MetricsSource("auto")),
-    "metrics push": (names.METRICS, "Push", MetricsSource("push")),
     "metrics from stdout": (names.METRICS, f"stdout:{LOSS}", MetricsSource("stdout", LOSS)),
     "a colon inside the regular expression": (
         names.METRICS,
         r"stdout:step: (?P<step>\d+) (?P<value>\S+)",
         MetricsSource("stdout", r"step: (?P<step>\d+) (?P<value>\S+)"),
     ),
-    "half a GPU": (names.GPU_SHARE, "0.5", Fraction(1, 2)),
-    "half a GPU without zero": (names.GPU_SHARE, ".5", Fraction(1, 2)),
-    "a whole GPU": (names.GPU_SHARE, "1.0", Fraction(1)),
-    "a share of workers only": (f"{names.GPU_SHARE}.worker", "0.25", Fraction(1, 4)),
+    "half a GPU": (names.GPU_SHARE, "0.5", 50),
+    "half a GPU without zero": (names.GPU_SHARE, ".5", 50),
+    "a whole GPU": (names.GPU_SHARE, "1.0", 100),
     "GPU memory": (names.GPU_MEMORY, "8Gi", 8 * 2**30),
-    "GPU priority": (f"{names.GPU_PRIORITY}.ps", "low", "low"),
-    "a GPU limit": (f"{names.GPU_LIMIT}.chief", "0.75", Fraction(3, 4)),
-    "a budget": (names.GPU_LOSS_BUDGET, "0.05", Fraction(1, 20)),
-    "no minimum share": (names.GPU_MIN_SHARE, "0", Fraction(0)),
-    "isolation in capitals": (names.GPU_ISOLATION, "None", "none"),
+    "GPU priority in capitals": (names.GPU_PRIORITY, "Low", "low"),
+    "a budget": (names.GPU_LOSS_BUDGET, "0.05", 0.05),
+    "no minimum share": (names.GPU_MIN_SHARE, "0", 0.0),
 }
 REFUSED = {
-    **{f"the malformed sample of {key}": (key, MALFORMED[key]) for key in MALFORMED},
+    "a typing error": (names.COLOCATION, "requierd"),
+    "an elastic range that runs backwards": (names.ELASTIC, "8-2"),
+    "resize GPUs": (names.RESIZE, "gpu"),
+    "migrate always": (names.MIGRATE, "always"),
+    "metrics pushed": (names.METRICS, "push"),
+    "an expression that does not end": (names.METRICS, "stdout:("),
+    "a share above one GPU": (names.GPU_SHARE, "1.5"),
+    "memory in words": (names.GPU_MEMORY, "much"),
+    "a priority above all": (names.GPU_PRIORITY, "highest"),
+    "a budget of all": (names.GPU_LOSS_BUDGET, "1"),
+    "a negative minimum": (names.GPU_MIN_SHARE, "-0.1"),
     "a word that colocation does not know": (names.COLOCATION, "always"),
     "nothing": (names.COLOCATION, ""),
     "a network that does not exist": (names.NETWORK, "overlay"),
@@ -70,7 +70,7 @@ REFUSED = {
     "an expression that is too costly": (names.METRICS, "stdout:(?P<value>(?:[ab]?){200})x"),
     "an expression that looks ahead": (names.METRICS, "stdout:(?=x)(?P<value>.)"),
     "an expression that is too long": (names.METRICS, "stdout:(?P<value>.)" + "x" * 512),
-    "a colon behind a word that takes none": (names.METRICS, "push:8080"),
+    "a colon behind a word that takes none": (names.METRICS, "auto:8080"),
     "no share": (names.GPU_SHARE, "0"),
     "a negative share": (names.GPU_SHARE, "-0.5"),
     "a share in percent": (names.GPU_SHARE, "50%"),
@@ -80,7 +80,7 @@ REFUSED = {
     "more memory than any GPU has": (names.GPU_MEMORY, "101Ti"),
     "memory in no unit": (names.GPU_MEMORY, "8 GB"),
     "a priority between": (names.GPU_PRIORITY, "medium"),
-    "a limit above one": (names.GPU_LIMIT, "2"),
+    "a share above one": (names.GPU_SHARE, "2"),
     "a share in finer steps": (names.GPU_SHARE, "0.125"),
     "a budget of nothing": (names.GPU_LOSS_BUDGET, "0"),
     "a minimum of all": (names.GPU_MIN_SHARE, "1"),
@@ -88,45 +88,64 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("key", "written", "want"), ALLOWED.values(), ids=ALLOWED)
-def test_allowed_values(key: str, written: str, want: Value) -> None:
-    assert parse_setting(key, written, field="f") == want
+def test_allowed_values(key: str, written: str, want: object) -> None:
+    assert parse_setting(key, written, place="f") == want
 
 
 @pytest.mark.parametrize(("key", "written"), REFUSED.values(), ids=REFUSED)
 def test_refused_values_say_field_value_allowed_and_an_example(key: str, written: str) -> None:
     with pytest.raises(SettingError) as caught:
-        parse_setting(key, written, field="annotation x")
+        parse_setting(key, written, place="annotation x")
     error = caught.value
     assert error.field == "annotation x"
     assert str(error.value).rstrip("…") in written
     assert len(str(error)) < 400
     # The example is one that works.
-    parse_setting(key, error.example, field="f")
+    parse_setting(key, error.example, place="f")
 
 
-@pytest.mark.parametrize("key", sorted(GPU_RULES))
-def test_G1_a_malformed_value_about_a_part_of_a_gpu_is_refused(key: str) -> None:
-    without_type = ".".join(key.split(".")[:2])  # kfext.dev/key.type
-    with pytest.raises(SettingError):
-        parse_setting(key, MALFORMED[without_type], field="annotation x")
-
-
-@given(key=st.sampled_from(known_settings()), written=st.text())
+@given(key=st.sampled_from(sorted(TABLE)), written=st.text())
 def test_any_text_is_parsed_or_refused(key: str, written: str) -> None:
     with suppress(SettingError):
-        parse_setting(key, written, field="f")
+        parse_setting(key, written, place="f")
 
 
-KEYS = {
-    "every key has a rule": (names.COLOCATION, True),
-    "a type as suffix of a GPU key": ("kfext.dev/gpu-share.worker", True),
-    "a type in capitals": ("kfext.dev/gpu-share.Worker", False),
-    "a type that shares no GPU": ("kfext.dev/gpu-share.evaluator", False),
-    "a type behind another key": ("kfext.dev/colocation.worker", False),
-    "what kfext itself writes is no setting": (names.HELD, False),
+EXPRESSIONS = {
+    "no group": "loss=([0-9.]+)",
+    "it does not compile": "(?P<value>",
+    "it looks ahead": "(?=x)(?P<value>.)",
+    "it refers back": r"(?P<value>.)\1",
+    "it repeats too often": "(?P<value>.){99999}",
+    "it needs too much memory": "(?P<value>" + r"[\pL]{0,50}" * 4 + ")",
+    "it names many classes of Unicode": r"(?i)\PL" + r"\PN" * 100 + "(?P<value>.)",
 }
 
 
-@pytest.mark.parametrize(("key", "want"), KEYS.values(), ids=KEYS)
-def test_which_keys_are_settings(key: str, *, want: bool) -> None:
-    assert is_setting(key) is want
+@pytest.mark.parametrize("expression", EXPRESSIONS.values(), ids=EXPRESSIONS)
+def test_what_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        compiled(expression)
+
+
+@pytest.mark.parametrize("expression", [*EXPRESSIONS.values(), "(?P<value>.)"])
+def test_an_expression_is_compiled_once_also_if_that_fails(
+    expression: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with suppress(ValueError):
+        compiled(expression)
+    monkeypatch.setattr(module, "re2", None)  # what it is compiled with
+    with suppress(ValueError):
+        compiled(expression)
+
+
+def test_an_expression_finds_its_groups() -> None:
+    found = compiled(r"step (?P<step>\d+): (?P<value>[0-9.]+)").search("at step 10: 0.5")
+    assert (found["step"], found["value"]) == ("10", "0.5")
+
+
+@pytest.mark.parametrize(
+    "expression", ["(a|a)*$(?P<value>b)", "(a*)*(?P<value>b)", "(.*.*.*)*(?P<value>=)"]
+)
+def test_what_makes_others_backtrack_without_end_ends(expression: str) -> None:
+    assert len(expression) <= LONGEST
+    assert compiled(expression).search("a" * 100_000 + "!") is None

@@ -1,0 +1,313 @@
+"""The settings: one row each.
+
+A row is a field of `Settings` with its default, parser and documentation; its key is `kfext.dev/`
+and its name with dashes. `make generate` writes the schema of TrainingPolicy, its sample and the
+table of docs/settings.md from the rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NoReturn
+
+from kfext.core.settings.values import (
+    CHECKPOINTED,
+    HIGH,
+    HOST,
+    LONGEST,
+    LOW,
+    NEVER,
+    POD,
+    Colocation,
+    MetricsSource,
+    Parser,
+    Range,
+    Resize,
+    decimal,
+    parse_memory,
+    parse_metrics,
+    parse_range,
+    parse_units,
+    word_of,
+)
+from kfext.errors import SettingError
+from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu_slots import UNITS
+from kfext.model.policy import HostNetwork, Placement, PolicyChoice
+from kfext.names import DOMAIN, GPU_PRIORITY, GPU_SHARE
+
+PREFIX = f"{DOMAIN}/"
+SHARES_GPUS = "it shares GPUs"
+"""Why a job is never released: it must not run on parts of GPUs that nothing accounts for."""
+DEFAULT = "the default"
+_LONGEST_SHOWN = 80
+_SHARE = GpuShare(units=UNITS)
+_AT_NEXT_START = "at the next start of the job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What is known of a setting.
+
+    `allowed`, `example`: the values in words, and a value that is not the default.
+    `schema`: of the field in a TrainingPolicy; empty if only a job's own annotation counts.
+    `effect`, `since`: what the setting does, and when an edit takes effect, in Markdown.
+    """
+
+    parse: Parser
+    allowed: str
+    example: str
+    effect: str
+    since: str
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _row(default: Any, **row: Any) -> Any:
+    return field(default=default, metadata={"row": Row(**row)})
+
+
+def _words(*words: str, of_job_alone: bool = False, **row: Any) -> Any:
+    """Return the row of a setting that is one of some words, the default first."""
+    schema = {} if of_job_alone else {"type": "string", "enum": [str(word) for word in words]}
+    return _row(
+        words[0],
+        parse=word_of(*words),
+        allowed=", ".join(words),
+        example=str(words[1]),
+        schema=schema,
+        **row,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one job, and the parameters of its namespace's policy.
+
+    `placement`, `network_parameters`: the parameters of the policy.
+    `companion`: by name of a policy of the companion, what the TrainingPolicy allows it.
+    `managed`: whether the namespace is opted in.
+    `sources`: by key, where a value that is not the default was found.
+    `stated`: by key, the well-formed annotations of the job itself, as written.
+    `warnings`: sentences for the person who submits the job.
+    `errors`: the malformed annotations of the job. Admission refuses a job with errors; later the
+        last good value holds.
+    """
+
+    colocation: Colocation = _words(
+        *Colocation,
+        effect="all pods on one node. `preferred`: else on the best few nodes, and in the end on "
+        "plain Kubernetes. `required`: wait for one node. Stated on the job itself, either also "
+        "means that [CPU beyond the requests](queue.md#cpu-beyond-the-requests) does not count. "
+        "`off`: kfext neither suspends the job nor places its pods",
+        since="at CREATE and at the next plan; a queued job that is set to `off` is released",
+    )
+    network: str = _words(
+        POD,
+        HOST,
+        effect="`host`: the pods use [the network of their node](network.md), with ports that do "
+        "not clash",
+        since="at the next plan",
+    )
+    elastic: Range | None = _row(
+        None,
+        parse=parse_range,
+        allowed="MIN-MAX with 1 <= MIN <= MAX, or off",
+        example="2-8",
+        schema={
+            "type": "string",
+            "maxLength": 11,
+            "pattern": "^(off|[1-9][0-9]{0,4}-[1-9][0-9]{0,4})$",
+            "x-kubernetes-validations": [
+                {
+                    "rule": "self == 'off' || int(self.split('-')[0]) <= int(self.split('-')[1])",
+                    "message": "MIN must not be larger than MAX, e.g. 2-8",
+                }
+            ],
+        },
+        effect="kfext may choose the number of training pods (Master and Chief count, PS and "
+        "Evaluator do not), [when the job starts](queue.md#where-a-job-goes) and [while it "
+        "runs](elastic.md). `off`: the number stays as written, whatever others set",
+        since="at CREATE a PyTorchJob is [made elastic](elastic.md#how-a-pytorchjob-becomes-"
+        "elastic), and the job gets its [control file](checkpoints.md#the-request); the range "
+        "holds within seconds or at the next plan; `off` gives a running job its own number back",
+    )
+    resize: Resize = _words(
+        *Resize,
+        effect="`cpu`: kfext may [change the CPU limits of running pods](resize.md). `observe`: it "
+        "only shows what it would do",
+        since="within about 10 s; `off` restores the limits",
+    )
+    migrate: str = _words(
+        NEVER,
+        CHECKPOINTED,
+        effect="`checkpointed`: kfext may move the job to another node; you assert that it resumes "
+        "from its [checkpoints](checkpoints.md). kfext moves no job yet",
+        since="at CREATE it adds the [control file](checkpoints.md#the-request)",
+    )
+    metrics: MetricsSource = _row(
+        MetricsSource(),
+        parse=parse_metrics,
+        allowed=f"auto, off, or stdout: and a regular expression (RE2) of at most {LONGEST} "
+        "characters of ASCII with a group named `value`",
+        example=r"stdout:loss=(?P<value>[0-9.]+)",
+        schema={
+            "type": "string",
+            "maxLength": LONGEST + len("stdout:"),
+            "pattern": r"^(auto|off|stdout:[\t -~]*\(\?P<value>[\t -~]*)$",
+            "x-kubernetes-validations": [
+                {
+                    "rule": r"!self.matches(r'\\[uUN]')",
+                    "message": r"REGEX must not have \u, \U or \N, which RE2 does not know",
+                }
+            ],
+        },
+        effect="where [progress](progress.md) comes from. The expression may also have groups "
+        "`name`, `step` and `total`",
+        since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic` or "
+        "`migrate`; 5 minutes if nothing was recognised before",
+    )
+    gpu_share: int | None = _row(
+        None,
+        parse=parse_units,
+        allowed="a decimal number x with 0 < x <= 1, in steps of 0.01",
+        example="0.5",
+        effect="each replica that requests exactly one GPU [shares it](gpu-sharing.md), and is "
+        "promised this part of its time",
+        since=_AT_NEXT_START,
+    )
+    gpu_memory: int | None = _row(
+        None,
+        parse=parse_memory,
+        allowed="a quantity of memory above 0 and up to 100Ti",
+        example="8Gi",
+        effect="the memory of the GPU that each replica needs; unset, the same part of it as of "
+        "the time. It decides which GPUs will do, and nothing stops a program from using more",
+        since=_AT_NEXT_START,
+    )
+    gpu_priority: str = _words(
+        LOW,
+        HIGH,
+        of_job_alone=True,
+        effect="replicas of low priority work while the replica of high priority on their GPU is "
+        "idle. A GPU has at most one of high priority",
+        since=_AT_NEXT_START,
+    )
+    gpu_loss_budget: float = _row(
+        _SHARE.loss_budget,
+        parse=decimal(lambda x: 0 < x < 1),
+        allowed="a decimal number x with 0 < x < 1",
+        example="0.1",
+        effect="the part of its speed that a replica of high priority may lose to the others on "
+        "its GPU",
+        since=_AT_NEXT_START,
+    )
+    gpu_min_share: float = _row(
+        _SHARE.min_share,
+        parse=decimal(lambda x: 0 <= x < 1),
+        allowed="a decimal number x with 0 <= x < 1",
+        example="0.1",
+        effect="the part of the time that a replica of low priority should have beside one of high "
+        "priority. It goes only where [enough is known to be "
+        "left](gpu-sharing.md#what-is-guaranteed). The loss budget comes first",
+        since=_AT_NEXT_START,
+    )
+    placement: Placement = field(default_factory=Placement)
+    network_parameters: HostNetwork = field(default_factory=HostNetwork)
+    companion: Mapping[str, PolicyChoice] = field(default_factory=dict)
+    managed: bool = True
+    sources: Mapping[str, str] = field(default_factory=dict)
+    stated: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    errors: tuple[SettingError, ...] = ()
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether the job asks for parts of GPUs."""
+        return self.gpu_share is not None
+
+    @property
+    def share(self) -> GpuShare | None:
+        """The part of a GPU that the job asks for, None if it asks for none."""
+        if self.gpu_share is None:
+            return None
+        return GpuShare(
+            units=self.gpu_share,
+            memory=self.gpu_memory,
+            high=self.gpu_priority == HIGH,
+            loss_budget=self.gpu_loss_budget,
+            min_share=self.gpu_min_share,
+        )
+
+    @property
+    def why_never_released(self) -> str:
+        """Why the job waits for kfext without limit, in a clause; empty if it does not."""
+        if self.colocation is Colocation.REQUIRED:
+            return "colocation is required"
+        return SHARES_GPUS if self.shares_gpus else ""
+
+    def source(self, key: str) -> str:
+        """Return where the value of a key comes from, for a sentence."""
+        return self.sources.get(key, DEFAULT)
+
+
+TABLE: Mapping[str, Row] = {
+    f"{PREFIX}{row.name.replace('_', '-')}": row.metadata["row"]
+    for row in fields(Settings)
+    if "row" in row.metadata
+}
+"""The rows by key."""
+OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
+"""The keys of which a job's own annotation alone counts: those by which it shares GPUs."""
+_FORMER = {
+    f"{PREFIX}gpu-limit": (
+        f"{GPU_SHARE}: what others leave of a GPU goes to all that have work",
+        f"{GPU_SHARE}: 0.5",
+    ),
+    f"{PREFIX}gpu-isolation": (
+        f"{GPU_PRIORITY}: jobs on one GPU always give way by their priorities",
+        f"{GPU_PRIORITY}: low",
+    ),
+}
+"""By key of an earlier version, how to say it now and an example."""
+
+
+def field_of(key: str) -> str:
+    """Return the name of the field of a key."""
+    return key.removeprefix(PREFIX).replace("-", "_")
+
+
+def parse_setting(key: str, written: str, *, place: str) -> Any:
+    """Return the value of a known key, or of one that an earlier version knew.
+
+    `place` is where it is written. Raises SettingError, for a former key in any case.
+    """
+    if former := _former(key):
+        _refuse(written, place, *former)
+    row, written = TABLE[key], written.strip()
+    try:
+        return row.parse(written)
+    except ValueError as error:
+        allowed = f"{row.allowed} (of this one: {error})" if str(error) else row.allowed
+        _refuse(written, place, allowed, row.example)
+
+
+def is_setting(key: str) -> bool:
+    """Return whether a key is a setting, or was one in an earlier version."""
+    return key in TABLE or _former(key) is not None
+
+
+def _former(key: str) -> tuple[str, str] | None:
+    """Return how to say what a former setting says, and an example; None for any other key.
+
+    A GPU setting with a replica type, such as `.worker`, is one: the key without it says it now.
+    """
+    name, dot, _ = key.removeprefix(PREFIX).partition(".")
+    base = PREFIX + name
+    if dot and base in OF_A_JOB:
+        example = f"{base}: {TABLE[base].example}"
+        return f"{base}, for all replicas that request exactly one GPU", example
+    return _FORMER.get(base)
+
+
+def _refuse(written: str, place: str, allowed: str, example: str) -> NoReturn:
+    shown = written if len(written) <= _LONGEST_SHOWN else f"{written[:_LONGEST_SHOWN]}…"
+    raise SettingError(field=place, value=shown, allowed=allowed, example=example)

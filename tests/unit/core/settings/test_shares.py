@@ -1,0 +1,169 @@
+"""What each replica is promised of a GPU, and what was edited of it while the job runs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.settings.resolve import resolve
+from kfext.core.settings.shares import as_sharing, as_template, as_written, edited_shares
+from kfext.model.gpu_share import GpuShare, counted, decode_share, encode_share
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.model.policy import TrainingPolicy
+from tests.builders import JobBuilder, job
+from tests.gpu_builders import sharing
+
+SHARES: dict[str, tuple[JobBuilder, dict[str, GpuShare]]] = {
+    "nothing is set": (job().worker(2, gpus=1), {}),
+    "half a GPU for each worker": (sharing("0.5", replicas=2), {"worker": GpuShare(50)}),
+    "each type that asks for one GPU": (
+        sharing("0.5").master(gpus=1),
+        {"master": GpuShare(50), "worker": GpuShare(50)},
+    ),
+    "a type that asks for no GPU": (sharing("0.5").master(cpu="1"), {"worker": GpuShare(50)}),
+    "a type that asks for two": (
+        sharing("0.5").master(gpus=2),
+        {"worker": GpuShare(50)},
+    ),
+    "everything that can be set": (
+        sharing(
+            "0.5", priority="high", memory="1Gi", loss_budget="0.1", min_share="0.3"
+        ),
+        {"worker": GpuShare(50, 2**30, True, 0.1, 0.3)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "want"), SHARES.values(), ids=SHARES)
+def test_the_shares_of_a_job(made: JobBuilder, want: dict[str, GpuShare]) -> None:
+    built = made.suspended().build()
+    seen = as_sharing(built, None)
+    assert {group.type.lower(): group.share for group in seen.groups if group.share} == want
+    assert seen.shares_gpus == bool(want)
+
+
+def test_a_job_that_shares_requests_cards_instead_of_gpus() -> None:
+    seen = as_sharing(sharing("0.5", replicas=2).suspended().build(), None)
+    (group,) = seen.groups
+    assert names.NATIVE_GPU not in group.requests
+    assert [n for name, n in group.requests.items() if counted(name)] == [1]
+    assert as_sharing(seen, None) == seen, "once is enough"
+    assert as_written(seen).groups[0].requests[names.NATIVE_GPU] == 1
+
+
+def test_cards_and_whole_gpus_are_counted_together_too() -> None:
+    made = job("TFJob").worker(gpus=1).ps(gpus=3).annotated(names.GPU_SHARE, "0.5")
+    groups = {group.type: group for group in as_sharing(made.suspended().build(), None).groups}
+    counts = {
+        type_: sorted(n for name, n in group.requests.items() if counted(name))
+        for type_, group in groups.items()
+    }
+    assert counts == {"Worker": [1, 1], "PS": [3]}
+
+
+def test_while_a_job_runs_what_was_planned_counts() -> None:
+    plan = Plan("uid-1", 1, shares={"worker": GpuShare(30)}, slots={ReplicaKey("worker", 0): 0})
+    edited = sharing("0.9").build()
+    assert as_sharing(edited, plan).groups[0].share == GpuShare(30)
+    assert as_sharing(sharing("0.9").suspended().build(), plan).groups[0].share == GpuShare(90)
+
+
+def test_a_released_job_has_whole_gpus() -> None:
+    assert not as_sharing(sharing("0.5").suspended().released().build(), None).shares_gpus
+
+
+def test_a_pod_with_a_part_was_to_have_a_gpu() -> None:
+    assert as_template({"cpu": 1, "kfext.dev/gpu-0": 50}) == {"cpu": 1, names.NATIVE_GPU: 1}
+    assert as_template({"cpu": 1}) == {"cpu": 1}
+
+
+@given(st.integers(1, 100))
+def test_what_admission_accepts_is_the_same_once_it_was_written_in_a_plan(units: int) -> None:
+    written = {names.GPU_SHARE: f"{units / 100:g}"}
+    share = resolve(written, {}, TrainingPolicy(name="none")).share
+    assert share == GpuShare(units)
+    assert decode_share(encode_share(share)) == share
+
+
+HALF = GpuShare(50)
+EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
+    "nothing": ({"worker": HALF}, sharing("0.5"), []),
+    "a default is written out": (
+        {"worker": HALF},
+        sharing("0.5", priority="low", min_share="0.2"),
+        [],
+    ),
+    "the share": (
+        {"worker": HALF},
+        sharing("0.9"),
+        ["kfext.dev/gpu-share of worker is 0.5 and was edited to 0.9"],
+    ),
+    "memory, for the first time": (
+        {"worker": HALF},
+        sharing("0.5", memory="1536Mi"),
+        ["kfext.dev/gpu-memory of worker is that of its share and was edited to 1.5 Gi memory"],
+    ),
+    "everything else": (
+        {"worker": HALF},
+        sharing(
+            "0.5",
+            priority="high",
+            loss_budget="0.1",
+            min_share="0.3",
+        ),
+        [
+            "kfext.dev/gpu-priority of worker is low and was edited to high",
+            "kfext.dev/gpu-loss-budget of worker is 0.05 and was edited to 0.1",
+            "kfext.dev/gpu-min-share of worker is 0.2 and was edited to 0.3",
+        ],
+    ),
+    "it is to have a whole GPU again": (
+        {"worker": HALF},
+        job().worker(1, gpus=1),
+        ["kfext.dev/gpu-share of worker is 0.5 and was edited to 1 (a whole GPU)"],
+    ),
+    "it has a whole GPU": (
+        {},
+        sharing("0.5"),
+        ["kfext.dev/gpu-share of worker is 1 (a whole GPU) and was edited to 0.5"],
+    ),
+    "one of two types, which started with shares of their own": (
+        {"worker": HALF, "master": GpuShare(25)},
+        sharing("0.5").master(gpus=1),
+        ["kfext.dev/gpu-share of master is 0.25 and was edited to 0.5"],
+    ),
+    "a type without GPUs": ({"worker": HALF}, sharing("0.5").master(cpu="1"), []),
+    "a malformed value: the last good one holds": ({"worker": HALF}, sharing("2"), []),
+}
+
+
+def said(made: JobBuilder, plan: Plan | None) -> str:
+    for spec in made.raw["spec"]["pytorchReplicaSpecs"].values():
+        spec["template"]["metadata"] = {"annotations": {names.GPU_SHARE: "0.5"}}
+    return edited_shares(as_sharing(made.build(), plan), plan)
+
+
+@pytest.mark.parametrize(("has", "made", "want"), EDITS.values(), ids=EDITS)
+def test_what_was_edited(has: dict[str, GpuShare], made: JobBuilder, want: list[str]) -> None:
+    end = ["edits hold from the next start"] if want else []
+    assert said(made, Plan("uid-1", 1, shares=has)) == "; ".join([*want, *end])
+
+
+NOT_RUNNING: dict[str, tuple[JobBuilder, Plan | None]] = {
+    "it has no plan": (sharing("0.9"), None),
+    "it is in the queue": (sharing("0.9").held(), Plan("uid-1", 1, shares={"worker": HALF})),
+    "it has ended": (
+        sharing("0.9").condition("Succeeded"),
+        Plan("uid-1", 1, shares={"worker": HALF}),
+    ),
+    "it was released": (
+        sharing("0.9").annotated(names.RELEASED, "ByUser"),
+        Plan("uid-1", 1, shares={"worker": HALF}),
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "plan"), NOT_RUNNING.values(), ids=NOT_RUNNING)
+def test_nothing_is_said_of_a_job_that_does_not_run(made: JobBuilder, plan: Plan | None) -> None:
+    assert said(made, plan) == ""
