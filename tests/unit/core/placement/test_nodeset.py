@@ -1,4 +1,4 @@
-"""Node sets. Tests named test_C…, test_D… check the statements in docs/statements.md."""
+"""Node sets."""
 
 from collections import Counter
 from collections.abc import Mapping

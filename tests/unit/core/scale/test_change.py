@@ -1,5 +1,4 @@
-"""How the size of a job can be changed. Tests named test_D… check the statements in
-docs/statements.md."""
+"""How the size of a job can be changed."""
 
 import pytest
 

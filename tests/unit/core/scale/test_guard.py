@@ -1,5 +1,4 @@
-"""Which jobs give workers for one that waits. Tests named test_D… check the statements in
-docs/statements.md."""
+"""Which jobs give workers for one that waits."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,5 +1,4 @@
-"""Why the workers of a job are left alone. Tests named test_D… check the statements in
-docs/statements.md."""
+"""Why the workers of a job are left alone."""
 
 import pytest
 

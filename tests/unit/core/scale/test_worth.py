@@ -1,5 +1,4 @@
-"""To how many workers a job grows. Tests named test_D… check the statements in
-docs/statements.md."""
+"""To how many workers a job grows."""
 
 from typing import Any
 
