@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.manifests import REPOSITORY
-from tests.contract.tables import only, table
+from tests.contract.tables import quoted, table
 
 FOLDERS = ("kfext", "tests", "e2e", "docs", "manifests", "crds")
 SINGLE = (
@@ -41,6 +41,7 @@ PACKAGES = "cli|controller|core|kube|model|state|webhook"
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w")
 MODULE = re.compile(rf"(?<![\w/.])kfext\.((?:{PACKAGES})(?:\.[a-z_]+)+|[a-z]+)\b(?![(/])")
 CITED = re.compile(r"def test_([A-Z]\d+)_")
+LINK = re.compile(r"\]\((?!https?:)([^)\s]+)\)")
 
 
 def _files(*folders: str) -> Iterator[Path]:
@@ -101,11 +102,37 @@ def _is_module(dotted: str) -> bool:
     return any(_exists("/".join(("kfext", *some))) for some in (parts, *inside))
 
 
-def test_every_statement_that_a_test_cites_is_on_the_page_and_no_other() -> None:
-    stated = {
-        only(row["statement"]): row["what must hold"]
-        for row in table("docs/statements.md", "statement")
-    }
+def test_contributing_has_every_statement_that_a_test_cites_and_no_other() -> None:
+    stated = [
+        mark for row in table("CONTRIBUTING.md", "system") for mark in quoted(row["statements"])
+    ]
     cited = {mark for _, line in _lines("tests", "e2e") for mark in CITED.findall(line)}
-    assert cited == stated.keys()
-    assert all(sentence.endswith(".") for sentence in stated.values())
+    assert sorted(stated) == sorted(cited)
+
+
+PAGES = {
+    str(path.relative_to(REPOSITORY)): path.read_text()
+    for path in (
+        REPOSITORY / "README.md",
+        REPOSITORY / "CONTRIBUTING.md",
+        *REPOSITORY.glob("docs/*.md"),
+    )
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_to_a_page_and_a_heading_of_it(page: str) -> None:
+    assert [link for link in LINK.findall(PAGES[page]) if not _leads(page, link)] == []
+
+
+def _leads(page: str, link: str) -> bool:
+    """Return whether a link in a page leads to a file, and to a heading if it names one."""
+    path, _, anchor = link.partition("#")
+    target = (REPOSITORY / page).parent / path if path else REPOSITORY / page
+    return target.exists() and (not anchor or anchor in _anchors(target.read_text()))
+
+
+def _anchors(text: str) -> set[str]:
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    titles = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

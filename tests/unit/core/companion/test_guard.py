@@ -1,4 +1,4 @@
-"""Which jobs give workers, so that one that waits has a place."""
+"""Which jobs give workers for one that waits."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Node sets for gangs that no single node holds, near each other."""
+"""Node sets."""
 
 import random
 from collections import Counter

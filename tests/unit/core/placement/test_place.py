@@ -1,4 +1,4 @@
-"""The solver. Tests named test_C… check the statements in docs/statements.md."""
+"""The solver."""
 
 import itertools
 import random
