@@ -1,4 +1,4 @@
-"""What docs/checkpoints.md gives to copy, run as by a job: the file, the number, the answer."""
+"""The helper in examples/checkpoints.py, run as by a job: the file, the number, the answer."""
 
 import re
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from kfext.core.admission.control_file import DIRECTORY, FILE
 from kfext.core.progress.checkpoints import LARGEST_ANSWER, answer_of
 from tests.contract.manifests import REPOSITORY
 
-PAGE = (REPOSITORY / "docs/checkpoints.md").read_text()
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-(HELPER,) = (block for block in BLOCKS if "class Checkpoints:" in block)
+PAGE = (REPOSITORY / "docs/elastic.md").read_text()
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+HELPER = (REPOSITORY / "examples/checkpoints.py").read_text()
 
 
 class Job:
@@ -105,9 +105,10 @@ def test_it_reads_the_file_that_the_webhook_mounts() -> None:
     assert f"{LARGEST_ANSWER:,}" in PAGE
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_what_the_page_gives_to_copy_is_python(block: str) -> None:
-    compile(block, "docs/checkpoints.md", "exec")
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_of_a_program_is_python_and_the_page_names_it(path: Path) -> None:
+    compile(path.read_text(), path.name, "exec")
+    assert f"`examples/{path.name}`" in PAGE
 
 
 def test_the_helper_needs_the_standard_library_only() -> None:

@@ -114,8 +114,3 @@ def test_a_page_has_every_reason_of_its_condition(page: str, reasons: frozenset[
     rows = [only(row["reason"]) for row in table(page, "reason")]
     assert len(rows) == len(set(rows))
     assert set(rows) == reasons
-
-
-def test_the_page_on_scale_has_every_parameter_of_a_policy_with_its_default() -> None:
-    rows = table("docs/elastic.md", "parameter")
-    assert {only(row["parameter"]): float(only(row["default"])) for row in rows} == SCALE.parameters

@@ -10,6 +10,8 @@ from kfext.core.settings.table import TABLE
 from tests.contract.manifests import REPOSITORY
 
 FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
+PROGRAMS = sorted((REPOSITORY / "examples").glob("*.py"))
+NAMED = re.compile(r"\bexamples/([\w.]*\w)")
 BLOCKS = [
     (page.name, block)
     for page in sorted((REPOSITORY / "docs").glob("*.md"))
@@ -18,9 +20,16 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[page for page, _ in BLOCKS])
-def test_a_job_in_the_docs_is_a_file_in_examples(page: str, block: str) -> None:
-    assert block in {path.read_text() for path in FILES}, page
+def test_a_job_in_the_docs_is_a_file_in_examples() -> None:
+    examples = {path.read_text() for path in FILES}
+    assert [page for page, block in BLOCKS if block not in examples] == []
+
+
+def test_an_example_that_a_page_names_exists() -> None:
+    pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+    named = {name for page in pages for name in NAMED.findall(page.read_text())}
+    assert named <= {path.name for path in (*FILES, *PROGRAMS)}
+    assert named >= {path.name for path in PROGRAMS}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -31,4 +40,6 @@ def test_an_example_has_known_settings_on_the_metadata_of_the_job(path: Path) ->
 
 def test_every_example_is_in_the_table_of_its_page() -> None:
     page = (REPOSITORY / "examples" / "README.md").read_text()
-    assert set(re.findall(r"^\| `(.+?)`", page, re.MULTILINE)) == {path.name for path in FILES}
+    assert set(re.findall(r"^\| `(.+?)`", page, re.MULTILINE)) == {
+        path.name for path in (*FILES, *PROGRAMS)
+    }

@@ -1,0 +1,288 @@
+"""What a line of a log says of a checkpoint: that a save has begun, or that one is complete.
+
+Work is risked on a line, so only messages count that a framework prints once its checkpoint is
+written: `FORMS`, each with the file that prints it. A message counts as a whole, after the prefix
+of a logger of rank 0. Any other line is no checkpoint.
+"""
+
+import re
+from dataclasses import dataclass
+
+from kfext.core.progress.visible import visible
+
+LARGEST_ANSWER = 10**9
+
+_LISTENS = "kfext.checkpoint"
+_ANSWER = re.compile(r"(?:^|[\s:|\]>])kfext\.checkpoint[ \t]+([0-9]{1,10})$")
+
+_COUNT = r" *[0-9]{1,15}"
+_SAVE = r" *(?P<save>[0-9]{1,15})"
+_PATH = (
+    r"(?P<path>(?:[A-Za-z][\w+.-]{0,30}:/|~/|\.{0,2}/|[A-Za-z_][\w.+-]{0,200}/(?=\S{0,1000}[0-9.]))"
+    r"\S{0,1000})"
+)
+"""An absolute path, a URL, or a relative path of a file; never a mere word, `n/a` or `3/8`."""
+_PART = re.compile(
+    r"(?:shard|part)[-_.]?[0-9]|[0-9][-_]of[-_][0-9]|rank[-_]?[0-9]+[^/]*$"
+    r"|\.(?:tmp|part|partial|incomplete)$"
+)
+"""In a path: a part of a checkpoint, or a file that is still to be renamed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a framework prints when a checkpoint is complete.
+
+    `complete`: the whole message. `source`: the repository and the file that print it. `examples`:
+        messages as printed.
+    `begun`: the message with which a save begins that may go on while the training does, empty if
+        the training stands still. The checkpoint is then as old as that message. The group `save`
+        of both messages tells one save from another.
+    """
+
+    framework: str
+    complete: str
+    source: str
+    examples: tuple[str, ...]
+    begun: str = ""
+
+
+FORMS = (
+    Form(
+        "any program; TensorFlow Model Garden",
+        rf"[Ss]aved checkpoint (?:(?:to )?{_PATH}|at step{_COUNT})",
+        "kfext docs/elastic.md, tensorflow/models orbit/controller.py",
+        (
+            "saved checkpoint /ckpt/500.pt",
+            "saved checkpoint to /ckpt/ckpt-500.",
+            "saved checkpoint at step 500",
+        ),
+    ),
+    Form(
+        "Colossal-AI",
+        rf"Saved checkpoint at epoch [0-9]+ step{_COUNT} at folder {_PATH}",
+        "hpcaitech/ColossalAI applications/Colossal-LLaMA/train.py",
+        ("Saved checkpoint at epoch 0 step 500 at folder /ckpt",),
+    ),
+    Form(
+        "DeepSpeed, older",
+        r"\[Torch\] Checkpoint \S{1,200} is ready now!",
+        "deepspeedai/DeepSpeed deepspeed/runtime/checkpoint_engine/torch_checkpoint_engine.py",
+        ("[Torch] Checkpoint global_step100 is ready now!",),
+    ),
+    Form(
+        "diffusers' training scripts",
+        rf"Saved state to (?=\S{{0,1000}}/checkpoint-[0-9]+$){_PATH}",
+        "huggingface/diffusers examples/text_to_image/train_text_to_image.py",
+        ("Saved state to /ckpt/checkpoint-500",),
+    ),
+    Form(
+        "fairseq",
+        rf"[Ss]aved checkpoint {_PATH} \(epoch [0-9]+ @ [0-9]+ updates(?:, score \S{{1,40}})?\)"
+        r" \(writing took [0-9.e+-]{1,40} seconds\)",
+        "facebookresearch/fairseq fairseq/checkpoint_utils.py",
+        (
+            "Saved checkpoint /ckpt/checkpoint1.pt (epoch 1 @ 100 updates, score 3.2) "
+            "(writing took 2.5 seconds)",
+        ),
+    ),
+    Form(
+        "fairseq2",
+        rf"Checkpoint at step{_SAVE} saved\.",
+        "facebookresearch/fairseq2 src/fairseq2/trainer.py",
+        ("Checkpoint at step 500 saved.",),
+        begun=rf"Preparing checkpoint at step{_SAVE}\.",
+    ),
+    Form(
+        "Flax, flax.training.checkpoints",
+        r"Saved checkpoint at (?P<path>\S{0,1000}?(?P<save>[0-9]{1,15}))",
+        "google/flax flax/training/checkpoints.py",
+        ("Saved checkpoint at /ckpt/checkpoint_500",),
+        begun=rf"Saving checkpoint at step:{_SAVE}",
+    ),
+    Form(
+        "Keras 3",
+        r"Epoch [0-9]+: finished saving model to \S{1,1000}",
+        "keras-team/keras keras/src/callbacks/model_checkpoint.py",
+        ("Epoch 3: finished saving model to /ckpt/3.keras",),
+    ),
+    Form(
+        "Megatron-LM",
+        rf"successfully saved checkpoint (?:from|at) iteration{_SAVE} to \S{{1,1000}}"
+        r"(?: \[ [^\[\]]{1,100} \])?",
+        "NVIDIA/Megatron-LM megatron/training/checkpointing.py",
+        ("successfully saved checkpoint from iteration    1000 to /ckpt [ t 1/1, p 1/1 ]",),
+        begun=rf"saving checkpoint at iteration{_SAVE} to \S{{1,1000}}(?: in \S{{1,40}} format)?",
+    ),
+    Form(
+        "MONAI",
+        rf"Saved checkpoint at (?:epoch|iteration):{_COUNT}",
+        "Project-MONAI/MONAI monai/handlers/checkpoint_saver.py",
+        ("Saved checkpoint at epoch: 3", "Saved checkpoint at iteration: 500"),
+    ),
+    Form(
+        "NeMo",
+        r"Async checkpoint save for step [0-9]+ \((?P<save>\S{1,1000})\) finalized successfully"
+        r"(?: at [0-9.]{1,40})?\.",
+        "NVIDIA/NeMo nemo/lightning/pytorch/callbacks/model_checkpoint.py",
+        ("Async checkpoint save for step 500 (/ckpt/step=500.ckpt) finalized successfully.",),
+        begun=r"Scheduled async checkpoint save for (?P<save>\S{1,1000})",
+    ),
+    Form(
+        "OLMo",
+        rf"Checkpoint saved to {_PATH}",
+        "allenai/OLMo olmo/train.py",
+        ("Checkpoint saved to /ckpt/step500",),
+    ),
+    Form(
+        "Orbax",
+        r"\[process=0\]\[thread=\S{1,60}\]"
+        r"(?:\[step=(?P<save>[0-9]{1,15})\] Finished synchronous save\."
+        r"| Background save thread done\.(?: Time taken: [0-9.]{1,40}s\.)?)",
+        "google/orbax checkpoint/orbax/checkpoint/checkpoint_manager.py, "
+        "_src/checkpointers/async_checkpointer.py",
+        (
+            "[process=0][thread=MainThread][step=500] Finished synchronous save.",
+            "[process=0][thread=async_save] Background save thread done. Time taken: 9.1s.",
+        ),
+        begun=rf"\[process=0\] Saving checkpoint at step{_SAVE}",
+    ),
+    Form(
+        "PyTorch Elastic's ImageNet",
+        rf"=> saved checkpoint for epoch{_COUNT} at {_PATH}",
+        "pytorch/elastic examples/imagenet/main.py",
+        ("=> saved checkpoint for epoch 3 at /ckpt/checkpoint.pth.tar",),
+    ),
+    Form(
+        "SpeechBrain",
+        rf"Saved an (?:end-of|intra)-epoch checkpoint in {_PATH}",
+        "speechbrain/speechbrain speechbrain/utils/checkpoints.py",
+        ("Saved an end-of-epoch checkpoint in /ckpt/CKPT+2026-01-01+12-00-00+00",),
+    ),
+    Form(
+        "TensorFlow's estimators",
+        rf"Calling checkpoint listeners after saving checkpoint{_COUNT}\.\.\.",
+        "tensorflow/tensorflow tensorflow/python/training/basic_session_run_hooks.py",
+        ("Calling checkpoint listeners after saving checkpoint 500...",),
+    ),
+    Form(
+        "timm",
+        r"Current checkpoints:",
+        "huggingface/pytorch-image-models timm/utils/checkpoint_saver.py",
+        ("Current checkpoints:",),
+    ),
+    Form(
+        "torchtitan",
+        r"Finished saving the checkpoint in [0-9.]{1,40} seconds\.",
+        "pytorch/torchtitan torchtitan/components/checkpointer/dcp.py",
+        ("Finished saving the checkpoint in 2.50 seconds.",),
+        begun=r"Saving the checkpoint\.",
+    ),
+    Form(
+        "torchtune",
+        r"Saving checkpoint took [0-9.]{1,40} secs",
+        "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpoint_client.py",
+        ("Saving checkpoint took 2.50 secs",),
+    ),
+    Form(
+        "torchtune, asynchronous",
+        r"Rank 0: Checkpoint is saved asynchronously to \S{1,1000} successfully\.",
+        "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpointer.py",
+        ("Rank 0: Checkpoint is saved asynchronously to /ckpt/epoch_0 successfully.",),
+        begun=r"Rank 0: Trainer was blocked for [0-9.]{1,40} seconds for checkpointing to finish"
+        r"\.\.\.",
+    ),
+)
+
+_DATE = r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}"
+_TIME = (
+    rf"(?:(?:{_DATE}|[0-9]{{2}}/[0-9]{{2}}(?:/[0-9]{{2,4}})?)[ T])?"
+    r"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+)
+_FILE = r"[\w-]{1,60}\.py:[0-9]{1,6}(?::\w{1,60})?"
+_DOTTED = r"[A-Za-z_]\w{0,60}(?:\.[A-Za-z_]\w{0,60}){1,8}"
+_GAP = r"[ \t]*(?:[|:,>-]{1,2}[ \t]*)?"
+_PREFIX = re.compile(
+    rf"(?:(?:{_TIME}|{_DATE}){_GAP}"
+    rf"|(?:INFO|DEBUG)\b{_GAP}"
+    rf"|\[(?:{_TIME}|(?:INFO|DEBUG)(?:\|{_FILE})?|{_FILE}|(?:rank|default|Rank )0|titan"
+    rf"|NeMo I {_TIME} \w{{1,60}}:[0-9]{{1,6}})\]{_GAP}"
+    rf"|I[0-9]{{4}} {_TIME} +[0-9]{{1,10}} {_FILE}\] "
+    rf"|(?:{_DOTTED}|\w{{1,60}}):\w{{1,60}}:[0-9]{{1,6}} - "
+    r"|(?:root|__main__|absl|tensorflow)(?:: ?| [|-] )"
+    rf"|{_DOTTED}(?::(?! )| [|-] )"
+    rf"|[\w.-]{{1,63}}:0\t{_DOTTED}:[0-9]{{1,6}}\t){{0,8}}"
+)
+"""What loggers and launchers print before a message: the time, the level, the place, rank 0."""
+_FAILURE = re.compile(
+    r"\b(?:fail(?:s|ed|ure|ing)?|could not|couldn't|cannot|can't|unable|abort(?:s|ed|ing)?"
+    r"|traceback|killed|quota|no space|denied|timed out|interrupted|cancell?ed|corrupt(?:ed)?"
+    r"|incomplete|discard(?:s|ed|ing)?|errno)\b"
+    r"|(?:error|exception)s?\b(?!\W{0,4}[0-9])",
+    re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"(?:step|iteration|iter|epoch|checkpoint|ckpt)[ =_:-]{0,8}[0-9]")
+_COMPLETE = tuple((form, re.compile(form.complete)) for form in FORMS)
+_BEGUN = tuple((form, re.compile(form.begun)) for form in FORMS if form.begun)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A save of `form` has begun; `save` is what tells it from another, empty if nothing does."""
+
+    form: Form
+    save: str
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """A checkpoint of `form` is complete; `save` is as in Begun, `message` the line's message."""
+
+    form: Form
+    save: str
+    message: str
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the message tells this checkpoint from those before and after it."""
+        return _NUMBERED.search(self.message) is not None
+
+
+Saving = Begun | Complete
+
+
+def answer_of(text: str) -> int | None:
+    """Return N of the line `kfext.checkpoint N`, None for any other.
+
+    It may follow the prefix of a logger. 0 means that the job listens; N from 1 on, up to
+    LARGEST_ANSWER, that checkpoint N is complete.
+    """
+    if _LISTENS not in text:
+        return None
+    match = _ANSWER.search(visible(text))
+    number = int(match.group(1)) if match else -1
+    return number if 0 <= number <= LARGEST_ANSWER else None
+
+
+def saving(text: str) -> Saving | None:
+    """Return what a line says of a checkpoint that is being written, None if nothing."""
+    if not ("heckpoint" in text or "sav" in text or "Sav" in text):
+        return None
+    line = visible(text)
+    prefix = _PREFIX.match(line)
+    start = prefix.end() if prefix else 0
+    for form, message in _COMPLETE:
+        if match := message.fullmatch(line, start):
+            named = match.groupdict()
+            if _PART.search(named.get("path") or ""):
+                return None
+            return Complete(form, named.get("save") or "", line[start:])
+    for form, message in _BEGUN:
+        if match := message.fullmatch(line, start):
+            return Begun(form, match.groupdict().get("save") or "")
+    return None
+
+
+def tells_failure(text: str) -> bool:
+    """Return whether a line may say that something failed; one in doubt does."""
+    return _FAILURE.search(visible(text)) is not None
