@@ -53,7 +53,7 @@ FORMS = (
     Form(
         "any program; TensorFlow Model Garden",
         rf"[Ss]aved checkpoint (?:(?:to )?{_PATH}|at step{_COUNT})",
-        "kfext docs/checkpoints.md, tensorflow/models orbit/controller.py",
+        "kfext docs/elastic.md, tensorflow/models orbit/controller.py",
         (
             "saved checkpoint /ckpt/500.pt",
             "saved checkpoint to /ckpt/ckpt-500.",

@@ -127,7 +127,7 @@ class Settings:
         "Evaluator do not), [when the job starts](queue.md#where-a-job-goes) and [while it "
         "runs](elastic.md). `off`: the number stays as written, whatever others set",
         since="at CREATE a PyTorchJob is [made elastic](elastic.md#how-a-pytorchjob-becomes-"
-        "elastic), and the job gets its [control file](checkpoints.md#the-request); the range "
+        "elastic), and the job gets its [control file](elastic.md#the-request); the range "
         "holds within seconds or at the next plan; `off` gives a running job its own number back",
     )
     resize: Resize = _words(
@@ -140,8 +140,8 @@ class Settings:
         NEVER,
         CHECKPOINTED,
         effect="`checkpointed`: kfext may move the job to another node; you assert that it resumes "
-        "from its [checkpoints](checkpoints.md). kfext moves no job yet",
-        since="at CREATE it adds the [control file](checkpoints.md#the-request)",
+        "from its [checkpoints](elastic.md). kfext moves no job yet",
+        since="at CREATE it adds the [control file](elastic.md#the-request)",
     )
     metrics: MetricsSource = _row(
         MetricsSource(),

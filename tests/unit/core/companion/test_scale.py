@@ -1,5 +1,5 @@
 """How the size of a job can be changed, and to what size it grows. Tests named test_D… check the
-statements in docs/statements.md."""
+statements in CONTRIBUTING.md."""
 
 from typing import Any
 

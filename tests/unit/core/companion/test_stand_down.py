@@ -1,5 +1,5 @@
 """Why the CPU or the workers of a job are left alone. Tests named test_D… check the statements in
-docs/statements.md."""
+CONTRIBUTING.md."""
 
 import math
 from dataclasses import replace

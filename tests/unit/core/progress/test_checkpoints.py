@@ -171,7 +171,7 @@ def test_whether_a_line_tells_of_a_failure(line: str, want: bool) -> None:
     assert tells_failure(line) is want
 
 
-PAGE = "docs/checkpoints.md"
+PAGE = "docs/elastic.md"
 
 
 def test_the_page_has_each_form_with_its_messages() -> None:
