@@ -9,7 +9,6 @@ import yaml
 
 from kfext import names
 from kfext.core.companion.registry import POLICIES
-from kfext.core.companion.scale import SCALE
 from kfext.core.ledger.columns import ASSUMED
 from kfext.model.policy import TrainingPolicy, parse_policy
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema

@@ -38,7 +38,7 @@ def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
     pods = training_pods(job)
     share = settings.share
     if share and not share.high and not (job.kind.yields_gpu and pods == 1):
-        what = f"a job of {pods} pods" if job.kind.yields_gpu else f"{job.kind.name}s"
+        what = f"a job of {pods} pods" if job.kind.yields_gpu else f"a {job.kind.name}"
         yield f"{what} cannot have low priority yet; set {names.GPU_PRIORITY} to high"
 
 

@@ -116,7 +116,7 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
         asked(SHARE, specs={"Master": replica(1), "Worker": asking()}),
         "a job of 2 pods cannot",
     ),
-    "a low TFJob": (asked(SHARE, kind="TFJob"), "TFJobs cannot"),
+    "a low TFJob": (asked(SHARE, kind="TFJob"), "a TFJob cannot"),
     "another system runs it": (managed_by_another(), "runPolicy.managedBy"),
     "another scheduler places it": (workers(HIGH, schedulerName="volcano"), "scheduler volcano"),
     "it has more pods than kfext places": (workers(HIGH, replicas=MOST_PODS + 1), "10001 pods"),
