@@ -126,8 +126,8 @@ class Settings:
         effect="kfext may choose the number of training pods (Master and Chief count, PS and "
         "Evaluator do not), [when the job starts](queue.md#where-a-job-goes) and [while it "
         "runs](elastic.md). `off`: the number stays as written, whatever others set",
-        since="at CREATE a job that starts torchrun is [made elastic](elastic.md#how-a-pytorchjob-"
-        "becomes-elastic), and gets its [control file](elastic.md#the-request); the range "
+        since="at CREATE a job that starts torchrun is [made elastic](elastic.md#how-kfext-makes-a-"
+        "job-elastic), and gets its [control file](elastic.md#the-request); the range "
         "holds within seconds or at the next plan; `off` gives a running job its own number back",
     )
     resize: Resize = _words(
