@@ -48,7 +48,7 @@ def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) ->
         lambda: at_step(bed, plan, namespace, step), what="the last step is in the TrainingPlan"
     )
     progress = status["progress"]
-    assert (progress["metric"], progress["source"], progress["state"]) == ("loss", "log", "New")
+    assert (progress["metric"], progress["state"]) == ("loss", "New")
     assert progress["stepsPerSecond"] > 0
     (known,) = [one for one in status["conditions"] if one["type"] == "ProgressKnown"]
     assert (known["status"], known["reason"]) == ("True", "Recognised")
