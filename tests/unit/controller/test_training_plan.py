@@ -1,8 +1,8 @@
 """The status of a TrainingPlan is read again as it was written."""
 
-import json
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import given
@@ -59,7 +59,7 @@ def test_what_is_written_is_read_again(shown: dict[str, Shown]) -> None:
 @given(st.dictionaries(st.sampled_from(["type", "status", "reason", "message"]), json_values))
 def test_anything_else_is_read_without_an_error(raw: dict[str, Any]) -> None:
     conditions = [raw, {**raw, "type": RESIZED}, {**raw, "type": SCALED}]
-    decode_training_plan(json.dumps({"status": {"conditions": conditions}}).encode())
+    decode_training_plan(msgspec.json.encode({"status": {"conditions": conditions}}))
 
 
 def test_without_the_condition_the_job_has_not_opted_in() -> None:
