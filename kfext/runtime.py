@@ -1,6 +1,8 @@
-"""What every service starts with: its log format, and its probes and metrics over HTTP."""
+"""What every service starts with: log format, signals, and probes and metrics over HTTP."""
 
+import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -56,6 +58,14 @@ def configure_logs(level: str = "info") -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
+
+
+def stop_signal() -> asyncio.Event:
+    """Return an event that SIGTERM or SIGINT sets, in the running loop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 async def serve_probes(

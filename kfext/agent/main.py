@@ -4,7 +4,6 @@ import asyncio
 import os
 import resource
 import shutil
-import signal
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -24,7 +23,7 @@ from kfext.gpu.pod_resources import held_devices, offered_devices
 from kfext.kube.client import Client
 from kfext.kube.connection import find_access
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
-from kfext.runtime import serve_probes
+from kfext.runtime import serve_probes, stop_signal
 
 PLAYED_BY = "KFEXT_GPU_INVENTORY"
 """Variable with MODULE:CLASS of what plays the cards of a node without any; unset on all others."""
@@ -53,9 +52,7 @@ async def run(config: Config) -> None:
     The jobs on the cards go on when it ends: those of low priority pace themselves then.
     """
     allow_files()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stop = stop_signal()
     async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
         pods = NodePods(client, node=config.node)
         agent = _agent(config, pods)

@@ -22,7 +22,7 @@ from kfext.kube.snapshot_file import write_snapshot
 from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import API_GROUP, DECIDE, MARKS_POLICY
-from kfext.runtime import serve_probes
+from kfext.runtime import serve_probes, stop_signal
 from kfext.state.recording import snapshot_of
 
 _log = structlog.get_logger(__name__)
@@ -75,9 +75,7 @@ async def run(
             ready=controller.wrong,
             registry=metrics.registry,
         )
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        stop = stop_signal()
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGUSR1, _write_snapshot, controller, run_folder
         )

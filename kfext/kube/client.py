@@ -93,12 +93,11 @@ class Client(Connection):
         kubeconfig: Path | None = None,
         *,
         context: str | None = None,
-        connections: int = 64,
         observe: Observe | None = None,
     ) -> Self:
         """Return a client for the cluster of this pod or of a kubeconfig. Raises NoAccess."""
         access = await asyncio.to_thread(find_access, kubeconfig=kubeconfig, context=context)
-        return cls(access, connections=connections, observe=observe)
+        return cls(access, observe=observe)
 
     async def __aenter__(self) -> Self:
         return self

@@ -94,19 +94,16 @@ class Backoff:
     The jitter keeps the replicas of kfext from calling a recovering API server at the same time.
     """
 
-    def __init__(
-        self, *, first: float = 0.5, longest: float = 30.0, rng: random.Random | None = None
-    ) -> None:
+    def __init__(self, *, first: float = 0.5, longest: float = 30.0) -> None:
         self._first = first
         self._longest = longest
-        self._rng = rng or random.Random()
         self._failures = 0
 
     def next(self) -> float:
         """Return the seconds to wait after one more failure."""
         self._failures += 1
         bound = exponential_backoff(self._failures, first=self._first, longest=self._longest)
-        return self._rng.uniform(bound / 2, bound)
+        return random.uniform(bound / 2, bound)
 
     def reset(self) -> None:
         """Start again with the shortest wait, after a success."""

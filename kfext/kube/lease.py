@@ -65,7 +65,6 @@ class LeaseHolder:
         identity: str,
         healthy: Callable[[], bool],
         namespace: str = NAMESPACE,
-        name: str = LEASE,
         timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -75,7 +74,6 @@ class LeaseHolder:
         self._identity = identity
         self._healthy = healthy
         self._namespace = namespace
-        self._name = name
         self._timing = timing or Timing()
         self._monotonic = monotonic
         self._wall = wall
@@ -101,7 +99,7 @@ class LeaseHolder:
         _log.info(
             "lease acquired",
             namespace=self._namespace,
-            name=self._name,
+            name=LEASE,
             identity=self._identity,
         )
         self.held.set()
@@ -166,14 +164,14 @@ class LeaseHolder:
             with suppress(Conflict, NotFound):
                 await self._write(self._version, self._spec(self._observed))
                 return True
-        path = paths.leases(self._namespace, self._name)
+        path = paths.leases(self._namespace, LEASE)
         try:
             lease = await self._client.get(path)
         except NotFound:
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"namespace": self._namespace, "name": self._name},
+                "metadata": {"namespace": self._namespace, "name": LEASE},
                 "spec": self._spec({}),
             }
             self._observe(await self._client.create(paths.leases(self._namespace), body))
@@ -201,9 +199,7 @@ class LeaseHolder:
 
     async def _write(self, version: str, spec: Object) -> None:
         patch = {"metadata": {"resourceVersion": version}, "spec": spec}
-        self._observe(
-            await self._client.merge_patch(paths.leases(self._namespace, self._name), patch)
-        )
+        self._observe(await self._client.merge_patch(paths.leases(self._namespace, LEASE), patch))
 
     def _observe(self, lease: Object) -> None:
         spec = lease.get("spec") or {}
@@ -222,7 +218,7 @@ class LeaseHolder:
 
     async def _give_up(self) -> bool:
         """Give up the Lease; return False if it changed since it was read."""
-        lease = await self._client.get(paths.leases(self._namespace, self._name))
+        lease = await self._client.get(paths.leases(self._namespace, LEASE))
         if (lease.get("spec") or {}).get("holderIdentity") == self._identity:
             version = lease["metadata"]["resourceVersion"]
             try:
@@ -245,8 +241,7 @@ class LeaseWatch:
     is the time on our own monotonic clock since we last saw renewTime change.
     """
 
-    def __init__(self, *, fresh_seconds: float = _FRESH_SECONDS) -> None:
-        self._fresh_seconds = fresh_seconds
+    def __init__(self) -> None:
         self._renewed: float | None = None
         self._changed_at = 0.0
 
@@ -260,5 +255,5 @@ class LeaseWatch:
         self._renewed, self._changed_at = renewed, monotonic - age
 
     def fresh(self, *, monotonic: float) -> bool:
-        """Return whether the Lease was renewed less than `fresh_seconds` ago."""
-        return self._renewed is not None and monotonic - self._changed_at < self._fresh_seconds
+        """Return whether the Lease was renewed in the last `_FRESH_SECONDS`."""
+        return self._renewed is not None and monotonic - self._changed_at < _FRESH_SECONDS

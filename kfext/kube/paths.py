@@ -53,14 +53,12 @@ def resource_of(path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _InNamespaces:
-    """A resource whose objects are in namespaces."""
-
+class _Resource:
     plural: str
     group: str = ""
     version: str = "v1"
 
-    def __call__(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+    def path(self, namespace: str, name: str, subresource: str) -> str:
         return resource_path(
             self.plural,
             group=self.group,
@@ -71,22 +69,22 @@ class _InNamespaces:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _OfCluster:
+class _InNamespaces(_Resource):
+    """A resource whose objects are in namespaces."""
+
+    __slots__ = ()
+
+    def __call__(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        return self.path(namespace, name, subresource)
+
+
+class _OfCluster(_Resource):
     """A resource whose objects are in no namespace."""
 
-    plural: str
-    group: str = ""
-    version: str = "v1"
+    __slots__ = ()
 
     def __call__(self, name: str = "", subresource: str = "") -> str:
-        return resource_path(
-            self.plural,
-            group=self.group,
-            version=self.version,
-            name=name,
-            subresource=subresource,
-        )
+        return self.path("", name, subresource)
 
 
 _ADMISSION = "admissionregistration.k8s.io"

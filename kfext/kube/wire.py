@@ -15,19 +15,17 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kfext.model.constraints import Constraints, Term
-from kfext.model.namespace import Namespace, parse_namespace
-from kfext.model.network_policy import NetworkPolicy, parse_network_policy
+from kfext.model.namespace import parse_namespace
+from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import Node, Taint, parse_node
 from kfext.model.pod import Pod, PodDemand, parse_demand, parse_pod
-from kfext.model.priority import PriorityClass, parse_priority_class
+from kfext.model.priority import parse_priority_class
 from kfext.model.quantity import Resources
-from kfext.model.quota import LimitRange, Quota, parse_quota
-from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
+from kfext.model.quota import LimitRange, parse_quota
+from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.tolerant import mapping, text
 from kfext.model.volume import (
-    StorageClass,
     Volume,
-    VolumeClaim,
     parse_storage_class,
     parse_volume,
     parse_volume_claim,
@@ -245,14 +243,21 @@ _demands: Shared[PodDemand] = Shared()
 """What the specs and statuses seen last require: pods of one template share the result."""
 
 
-def decode_namespace(raw: bytes) -> Namespace:
-    """Return a namespace; there are few, so it is read whole. Raises msgspec.DecodeError."""
-    return parse_namespace(mapping(msgspec.json.decode(raw)))
+def read_whole(parse: Callable[[Mapping[str, Any]], T]) -> Callable[[bytes], T]:
+    """Return a decoder for objects that are few or small, so that they are read whole.
+
+    It raises msgspec.DecodeError.
+    """
+    return lambda raw: parse(mapping(msgspec.json.decode(raw)))
 
 
-def decode_priority_class(raw: bytes) -> PriorityClass:
-    """Return a priority class; there are few, so it is read whole. Raises msgspec.DecodeError."""
-    return parse_priority_class(mapping(msgspec.json.decode(raw)))
+decode_namespace = read_whole(parse_namespace)
+decode_priority_class = read_whole(parse_priority_class)
+decode_quota = read_whole(parse_quota)
+decode_network_policy = read_whole(parse_network_policy)
+decode_shared_gpu = read_whole(parse_shared_gpu)
+decode_volume_claim = read_whole(parse_volume_claim)
+decode_storage_class = read_whole(parse_storage_class)
 
 
 def decode_limit_range(raw: bytes) -> LimitRange:
@@ -261,56 +266,25 @@ def decode_limit_range(raw: bytes) -> LimitRange:
     return LimitRange(text(metadata.get("namespace")), text(metadata.get("resourceVersion")))
 
 
-def decode_quota(raw: bytes) -> Quota:
-    """Return a resource quota; there are few, so it is read whole. Raises msgspec.DecodeError."""
-    return parse_quota(mapping(msgspec.json.decode(raw)))
-
-
-def decode_network_policy(raw: bytes) -> NetworkPolicy:
-    """Return a network policy; there are few, so it is read whole. Raises msgspec.DecodeError."""
-    return parse_network_policy(mapping(msgspec.json.decode(raw)))
-
-
-def decode_shared_gpu(raw: bytes) -> SharedGpu | None:
-    """Return a SharedGPU, None for one that no agent has written. Raises msgspec.DecodeError."""
-    return parse_shared_gpu(mapping(msgspec.json.decode(raw)))
-
-
-def decode_volume_claim(raw: bytes) -> VolumeClaim:
-    """Return a volume claim; it is small, so it is read whole. Raises msgspec.DecodeError."""
-    return parse_volume_claim(mapping(msgspec.json.decode(raw)))
-
-
 def decode_volume(raw: bytes) -> Volume:
-    """Return a volume; it is small, so it is read whole. Raises msgspec.DecodeError."""
+    """Return a volume, whose terms equal volumes share. Raises msgspec.DecodeError."""
     volume = parse_volume(mapping(msgspec.json.decode(raw)))
     return replace(volume, terms=_terms(volume.terms))
 
 
-def decode_storage_class(raw: bytes) -> StorageClass:
-    """Return a storage class; there are few, so it is read whole. Raises msgspec.DecodeError."""
-    return parse_storage_class(mapping(msgspec.json.decode(raw)))
-
-
 def decode_node(raw: bytes) -> Node:
     """Return a node. Raises msgspec.DecodeError or TypeError for what is not a JSON object."""
-    node = _decode(raw, _slim_node, parse_node)
+    try:
+        fields = msgspec.to_builtins(_slim_node.decode(raw))
+    except msgspec.ValidationError:  # JSON that does not fit the structs
+        fields = _whole(raw)
+    node = parse_node(fields)
     return replace(
         node,
         allocatable=_resources(node.allocatable),
         labels={sys.intern(key): sys.intern(value) for key, value in node.labels.items()},
         taints=_taints(node.taints),
     )
-
-
-def _decode(
-    raw: bytes, slim: msgspec.json.Decoder[Any], parse: Callable[[Mapping[str, Any]], T]
-) -> T:
-    try:
-        fields = msgspec.to_builtins(slim.decode(raw))
-    except msgspec.ValidationError:  # JSON that does not fit the structs
-        fields = _whole(raw)
-    return parse(fields)
 
 
 def _whole(raw: bytes) -> dict[str, Any]:

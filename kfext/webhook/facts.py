@@ -3,17 +3,14 @@
 import asyncio
 import time
 
-import msgspec
-
 from kfext.core.admission.review import Facts
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Backoff, Informer
 from kfext.kube.lease import LeaseWatch, decode_renew_time
-from kfext.kube.wire import decode_namespace
+from kfext.kube.wire import decode_namespace, read_whole
 from kfext.model.namespace import Namespace
-from kfext.model.policy import TrainingPolicy, parse_policy
-from kfext.model.tolerant import mapping
+from kfext.model.policy import parse_policy
 from kfext.names import LEASE, NAMESPACE
 
 _CATCH_UP_SECONDS = 1.0
@@ -31,7 +28,7 @@ class Watched:
         self._namespaces = Informer(
             client, paths.namespaces(), decode=decode_namespace, on_change=self._wake
         )
-        self._policies = Informer(client, paths.policies(), decode=_policy)
+        self._policies = Informer(client, paths.policies(), decode=read_whole(parse_policy))
         self._leases = Informer(
             client,
             paths.leases(NAMESPACE),
@@ -94,7 +91,3 @@ class Watched:
 
     def _renewed(self, old: float | None, new: float | None) -> None:
         self._lease.observe(new, wall=time.time(), monotonic=time.monotonic())
-
-
-def _policy(raw: bytes) -> TrainingPolicy:
-    return parse_policy(mapping(msgspec.json.decode(raw)))

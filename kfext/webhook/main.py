@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import signal
 import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from aiohttp import web
 
 from kfext.kube.client import Client
 from kfext.names import CA_SECRET
-from kfext.runtime import serve_probes
+from kfext.runtime import serve_probes, stop_signal
 from kfext.webhook.app import Metrics, make_app, make_runner
 from kfext.webhook.certificate import MountedCertificate, ServingCertificate
 from kfext.webhook.facts import Watched
@@ -47,10 +46,7 @@ class Config:
 
 async def run(config: Config) -> None:
     """Serve until SIGTERM or SIGINT. Raises OSError for a port in use, NoAccess, ApiError."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = stop_signal()
     async with await Client.connect(config.kubeconfig, context=config.context) as client:
         if config.run_folder:
             await _serve(config, client=client, folder=config.run_folder, stop=stop)
