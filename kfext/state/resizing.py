@@ -109,7 +109,7 @@ class Resizing:
             operation.stage += 1
             operation.phase = Phase.WRITING
             return self._stage(job, operation)
-        operation.phase, operation.since = Phase.MEASURING, now
+        operation.enter(Phase.MEASURING, at=now)
         pods = self._pods(job)
         operation.measured = {pod.uid: self._measured(pod) for pod in pods}
         return None
@@ -119,7 +119,7 @@ class Resizing:
         operation = job.cpu.operation
         if complete:
             if operation is not None and operation.sizes:
-                operation.phase, operation.since = Phase.SETTLING, now
+                operation.enter(Phase.SETTLING, at=now)
             else:
                 self._end(job, None)
             return

@@ -10,9 +10,8 @@ from typing import Any
 
 from kfext import names
 from kfext.core.patches.json_patch import Operation, appended
-from kfext.core.settings.table import parse_setting
+from kfext.core.settings.table import parsed
 from kfext.core.settings.values import NEVER
-from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod_bounds import pod_excess
@@ -59,19 +58,10 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
 
 def _opted_in(annotations: Mapping[str, str]) -> bool:
     """Return whether kfext may need a checkpoint of the job."""
-    elastic, migrate = (_setting(key, annotations) for key in (names.ELASTIC, names.MIGRATE))
-    return elastic is not None or migrate not in {None, NEVER}
-
-
-def _setting(key: str, annotations: Mapping[str, str]) -> object:
-    """Return a setting, None if it is absent, malformed or off."""
-    written = annotations.get(key, "")
-    if not written or len(written) > LONGEST_SETTING:
-        return None
-    try:
-        return parse_setting(key, written, place=key)
-    except SettingError:
-        return None
+    stated = {key: annotations.get(key, "") for key in (names.ELASTIC, names.MIGRATE)}
+    short = {key: written for key, written in stated.items() if len(written) <= LONGEST_SETTING}
+    elastic, migrate = (parsed(key, short.get(key)) for key in stated)
+    return elastic not in {(), (None,)} or migrate not in {(), (NEVER,)}
 
 
 def _training(kind: JobKind, spec: Raw) -> tuple[int, Raw]:

@@ -15,7 +15,6 @@ fails until the device plugin is back, and the pod with it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,9 +22,8 @@ from kfext import names
 from kfext.core.patches.gpu import part_of
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.queue.unshareable import why_unshareable
-from kfext.core.settings.table import Settings, parse_setting
+from kfext.core.settings.table import Settings, parsed
 from kfext.core.settings.values import LOW
-from kfext.errors import SettingError
 from kfext.model.gpu_request import asks_for_gpu, why_no_part
 from kfext.model.gpu_slots import resource_of
 from kfext.model.job import TrainingJob
@@ -92,12 +90,11 @@ def gpu_part(metadata: Raw, spec: Raw) -> Part:
 
     A pod without a plan is refused: nothing would account for it. Its operator tries again.
     """
+    if not (shares_gpu(metadata) and any(map(asks_for_gpu, (spec, *containers_of(spec))))):
+        return Part(spec)
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
     type_, index = labels.get(names.REPLICA_TYPE, "").lower(), labels.get(names.REPLICA_INDEX, "")
     planned = annotations.get(names.GPU_SLOTS, "")
-    asks = any(map(asks_for_gpu, (spec, *containers_of(spec))))
-    if not (asks and shares_gpu(metadata)):
-        return Part(spec)
     if not planned and pod_requests(spec).get(NATIVE_GPU, 0) > 1:
         return Part(spec)  # its type keeps whole GPUs
     if why := why_no_part(spec):
@@ -141,10 +138,9 @@ def _priority(annotations: Mapping[str, str], type_: str) -> str:
 
     The templates of a job that started under an earlier version may state it for one type alone.
     """
-    for key in (f"{names.GPU_PRIORITY}.{type_}", names.GPU_PRIORITY):
-        with suppress(KeyError, SettingError):
-            return str(parse_setting(names.GPU_PRIORITY, annotations[key], place=key))
-    return LOW
+    keys = (f"{names.GPU_PRIORITY}.{type_}", names.GPU_PRIORITY)
+    stated = (parsed(names.GPU_PRIORITY, annotations.get(key)) for key in keys)
+    return next((str(priority) for (priority,) in filter(None, stated)), LOW)
 
 
 def hooked(spec: Raw, at: int, *, priority: str) -> Raw:

@@ -29,7 +29,8 @@ _UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     """Return what admission does to a new pod; total, whatever the input.
 
-    A pod is gated only while a controller runs that can ungate it; it uses its node's network if
+    A pod is gated only while a controller runs that can ungate it, but always if it shares a GPU,
+    as it must not run unplaced. It uses its node's network if
     its template has the base of the job's ports.
     """
     body = mapping(raw)
@@ -44,7 +45,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
         return Mutation(refusal=f"{_UNSHARED}: it has {excess}")
     if excess:
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
-    elif _is_held(metadata, spec, controller_alive=controller_alive) and (gate := _gate(spec)):
+    elif (shares or (controller_alive and not _let_go(metadata, spec))) and (gate := _gate(spec)):
         ops.append(gate)
         verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
     if not excess:
@@ -79,13 +80,6 @@ def _kind_of_owner(metadata: Mapping[str, Any]) -> JobKind | None:
 
 def _ours(spec: Mapping[str, Any]) -> bool:
     return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
-
-
-def _is_held(
-    metadata: Mapping[str, Any], spec: Mapping[str, Any], *, controller_alive: bool
-) -> bool:
-    """Return whether a pod is gated: always if it shares a GPU, as it must not run unplaced."""
-    return shares_gpu(metadata) or (controller_alive and not _let_go(metadata, spec))
 
 
 def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:

@@ -84,8 +84,8 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
         if taint.effect == NO_SCHEDULE and taint.key in constraints.devices:
             continue
         # Admission tolerates the taint of a device only for pods that request the device.
-        expected = of_pool(taint.key) and taint.key not in node.allocatable
-        if constraints.expects_tolerations and expected:
+        pool = constraints.expects_tolerations and of_pool(taint.key)
+        if pool and taint.key not in node.allocatable:
             continue
         if taint.effect in barring and not tolerated(taint, constraints.tolerations):
             return taint

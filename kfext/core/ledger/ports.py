@@ -70,8 +70,9 @@ def free_base(
     connection of the earlier job would reach another job there.
     """
     low, high = ports
-    listeners = [(places[key], offset) for key, offset in offsets(job).items() if key in places]
-    bases = high - low + 1 - max(offsets(job).values(), default=0)
+    found = offsets(job)
+    listeners = [(places[key], offset) for key, offset in found.items() if key in places]
+    bases = high - low + 1 - max(found.values(), default=0)
     if bases <= 0:
         return None
     taken = {(claim.node, number) for claim, number in _taken(ledger, listeners)}

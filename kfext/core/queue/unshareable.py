@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from kfext import names
 from kfext.core.elastic import training_pods
 from kfext.core.settings.table import Settings
+from kfext.core.settings.values import HIGH
 from kfext.model.job import TrainingJob
 from kfext.model.replica_group import ReplicaGroup
 from kfext.names import NATIVE_GPU
@@ -16,7 +17,7 @@ from kfext.names import NATIVE_GPU
 
 def why_unshareable(job: TrainingJob, settings: Settings) -> str:
     """Return why a job cannot have its parts of GPUs, empty if it can or asks for none."""
-    if job.released or settings.share is None:
+    if job.released or not settings.shares_gpus:
         return ""
     return next(_obstacles(job, settings), "")
 
@@ -36,8 +37,7 @@ def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
     for group in sharing or asking:
         yield from (f"the {group.type} template {why}" for why in _of_template(group))
     pods = training_pods(job)
-    share = settings.share
-    if share and not share.high and not (job.kind.yields_gpu and pods == 1):
+    if settings.gpu_priority != HIGH and not (job.kind.yields_gpu and pods == 1):
         what = f"a job of {pods} pods" if job.kind.yields_gpu else f"a {job.kind.name}"
         yield f"{what} cannot have low priority yet; set {names.GPU_PRIORITY} to high"
 

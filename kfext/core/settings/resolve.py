@@ -5,7 +5,6 @@ The job's annotation comes first, then the namespace's, then the policy's, then 
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from itertools import starmap
@@ -20,6 +19,7 @@ from kfext.core.settings.table import (
     field_of,
     is_setting,
     parse_setting,
+    parsed,
 )
 from kfext.core.settings.values import NEVER, OFF
 from kfext.errors import SettingError
@@ -76,7 +76,7 @@ def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
         return before
     kept: dict[str, str] = {}
     for key, written in sorted({**before, **settings.stated}.items()):
-        if _parsed(key, written) != _parsed(key, job.template_settings.get(key)):
+        if parsed(key, written) != parsed(key, job.template_settings.get(key)):
             more = {**kept, key: written}
             if len(json.dumps(more)) <= _MOST_RECORDED:
                 kept = more
@@ -92,14 +92,6 @@ def _share(job: TrainingJob, written: Mapping[str, str]) -> GpuShare | None:
 
 def _last_good(job: TrainingJob) -> Mapping[str, str]:
     return {**job.template_settings, **state_of(job).settings}
-
-
-def _parsed(key: str, written: str | None) -> tuple[Any, ...]:
-    """Return a value to compare, nothing if it is absent or malformed."""
-    if written is not None and is_setting(key):
-        with suppress(SettingError):
-            return (parse_setting(key, written, place=key),)
-    return ()
 
 
 @dataclass(slots=True)
@@ -135,9 +127,8 @@ class _Found:
                 self.warnings.append(f"ignored: {error}")
                 return
             self.errors.append(error)
-            with suppress(KeyError, SettingError):  # the templates may have been edited too
-                self.values[key] = parse_setting(key, self.last_good[key], place="the template")
-                self.sources[key] = LAST_GOOD
+            for good in parsed(key, self.last_good.get(key)):  # the templates may be edited too
+                self.values[key], self.sources[key] = good, LAST_GOOD
             return
         if source == _JOB:
             self.stated[key] = written

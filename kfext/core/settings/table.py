@@ -6,6 +6,7 @@ table of docs/settings.md from the rows.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
@@ -288,6 +289,17 @@ def parse_setting(key: str, written: str, *, place: str) -> Any:
     except ValueError as error:
         allowed = f"{row.allowed} (of this one: {error})" if str(error) else row.allowed
         _refuse(written, place, allowed, row.example)
+
+
+def parsed(key: str, written: str | None) -> tuple[Any, ...]:
+    """Return the value of a setting, alone in a tuple; nothing if it is absent or malformed.
+
+    A value may be None itself: `elastic: off`.
+    """
+    if written is not None and is_setting(key):
+        with suppress(SettingError):
+            return (parse_setting(key, written, place=key),)
+    return ()
 
 
 def is_setting(key: str) -> bool:
