@@ -188,6 +188,8 @@ class Companion:
         What jobs give up for a waiting job begins together; growth that is not written yet gives
         way to it.
         """
+        if not proposals:
+            return
         jobs = self._jobs.scaled
         giving = [
             proposal

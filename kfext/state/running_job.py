@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.history import History, Work
-from kfext.core.companion.operation import Operation, Phase, ResizeOperation, ScaleOperation, Trial
+from kfext.core.companion.operation import Phase, ResizeOperation, ScaleOperation, Trial
 from kfext.core.companion.policy import Shown
 from kfext.core.companion.proposal import Proposal, Workers
 from kfext.core.companion.restoring import last_written
@@ -293,13 +293,9 @@ class RunningJob:
         return {name: choice for name, choice in self.chosen.items() if name != SCALE.name}
 
     @property
-    def operations(self) -> tuple[Operation, ...]:
-        """The operations in flight: at most one, and beside it one that gives back CPU."""
-        return tuple(
-            operation
-            for operation in (self.size.operation, self.cpu.operation)
-            if operation is not None
-        )
+    def in_flight(self) -> bool:
+        """Whether an operation is under way: at most one, and beside it one that gives back CPU."""
+        return self.size.operation is not None or self.cpu.operation is not None
 
 
 def cpu_record(state: CpuState, now: float) -> CpuRecord:

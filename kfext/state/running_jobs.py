@@ -194,9 +194,11 @@ class RunningJobs:
     def _with_cpu(
         self, tracked: TrackedJob, known: RunningJob | None, now: Moment
     ) -> RunningJob | None:
-        job, chosen = tracked.job, self._policies(tracked)
-        ended = job.finished or job.suspend or job.deleting
-        if ended or (tracked.state.cpu == CpuState() and not chosen.keys() - {SCALE.name}):
+        job = tracked.job
+        if job.finished or job.suspend or job.deleting:
+            return None
+        chosen = self._policies(tracked)
+        if tracked.state.cpu == CpuState() and not chosen.keys() - {SCALE.name}:
             return None
         if known is None:
             known = self.scaled.get(job.uid) or RunningJob(tracked)
@@ -208,9 +210,10 @@ class RunningJobs:
     def _with_size(
         self, tracked: TrackedJob, known: RunningJob | None, now: Moment
     ) -> RunningJob | None:
-        job, chosen = tracked.job, self._policies(tracked)
+        job = tracked.job
         if job.finished or job.deleting or job.released:
             return None
+        chosen = self._policies(tracked)
         changes = is_ours(tracked) or (known is not None and known.size.operation is not None)
         edited = is_edited(tracked) and self.has_opted_out(tracked)
         noted = bool(tracked.state.scale.rests) or edited
@@ -274,8 +277,8 @@ class RunningJobs:
         found = []
         for job in self.scaled.values():
             rests = frozenset({SCALE.name} if job.tracked.state.scale.rests else ())
-            in_flight = bool(job.operations)
-            found.append(JobSignal(job.uid, policies=job.chosen, rests=rests, in_flight=in_flight))
+            signal = JobSignal(job.uid, policies=job.chosen, rests=rests, in_flight=job.in_flight)
+            found.append(signal)
         return Signals({}, tuple(found))
 
     # --- what policies see of their CPU ---------------------------------------------------------

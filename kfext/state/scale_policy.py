@@ -128,7 +128,10 @@ class ScaleProposals:
             job
             for job in acting
             if job.uid not in taken
-            and (idle >= self._parameter(job, "idle") or self._loses_nothing(job, now))
+            and (
+                idle >= self._parameter(job, "idle")
+                or self._rescaling.loses_nothing(job, now=now.wall)
+            )
             and now.monotonic >= job.size.grows_at
             and job.size.sizes.now < job.size.sizes.most
         ]
@@ -182,7 +185,7 @@ class ScaleProposals:
         tracked, size = job.tracked, job.size
         size.unfit = why_left_alone(tracked.job, self._settings_of(tracked))
         return (
-            not job.operations
+            not job.in_flight
             and size.resting is None
             and tracked.phase == PLACED
             and not (tracked.busy or tracked.job.suspend)
@@ -196,9 +199,6 @@ class ScaleProposals:
         if job.scale_mode is not Mode.ACT or job.tracked.state.scale.rests or size.unfit:
             return False
         return at - max(size.settled_at, size.started_at) >= self._parameter(job, "rest")
-
-    def _loses_nothing(self, job: RunningJob, now: Moment) -> bool:
-        return self._rescaling.loses_nothing(job, now=now.wall)
 
     def _parameter(self, job: RunningJob, name: str) -> float:
         return SCALE.parameter(self._settings_of(job.tracked), name)
