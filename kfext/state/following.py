@@ -20,7 +20,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
 from kfext.state.rescaling import Found, lengthened
-from kfext.state.running_job import RunningJob, all_running, is_ours, leaving
+from kfext.state.running_job import RunningJob, all_running, is_edited, is_ours, leaving
 from kfext.state.running_jobs import STEP_SECONDS, RunningJobs
 from kfext.state.scale_search import grace_of
 
@@ -107,7 +107,7 @@ class Following:
         tracked, size = job.tracked, job.size
         of, state, present = tracked.job, tracked.state, workers_of(tracked.job)
         if present != size.expected:
-            if state.scale.changed_at != size.changed_at:
+            if state.scale.changed_at != size.changed_at and not is_edited(tracked):
                 self._jobs.adopt(job, now)
             elif present != state.admitted and (state.asked or not of.suspend):
                 self._edited(job, present, now)
@@ -135,7 +135,8 @@ class Following:
         if state.scale.rests and self._jobs.has_opted_out(job.tracked):
             size.resting = ""
         if size.resting is not None:
-            kept = replace(state, scale=replace(size.remembered(state.scale), rests=size.resting))
+            scale = replace(size.remembered(state.scale), rests=size.resting, cause="")
+            kept = replace(state, scale=scale)  # without a cause, so that nobody judges a change
             kept = kept if is_ours(job.tracked) else replace(kept, asked=0, admitted=0)
             yield job, SaveState(kept)
 

@@ -9,6 +9,7 @@ from kfext.core.lifecycle.steps import SaveState, Suspend
 from tests.builders import node
 from tests.unit.fluid.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 from tests.unit.fluid.cluster import WITHOUT
+from tests.unit.fluid.jobs import Pace
 from tests.unit.fluid.test_faults import followed, until_changed
 
 ENDLESS = replace(LONG, steps=20000)
@@ -63,6 +64,28 @@ def test_a_size_that_is_set_while_a_person_has_stopped_the_job_is_the_new_wish(
     of.at(of.clock.now + 600)
     assert (of.job("gang").job.finished, of.job().workers) == (True, 2)
     assert LEFT_ALONE in followed(of).tracked.state.scale.rests
+
+
+GROWING = replace(LONG, workers=2, bounds=(1, 6), pace=Pace(0.1, 0.5, 0.05), steps=20000)
+"""Its growth brings nothing, so kfext would take it back after its trial."""
+
+
+@pytest.mark.parametrize(
+    "after", [1.0, 60.0, 300.0], ids=["at once", "after a minute", "after five minutes"]
+)
+@pytest.mark.parametrize("unseen", [False, True], ids=["seen before", "seen by the next alone"])
+def test_growth_that_a_person_overruled_is_not_taken_back_by_the_next_controller(
+    after: float, *, unseen: bool
+) -> None:
+    of = until_changed(scaled_bed(GROWING, cpu=8000))
+    of.at(of.clock.now + after)
+    given = sizes(of)
+    of.scale(5)
+    if not unseen:
+        of.at(of.clock.now + 20)
+    of.restart()
+    of.at(of.clock.now + 900)
+    assert (sizes(of), of.job().workers) == (given, 5)
 
 
 REQUIRED = replace(LONG, bounds=(1, 8), steps=20000)
