@@ -97,7 +97,8 @@ def tensorflow_image() -> Image:
 def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> Image:
     """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    requirements = [*project["dependencies"], *project["optional-dependencies"]["agent"]]
+    extras = project.get("optional-dependencies", {})  # 0.1 has no agent
+    requirements = [*project["dependencies"], *extras.get("agent", [])]
 
     def fill_dependencies(folder: Path) -> None:
         with progress.step("installing kfext's dependencies for its image", expect="20 seconds"):
