@@ -15,7 +15,7 @@ from e2e.bench.gpu_share.pythons import (
 )
 from e2e.harness.gpu_loss import waited
 from e2e.harness.hooked import HIGH, HOOKS, LOW, NONE, Trainings, trained
-from kfext.hook import words
+from kfext.gpu.hook import words
 
 pytestmark = pytest.mark.real_nodes
 HOOKED = {

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
-from kfext.gpu.inventory import Card
+from kfext.gpu.device.inventory import Card
 
 LIST = "cards.json"
 _REPORT = b"r"

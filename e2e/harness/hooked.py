@@ -23,7 +23,7 @@ _SECONDS = 1200.0
 class Training:
     """What came of one. `steps`: those of its optimizers, as it has counted them itself.
 
-    `page`: what its hook had counted when the process ended, see `kfext.hook.words`.
+    `page`: what its hook had counted when the process ended, see `kfext.gpu.hook.words`.
     """
 
     found: str

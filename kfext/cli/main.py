@@ -135,7 +135,7 @@ def controller(**options: Any) -> None:
 )
 def agent(*, device_list: str, **options: Any) -> None:
     """Share the GPUs of a node between the jobs that were placed on them."""
-    from kfext.agent.main import Config, run  # noqa: PLC0415 - only the agent needs gRPC and NVML
+    from kfext.gpu.agent.main import Config, run  # noqa: PLC0415 - only the agent needs gRPC and NVML
 
     asyncio.run(run(Config(cdi=device_list == "cdi-cri", **options)))
 

@@ -1,1 +1,1 @@
-"""Adapters to what a node with GPUs runs: kubelet's device plugins and pod resources, and NVML."""
+"""Sharing a GPU between two jobs: the wing that jobs without a share never enter."""

@@ -10,11 +10,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.agent.report import CardReport, SharerReport
-from kfext.agent.shared_gpus import SlotView, status_of
 from kfext.core.companion.registry import POLICIES
 from kfext.core.companion.scale import SCALE
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
+from kfext.gpu.agent.report import CardReport, SharerReport
+from kfext.gpu.agent.shared_gpus import SlotView, status_of
 from kfext.model.gpu_slots import MOST_SLOTS, reservation_of
 from kfext.model.policy import Mode, parse_policy
 from kfext.model.shared_gpu import (

@@ -13,11 +13,11 @@ from typing import cast
 import pytest
 from click.testing import CliRunner
 
-from kfext.agent.doors import Doors
-from kfext.agent.slots import Slots
 from kfext.cli.main import agent
-from kfext.gpu.device_plugin import DevicePlugin
-from kfext.gpu.pod_resources import Held
+from kfext.gpu.agent.doors import Doors
+from kfext.gpu.agent.slots import Slots
+from kfext.gpu.device.device_plugin import DevicePlugin
+from kfext.gpu.device.pod_resources import Held
 from kfext.model.gpu_slots import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from tests.adapters.gpu.fake_kubelet import PLUGIN, FakeKubelet

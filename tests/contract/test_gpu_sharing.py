@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.agent.metrics import Metrics
-from kfext.gpu.device_plugin import FOLDER
-from kfext.gpu.pod_resources import SOCKET
+from kfext.gpu.agent.metrics import Metrics
+from kfext.gpu.device.device_plugin import FOLDER
+from kfext.gpu.device.pod_resources import SOCKET
 from kfext.model.gpu_slots import MOST_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
 from tests.contract.tables import only, table

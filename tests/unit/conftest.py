@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kfext.hook.page import Page
+from kfext.gpu.hook.page import Page
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LAID_OUT = ("core", "state")
+LAID_OUT = ("core", "gpu/rules", "state")
 """The packages of kfext whose tests are laid out like them."""
 
 ELSEWHERE: dict[str, str] = {

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
 
-from kfext.agent.card import SharedCard
-from kfext.agent.doors import Doors
-from kfext.agent.hook_files import lay_out
-from kfext.agent.process import Process
-from kfext.agent.sharer import Terms
-from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP
-from kfext.hook import words
+from kfext.gpu.agent.card import SharedCard
+from kfext.gpu.agent.doors import Doors
+from kfext.gpu.agent.hook_files import lay_out
+from kfext.gpu.agent.process import Process
+from kfext.gpu.agent.sharer import Terms
+from kfext.gpu.hook import words
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
 
 _SAMPLE_SECONDS = 0.005
 """Far shorter than a job of high priority here is busy in a step."""

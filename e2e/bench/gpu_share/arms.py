@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kfext.agent.sharer import Terms
-from kfext.core.gpu.neighbours import LONGEST_MICRO_STEP
+from kfext.gpu.agent.sharer import Terms
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
 
 HIGH, LOW = "high", "low"
 LOADS = (0.5, 0.8)

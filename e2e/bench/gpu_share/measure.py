@@ -36,9 +36,9 @@ _FRAME = (
 _AGENT = ("card", "passes", "process", "sharer")
 _SHARING = (
     _HERE / "agent.py",
-    *(paths.REPOSITORY / "kfext/agent" / f"{name}.py" for name in _AGENT),
-    paths.REPOSITORY / "kfext/core/gpu",
-    paths.REPOSITORY / "kfext/hook",
+    *(paths.REPOSITORY / "kfext/gpu/agent" / f"{name}.py" for name in _AGENT),
+    paths.REPOSITORY / "kfext/gpu/rules",
+    paths.REPOSITORY / "kfext/gpu/hook",
 )
 """On which those with the hook depend too."""
 _AROUND_SECONDS = 6.0

@@ -14,7 +14,7 @@ from e2e.bench.gpu_share.cards import Busy, Card
 from e2e.bench.gpu_share.pythons import Python
 from e2e.bench.interleaved import SpoiledError
 from e2e.testbed import paths
-from kfext.hook import start
+from kfext.gpu.hook import start
 
 _JOBS = paths.REPOSITORY / "e2e/jobs"
 SCRIPTS = ("share.py", "cpu_card.py", "gate_trace.py")

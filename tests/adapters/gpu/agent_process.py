@@ -9,11 +9,11 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from kfext.agent.agent import Agent
-from kfext.agent.report import Pod
-from kfext.agent.sharer import Terms
-from kfext.gpu.inventory import Card
-from kfext.gpu.pod_resources import held_devices, offered_devices
+from kfext.gpu.agent.agent import Agent
+from kfext.gpu.agent.report import Pod
+from kfext.gpu.agent.sharer import Terms
+from kfext.gpu.device.inventory import Card
+from kfext.gpu.device.pod_resources import held_devices, offered_devices
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 NODE, CARD = "node-a", "GPU-1"

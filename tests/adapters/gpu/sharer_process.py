@@ -11,13 +11,13 @@ import sys
 import time
 
 from e2e.gpu.cpu_card import KERNEL, MARKER
-from kfext.hook import words
-from kfext.hook.beacon import Beacon
-from kfext.hook.device import TimedMarker
-from kfext.hook.gate import Gate
-from kfext.hook.link import Link
-from kfext.hook.orders import Orders
-from kfext.hook.page import Page
+from kfext.gpu.hook import words
+from kfext.gpu.hook.beacon import Beacon
+from kfext.gpu.hook.device import TimedMarker
+from kfext.gpu.hook.gate import Gate
+from kfext.gpu.hook.link import Link
+from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.page import Page
 
 BURST = 40
 """Kernels of a millisecond, with as long a pause after them."""

@@ -5,8 +5,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-import kfext.gpu.device_plugin as module
-from kfext.gpu.device_plugin import Allocation, DevicePlugin, Mount, RefusedError
+import kfext.gpu.device.device_plugin as module
+from kfext.gpu.device.device_plugin import Allocation, DevicePlugin, Mount, RefusedError
 from tests.adapters.gpu.fake_kubelet import FakeKubelet, allocate, listing
 
 RESOURCE = "kfext.dev/gpu-0"

@@ -1,9 +1,9 @@
 import pynvml
 import pytest
 
-from kfext.agent.main import PLAYED_BY, node_inventory
-from kfext.gpu import nvml
-from kfext.gpu.inventory import Card, InventoryError
+from kfext.gpu.agent.main import PLAYED_BY, node_inventory
+from kfext.gpu.device import nvml
+from kfext.gpu.device.inventory import Card, InventoryError
 from tests.adapters.gpu.fake_nvml import FakeCard, FakeNvml
 
 

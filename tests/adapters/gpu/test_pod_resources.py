@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from kfext.gpu.pod_resources import Held, IncompleteError, held_devices, offered_devices
+from kfext.gpu.device.pod_resources import Held, IncompleteError, held_devices, offered_devices
 from tests.adapters.gpu.fake_kubelet import RESOURCES
 
 UNITS = [f"0-{unit}" for unit in range(30)]

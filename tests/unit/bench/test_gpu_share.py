@@ -24,9 +24,9 @@ from e2e.bench.gpu_share.run import Outcome
 from e2e.bench.gpu_share.tables import all_of, group_table, losses_table, shares_table
 from e2e.bench.interleaved import Interleaved, SpoiledError
 from e2e.testbed.preflight import Unavailable
-from kfext.agent.sharer import Terms
-from kfext.hook import words
-from tests.unit.agent.node import Job, until
+from kfext.gpu.agent.sharer import Terms
+from kfext.gpu.hook import words
+from tests.unit.gpu.agent.node import Job, until
 
 MS = 10**6
 

@@ -12,7 +12,7 @@ from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.realnodes import Node
 from kfext import names
-from kfext.hook.gate import OUTSTANDING
+from kfext.gpu.hook.gate import OUTSTANDING
 
 LOAD_MS = 30.0
 Object = dict[str, Any]

@@ -1,0 +1,141 @@
+"""The agent process: connect the node's cards, its kubelet and the API server."""
+
+import asyncio
+import os
+import resource
+import shutil
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import structlog
+
+from kfext.core.admission.gpu import BUSYBOX
+from kfext.errors import KfextError
+from kfext.gpu.agent.agent import Agent
+from kfext.gpu.agent.metrics import Metrics
+from kfext.gpu.agent.node_pods import NodePods
+from kfext.gpu.agent.shared_gpus import SharedGpus, SlotView
+from kfext.gpu.device.inventory import Inventory, InventoryError
+from kfext.gpu.device.nvml import Nvml
+from kfext.gpu.device.pod_resources import held_devices, offered_devices
+from kfext.kube.client import Client
+from kfext.kube.connection import find_access
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+from kfext.runtime import serve_probes, stop_signal
+
+PLAYED_BY = "KFEXT_GPU_INVENTORY"
+"""Variable with MODULE:CLASS of what plays the cards of a node without any; unset on all others."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """What the agent is started with.
+
+    `pod`: the name of its own, in GPU_NAMESPACE. `root`: a folder of the node's that is its own.
+    `cdi`: see `Slots`.
+    """
+
+    node: str
+    pod: str
+    root: Path
+    cdi: bool = False
+    kubeconfig: Path | None = None
+    probe_port: int = 8080
+
+
+async def run(config: Config) -> None:
+    """Share the cards of the node until SIGTERM. Raises KfextError if it cannot go on.
+
+    The jobs on the cards go on when it ends: those of low priority pace themselves then.
+    """
+    allow_files()
+    stop = stop_signal()
+    async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
+        pods = NodePods(client, node=config.node)
+        agent = _agent(config, pods)
+        shown = SharedGpus(client, node=config.node, views=lambda: _views(agent, pods))
+        probes = await serve_probes(
+            port=config.probe_port,
+            live=agent.why_unwell,
+            ready=lambda: None if pods.synced.is_set() else "the node's pods are not read yet",
+            registry=Metrics(agent.reports, agent.cards).registry,
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(pods.run())
+                await _synced(pods, stop)
+                parts = [following, tasks.create_task(agent.run()), tasks.create_task(shown.run())]
+                _log.info("sharing", node=config.node)
+                await stop.wait()
+                for part in parts:
+                    part.cancel()
+        finally:
+            await probes.cleanup()
+
+
+def allow_files() -> None:
+    """Have as many files open as the node allows: each process of a sharer takes three to five.
+
+    Where containerd is a service of a recent systemd, a container begins with 1024.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
+    """Return once the node's pods have been read, or the process is to end."""
+    waits = [asyncio.create_task(one.wait()) for one in (pods.synced, stop)]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def _agent(config: Config, pods: NodePods) -> Agent:
+    busybox = shutil.which(BUSYBOX)
+    if busybox is None:
+        raise KfextError(f"there is no {BUSYBOX}, which the containers of jobs are given")
+    try:
+        return Agent(
+            node=config.node,
+            inventory=node_inventory(),
+            root=config.root,
+            busybox=Path(busybox),
+            held=partial(held_devices, lambda: {(GPU_NAMESPACE, config.pod), *pods.running()}),
+            offered=partial(offered_devices, NATIVE_GPU),
+            terms=pods.terms,
+            uid=pods.uid,
+            cdi=config.cdi,
+        )
+    except InventoryError as error:
+        raise KfextError(str(error)) from error
+
+
+def node_inventory() -> Inventory:
+    """Return the cards of this node. Raises InventoryError if there is no driver."""
+    played = os.environ.get(PLAYED_BY)
+    if not played:
+        return Nvml()
+    module, _, name = played.partition(":")
+    made: Inventory = getattr(import_module(module), name)()
+    return made
+
+
+def _views(agent: Agent, pods: NodePods) -> list[SlotView]:
+    views = []
+    for report in agent.reports():
+        state = agent.state(report.slot)
+        sharers = [(one.namespace, one.pod) for one in report.sharers]
+        views.append(
+            SlotView(
+                report=report,
+                reservation=agent.reservation(report.slot),
+                memory=state.memory,
+                trouble=state.trouble,
+                moved=state.moved,
+                uids={pod: pods.uid(pod) for pod in sharers},
+            )
+        )
+    return views

@@ -1,0 +1,175 @@
+"""Writes the SharedGPU of each slot of the node, which administrators and the controller read."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import structlog
+
+from kfext.errors import ApiError, NotFound
+from kfext.gpu.agent.report import CardReport, Pod, SharerReport
+from kfext.kube import paths
+from kfext.kube.client import Client
+from kfext.model.gpu_slots import UNITS, reservation_of
+from kfext.model.shared_gpu import EVICTED_AFTER, LONGEST_TROUBLE
+from kfext.model.tolerant import mapping, text
+from kfext.names import API_GROUP, API_VERSION
+
+_log = structlog.get_logger(__name__)
+
+PAUSE_SECONDS = 10.0
+"""Between two writes of one slot for its figures alone; what decides is written at once."""
+REPEAT_SECONDS = 60.0
+"""Then what has not changed is applied again: a slot may have been deleted or edited by hand. The
+API server stores nothing if it is as it was."""
+_LOOK_SECONDS = 1.0
+_STEP = 10
+"""Thousandths to which figures are rounded: each change is a write."""
+_MIB = 2**20
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SlotView:
+    """A slot as it is now.
+
+    `reservation`: the uid of the pod that reserves its card; `uids`: those of its sharers' pods.
+    `memory`: in MiB; of a slot without a card, that of the smallest it may get.
+    `trouble`: why it may get no sharers, empty if it may.
+    `moved`: whether those that it has have another card.
+    """
+
+    report: CardReport
+    reservation: str
+    memory: int
+    trouble: str
+    moved: bool
+    uids: dict[Pod, str]
+
+
+class SharedGpus:
+    """Keeps the SharedGPU of each slot current.
+
+    `node`: the Node with which they go.
+    `views`: the slots.
+    """
+
+    def __init__(
+        self, client: Client, *, node: str, views: Callable[[], Sequence[SlotView]]
+    ) -> None:
+        self._client = client
+        self._node = node
+        self._views = views
+        self._written: dict[int, tuple[Object, float]] = {}
+
+    async def run(self) -> None:
+        """Write what changes until cancelled."""
+        while True:
+            for view in self._views():
+                try:
+                    await self.write(view, now=monotonic())
+                except ApiError as error:
+                    _log.warning("slot not shown", slot=view.report.slot, why=str(error))
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def write(self, view: SlotView, *, now: float) -> None:
+        """Write a slot if it is due. Raises ApiError."""
+        slot, status = view.report.slot, status_of(view)
+        written, at = self._written.get(slot, ({}, 0.0))
+        pause = REPEAT_SECONDS if status == written else PAUSE_SECONDS
+        if written and _decides(status) == _decides(written) and now - at < pause:
+            return
+        if not written:
+            await self._create(slot)
+        try:
+            await self._apply(slot, {"status": status}, subresource="status")
+        except NotFound:
+            self._written.pop(slot, None)  # deleted by hand; it is made again
+            raise
+        self._written[slot] = (status, now)
+
+    async def _create(self, slot: int) -> None:
+        """Create a slot, or leave it as it is."""
+        node = mapping((await self._client.get(paths.nodes(self._node))).get("metadata"))
+        uid = text(node.get("uid"))  # another one after the Node was deleted and registered again
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        spec = {"node": self._node, "slot": slot}
+        await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
+
+    async def _apply(
+        self, slot: int, part: Object, *, metadata: Object | None = None, subresource: str = ""
+    ) -> None:
+        name = reservation_of(self._node, slot)
+        body = {
+            "apiVersion": f"{API_GROUP}/{API_VERSION}",
+            "kind": "SharedGPU",
+            "metadata": {"name": name, **(metadata or {})},
+            **part,
+        }
+        await self._client.apply(paths.shared_gpus(name, subresource), body)
+
+
+def status_of(view: SlotView) -> Object:
+    """Return the status of a SharedGPU."""
+    report = view.report
+    sharers = [_sharer(one, report, view.uids) for one in report.sharers]
+    status: Object = {
+        "memoryMiB": view.memory,
+        "healthy": not view.trouble,
+        "trouble": view.trouble[:LONGEST_TROUBLE],
+        "moved": view.moved,
+        "sharers": sorted(sharers, key=lambda one: (one["namespace"], one["pod"])),
+    }
+    if report.card is not None and view.reservation:
+        status |= {"card": report.card, "reservation": view.reservation}
+    return status
+
+
+def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Object:
+    shown: Object = {
+        "podUID": uids.get((one.namespace, one.pod), ""),
+        "namespace": one.namespace,
+        "pod": one.pod,
+        "priority": "high" if one.high else "low",
+        "sharePercent": round(one.share * UNITS),
+    }
+    if one.memory is not None:
+        shown["memoryMiB"] = one.memory // _MIB
+    if one.busy is not None:
+        shown["busyPermille"] = _permille(one.busy)
+    if one.unhooked:
+        shown["unhooked"] = one.unhooked
+    if one.high:
+        if report.loss is not None:
+            shown["lossPermille"] = max(_permille(report.loss), 0)
+        return shown
+    if one.harvest is not None:
+        shown["harvestPermille"] = _permille(one.harvest)
+    shown |= {"waitedSeconds": int(one.waited), "intrudedSeconds": int(one.intruded)}
+    if one.coarse:
+        shown["coarseMillis"] = max(math.ceil((one.longest or 0.0) * 1000), 1)
+    if one.infeasible:
+        shown["guaranteeInfeasible"] = True
+    if one.strikes:
+        shown["strikes"] = min(one.strikes, EVICTED_AFTER)
+    if one.evict:
+        shown["evict"] = True
+    return shown
+
+
+def _decides(status: Object) -> tuple[object, ...]:
+    """Return what decides over jobs in a status."""
+    sharers = [
+        tuple(sharer.get(key) for key in ("podUID", "strikes", "evict"))
+        for sharer in status["sharers"]
+    ]
+    keys = ("reservation", "card", "memoryMiB", "trouble", "moved")
+    return (*(status.get(key) for key in keys), sharers)
+
+
+def _permille(part: float) -> int:
+    return min(round(part * 1000 / _STEP) * _STEP, 1000)

@@ -1,0 +1,214 @@
+"""A pod that shares a card, from what is read on the pages of its processes."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kfext.gpu.agent.bells import Bells
+from kfext.gpu.agent.passes import Passes
+from kfext.gpu.agent.process import Order, Process
+from kfext.gpu.agent.report import Pod, SharerReport
+from kfext.gpu.agent.unhooked import Unhooked
+from kfext.gpu.hook import words
+from kfext.gpu.rules.dispatcher import Activity
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
+from kfext.gpu.rules.profile import Profile
+from kfext.gpu.rules.steps import Reading, Throughput
+from kfext.gpu.rules.tally import Recent
+from kfext.model.shared_gpu import LONGEST_COARSE
+
+_CALIBRATED = (words.READY, words.COARSE)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a pod was promised; parts of the card, or of its time.
+
+    `memory`: bytes of the card, None for the same part of them as of its time.
+    """
+
+    high: bool
+    share: float
+    budget: float = 0.05
+    minimum: float = 0.2
+    memory: int | None = None
+
+
+class Sharer:
+    """A pod on a card. `terms`: None while they are unknown.
+
+    `ruling`: None without a high job; `times_shut`, `times_evicted`: how often its gate was shut,
+    and how often it was told to leave, for losses, as far as this agent knows.
+
+    `activity` is of the time between the last two calls of `look`.
+    """
+
+    def __init__(self) -> None:
+        self.pod = ("", "")
+        self.terms: Terms | None = None
+        self.ruling: Ruling | None = None
+        self.times_shut = self.times_evicted = 0
+        self.processes: dict[int, Process] = {}
+        self.activity = Activity(wants=False, begun=False, used=0.0)
+        self._throughput = Throughput()
+        self._profile = Profile()
+        self._looked = 0.0
+        self._intruded, self._intruded_now = 0.0, 0.0
+        self._waited = 0.0
+        self._asks = False
+        self._worked = Recent()
+        self._passes = Passes()
+        self.bells = Bells()
+        self._unhooked = Unhooked()
+        self._promised = 0.0
+
+    @property
+    def high(self) -> bool:
+        """Whether it is known to have high priority."""
+        return self.terms is not None and self.terms.high
+
+    @property
+    def shut(self) -> bool:
+        """Whether its gate is shut, so that it has no use for a turn."""
+        return self.ruling is not None and self.ruling.shut
+
+    def take(self, ruling: Ruling | None) -> None:
+        """Take in what it may do from now on."""
+        before, self.ruling = self.ruling, ruling
+        if ruling is not None:
+            # Beside another high job its times are counted from 0.
+            more = max(ruling.times_shut - (before.times_shut if before is not None else 0), 0)
+            self.times_shut += more
+            told = before is not None and before.evict
+            self.times_evicted += more > 0 and ruling.evict and not told
+
+    def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
+        """Take in which pod it is, or its new terms."""
+        if self.terms is None:
+            self._promised = now
+        self.pod, self.terms = pod, terms
+
+    def join(self, process: Process) -> bool:
+        """Take in a process; return whether it is to be led, as it has a hook."""
+        if not self._unhooked.hooked(process):
+            return False
+        self.processes[process.number] = process
+        self._passes.join(process)
+        self._throughput.restart()
+        return True
+
+    def leave(self, number: int) -> None:
+        """Take in that a process has gone."""
+        if self.processes.pop(number, None) is None:
+            return
+        self.bells.leave(number)
+        self._passes.leave(number)
+        self._throughput.restart()
+
+    def end(self) -> None:
+        """Have the connections of its processes end, and forget them."""
+        for process in self.processes.values():
+            process.end()
+        self.bells.close()
+
+    def look(self, now: float) -> None:
+        """Read the pages of its processes."""
+        begun = False
+        used = rested = self._intruded_now = 0.0
+        for process in self.processes.values():
+            used += process.grown(words.BUSY_NS if self.high else words.WORKED_NS, now=now)
+            self._intruded_now += process.grown(words.INTRUDED_NS, now=now)
+            self._waited += process.grown(words.WAITED_NS, now=now)
+            rested += process.grown(words.RESTED_NS, now=now)
+            begun = self._passes.look(process, now) or begun
+        self._asks = any(one[words.ASKING] == 1 for one in self.processes.values())
+        self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
+        self._intruded += self._intruded_now
+        self._worked.add(used, now=now)
+        read, passed, self._looked = reading(self.processes.values(), now), now - self._looked, now
+        if read is None:
+            self._profile.restart()
+        else:  # one of low priority has what it could use of the card between its gates
+            could = passed if self.high else used
+            self._profile.note(read.steps, used=used - rested, could=could)
+
+    def time(self, *, alone: bool, now: float) -> None:
+        """Time its steps; `alone`: nobody else has used the card since the last look."""
+        read = reading(self.processes.values(), now)
+        if read is None or self.shut:
+            self._throughput.restart()
+        else:
+            self._throughput.note(read, alone=alone)
+
+    def seen(self) -> Seen:
+        """Return what the job of high priority has to bear from it."""
+        assert self.terms is not None
+        return Seen(
+            self.terms.minimum,
+            self.activity.used,
+            self._intruded_now,
+            self._asks,
+            self._throughput.normalised,
+            gives_way=any(not one[words.UNHOOKED] for one in self.processes.values()),
+            works=self._passes.may_work(self.processes, self._looked),
+        )
+
+    def order(self, *, turn: bool, reserved: bool, now: float) -> None:
+        """Write the orders of its processes. Without a reservation its gate is shut."""
+        ruling = self.ruling or Ruling(False, LONGEST_MICRO_STEP)
+        if not reserved:
+            order = Order(words.SHUT, ruling.micro_step)
+        else:
+            mode = words.OPEN if self.ruling is None else words.GATED
+            order = Order(
+                words.SHUT if ruling.shut else mode,
+                ruling.micro_step,
+                ruling.allowance / max(len(self.processes), 1),
+                ruling.ticket,
+                turn,
+            )
+        for process in self.processes.values():
+            process.order(order, now=now)
+
+    def report(self, now: float) -> SharerReport:
+        """Return what is to be shown of it."""
+        assert self.terms is not None
+        processes, ruling = self.processes.values(), self.ruling
+        heard = [one for one in processes if not one[words.UNHOOKED]]
+        pulses = [one.seconds(words.PULSE) for one in heard if self.high]
+        why = self._unhooked.why(processes, promised=now - self._promised)
+        gated = [one for one in processes if not self.high and one[words.HOOKED] in _CALIBRATED]
+        longest = max((one.seconds(words.LONGEST_NS) for one in gated), default=None)
+        return SharerReport(
+            *self.pod,
+            high=self.high,
+            share=self.terms.share,
+            memory=sum(one[words.MEMORY] for one in heard) or None,
+            promised=self.terms.memory,
+            harvest=min(self._worked.share, 1.0) if heard else None,
+            busy=self._profile.busy if heard else None,
+            waited=self._waited,
+            intruded=self._intruded,
+            micro_step=ruling.micro_step if ruling else None,
+            longest=None if longest is None else min(longest, LONGEST_COARSE),
+            coarse=any(one[words.HOOKED] == words.COARSE for one in gated),
+            beacon_age=max(now - min(pulses), 0.0) if pulses else None,
+            infeasible=ruling is not None and ruling.infeasible,
+            times_shut=self.times_shut,
+            times_evicted=self.times_evicted,
+            strikes=ruling.strikes if ruling else 0,
+            evict=ruling is not None and ruling.evict,
+            unhooked=why,
+        )
+
+    def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
+        """Have some of its processes give way before those with these pages."""
+        for process in processes:
+            process.send_highs(pages, self.bells.heard_by(process.number))
+
+
+def reading(processes: Iterable[Process], now: float) -> Reading | None:
+    """Return how far a job is: as far as that of its processes which has made the most steps."""
+    first = max(processes, key=lambda one: (one[words.STEPS], -one.number), default=None)
+    if first is None:
+        return None
+    return Reading(now, first[words.STEPS], min(first.seconds(words.STEPPED), now))

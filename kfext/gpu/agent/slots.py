@@ -1,0 +1,138 @@
+"""The slots of this node as kubelet knows them: whose each unit is, and what comes with it."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kfext.gpu.agent.doors import SOCKET, Doors
+from kfext.gpu.agent.report import Pod
+from kfext.gpu.device.device_plugin import Allocation, Mount, RefusedError
+from kfext.gpu.device.pod_resources import Held
+from kfext.model.gpu_request import CARDS
+from kfext.model.gpu_slots import folder_of, reservation_of, slot_of, units_of
+from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+
+_HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
+"""Where a job's containers see the hook's files and the folder of their socket."""
+_CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
+"""The kind of the specification that NVIDIA's device plugin writes on its node, with the cards by
+UUID. Source: k8s-device-plugin, cmd/nvidia-device-plugin."""
+_KEPT = 5
+"""Answers of kubelet in a row without a pod in a folder, after which the folder goes: a pod that
+has just got its units is not in an answer that was under way."""
+
+
+class Slots:
+    """Which card each slot stands for, and which pod has which units.
+
+    `hook` is the folder with the hook's files, `given` one of the node's in which each slot has a
+    file with the card that its sharers got, as long as it has any. `cdi`: whether kubelet is told
+    the CDI name of that card; else the container gets a variable, which NVIDIA's runtime reads.
+    `cards`: the UUID of the card of each slot that is reserved. `sharers`: slot and pod, by the
+    name of the pod's folder. `reservations`: for which slot each pod of that name reserves a
+    card.
+    """
+
+    def __init__(
+        self,
+        *,
+        node: str,
+        count: int,
+        doors: Doors,
+        hook: Path,
+        given: Path,
+        cdi: bool = False,
+    ) -> None:
+        self.reservations = {
+            (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
+        }
+        self._slots = {unit: slot for slot in range(count) for unit in units_of(slot)}
+        self._doors = doors
+        self._hook = hook
+        self._cdi = cdi
+        self._absent = dict.fromkeys(doors.open_all(), 0)
+        self._awaited = set(self._absent)  # folders whose pod was in no answer yet
+        self._given = given
+        given.mkdir(parents=True, exist_ok=True)
+        self.cards: dict[int, str] = {}
+        self.sharers: dict[str, tuple[int, Pod]] = {}
+
+    def slot(self, folder: str) -> int:
+        """Return the slot of a folder, which has the name of one of its units."""
+        return self._slots[folder]
+
+    def take(self, held: Iterable[Held]) -> None:
+        """Take in what kubelet has given to each container; folders of pods that are gone go."""
+        self.sharers = {}
+        reserved: dict[int, list[str]] = {}
+        for one in held:
+            reservation = self.reservations.get((one.namespace, one.pod))
+            if reservation is not None and one.resource == NATIVE_GPU:
+                reserved.setdefault(reservation, []).extend(one.devices)
+            elif slot_of(one.resource) is not None and one.devices:
+                folder = folder_of(one.devices)
+                if folder in self._slots:
+                    self.sharers[folder] = (self._slots[folder], (one.namespace, one.pod))
+        # A reservation has one card; of one with more nobody knows which is meant.
+        self.cards = {slot: cards[0] for slot, cards in reserved.items() if len(cards) == 1}
+        self._remove_gone()
+
+    def moved(self, slot: int) -> bool:
+        """Return whether the sharers of a slot have another card than the one reserved now."""
+        given, card = self._card_given(slot), self.cards.get(slot)
+        return bool(given) and card is not None and card != given
+
+    def allocate(self, slot: int, units: Sequence[str]) -> Allocation:
+        """Return what a container with some units of a slot gets. Raises RefusedError."""
+        card = self.cards.get(slot)
+        if card is None:
+            raise RefusedError(
+                f"no card is reserved for slot {slot} of this node; kfext reserves one when it "
+                f"places a job there, and nothing else may ask for its units"
+            )
+        if self.moved(slot):
+            raise RefusedError(f"other pods in slot {slot} have another card, which was reserved")
+        self._give(slot, card)
+        name = folder_of(units)
+        folder = self._doors.open(name)
+        self._absent[name] = 0
+        self._awaited.add(name)
+        visible = {} if self._cdi else {CARDS: card}
+        return Allocation(
+            env={**visible, "KFEXT_GPU_SOCKET": f"{_SOCKETS}/{SOCKET}"},
+            mounts=[Mount(str(self._hook), _HOOK), Mount(str(folder), _SOCKETS)],
+            cdi=[f"{_CDI_KIND}={card}"] if self._cdi else [],
+        )
+
+    def _remove_gone(self) -> None:
+        for folder, absent in tuple(self._absent.items()):
+            if folder in self.sharers:
+                self._absent[folder] = 0
+            elif absent + 1 < _KEPT:
+                self._absent[folder] = absent + 1
+            else:
+                del self._absent[folder]
+                self._doors.remove(folder)
+        # The card of a slot is forgotten with its last pod, although a folder stays for a while.
+        self._awaited = {one for one in self._awaited if one in self._absent} - self.sharers.keys()
+        there = self._awaited | self.sharers.keys()
+        present = {self._slots[folder] for folder in there if folder in self._slots}
+        for slot in {*self._slots.values()} - present:
+            (self._given / str(slot)).unlink(missing_ok=True)
+
+    def _give(self, slot: int, card: str) -> None:
+        """Note the card that sharers of a slot get. Raises RefusedError."""
+        if self._card_given(slot) == card:
+            return
+        # In one step: a file without a card would hide from the next agent which one they have.
+        written = self._given / f"{slot}.new"
+        try:
+            written.write_text(card)
+            written.replace(self._given / str(slot))
+        except OSError as error:
+            raise RefusedError(f"the card of slot {slot} cannot be noted: {error}") from error
+
+    def _card_given(self, slot: int) -> str:
+        try:
+            return (self._given / str(slot)).read_text()
+        except FileNotFoundError:
+            return ""

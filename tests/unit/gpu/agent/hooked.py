@@ -1,0 +1,74 @@
+"""A process of a job as its hook makes it, without a thread, and with a clock of the test's."""
+
+import socket
+from itertools import count
+
+from kfext.gpu.agent.card import SharedCard
+from kfext.gpu.agent.process import Process
+from kfext.gpu.agent.sharer import Terms
+from kfext.gpu.hook import words
+from kfext.gpu.hook.link import receive
+from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.page import Page
+
+NS = 10**9
+HIGH = Terms(high=True, share=0.5)
+LOW = Terms(high=False, share=0.25)
+_NUMBERS = count()
+
+
+class Hooked:
+    """A process of a job, as its hook makes it: a page, and what it has got from the agent."""
+
+    def __init__(self, *, tickets_seen: int = 0) -> None:
+        self.own = Page.make()
+        self.own.words[words.LAYOUT] = words.VERSION
+        self.own.words[words.TICKETS_SEEN] = tickets_seen
+        self.peer, self._agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.orders, self.bells = Orders(), list[socket.socket]()
+        self.messages = 0
+        page = socket.dup(self.own.descriptor)
+        self.process = Process(next(_NUMBERS), self._agent, page)
+
+    def descriptors(self) -> list[int]:
+        """Return those of its pages, and of both ends of its connection."""
+        pages = [self.own.descriptor, self.process._orders.descriptor]
+        return [*pages, self.peer.fileno(), self._agent.fileno()]
+
+    def read(self) -> "Hooked":
+        """Take in all that the agent has sent."""
+        self.peer.setblocking(False)
+        while True:
+            try:
+                found = receive(self.peer)
+            except BlockingIOError:
+                return self
+            assert found is not None
+            message, descriptors = found
+            self.messages += 1
+            if "bells" in message:
+                self.bells = [socket.socket(fileno=one) for one in descriptors]
+            else:
+                self.orders.take(message, descriptors)
+
+    def word(self, now: float, *, tickets: int = 0) -> str:
+        intruded = self.own.words[words.INTRUDED_NS]
+        return self.orders.word(int(now * NS), intruded=intruded, tickets=tickets)
+
+    def asks(self, *, asks: bool = True) -> None:
+        self.own.words[words.ASKING] = int(asks)
+
+    def is_busy(self, now: float) -> None:
+        self.own.words[words.BUSY], self.own.words[words.PULSE] = 1, int(now * NS)
+
+    def steps(self, now: float, *, rate: float = 10.0) -> None:
+        """Have made steps at a rate since 0."""
+        self.own.words[words.STEPS] = int(now * rate)
+        self.own.words[words.STEPPED] = int(int(now * rate) / rate * NS)
+
+
+def joined(card: SharedCard, pod: str, terms: Terms, *, now: float = 1.0) -> Hooked:
+    hooked = Hooked()
+    card.promise(pod, ("team", pod), terms, now=now)
+    card.join(pod, hooked.process)
+    return hooked

@@ -1,0 +1,140 @@
+"""A node with an agent, and with jobs that connect to it; the test says what kubelet would."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic_ns
+
+import grpc
+
+from kfext.gpu.agent.agent import Agent
+from kfext.gpu.agent.report import Pod, SharerReport
+from kfext.gpu.agent.sharer import Terms
+from kfext.gpu.device.inventory import Card, InventoryError
+from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.hook import words
+from kfext.gpu.hook.link import Link
+from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.page import Page
+from kfext.model.gpu_slots import reservation_of, units_of
+
+NODE = "node-a"
+CARD = Held("kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-1"}))
+UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:70], "other": units_of(0)[70:90]}
+
+
+class Node:
+    """What kubelet and the API server would say, and the agent that asks them."""
+
+    def __init__(self, root: Path) -> None:
+        self.held, self.terms = [CARD], dict[Pod, Terms]()
+        self.offered: set[str] | None = set()
+        self.away: Exception | None = None
+        self.uids = dict[Pod, str]()
+        self.asked = 0
+        self.troubles = {"GPU-1": "", "GPU-2": ""}
+        self.reads = True
+        self.root = root
+        self.task: asyncio.Task[None] | None = None
+
+    def cards(self) -> list[Card]:
+        """The cards, as the driver would show them while it `reads` them."""
+        if not self.reads:
+            raise InventoryError("NVML does not answer")
+        return [Card(uuid, 16384, trouble) for uuid, trouble in self.troubles.items()]
+
+    async def _held(self) -> list[Held]:
+        self.asked += 1
+        if self.away is not None:
+            raise self.away
+        return self.held
+
+    async def _offers(self) -> frozenset[str]:
+        if self.offered is None:
+            raise grpc.RpcError("away")
+        return frozenset(self.offered)
+
+    def start(self) -> None:
+        (self.root / "plugins").mkdir(exist_ok=True)
+        agent = Agent(
+            node=NODE,
+            inventory=self,
+            root=self.root,
+            busybox=Path(__file__),
+            held=self._held,
+            offered=self._offers,
+            terms=self.terms.get,
+            uid=lambda pod: self.uids.get(pod, ""),
+            plugins=self.root / "plugins",
+        )
+        self.agent = agent
+        self.task = asyncio.create_task(agent.run())
+
+    async def stop(self) -> None:
+        assert self.task is not None
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+    def run(self, pod: str, *, promised: bool = True) -> "Job":
+        """Have kubelet start a pod, in which a process connects."""
+        folder = self.agent._slots.allocate(0, UNITS[pod]).mounts[1].host
+        self.held = [
+            *self.held,
+            Held("team", pod, "pytorch", "kfext.dev/gpu-0", frozenset(UNITS[pod])),
+        ]
+        if promised:
+            self.promise(pod)
+        return Job(f"{folder}/agent", pod)
+
+    def promise(self, pod: str) -> None:
+        self.terms["team", pod] = Terms(high=pod == "high", share=0.3)
+
+    def sharers(self) -> list[SharerReport]:
+        """Return what is shown of the pods on all cards."""
+        return [one for card in self.agent.reports() for one in card.sharers]
+
+    def processes(self, slot: int) -> int:
+        """Return how many processes are on a card."""
+        return sum(len(one.processes) for one in self.agent._cards[slot]._sharers.values())
+
+    def end(self, pod: str) -> None:
+        self.held = [one for one in self.held if one.pod != pod]
+
+
+class Job:
+    """A process with a hook; the low one's orders come from the agent."""
+
+    def __init__(self, path: str, pod: str) -> None:
+        self.own, self.orders, self.bells = Page.make(), Orders(), 0
+        self.own.words[words.LAYOUT] = words.VERSION
+        self.heard: list[str] = []
+        take = self._rung if pod == "high" else self._led
+        Link(path, own=self.own, take=take)
+
+    def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
+        """Take a message, and note whether a micro-step may begin after it."""
+        self.orders.take(message, descriptors)
+        self.heard.append(self.word())
+
+    def _rung(self, message: dict[str, object], _: list[int]) -> None:
+        if "bells" not in message:
+            raise ValueError("not for a job of high priority")
+        self.bells = int(str(message["bells"]))
+
+    def word(self) -> str:
+        return self.orders.word(monotonic_ns(), intruded=0, tickets=0)
+
+    def led(self) -> bool:
+        return self.orders.led(monotonic_ns())
+
+    def busy(self) -> None:
+        self.own.words[words.BUSY] = 1
+        self.own.words[words.PULSE] = monotonic_ns() + 3600 * 10**9
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.01)

@@ -1,0 +1,240 @@
+import socket
+from dataclasses import replace
+
+import pytest
+
+from kfext.gpu.agent.card import SharedCard
+from kfext.gpu.agent.report import SharerReport
+from kfext.gpu.agent.sharer import Terms
+from kfext.gpu.hook import words
+from kfext.gpu.hook.orders import PASS, TICKET, WAIT
+from kfext.gpu.rules.ladder import PATIENCE
+from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
+
+
+def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: SharedCard) -> None:
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().word(1.1) == PASS
+
+
+def test_micro_steps_are_ordered_to_be_no_longer_than_a_card_is_made_for() -> None:
+    card = SharedCard(0, longest_micro_step=0.002)
+    card.reserve("GPU-1")
+    joined(card, "high", HIGH)
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().orders.micro_step() == pytest.approx(0.002)
+
+
+def test_orders_that_are_not_renewed_run_out(card: SharedCard) -> None:
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().orders.led(int(2.9 * NS))
+    assert not low.orders.led(int(3.1 * NS))
+
+
+def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> None:
+    lows = {
+        "low": joined(card, "low", LOW).read(),
+        "other": joined(card, "other", Terms(high=False, share=0.75)).read(),
+    }
+    for one in lows.values():
+        one.asks()
+    now, got = 1.0, {"low": 0.0, "other": 0.0}
+    while now < 31:
+        wait = card.look(now)
+        (mine,) = [name for name, one in lows.items() if one.word(now) == PASS]
+        got[mine] += wait
+        lows[mine].own.words[words.WORKED_NS] += int(wait * NS)
+        now += wait
+    assert got["other"] / got["low"] == pytest.approx(3, rel=0.05)
+
+
+def test_high_is_timed_alone_once_a_long_micro_step_has_ended(card: SharedCard) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    low.own.words[words.LONGEST_NS] = NS
+    now, steps, ends = 1.0, 0.0, 0.0
+    while now < PATIENCE:
+        wait = card.look(now)
+        if now >= ends and low.read().word(now) == PASS:
+            low.own.words[words.MICRO_STEPS] += 1
+            ends = now + 3
+        low.asks(asks=now >= ends)
+        before = int(steps)
+        steps += wait * (10 if now >= ends else 5)
+        now += wait
+        high.own.words[words.STEPS] = int(steps)
+        if int(steps) > before:
+            high.own.words[words.STEPPED] = int(now * NS)
+    assert card.report(now).loss == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("longest", [0, 2**63], ids=["short ones", "longer ones than there can be"])
+def test_who_comes_to_no_gate_any_more_does_not_keep_high_from_being_measured(
+    card: SharedCard, longest: int
+) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    low.own.words[words.LONGEST_NS] = longest
+    now = 1.0
+    while now < 400:
+        high.steps(now)
+        if now < 20:
+            low.own.words[words.MICRO_STEPS] += 1
+        now += card.look(now)
+    assert card.report(now).loss is not None
+
+
+def test_what_is_lost_to_one_that_only_pretends_to_work_is_not_known(card: SharedCard) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    now = 1.0
+    while now < 200:
+        high.steps(now)
+        low.own.words[words.MICRO_STEPS] += 1
+        now += card.look(now)
+    assert card.report(now).loss is None
+
+
+def beside_a_busy_one(card: SharedCard, until: float) -> tuple[Hooked, Hooked, float]:
+    """Return a high job that was always busy and lost nothing, one that waits, and the time."""
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    low.asks()
+    now = 1.0
+    while now < until:
+        high.steps(now)
+        high.is_busy(now)
+        now += card.look(now)
+    return high, low.read(), now
+
+
+def test_one_that_falls_short_may_intrude_as_far_as_the_budget_allows(card: SharedCard) -> None:
+    _, low, _ = beside_a_busy_one(card, 60)
+    assert low.orders.page is not None
+    allowed = low.orders.page[words.ALLOWANCE_NS]
+    assert 0 < allowed <= HIGH.budget * 10 * NS
+
+
+def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_used(
+    card: SharedCard,
+) -> None:
+    _, low, now = beside_a_busy_one(card, 60)
+    low.own.words[words.INTRUDED_NS] = 10**15
+    card.look(now)
+    assert low.word(now, tickets=low.orders.tickets()) == WAIT
+    card.leave("low", low.process.number)
+    new = Hooked()
+    new.own.words[words.INTRUDED_NS] = 7 * NS  # it has known another agent
+    new.asks()
+    card.join("low", new.process)
+    card.look(now + 30)
+    page = new.read().orders.page
+    assert page is not None
+    assert 7 * NS <= page[words.ALLOWANCE_NS] <= (7 + HIGH.budget * 10) * NS
+
+
+def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
+    card: SharedCard,
+) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    other = joined(card, "other", LOW)
+    now, steps, shut, tickets = 1.0, 1.0, set[str](), 0
+    while now < 400 and not tickets:
+        wait = card.look(now)
+        (report,) = [one for one in card.report(now).sharers if one.pod == "low"]
+        held = low.read().word(now) == WAIT and not low.orders.busy(int(now * NS))
+        steps += wait * (10 if held and not report.times_shut else 7)
+        high.own.words[words.STEPS] = int(steps)
+        high.own.words[words.STEPPED] = int(now * NS)
+        for one, speed in ((low, 2), (other, 1)):
+            page = one.read().orders.page
+            one.asks(asks=page is not None and page[words.MODE] == words.SHUT)
+            if not one.own.words[words.ASKING]:
+                one.own.words[words.MICRO_STEPS] += 1
+                one.own.words[words.WORKED_NS] += int(wait * speed / 3 * NS)
+        shut |= {one.pod for one in card.report(now).sharers if one.times_shut}
+        tickets += low.word(now) == TICKET
+        now += wait
+    assert tickets
+    assert shut == {"low"}
+    card.withdraw("high")
+    card.look(now)
+    assert [one.times_shut for one in card.report(now).sharers] == [1, 0]  # a counter never falls
+
+
+@pytest.mark.parametrize("reserved", [True, False])
+def test_who_waits_for_half_a_minute_may_make_a_step_but_only_on_a_card_that_is_reserved(
+    card: SharedCard, *, reserved: bool
+) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", replace(LOW, minimum=0.0))
+    card.reserve("GPU-1" if reserved else None)
+    low.asks()
+    words_, now = list[str](), 1.0
+    while now < 40:
+        high.steps(now)
+        high.is_busy(now)
+        now += card.look(now)
+        words_.append(low.read().word(now))
+    assert words_[:500] == [WAIT] * 500
+    assert (words_[-1] == TICKET) is reserved
+
+
+def test_who_gets_the_turn_is_woken_for_it(card: SharedCard) -> None:
+    low = joined(card, "low", LOW).read()
+    low.asks()
+    card.look(1.0)
+    assert low.orders.bell is not None
+    assert low.orders.bell.recv(8, socket.MSG_DONTWAIT) == b"t"
+
+
+def test_without_a_reservation_the_gates_are_shut_until_it_is_back(card: SharedCard) -> None:
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().word(1.0) == PASS
+    card.reserve(None)
+    card.look(1.1)
+    assert low.word(1.1) == WAIT
+    card.reserve("GPU-1")
+    card.look(1.2)
+    assert low.word(1.2) == PASS
+
+
+def test_another_pod_in_the_same_folder_begins_without_strikes(card: SharedCard) -> None:
+    high, low, now = beside_a_busy_one(card, 60)
+    assert low.orders.page is not None
+    card.withdraw("low")
+    new = joined(card, "low", LOW).read()
+    high.is_busy(now)
+    card.look(now)
+    assert new.orders.page is not None
+    assert new.orders.page[words.ALLOWANCE_NS] == 0
+
+
+def test_what_a_card_reports(card: SharedCard) -> None:
+    high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
+    card.join("other", Hooked().process)  # of a pod that is not known yet
+    card.look(1.0)
+    high.is_busy(1.5)
+    high.own.words[words.CHANGED] = 3 * NS
+    high.own.words[words.MEMORY] = 2**30
+    low.own.words[words.WORKED_NS] = 2 * NS
+    low.own.words[words.WAITED_NS] = 3 * NS
+    low.own.words[words.INTRUDED_NS] = NS
+    card.look(6.0)
+    report = card.report(6.0)
+    assert (report.slot, report.card, report.loss) == (0, "GPU-1", None)
+    assert report.sharers == (
+        SharerReport("team", "high", True, 0.5, memory=2**30, harvest=0.3, beacon_age=4.5),
+        SharerReport(
+            "team", "low", False, 0.25, harvest=0.2, waited=3.0, intruded=1.0, micro_step=0.005
+        ),
+    )
+
+
+def test_a_page_that_lies_counts_for_no_more_than_the_time_that_passed(card: SharedCard) -> None:
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    for word in (words.WORKED_NS, words.WAITED_NS, words.INTRUDED_NS, words.STEPS, words.STEPPED):
+        low.own.words[word] = 2**64 - 1
+    card.look(2.0)
+    (report,) = card.report(2.0).sharers
+    assert (report.harvest, report.waited, report.intruded) == (0.1, 1.0, 1.0)

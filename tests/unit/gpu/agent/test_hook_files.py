@@ -1,0 +1,58 @@
+import os
+from pathlib import Path
+
+import kfext.gpu.hook
+from kfext.gpu.agent.hook_files import lay_out
+
+BUSYBOX = Path(__file__)
+"""Any file will do: nothing runs it here."""
+
+
+def test_all_files_are_laid_out_for_any_user(tmp_path: Path) -> None:
+    os.umask(0o077)
+    folder = lay_out(tmp_path, busybox=BUSYBOX)
+    os.umask(0o022)
+    (source,) = map(Path, kfext.gpu.hook.__path__)
+    found = {path.name: path for path in folder.rglob("*.py")}
+    assert found.keys() == {path.name for path in source.glob("*.py")}
+    assert found["sitecustomize.py"].parent == folder
+    assert found["gate.py"].parent == folder / "kfext_hook"
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in found.values())
+    assert (folder / "busybox").stat().st_mode & 0o555 == 0o555
+    assert all(path.stat().st_mode & 0o555 == 0o555 for path in (folder, folder / "kfext_hook"))
+
+
+def test_a_version_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, busybox=BUSYBOX)
+    before = folder.stat().st_ino
+    assert lay_out(tmp_path, busybox=BUSYBOX) == folder
+    assert folder.stat().st_ino == before
+
+
+def test_a_file_that_lost_its_content_is_replaced_in_the_folder_that_jobs_see(
+    tmp_path: Path,
+) -> None:
+    folder = lay_out(tmp_path, busybox=BUSYBOX)
+    before = folder.stat().st_ino
+    for name in ("busybox", "sitecustomize.py", "kfext_hook/gate.py"):
+        (folder / name).write_bytes(b"")
+    lay_out(tmp_path, busybox=BUSYBOX)
+    assert folder.stat().st_ino == before
+    assert (folder / "busybox").read_bytes() == BUSYBOX.read_bytes()
+    assert all(path.stat().st_size for path in folder.rglob("*.py") if path.name != "__init__.py")
+    assert (folder / "busybox").stat().st_mode & 0o555 == 0o555
+
+
+def test_another_binary_is_another_version(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"other")
+    first, second = (lay_out(tmp_path / "hook", busybox=one) for one in (BUSYBOX, other))
+    assert first != second
+    assert (second / "busybox").read_bytes() == b"other"
+
+
+def test_one_that_was_broken_off_is_begun_again(tmp_path: Path) -> None:
+    folder = lay_out(tmp_path, busybox=BUSYBOX)
+    folder.rename(tmp_path / f".{folder.name}")
+    (tmp_path / f".{folder.name}" / "sitecustomize.py").unlink()
+    assert (lay_out(tmp_path, busybox=BUSYBOX) / "sitecustomize.py").exists()

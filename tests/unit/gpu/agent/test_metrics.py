@@ -1,0 +1,132 @@
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from kfext.gpu.agent.metrics import LABELS, Metrics
+from kfext.gpu.agent.report import CardReport, SharerReport
+from kfext.gpu.device.inventory import Card
+
+HIGH = SharerReport("team", "high", True, 0.5, memory=3, harvest=0.75, beacon_age=0.25)
+LOW = SharerReport(
+    *("team", "low", False, 0.25),
+    memory=2,
+    promised=2**30,
+    harvest=0.125,
+    waited=4.0,
+    intruded=1.5,
+    micro_step=0.005,
+    longest=0.08,
+    coarse=True,
+    infeasible=True,
+    times_shut=2,
+    times_evicted=1,
+)
+SLOTS = [CardReport(0, "GPU-1", 0.03, (HIGH, LOW)), CardReport(1, None, None, ())]
+CARDS = [
+    Card("GPU-1", 16, utilisation=0.8, power=412.5, errors={31: 2, 79: 1}),
+    Card("GPU-2", 16, "it is split by MIG"),
+]
+
+
+def registry(*slots: CardReport) -> CollectorRegistry:
+    return Metrics(lambda: slots or SLOTS, lambda: CARDS).registry
+
+
+def shown(pod: str, *slots: CardReport) -> dict[str, float]:
+    """Return the samples of one pod, by name, and by kind where there is one."""
+    families = registry(*slots).collect()
+    samples = [sample for family in families for sample in family.samples]
+    return {
+        one.name + one.labels.get("kind", ""): one.value
+        for one in samples
+        if one.labels.get("pod_name") == pod and one.labels.keys() >= set(LABELS)
+    }
+
+
+def test_the_series_of_a_pod_of_low_priority() -> None:
+    assert shown("low") == {
+        "kfext_gpu_share_ratio": 0.25,
+        "kfext_gpu_low_share_ratio": 0.125,
+        "kfext_gpu_micro_step_seconds": 0.005,
+        "kfext_gpu_longest_micro_step_seconds": 0.08,
+        "kfext_gpu_memory_used_bytes": 2,
+        "kfext_gpu_memory_limit_bytes": 2**30,
+        "kfext_gpu_guarantee_infeasible": 1,
+        "kfext_gpu_gate_wait_seconds_total": 4.0,
+        "kfext_gpu_overlap_seconds_total": 1.5,
+        "kfext_gpu_preemptions_totalshut": 2,
+        "kfext_gpu_preemptions_totalevict": 1,
+    }
+
+
+def test_the_series_of_a_pod_of_high_priority() -> None:
+    assert shown("high") == {
+        "kfext_gpu_share_ratio": 0.5,
+        "kfext_gpu_high_busy_ratio": 0.75,
+        "kfext_gpu_memory_used_bytes": 3,
+        "kfext_gpu_memory_limit_bytes": 8 * 2**20,
+        "kfext_gpu_beacon_age_seconds": 0.25,
+    }
+
+
+def test_a_pod_without_a_hook_has_no_series_of_what_only_a_hook_knows() -> None:
+    deaf = tuple(SharerReport("team", name, name == "high", 0.5) for name in ("high", "low"))
+    unknown = {"kfext_gpu_high_busy_ratio", "kfext_gpu_low_share_ratio"}
+    for pod in ("high", "low"):
+        found = shown(pod, CardReport(0, "GPU-1", None, deaf))
+        assert found.keys().isdisjoint({*unknown, "kfext_gpu_memory_used_bytes"})
+        assert found["kfext_gpu_share_ratio"] == 0.5
+
+
+@pytest.mark.parametrize(("slot", "loss", "info"), [("0", 0.03, 1), ("1", None, None)])
+def test_the_series_of_a_slot(slot: str, loss: float | None, info: float | None) -> None:
+    found = registry()
+    assert found.get_sample_value("kfext_gpu_high_loss_ratio", {"slot": slot}) == loss
+    labels = {"slot": slot, "uuid": "GPU-1"}
+    assert found.get_sample_value("kfext_gpu_slot_info", labels) == info
+
+
+SHARERS: dict[str, tuple[tuple[SharerReport, ...], float | None]] = {
+    "half of the quarter that is left": ((HIGH, LOW), 0.5),
+    "two that take turns": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
+    "nobody is there to work": ((HIGH,), None),
+    "nobody has high priority": ((LOW,), None),
+    "the one of high priority is not heard of": ((replace(HIGH, harvest=None), LOW), None),
+    "one of low priority is not heard of": ((HIGH, LOW, replace(LOW, harvest=None)), None),
+    "nothing is left": ((replace(HIGH, harvest=1.0), LOW), None),
+}
+
+
+@pytest.mark.parametrize(("sharers", "want"), SHARERS.values(), ids=SHARERS)
+def test_how_much_of_what_is_left_is_used(
+    sharers: tuple[SharerReport, ...], want: float | None
+) -> None:
+    found = registry(CardReport(0, "GPU-1", None, sharers))
+    assert found.get_sample_value("kfext_gpu_harvest_efficiency", {"slot": "0"}) == want
+
+
+def test_a_card_without_its_size_has_no_limit_of_memory() -> None:
+    found = registry(CardReport(0, "GPU-3", None, (HIGH,)))
+    labels = dict(zip(LABELS, ("0", "team", "high"), strict=True))
+    assert found.get_sample_value("kfext_gpu_memory_limit_bytes", labels) is None
+
+
+CARD_SERIES: dict[str, tuple[float | None, float | None]] = {
+    "kfext_gpu_card_utilisation_ratio": (0.8, None),
+    "kfext_gpu_card_power_watts": (412.5, None),
+}
+
+
+@pytest.mark.parametrize(("name", "want"), CARD_SERIES.items())
+def test_the_figures_of_a_card_whether_it_is_shared_or_not(
+    name: str, want: tuple[float | None, ...]
+) -> None:
+    found = registry()
+    assert tuple(found.get_sample_value(name, {"uuid": one.uuid}) for one in CARDS) == want
+
+
+@pytest.mark.parametrize(("xid", "times"), [("31", 2), ("79", 1), ("13", None)])
+def test_the_errors_of_a_card_by_their_number(xid: str, times: float | None) -> None:
+    labels = {"uuid": "GPU-1", "xid": xid}
+    assert registry().get_sample_value("kfext_gpu_xid_errors_total", labels) == times

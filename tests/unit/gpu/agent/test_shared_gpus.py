@@ -1,0 +1,166 @@
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from kfext.errors import NotFound
+from kfext.gpu.agent.report import CardReport, SharerReport
+from kfext.gpu.agent.shared_gpus import (
+    PAUSE_SECONDS,
+    REPEAT_SECONDS,
+    SharedGpus,
+    SlotView,
+    status_of,
+)
+from kfext.kube.client import Client
+from kfext.model.shared_gpu import parse_shared_gpu
+
+HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512)
+LOW = SharerReport("team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30)
+VIEW = SlotView(
+    report=CardReport(0, "GPU-1", 0.013, (HIGH, LOW)),
+    reservation="uid-hold",
+    memory=16384,
+    trouble="",
+    moved=False,
+    uids={("team", "train"): "uid-high", ("team", "tune"): "uid-low"},
+)
+
+
+class FakeClient:
+    """Records what is applied. `gone`: the object was deleted."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[str, dict[str, Any]]] = []
+        self.gone = False
+        self.node_uid = "uid-n"
+
+    async def apply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self.gone and path.endswith("/status"):
+            raise NotFound(status=404, reason="NotFound", message="")
+        self.applied.append((path.rsplit("/", 1)[-1], body))
+        return body
+
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path == "/api/v1/nodes/n"
+        return {"metadata": {"uid": self.node_uid}}
+
+
+def shown(client: FakeClient) -> SharedGpus:
+    return SharedGpus(cast(Client, client), node="n", views=lambda: [VIEW])
+
+
+def test_the_controller_reads_what_the_agent_writes() -> None:
+    found = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(VIEW)})
+    assert found is not None
+    assert (found.card, found.reservation, found.memory) == ("GPU-1", "uid-hold", 16384)
+    assert (found.healthy, found.moved) == (True, False)
+    assert [(one.pod, one.busy, one.loss, one.gets, one.evict) for one in found.sharers] == [
+        ("uid-high", 510, 10, None, False),
+        ("uid-low", None, None, 400, False),
+    ]
+
+
+def test_a_card_whose_reservation_is_not_known_is_not_shown_as_reserved() -> None:
+    assert "card" not in status_of(replace(VIEW, reservation=""))
+
+
+def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> None:
+    deaf = replace(HIGH, busy=None, unhooked="CallbackList")
+    (found,) = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))["sharers"]
+    assert "busyPermille" not in found
+    assert found["unhooked"] == "CallbackList"
+
+
+def test_what_is_not_known_of_a_job_is_not_shown_as_nothing() -> None:
+    deaf = replace(LOW, harvest=None, memory=None)
+    (found,) = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))["sharers"]
+    assert found.keys().isdisjoint({"harvestPermille", "memoryMiB"})
+    (idle,) = status_of(
+        replace(VIEW, report=replace(VIEW.report, sharers=(replace(LOW, harvest=0.0),)))
+    )["sharers"]
+    assert idle["harvestPermille"] == 0
+
+
+COARSE: dict[str, tuple[float | None, int]] = {
+    "as measured, in whole milliseconds": (0.0421, 43),
+    "one that is stated to take no time": (0.0, 1),
+    "one that is not stated any more": (None, 1),
+}
+
+
+@pytest.mark.parametrize(("longest", "want"), COARSE.values(), ids=COARSE)
+def test_a_micro_step_that_is_too_long_is_shown(longest: float | None, want: int) -> None:
+    def shown(low: SharerReport) -> object:
+        view = replace(VIEW, report=replace(VIEW.report, sharers=(low,)))
+        return status_of(view)["sharers"][0].get("coarseMillis")
+
+    assert shown(replace(LOW, longest=longest, coarse=True)) == want
+    assert shown(replace(LOW, longest=longest)) is None
+
+
+async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(VIEW, now=0.0)
+    await writer.write(VIEW, now=50.0)
+    (_, made), (path, status) = client.applied
+    assert made["spec"] == {"node": "n", "slot": 0}
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-n"
+    assert path == "status"
+    assert status["status"] == status_of(VIEW)
+
+
+FIGURES = replace(VIEW, report=replace(VIEW.report, loss=0.2))
+DECISIONS = {
+    "a card": replace(VIEW, report=replace(VIEW.report, card="GPU-2")),
+    "health": replace(VIEW, trouble="it reported Xid 79"),
+    "who is there": replace(VIEW, report=replace(VIEW.report, sharers=(HIGH,))),
+    "what counts against one": replace(
+        VIEW, report=replace(VIEW.report, sharers=(HIGH, replace(LOW, strikes=1)))
+    ),
+    "who must leave": replace(
+        VIEW, report=replace(VIEW.report, sharers=(HIGH, replace(LOW, evict=True)))
+    ),
+}
+
+
+async def test_figures_are_written_once_in_a_while() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(VIEW, now=0.0)
+    await writer.write(FIGURES, now=PAUSE_SECONDS - 1)
+    assert len(client.applied) == 2
+    await writer.write(FIGURES, now=PAUSE_SECONDS)
+    assert len(client.applied) == 3
+
+
+@pytest.mark.parametrize("changed", DECISIONS.values(), ids=DECISIONS)
+async def test_what_others_act_on_is_written_at_once(changed: SlotView) -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(VIEW, now=0.0)
+    await writer.write(changed, now=1.0)
+    assert len(client.applied) == 3
+
+
+async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(VIEW, now=0.0)
+    client.gone = True
+    with pytest.raises(NotFound):
+        await writer.write(DECISIONS["health"], now=1.0)
+    client.gone, client.node_uid = False, "uid-again"
+    await writer.write(DECISIONS["health"], now=2.0)
+    assert [path == "status" for path, _ in client.applied] == [False, True, False, True]
+    (_, made) = client.applied[2]
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-again", "the Node is another one"
+
+
+async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(VIEW, now=0.0)
+    await writer.write(VIEW, now=REPEAT_SECONDS)
+    assert [path for path, _ in client.applied] == [client.applied[0][0], "status", "status"]

@@ -1,0 +1,136 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from kfext.gpu.hook import link as module
+from kfext.gpu.hook.link import LONGEST, Link, receive, send
+from kfext.gpu.hook.page import Page
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def inode(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_descriptors_arrive_beside_their_message(pair: Pair) -> None:
+    page = Page.make()
+    send(pair[0], {"bells": 1}, [page.descriptor])
+    found = receive(pair[1])
+    assert found is not None
+    message, (arrived,) = found
+    assert message == {"bells": 1}
+    assert inode(arrived) == inode(page.descriptor)
+    assert not os.get_inheritable(arrived)
+
+
+BAD: dict[str, bytes] = {
+    "no JSON": b"{",
+    "no object": b"[1]",
+    "too long": json.dumps({"x": "y" * LONGEST}).encode(),
+    "no text": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("data", BAD.values(), ids=BAD)
+def test_a_bad_message_is_refused_and_leaves_no_descriptor_open(pair: Pair, data: bytes) -> None:
+    with open(os.devnull, "rb") as file:
+        socket.send_fds(pair[0], [data], [file.fileno()])
+        before = open_descriptors()
+        with pytest.raises(ValueError, match=r"."):
+            receive(pair[1])
+        assert open_descriptors() == before
+
+
+def test_the_end_is_none(pair: Pair) -> None:
+    pair[0].close()
+    assert receive(pair[1]) is None
+
+
+_FORKS = """
+import os, sys
+from time import sleep
+from kfext.gpu.hook.link import Link
+from kfext.gpu.hook.page import Page
+made = Link(sys.argv[1], own=Page.make(), take=lambda *_: None)
+os.register_at_fork(after_in_child=made.leave)
+sys.stdin.readline()
+if os.fork():
+    os._exit(0)
+sys.stdin.readline()  # until the test has seen that its parent has ended
+"""
+
+
+def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+        agent.bind(path)
+        agent.listen()
+        job = subprocess.Popen([sys.executable, "-c", _FORKS, path], stdin=subprocess.PIPE)
+        with job, agent.accept()[0] as peer:
+            peer.settimeout(30)
+            assert receive(peer) is not None
+            assert job.stdin is not None
+            job.stdin.write(b"\n")  # now it forks and ends
+            job.stdin.flush()
+            assert peer.recv(1) == b""
+
+
+def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
+    path, own = str(tmp_path / "agent"), Page.make()
+    taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    Link(path, own=own, take=lambda message, _: taken.put(message))
+    for life in range(2):  # the agent begins after the job, and again
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(path)
+            listening.listen()
+            listening.settimeout(20)
+            agent, _ = listening.accept()
+            with agent:
+                agent.settimeout(20)
+                found = receive(agent)
+                assert found is not None
+                message, (page,) = found
+                assert message == {}
+                assert inode(page) == inode(own.descriptor)
+                os.close(page)
+                send(agent, {"bells": life}, [])
+                assert taken.get(timeout=20) == {"bells": life}
+        os.unlink(path)
+
+
+def test_a_job_tries_again_at_least_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: SimpleQueue[float] = SimpleQueue()
+
+    def pause(seconds: float) -> None:
+        pauses.put(seconds)
+        if pauses.qsize() == 10:
+            threading.Event().wait()  # for ever
+
+    monkeypatch.setattr(module, "sleep", pause)
+    Link(str(tmp_path / "nobody"), own=Page.make(), take=lambda *_: None)
+    tried = [pauses.get(timeout=20) for _ in range(10)]
+    assert tried == sorted(tried)
+    assert tried[-1] == 1.0

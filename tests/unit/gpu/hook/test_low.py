@@ -1,0 +1,167 @@
+import pytest
+
+from kfext.gpu.hook.gate import Gate
+from kfext.gpu.hook.low import Low
+from tests.unit.gpu.hook.card import FakeCard
+from tests.unit.gpu.hook.training import FakeCalls, Module
+
+_LAP = 2**-10
+"""Seconds for which the card works in the forward of a module: sums of it are exact."""
+
+
+class Counted(Gate):
+    """A gate that is open, and counts the passes."""
+
+    def __init__(self, card: FakeCard) -> None:
+        self.card = card
+        self.passed = self.steps = 0
+        self.ordered = 5 * _LAP
+        self.longest: list[float] = []
+        self.abandoned = False
+
+    def micro_step(self) -> float:
+        return self.ordered
+
+    def calibrated(self, *, longest: float, wanted: float) -> None:
+        self.longest.append(longest / _LAP)
+
+    def step(self) -> None:
+        self.steps += 1
+
+    def enter(self) -> None:
+        self.passed += 1
+
+    def abandon(self) -> None:
+        self.abandoned = True
+
+
+class Trial:
+    """A job of low priority, whose card works in the forward of each module."""
+
+    def __init__(self) -> None:
+        self.calls, self.card = FakeCalls(), FakeCard(instant=True)
+        self.gates: list[Counted] = []
+        self.low = Low(self.calls, self.card, self.join)
+        self.calls.all_before.append(lambda _: self.work(1))
+
+    def join(self) -> Counted:
+        self.gates.append(Counted(self.card))
+        return self.gates[-1]
+
+    def work(self, laps: float) -> None:
+        self.card.clock += laps * _LAP
+
+    def passed(self) -> int:
+        """Return how often the gate was passed since the last time."""
+        found, self.gates[-1].passed = self.gates[-1].passed, 0
+        return found
+
+
+@pytest.fixture
+def trial() -> Trial:
+    return Trial()
+
+
+def model(modules: int = 20) -> Module:
+    return Module(*(Module() for _ in range(modules - 1)))
+
+
+def test_at_first_the_gate_stands_at_every_module_and_then_at_few(trial: Trial) -> None:
+    one = model()
+    trial.calls.train(one, 7)
+    assert trial.passed() == 7 * (20 + 20 + 1)  # forward, backward, optimizer
+    trial.calls.train(one, 1)
+    assert trial.passed() == 20 // 5 + 1
+    assert trial.gates[0].longest == [5.0]
+    assert trial.gates[0].steps == 8
+
+
+def test_other_places_are_chosen_when_a_micro_step_is_to_be_shorter(trial: Trial) -> None:
+    one = model()
+    trial.calls.train(one, 7)
+    trial.gates[0].ordered = 4.5 * _LAP
+    trial.calls.train(one, 1)
+    trial.passed()
+    trial.calls.train(one, 1)
+    assert trial.passed() == 4 + 1
+    trial.gates[0].ordered = 2 * _LAP
+    trial.calls.train(one, 1)
+    trial.passed()
+    trial.calls.train(one, 1)
+    assert trial.passed() == 10 + 1
+    assert trial.gates[0].longest == [5.0, 2.0]
+
+
+def test_the_work_of_the_optimizer_counts_and_what_comes_after_it_does_not(trial: Trial) -> None:
+    one = model()
+    for _ in range(7):
+        trial.calls.forward(one)
+        trial.calls.backward()
+        trial.calls.before_step()
+        trial.work(9)
+        trial.calls.after_step(trial.calls.optimizer)
+        trial.work(1000)  # such as a wait for data
+    assert trial.gates[0].longest == [9.0]
+
+
+def test_several_optimizers_of_an_iteration_do_not_make_it_learn_again(trial: Trial) -> None:
+    one = model()
+    trial.calls.train(one, 200, optimizers=3)
+    assert len(trial.calls.all_before) == 1  # ours of the trial
+    assert len(trial.gates[0].longest) == 1
+
+
+def test_a_job_that_only_infers_settles_too(trial: Trial) -> None:
+    one = model()
+    for _ in range(1001):
+        trial.calls.forward(one)
+    trial.calls.outputs = []
+    trial.passed()
+    trial.calls.forward(one)
+    assert trial.passed() == 4
+
+
+def test_the_gate_stands_before_each_replay_of_a_graph(trial: Trial) -> None:
+    for _ in range(20):
+        trial.calls.before_replay()
+        trial.calls.after_replay()
+        trial.calls.step()
+    assert trial.passed() == 20 + 20
+
+
+def test_the_gate_is_not_set_at_a_module_of_torchscript(trial: Trial) -> None:
+    one = Module(*(Module(script=True) for _ in range(19)))
+    trial.calls.train(one, 10)
+    assert trial.gates[0].longest == [20.0]  # which is no micro-step, and is shown
+
+
+def test_a_module_that_is_gone_is_left_out(trial: Trial) -> None:
+    one = model()
+    trial.calls.train(one, 6)
+    one.children = one.children[:10]
+    trial.calls.outputs = []
+    trial.calls.train(one, 1)
+    trial.passed()
+    trial.calls.train(one, 1)
+    assert trial.passed() > 0
+
+
+def test_a_fork_that_trains_itself_has_a_gate_of_its_own(trial: Trial) -> None:
+    trial.calls.train(model(), 1)
+    trial.low.leave()
+    trial.card.uses = False
+    trial.calls.train(model(), 1)
+    assert len(trial.gates) == 1
+    trial.card.uses = True
+    trial.calls.train(model(), 1)
+    assert len(trial.gates) == 2
+
+
+def test_after_the_end_the_page_shows_that_it_does_not_give_way(trial: Trial) -> None:
+    one = model()
+    trial.calls.train(one, 1)
+    trial.low.stop()
+    assert trial.gates[0].abandoned
+    trial.passed()
+    trial.calls.forward(one)
+    assert trial.passed() == 0

@@ -1,0 +1,145 @@
+"""A training of which a test decides what it calls, for hooks that would hook PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kfext.gpu.hook.torch_calls import TorchCalls
+
+Act = Callable[..., None]
+
+
+@dataclass(slots=True)
+class Handle:
+    """Ends one hook."""
+
+    hooks: list[Act]
+    act: Act
+
+    def remove(self) -> None:
+        self.hooks.remove(self.act)
+
+
+class Module:
+    """A module with its own hooks and children. `script`: it takes no hooks."""
+
+    def __init__(self, *children: Module, script: bool = False) -> None:
+        self.children = children
+        self.script = script
+        self.before: list[Act] = []
+        self.after: list[Act] = []
+
+
+@dataclass
+class Output:
+    """What a forward returned: what to call when backward comes to it, and the modules inside."""
+
+    module: Module
+    hooks: list[Act] = field(default_factory=list)
+
+
+class Parameter:
+    """Of a model."""
+
+
+class Optimizer:
+    """One of a training, with the parameters of its model."""
+
+    def __init__(self, *parameters: Parameter) -> None:
+        self.param_groups = [{"params": list(parameters)}]
+
+
+class FakeCalls(TorchCalls):
+    """Hears of the training below instead of PyTorch's."""
+
+    def __init__(self) -> None:
+        self.all_before: list[Act] = []
+        self.all_after: list[Act] = []
+        self.before_step: Act
+        self.after_step: Act
+        self.before_replay: Act
+        self.after_replay: Act
+        self.outputs: list[Output] = []
+        self.final: list[Act] = []
+        self.optimizer = Optimizer()
+        self.goes_back = self.infers = False
+
+    def in_backward(self) -> bool:
+        return self.goes_back
+
+    def on_modules(self, before: Act, after: Act) -> list[Any]:
+        self.all_before.append(before)
+        self.all_after.append(after)
+        return [Handle(self.all_before, before), Handle(self.all_after, after)]
+
+    def before_forward(self, module: Module, act: Act) -> Handle:
+        assert not module.script
+        module.before.append(act)
+        return Handle(module.before, act)
+
+    def after_forward(self, module: Module, act: Act) -> Handle:
+        module.after.append(act)
+        return Handle(module.after, act)
+
+    def is_script(self, module: Module) -> bool:
+        return module.script
+
+    def on_backward(self, returned: Output, act: Act) -> bool:
+        if self.infers:
+            return False
+        returned.hooks.append(act)
+        return True
+
+    def after_backward(self, act: Act) -> None:
+        self.final.append(act)
+
+    def on_optimizers(self, before: Act, after: Act, around: Act) -> None:
+        self.before_step, self.after_step = before, after
+
+    def on_replays(self, before: Act, after: Act) -> None:
+        self.before_replay, self.after_replay = before, after
+
+    def forward(self, module: Module) -> None:
+        """Call a module, which calls its children."""
+        for act in self.all_before:
+            act(module)
+        for act in tuple(module.before):
+            act()
+        for child in module.children:
+            self.forward(child)
+        output = Output(module)
+        for act in self.all_after:
+            act(module, output)
+        for act in tuple(module.after):
+            act(output)
+        self.outputs.append(output)
+
+    def backward(self, *, again: Module | None = None) -> None:
+        """Go back through all forwards. `again`: is called anew meanwhile, as by checkpointing."""
+        outputs, self.outputs = self.outputs, []
+        self.goes_back = True
+        for output in reversed(outputs):
+            for act in output.hooks:
+                act()
+        if again is not None:
+            self.forward(again)
+            self.outputs = []
+        self.goes_back = False
+        final, self.final = self.final, []
+        for act in final:
+            act()
+
+    def step(self, optimizers: int = 1) -> None:
+        """Have optimizers make their steps."""
+        for _ in range(optimizers):
+            self.before_step()
+            self.after_step(self.optimizer)
+
+    def train(self, module: Module, steps: int, *, optimizers: int = 1) -> None:
+        """Train a model."""
+        for _ in range(steps):
+            self.forward(module)
+            self.backward()
+            self.step(optimizers)

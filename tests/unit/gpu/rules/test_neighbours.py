@@ -1,0 +1,189 @@
+from dataclasses import dataclass
+
+import pytest
+
+from kfext.gpu.hook import gate
+from kfext.gpu.rules.ladder import PATIENCE, SHUT_SECONDS
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Neighbours, Seen
+from kfext.gpu.rules.steps import Reading
+from kfext.model.shared_gpu import EVICTED_AFTER
+from tests.unit.gpu.rules.card import Card
+
+BUDGET, MINIMUM = 0.05, 0.2
+
+
+def card(
+    busy: float, *, budget: float = BUDGET, minimum: float = MINIMUM, looks: bool = True
+) -> Card:
+    return Card(Neighbours(budget=budget, now=0.0), busy, minimum=minimum, looks=looks)
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    loss: float
+    low: float
+
+
+def rates(one: Card, *, after: float, seconds: float) -> Rates:
+    """Return high's loss and low's share in a stretch; high alone makes a step in each period."""
+    one.run(after)
+    steps, served = one.steps, one.served
+    one.run(seconds)
+    alone = seconds / one.period
+    return Rates(1 - (one.steps - steps) / alone, (one.served - served) / seconds)
+
+
+@pytest.mark.parametrize("busy", [0.3, 0.5, 0.7, 0.8])
+def test_G6_high_keeps_95_percent_and_low_has_20_while_high_is_busy_for_80_at_most(
+    busy: float,
+) -> None:
+    found = rates(card(busy), after=40, seconds=80)
+    assert found.loss < BUDGET
+    assert found.low >= MINIMUM - 0.01
+
+
+def test_G6_high_waits_for_what_the_gate_leaves_on_the_card_at_most() -> None:
+    one = card(0.5)
+    one.run(60)
+    assert one.latencies
+    assert max(one.latencies) <= OUTSTANDING * LONGEST_MICRO_STEP
+    assert one.begun_while_busy == 0
+
+
+def test_the_budget_wins_over_the_minimum_and_that_is_reported() -> None:
+    one = card(0.95)
+    found = rates(one, after=40, seconds=PATIENCE + 40)
+    assert found.loss < BUDGET
+    assert found.low < MINIMUM
+    assert one.ruling.infeasible
+    assert not one.ruling.evict
+
+
+def test_without_a_minimum_low_has_what_high_leaves() -> None:
+    one = card(0.95, minimum=0.0)
+    found = rates(one, after=10, seconds=30)
+    assert found.low == pytest.approx(0.05, abs=0.03)
+    assert not one.ruling.infeasible
+
+
+def test_a_job_without_work_is_owed_nothing() -> None:
+    one = card(0.95)
+    one.wants = False
+    one.run(120)
+    assert one.ruling.allowance == 0
+    assert not one.ruling.infeasible
+
+
+def test_a_pair_that_goes_on_losing_is_shut_out_three_times_and_then_taken_apart() -> None:
+    one = card(0.8, looks=False)
+    for time in range(1, EVICTED_AFTER + 1):
+        while one.ruling.times_shut < time:
+            one.run(0.05)
+            assert one.now < 1000
+        assert one.ruling.shut
+        assert one.ruling.evict is (time == EVICTED_AFTER)
+        assert one.neighbours.meter.loss is None  # a second time needs new losses
+        until, tickets = one.now + SHUT_SECONDS - 1, 0
+        while one.now < until:
+            one.run(0.05)
+            assert one.ruling.shut
+            tickets += one.ruling.ticket
+        assert tickets == 1  # one step, so that collectives live
+        one.run(2)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["unknown before", "known before"])
+@pytest.mark.parametrize("coarse", [0.5, 1.0])
+def test_micro_steps_that_end_long_after_the_gate_is_shut_hide_no_loss(
+    coarse: float, *, known: bool
+) -> None:
+    one = card(0.8)
+    one.coarse = coarse
+    one.wants = False
+    one.run(100 * known)
+    one.wants = True
+    one.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
+    assert one.ruling.evict
+    assert one.neighbours.meter.step_seconds == pytest.approx(one.period, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("works", "rests", "shut"),
+    [
+        pytest.param(50, 10, True, id="most of the time"),
+        pytest.param(30, 30, True, id="half of the time"),
+        pytest.param(5, 100, False, id="so rarely that it is within the budget"),
+    ],
+)
+def test_who_rests_now_and_then_has_to_keep_within_the_budget_all_the_same(
+    works: float, rests: float, *, shut: bool
+) -> None:
+    one = card(0.8, looks=False)
+    while one.now < 600:
+        one.wants = True
+        one.run(works)
+        one.wants = False
+        one.run(rests)
+    assert (one.ruling.times_shut > 0) is shut
+
+
+def test_one_that_does_not_give_way_has_to_leave_though_it_cannot_be_held_back() -> None:
+    one = card(0.8, looks=False)
+    one.wants = False
+    one.run(100)  # the job of high priority is known from before it comes
+    one.gated, one.wants = False, True
+    one.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
+    assert one.ruling.evict
+
+
+def test_one_that_does_not_give_way_is_suspected_before_one_that_does() -> None:
+    neighbours, steps = Neighbours(budget=BUDGET, now=0.0), 0.0
+    shut, tick, now = list[str](), 0.05, 0.0
+    while now < 400 and not shut:
+        apart = now < 100
+        seen = {"gated": Seen(0.0, tick / 2, 0.0, False)}
+        if not apart:
+            seen["other"] = Seen(0.0, 0.0, 0.0, False, gives_way=False)
+        steps += tick * (10 if apart else 7)
+        neighbours.note(Reading(now, int(steps), now))
+        rulings = neighbours.rule(seen, now=now)
+        shut = [name for name, ruling in rulings.items() if ruling.times_shut]
+        now += tick
+    assert shut == ["other"]
+
+
+def test_it_is_the_gate_that_keeps_the_loss_small() -> None:
+    found = rates(card(0.5, looks=False), after=5, seconds=30)
+    assert found.loss > BUDGET
+
+
+@pytest.mark.parametrize(("efficiency", "splits"), [(1.0, False), (0.4, True)])
+def test_G7_a_pair_is_split_if_it_would_end_sooner_one_after_the_other(
+    efficiency: float, splits: bool
+) -> None:
+    one = card(0.9, budget=1.0, looks=False)  # whatever high loses, it is within its budget
+    one.comes, one.efficiency = 20, efficiency
+    one.run(160)
+    assert (one.ruling.times_shut > 0) is splits
+
+
+def test_micro_steps_are_shorter_where_high_s_steps_are() -> None:
+    one = card(0.5)
+    one.period = step = 0.06
+    one.run(10)
+    assert one.ruling.micro_step == pytest.approx(BUDGET * step / OUTSTANDING, rel=0.1)
+
+
+def test_so_many_micro_steps_are_on_the_card_as_the_gate_leaves_there() -> None:
+    assert OUTSTANDING == gate.OUTSTANDING
+
+
+def test_no_micro_step_is_longer_than_it_may_be() -> None:
+    made = Neighbours(budget=1.0, now=0.0, longest_micro_step=0.002)
+    one = Card(made, 0.5, minimum=0.0)
+    one.run(0.1)
+    assert made.meter.step_seconds is None
+    assert one.ruling.micro_step == 0.002
+    one.run(10)
+    assert made.meter.step_seconds is not None
+    assert one.ruling.micro_step == 0.002
