@@ -45,7 +45,8 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
     bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path
 ) -> None:
     cpu, where = half_node(members[0]), folder / "train"
-    paced = _steps(STEPS, least=0.8)
+    # It saves nothing by itself: a checkpoint of the last seconds would save the request for one.
+    paced = (*_steps(STEPS, least=0.8), "--every", str(STEPS))
     job = elastic_ddp("train", FULL, cpu=cpu, folder=where, sizes="2-4", arguments=paced)
     sdk = submit(bed, job, managed)
     _wait(lambda: _trains(where, FULL), "the job trains on the whole cluster")
