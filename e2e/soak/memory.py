@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from e2e.soak.amounts import Amounts, larger
-from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Cluster, Gang
+from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Cluster, Gang, Pod
+from e2e.soak.reading import pod_of
 from e2e.soak.sizes import Sizes
 
 Object = dict[str, Any]
@@ -51,7 +52,8 @@ class Memory:
     _suspended: set[str] = field(default_factory=set)
 
     def pod(self, raw: Object) -> None:
-        """Take in a state of a pod, so that none is missed however short it was."""
+        """Record a state of a pod, so that no pod is missed however briefly it existed."""
+        self._made(pod_of(raw))
         for one in raw.get("status", {}).get("conditions", ()):
             if one["type"] == "DisruptionTarget" and one.get("reason") in _BY_OTHERS:
                 owners = raw["metadata"].get("ownerReferences", ())
@@ -96,8 +98,12 @@ class Memory:
         if any(pod.uid not in self._known for pod in gang.pods):
             self.newest[gang.uid] = at
         for pod in gang.live:
-            key = (gang.uid, pod.replica[0])
-            self.made[key] = larger(self.made.get(key, {}), pod.asks)
+            self._made(pod)
+
+    def _made(self, pod: Pod) -> None:
+        """Record what a pod asks for."""
+        key = (pod.owner, pod.replica[0])
+        self.made[key] = larger(self.made.get(key, {}), pod.asks)
 
     def _start_of(self, gang: Gang, at: float) -> None:
         if gang.suspended:

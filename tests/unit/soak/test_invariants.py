@@ -390,6 +390,17 @@ def test_a_job_may_fail_once_a_node_took_a_pod_from_it() -> None:
         assert not checker.look(cluster(at=at, **objects))
 
 
+@pytest.mark.parametrize("seen", [True, False], ids=["pods seen", "no pods"])
+def test_a_job_waits_for_what_its_pods_asked_for_although_no_look_met_them(*, seen: bool) -> None:
+    checker = Checker(Limits(bind=5, create=5))
+    if seen:
+        checker.pod(pod(0, gpus=99))
+    waits = queued(pods=())
+    for at in (0.0, LONG):
+        checker.look(cluster(at=at, **waits))
+    assert {one.rule for one in checker.violations} == (set() if seen else {"idle_room"})
+
+
 GRANTED = {
     "it is not granted": ("1", []),
     "it is granted all the same": ("65", ["overcommitted"]),
