@@ -1,0 +1,242 @@
+"""The text of the product is plain: the words below are out, in code, messages and pages."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.manifests import REPOSITORY
+
+OUT = {
+    r"None (if|while|unless|until|where)": "or None, unset: X, None without X",
+    r"(take|takes|took|taken|taking) in": "register, read, record",
+    r"ours": "kfext's, and the noun",
+    r"(some|any|no)body|someone": "a person, another client, nothing",
+    r"whose": "with, that has, or a sentence of its own",
+    r"(of|to|by|for|from|with) (which|whom)": "a sentence of its own",
+    r"those (that|of|who|which|whose|with|to|in)|that of": "the noun again",
+    r"looked (at|over)": "check, schedule",
+    r"(?<!no\s)one (that|which|who)|(the|other|another|which) ones?": "the noun",
+    r"noted|notes": "record",
+    r"(as|so) far as": "if, where",
+    r"for ever": "forever, without end",
+}
+"""A phrase, as an expression that ignores line breaks and case, and what to write instead."""
+
+ONE = "one as a variable"
+
+NOT_YET = [
+    "crds",
+    "docs/architecture.md",
+    "docs/decisions.md",
+    "docs/glossary.md",
+    "docs/install.md",
+    "docs/queue.md",
+    "docs/resize.md",
+    "docs/security.md",
+    "docs/settings.md",
+    "e2e",
+    "kfext/cli",
+    "kfext/controller",
+    "kfext/core/admission",
+    "kfext/core/companion",
+    "kfext/core/elastic.py",
+    "kfext/core/eligibility.py",
+    "kfext/core/ledger",
+    "kfext/core/lifecycle",
+    "kfext/core/network",
+    "kfext/core/observed.py",
+    "kfext/core/patches",
+    "kfext/core/placement",
+    "kfext/core/progress",
+    "kfext/core/queue",
+    "kfext/core/settings",
+    "kfext/errors.py",
+    "kfext/gpu/agent",
+    "kfext/gpu/device",
+    "kfext/gpu/hook",
+    "kfext/gpu/rules",
+    "kfext/kube",
+    "kfext/model/allocation.py",
+    "kfext/model/bounds.py",
+    "kfext/model/charge.py",
+    "kfext/model/constraints.py",
+    "kfext/model/cpu_size.py",
+    "kfext/model/cpu_state.py",
+    "kfext/model/gang_terms.py",
+    "kfext/model/gpu_request.py",
+    "kfext/model/gpu_share.py",
+    "kfext/model/gpu_slots.py",
+    "kfext/model/job.py",
+    "kfext/model/job_state.py",
+    "kfext/model/kinds",
+    "kfext/model/moment.py",
+    "kfext/model/namespace.py",
+    "kfext/model/network_policy.py",
+    "kfext/model/networking.py",
+    "kfext/model/node.py",
+    "kfext/model/plan.py",
+    "kfext/model/pod.py",
+    "kfext/model/podspec.py",
+    "kfext/model/policy.py",
+    "kfext/model/qos.py",
+    "kfext/model/quantity.py",
+    "kfext/model/quota.py",
+    "kfext/model/replica_group.py",
+    "kfext/model/replicas.py",
+    "kfext/model/scale_state.py",
+    "kfext/model/shared_gpu.py",
+    "kfext/model/sharer_words.py",
+    "kfext/model/snapshot.py",
+    "kfext/model/timestamps.py",
+    "kfext/model/tolerant.py",
+    "kfext/model/unmodelled.py",
+    "kfext/model/volume.py",
+    "kfext/names.py",
+    "kfext/runtime.py",
+    "kfext/state",
+    "kfext/webhook",
+    "manifests",
+    "tests/adapters",
+    "tests/builders.py",
+    "tests/contract",
+    "tests/gpu_builders.py",
+    "tests/unit",
+]
+"""The rooms that still have such words. A clean room leaves the list."""
+
+_GAP = r"[\s#]+"
+_EXPRESSIONS = {
+    re.compile(rf"\b({phrase.replace(' ', _GAP)})\b", re.IGNORECASE): instead
+    for phrase, instead in OUT.items()
+}
+_IGNORED = {"CHANGELOG.md", "tests/contract/test_words.py"}
+_FOLDERS = ("kfext", "tests", "e2e", "docs", "manifests", "crds", "examples")
+FILES = [
+    path
+    for path in sorted(
+        [
+            *REPOSITORY.glob("*.md"),
+            *(path for top in _FOLDERS for path in (REPOSITORY / top).rglob("*")),
+        ]
+    )
+    if path.suffix in {".py", ".md", ".yaml"}
+    and path.relative_to(REPOSITORY).as_posix() not in _IGNORED
+]
+
+Text = tuple[int, str]
+"""A line number and the text that begins there."""
+
+
+def _python(source: str) -> Iterator[Text]:
+    """Yield docstrings, other strings with X for each value, and blocks of comments."""
+    seen: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            seen |= {id(part) for part in node.values}
+            yield node.lineno, "".join(_part(part) for part in node.values)
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in seen
+        ):
+            yield node.lineno, node.value
+    block: list[tokenize.TokenInfo] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if block and block[-1].start[0] + 1 != token.start[0]:
+                yield _block(block)
+                block = []
+            block.append(token)
+    if block:
+        yield _block(block)
+
+
+def _part(part: ast.expr) -> str:
+    return str(part.value) if isinstance(part, ast.Constant) else "X"
+
+
+def _block(tokens: list[tokenize.TokenInfo]) -> Text:
+    return tokens[0].start[0], "\n".join(token.string for token in tokens)
+
+
+def _variables(source: str) -> Iterator[int]:
+    """Yield the lines that bind the name `one`."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.arg(arg="one") | ast.Name(id="one", ctx=ast.Store()):
+                yield node.lineno
+            case _:
+                pass
+
+
+def _page(source: str) -> Iterator[Text]:
+    """Yield a page with its blocks of code blanked."""
+    yield (
+        1,
+        re.sub(
+            r"^ *```.*?^ *```",
+            lambda block: "\n" * block[0].count("\n"),
+            source,
+            flags=re.DOTALL | re.MULTILINE,
+        ),
+    )
+
+
+def _found(suffix: str, source: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the line of each phrase that is out, the phrase, and what to write instead."""
+    texts = {".py": _python, ".md": _page}.get(suffix, lambda text: iter([(1, text)]))
+    for line, text in texts(source):
+        for expression, instead in _EXPRESSIONS.items():
+            for match in expression.finditer(text):
+                phrase = " ".join(match[0].replace("#", " ").split())
+                yield line + text.count("\n", 0, match.start()), phrase, instead
+    if suffix == ".py":
+        for line in _variables(source):
+            yield line, ONE, "the noun: pod, job, node"
+
+
+def found(path: Path) -> list[str]:
+    name = path.relative_to(REPOSITORY).as_posix()
+    return [
+        f"{name}:{line}: {phrase!r}: write {instead}"
+        for line, phrase, instead in sorted(_found(path.suffix, path.read_text()))
+    ]
+
+
+def _in(path: Path, room: str) -> bool:
+    return path.is_relative_to(REPOSITORY / room)
+
+
+CLEAN = [path for path in FILES if not any(_in(path, room) for room in NOT_YET)]
+
+
+def test_a_clean_room_has_no_word_that_is_out() -> None:
+    assert [line for path in CLEAN for line in found(path)] == []
+
+
+@pytest.mark.parametrize("room", NOT_YET)
+def test_a_room_that_is_clean_leaves_the_list(room: str) -> None:
+    assert any(found(path) for path in FILES if _in(path, room))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "source", "wanted"),
+    [
+        (".py", '"""Return it, None\n    if unset."""', [(1, "None if")]),
+        (".py", 'x = f"the pod whose {name}"', [(1, "whose")]),
+        (".py", "x = 1  # the limit of\n# which no pod knows", [(1, "of which")]),
+        (".py", "for one in jobs:\n  pass", [(1, ONE)]),
+        (".py", "x = None if job.whose else those_that", []),
+        (".py", '"""None of the jobs."""', []),
+        (".md", "a\n\nThe node of\nwhich", [(3, "of which")]),
+        (".md", "a\n```sh\nwhose\n```\nours", [(5, "ours")]),
+        (".yaml", "a: 1 # those\n# that", [(1, "those that")]),
+    ],
+)
+def test_what_counts_as_a_word_that_is_out(
+    suffix: str, source: str, wanted: list[tuple[int, str]]
+) -> None:
+    assert [(line, phrase) for line, phrase, _ in _found(suffix, source)] == wanted
