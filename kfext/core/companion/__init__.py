@@ -1,1 +1,1 @@
-"""What kfext does to jobs that run: values in, decisions out."""
+"""What kfext changes on running jobs: signals in, decisions out."""

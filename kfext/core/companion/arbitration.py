@@ -1,6 +1,6 @@
 """Which proposals are carried out: one order for all policies, and one operation for each job.
 
-And when a policy looks at jobs that share nodes: at its interval, less often while no job grows.
+A policy visits jobs that share nodes at its interval, and less often while no job grows.
 """
 
 import math
@@ -14,14 +14,14 @@ from kfext.model.backoff import exponential_backoff
 from kfext.model.policy import Mode
 
 MOST_INTERVALS = 8
-"""The back-off ends here, in intervals."""
+"""The longest back-off, in intervals."""
 
 Neighbours = frozenset[str]
 """The uids of jobs that share nodes, directly or through others."""
 
 
 def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
-    """Return the jobs in groups that have no node in common; each group is in order of uid."""
+    """Return the jobs in groups without a common node, each group in order of uid."""
     ordered = sorted(jobs, key=_uid)
     group_of: dict[str, list[JobSignal]] = {}
     groups: dict[int, list[JobSignal]] = {}
@@ -31,7 +31,7 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
         groups[id(largest)] = largest
         for group in met.values():
             if group is not largest:
-                # The smaller joins the larger, so that a job changes its group a few times only.
+                # The smaller group joins the larger, so a job changes its group only a few times.
                 largest += group
                 del groups[id(group)]
                 group_of |= {node: largest for member in group for node in member.nodes}
@@ -42,9 +42,9 @@ def neighbourhoods(jobs: Iterable[JobSignal]) -> list[tuple[JobSignal, ...]]:
 
 @dataclass(slots=True)
 class _Turn:
-    """When neighbours were looked at last, and how often in a row nothing grew then.
+    """When a policy last visited neighbours, and how often in a row nothing grew.
 
-    `first`: whether they had not been looked at before.
+    `first`: whether that was the first visit.
     """
 
     at: float
@@ -53,9 +53,9 @@ class _Turn:
 
 
 class Cadence:
-    """Follows one policy. Jobs that come or go make other neighbours, which are due at once.
+    """Follows one policy. A job that comes or goes makes new neighbours, which are due at once.
 
-    They stay due for one interval, as some of their figures are still from before.
+    They stay due for one interval, because some of their figures are older than the change.
     """
 
     def __init__(self) -> None:
@@ -64,13 +64,14 @@ class Cadence:
     def due(
         self, jobs: Iterable[JobSignal], *, interval: Callable[[JobSignal], float], now: float
     ) -> list[JobSignal]:
-        """Return the jobs to look at now; the shortest interval of neighbours counts, in seconds.
+        """Return the jobs that are due now; the shortest interval of neighbours counts, in seconds.
 
-        While all neighbours are completing it doubles each time, up to eightfold; but not while
-        they show how far they are, since it matters then which of them ends first. While an
-        operation is in flight they stay due: what is proposed for that job is not carried out.
+        While all neighbours are completing, the interval doubles each time, up to eightfold. It
+        does not double if they show how far they are, since the order of their ends matters then.
+        Neighbours stay due while an operation is in flight, because arbitration drops proposals for
+        that job.
         """
-        found: list[JobSignal] = []
+        due: list[JobSignal] = []
         turns: dict[Neighbours, _Turn] = {}
         for group in neighbourhoods(jobs):
             key = frozenset(job.uid for job in group)
@@ -88,29 +89,29 @@ class Cadence:
                     idle=idle + 1 if completing else 0,
                     first=turn is None,
                 )
-                found += group
+                due += group
             elif turn.first and now < turn.at + shortest:
-                found += group
+                due += group
             turns[key] = turn
         self._turns = turns
-        return found
+        return due
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What is to be done now, and what would be done if the policy were allowed to act."""
+    """The proposals to carry out now, and the proposals that are only shown."""
 
     act: tuple[Proposal, ...] = ()
     observe: tuple[Proposal, ...] = ()
 
 
 def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
-    """Return the proposals that are chosen, in the order in which they are to be carried out.
+    """Return the chosen proposals, in the order in which they are carried out.
 
-    They come in the order of their rank; of the same rank what writes the fewest pods comes first.
-    A job gets one proposal, and none while an operation on it is in flight. A policy that rests for
-    a job, or may not look at it any more, can only give back what it took. A proposal that is only
-    shown keeps no other from acting.
+    The order is by rank, and within a rank by the number of pods written, fewest first. A job gets
+    one proposal, and none while an operation on it is in flight. A policy that rests for a job, or
+    that lost its permission, can only give back what it took. A proposal that is only shown does
+    not keep another from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
@@ -129,7 +130,7 @@ def _turn(proposal: Proposal) -> tuple[Rank, int, str, str]:
 
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:
-    """Return what may be done with a proposal; what was taken is given back in every mode."""
+    """Return what may be done with a proposal; giving back is allowed in every mode."""
     if proposal.rank is Rank.RESTORE:
         return Mode.ACT
     choice = job.policies.get(proposal.policy)

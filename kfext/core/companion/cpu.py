@@ -1,4 +1,4 @@
-"""CPU within bounds: what a pod wants, the least that it may get, and how a sum is divided."""
+"""CPU within bounds: what a pod wants, its lowest limit, and how a sum is divided."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from kfext.model.policy import Mode
 from kfext.model.qos import QoS
 
 _TINY = 1e-6
-"""What a float may lack of a whole number."""
+"""Rounding errors up to this size are ignored."""
 
 
 _MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.ACT}
 
 
 def opted_in(settings: Settings) -> Mode:
-    """Return the most that a job lets the policies do that change the CPU of its pods."""
+    """Return the most that a job lets policies do with the CPU of its pods."""
     return _MODES[settings.resize]
 
 
@@ -31,10 +31,10 @@ class Part:
 
 
 def share_out(total: int, parts: Sequence[Part]) -> list[int]:
-    """Return what each part gets: in proportion to the weights, within the bounds.
+    """Return the amount for each part: in proportion to the weights, within the bounds.
 
-    The sum is the total, as far as the bounds allow it. Whole millicores go to the largest
-    remainders, in the order of the parts where these are equal; without weights all count alike.
+    The sum is the total if the bounds allow it. Whole millicores go to the largest remainders, in
+    the order of the parts if remainders are equal. Without weights all parts are equal.
     """
     rest = float(
         min(max(total, sum(part.least for part in parts)), sum(part.most for part in parts))
@@ -42,42 +42,42 @@ def share_out(total: int, parts: Sequence[Part]) -> list[int]:
     given = [0.0] * len(parts)
     free = list(range(len(parts)))
     while free:
-        weights = sum(parts[at].weight for at in free)
-        for at in free:
-            share = parts[at].weight / weights if weights > 0 else 1 / len(free)
-            given[at] = rest * share
-        low = [at for at in free if given[at] < parts[at].least]
-        high = [at for at in free if given[at] > parts[at].most]
+        weights = sum(parts[index].weight for index in free)
+        for index in free:
+            share = parts[index].weight / weights if weights > 0 else 1 / len(free)
+            given[index] = rest * share
+        low = [index for index in free if given[index] < parts[index].least]
+        high = [index for index in free if given[index] > parts[index].most]
         if not low and not high:
             break
-        lack = sum(parts[at].least - given[at] for at in low)
-        excess = sum(given[at] - parts[at].most for at in high)
-        # The side that is further out stays at its bound whatever happens to the other one.
+        lack = sum(parts[index].least - given[index] for index in low)
+        excess = sum(given[index] - parts[index].most for index in high)
+        # The side further beyond its bounds stays at its bounds whatever the other side does.
         fixed = low if lack >= excess else high
-        for at in fixed:
-            given[at] = parts[at].least if fixed is low else parts[at].most
-            rest -= given[at]
-        free = [at for at in free if at not in fixed]
+        for index in fixed:
+            given[index] = parts[index].least if fixed is low else parts[index].most
+            rest -= given[index]
+        free = [index for index in free if index not in fixed]
     return _whole(given)
 
 
 def _whole(given: Sequence[float]) -> list[int]:
-    """Round amounts so that their sum, which is a whole number, is kept."""
+    """Round the amounts and keep their sum, which is a whole number."""
     rounded = [int(amount + _TINY) for amount in given]
     missing = round(sum(given)) - sum(rounded)
-    nearest = sorted(range(len(given)), key=lambda at: rounded[at] - given[at])
-    for at in nearest[:missing]:
-        rounded[at] += 1
+    nearest = sorted(range(len(given)), key=lambda index: rounded[index] - given[index])
+    for index in nearest[:missing]:
+        rounded[index] += 1
     return rounded
 
 
 LEAST_LIMIT = 50
-"""Millicores below which no limit goes: the slices of a CFS period get too short."""
+"""The lowest limit in millicores: below it the slices of a CFS period get too short."""
 
 _CONTENT = 0.5
-"""The share of its part of a full node below which a pod wants no more."""
+"""On a full node a pod that uses less than this share of its part wants no more."""
 _BURSTS = 0.75
-"""The share of a cap from which on the cap may stop a pod that works by bursts."""
+"""A pod that works in bursts may be stopped by its cap from this share of the cap."""
 
 
 def is_stopped(pod: PodSignal) -> bool:
@@ -90,9 +90,9 @@ def is_stopped(pod: PodSignal) -> bool:
 def wanted(pod: PodSignal, *, most: int, full: bool, part: float) -> int:
     """Return the millicores that a pod wants, `most` if its use does not show it.
 
-    `most`: what it may have at most. `full`: whether its node has nothing left. `part`: what CFS
-    gives it on a full node; a pod that uses far less than that wants no more. Where the node has
-    something left, a pod that its cap may stop wants more.
+    `most`: the highest limit that it may have. `full`: whether its node has no CPU left. `part`:
+    what CFS gives it on a full node; a pod that uses far less wants no more. On a node with CPU
+    left, a pod that its cap may stop wants more.
     """
     if pod.use is None or is_stopped(pod):
         return most
@@ -105,18 +105,18 @@ def wanted(pod: PodSignal, *, most: int, full: bool, part: float) -> int:
 def least_limit(pod: PodSignal) -> int:
     """Return the lowest limit that a pod may get.
 
-    It stays above the request of a Burstable pod: as much as that may make it Guaranteed, and a
-    resize that changes the QoS class is refused.
+    The limit of a Burstable pod stays above its request. At the request the pod could become
+    Guaranteed, and Kubernetes refuses a resize that changes the QoS class.
     """
     return max(LEAST_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)
 
 
 def parts_of(pods: Sequence[PodSignal], most: Sequence[int]) -> list[Part]:
-    """Return the parts that pods of a job have in a sum: by use, alike if it is not known."""
-    known = all(pod.use is not None for pod in pods)
+    """Return the parts of a job's pods in a sum: by use, or equal if a use is unknown."""
+    measured = all(pod.use is not None for pod in pods)
     return [
         Part(
-            weight=float(pod.use or 0) if known else 1.0,
+            weight=float(pod.use or 0) if measured else 1.0,
             least=min(least_limit(pod), limit),
             most=limit,
         )

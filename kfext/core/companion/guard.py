@@ -1,10 +1,9 @@
 """The starvation guard: which running jobs give workers, so that a waiting job has a place.
 
-The most fulfilled job gives first, worker by worker, and no job gives unless the waiting job fits
-then. Jobs that did not save their work in time when they were to give before come last: however
-many of them there are, they keep the others from giving once each.
-Source: Lin et al., DRAGON, CLOSER 2019: the order of its first published code, and all or nothing
-as in its second.
+The most fulfilled job gives first, worker by worker, and no job gives unless the waiting job then
+fits. A job that missed its last checkpoint before a change gives last: any number of such jobs
+delay the others by one attempt each. Source: Lin et al., DRAGON, CLOSER 2019: the order of its
+first published code, all or nothing as in its second.
 """
 
 from bisect import bisect_left
@@ -18,26 +17,26 @@ from kfext.core.companion.scale import Sizes
 from kfext.model.bounds import MOST_PODS
 
 MOST_GIVERS = 16
-"""Jobs that give workers for a job that waits."""
+"""Jobs that give workers for one waiting job."""
 MOST_CONSIDERED = 128
-"""Jobs that are looked at, the most fulfilled ones: a search makes room for all that they have."""
+"""The most fulfilled jobs that are considered: a search makes room for all that they have."""
 MOST_CALLS = 64
 """Searches for a place in one decision."""
 
 Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
-"""Whether the waiting job has a place if jobs, by uid, have so many workers."""
+"""Whether the waiting job has a place if jobs, by uid, have this many workers."""
 
 _Rank: TypeAlias = tuple[int, float, int, str]
 
 Taken: TypeAlias = dict[str, int]
-"""By uid how many workers are taken, in the order in which the jobs begin to give."""
+"""By uid the number of workers taken, in the order in which the jobs begin to give."""
 
 
 @dataclass(frozen=True, slots=True)
 class Giver:
     """A running job that may give workers.
 
-    `priority`: of its pods. `missed`: how often in a row it has saved no checkpoint in time.
+    `priority`: of its pods. `missed`: how many times in a row it missed a checkpoint in time.
     """
 
     uid: str
@@ -47,14 +46,13 @@ class Giver:
 
 
 def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
-    """Return by uid the number of workers that each giver is shrunk to, so that a job fits.
+    """Return by uid the number of workers that each giver keeps so that the waiting job fits.
 
-    None if there is no such choice: all or nothing. No job gives whose priority is higher than
-    `priority`, that of the waiting job. Those that give are at most MOST_GIVERS of the
-    MOST_CONSIDERED that are fulfilled most.
+    Return None without such a choice: all or nothing. Only jobs with at most the `priority` of the
+    waiting job give. At most MOST_GIVERS of the MOST_CONSIDERED most fulfilled jobs give.
 
-    `fits`: is asked at most MOST_CALLS times. It has to hold for the waiting job as a whole, its
-    parameter servers and masters included, and stay true if a job is shrunk further.
+    `fits`: called at most MOST_CALLS times. It must cover the waiting job as a whole, parameter
+    servers and masters included, and stay true if a job is shrunk further.
     """
     able = [giver for giver in givers if giver.priority <= priority and giver.sizes.surplus]
     able.sort(key=lambda giver: _rank(giver, giver.sizes.now))
@@ -66,19 +64,19 @@ def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[
 
 
 def _steps(giver: Giver) -> Iterator[_Rank]:
-    """Yield the rank of a job at each size from which it can give a worker, the next first."""
+    """Yield the rank of a job at each size that can give a worker, the next first."""
     for workers in range(giver.sizes.now, giver.sizes.least, -1):
         yield _rank(giver, workers)
 
 
 def _rank(giver: Giver, workers: int) -> _Rank:
-    """Return what sorts givers, each with a number of workers: the next to give comes first."""
+    """Return the sort key of a giver with a number of workers: the next to give comes first."""
     sizes = giver.sizes
     return (giver.missed, -sizes.fulfilment_with(workers), sizes.least - workers, giver.uid)
 
 
 class _Search:
-    """Looks for the workers to take; whatever it returns was seen to fit."""
+    """Looks for the workers to take; every result was tried and fits."""
 
     def __init__(self, givers: Sequence[Giver], fits: Fits) -> None:
         self._now = {giver.uid: giver.sizes.now for giver in givers}
@@ -88,11 +86,11 @@ class _Search:
         self._calls = 0
 
     def sizes(self, taken: Mapping[str, int]) -> dict[str, int]:
-        """Return by uid how many workers the jobs keep that give some."""
+        """Return by uid how many workers each giver keeps."""
         return {uid: self._now[uid] - count for uid, count in taken.items()}
 
     def fewest(self) -> Taken | None:
-        """Return the shortest beginning of the order that suffices, None if all of it does not."""
+        """Return the shortest beginning of the order that suffices, or None."""
         every = len(self._order)
         if not self._enough(self._first(every)):
             return None
@@ -101,9 +99,9 @@ class _Search:
         )
 
     def without_idle_givers(self, taken: Taken) -> Taken | None:
-        """Return what is taken without the jobs that are not needed, None if too many are.
+        """Return what is taken without the jobs that are not needed, or None with too many givers.
 
-        The last to begin to give are let off first, as many at once as are not needed.
+        The last jobs to begin are dropped first, as many at once as are not needed.
         """
         rest, needed = list(taken), list[str]()
         while rest:
@@ -121,7 +119,7 @@ class _Search:
         return taken
 
     def _idle(self, taken: Taken, rest: Sequence[str], needed: Sequence[str]) -> int:
-        """Return how many of the last in `rest` are not needed."""
+        """Return how many of the last jobs in `rest` are not needed."""
         return _most(
             lambda count: self._enough(_of(taken, [*rest[: len(rest) - count], *needed])), len(rest)
         )
@@ -138,7 +136,7 @@ class _Search:
         return taken
 
     def _enough(self, taken: Mapping[str, int]) -> bool:
-        """Return whether so much suffices; when all calls are spent, that it does not."""
+        """Return whether the taken workers suffice; False once all calls are spent."""
         if self._calls >= MOST_CALLS:
             return False
         self._calls += 1
@@ -149,15 +147,15 @@ def _of(taken: Taken, uids: Sequence[str]) -> Taken:
     return {uid: taken[uid] for uid in uids}
 
 
-def _most(holds: Callable[[int], bool], most: int) -> int:
-    """Return the largest number up to `most` that holds, 0 if 1 does not; each result was tried.
+def _most(holds: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to `most` that holds, or 0; each result was tried.
 
-    The small ones are tried first, as they are what is expected.
+    Small numbers are tried first, since they are the usual answer.
     """
     good, stride = 0, 1
-    while good < most and holds(min(good + stride, most)):
-        good, stride = min(good + stride, most), 2 * stride
-    bad = min(good + stride, most + 1)
+    while good < limit and holds(min(good + stride, limit)):
+        good, stride = min(good + stride, limit), 2 * stride
+    bad = min(good + stride, limit + 1)
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if holds(middle) else (good, middle)

@@ -1,4 +1,4 @@
-"""What a job has shown: its rate and its CPU use in windows, and the CPU that it still takes."""
+"""What a job has shown: its rate and CPU use in windows, and the CPU that it needs to its end."""
 
 import math
 from collections import deque
@@ -22,7 +22,7 @@ class _Reported:
 
 
 class History:
-    """Follows a job; `rate` is its steps a second in the last window, None if that is not known."""
+    """Follows a job; `rate` is its steps a second in the last window, or None."""
 
     def __init__(self) -> None:
         self.rate: float | None = None
@@ -33,7 +33,7 @@ class History:
         self._ended: float | None = None
 
     def take(self, progress: Progress, use: int | None, *, now: float) -> bool:
-        """Record what a job shows now; return whether that has ended a window.
+        """Record the job's progress and use; return whether this has ended a window.
 
         `use`: of its pods, in millicores. `now`: monotonic.
         """
@@ -47,18 +47,18 @@ class History:
         return True
 
     def forget(self) -> None:
-        """Forget all windows: the conditions from now on are others."""
+        """Forget all windows, since the conditions have changed."""
         for values in self._values.values():
             values.clear()
 
     def of(self, measure: Measure) -> tuple[float, ...]:
-        """Return what it showed by a measure in the last windows that had a value, newest last."""
+        """Return the values of a measure in the last windows that had a value, newest last."""
         return tuple(self._values[measure])
 
     def _rate(self, progress: Progress) -> float | None:
-        """Return the steps a second since the last window, None if that is not known.
+        """Return the steps a second since the last window, or None without two reports.
 
-        The rate of its progress is that of its last minutes, so a change would show late.
+        The rate in the progress covers the last minutes, so it would show a change late.
         """
         before, self._reported = self._reported, None
         if progress.step is None or progress.at is None:
@@ -72,15 +72,15 @@ class History:
 _LEAST_CPU = 4.0
 """Core-seconds after which the CPU of a step is known."""
 _KEPT = 16
-"""How many reports of steps and how many measurements are kept, to pair them by their times."""
+"""Reports of steps, and measurements, kept to pair them by their times."""
 
 
 class Work:
-    """Follows a job from when its use is known and it shows a step; anew if steps go back.
+    """Measures the CPU of a step, from the first known use and step; starts again if steps go back.
 
-    CPU is measured some seconds before it is known, so it is compared with the step of that time:
-    the newest measurement that is no later than the last step shown, since on some nodes each one
-    is a little later.
+    A measurement of CPU arrives some seconds late, so it is compared with the step of its own time.
+    The newest measurement that is no later than the last step counts, because nodes differ in their
+    delay.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Work:
         self._each = math.inf
 
     def measure(self, pod: str, use: CpuUse) -> None:
-        """Record the use of a pod, by uid, if it was measured anew."""
+        """Record a new measurement of a pod, by uid."""
         before = self._measured.get(pod)
         if before is not None and use.at > before:
             self._cpu += use.cores * (use.at - before)
@@ -101,7 +101,7 @@ class Work:
             self._used.append((max(self._measured.values()), self._cpu))
 
     def take(self, progress: Progress) -> None:
-        """Record how far a job is."""
+        """Record how far the job is."""
         if progress.step is None or progress.at is None:
             return
         if self._steps and progress.step < self._steps[-1][1]:
@@ -119,9 +119,9 @@ class Work:
             self._each = (cpu - before) / (step - first)
 
     def left(self, progress: Progress) -> float | None:
-        """Return the core-seconds to the end of a job, infinite while that is not known yet.
+        """Return the core-seconds to the end of the job, infinite while unknown.
 
-        None for a job that does not print how many steps it has.
+        Return None for a job that does not print its number of steps.
         """
         if progress.total is None or progress.step is None:
             return None
@@ -129,7 +129,7 @@ class Work:
         return steps * self._each if steps else 0.0
 
     def _newest(self) -> tuple[float, float] | None:
-        """Return the step at the newest measurement for which it is known, and the CPU by then."""
+        """Return the step at the newest measurement that can be paired, and the CPU until then."""
         for at, cpu in reversed(self._used):
             step = self._step_at(at)
             if step is not None:
@@ -137,7 +137,7 @@ class Work:
         return None
 
     def _step_at(self, at: float) -> float | None:
-        """Return the step, and a part of the next one, at a time; None if that is not known."""
+        """Return the step at a time, with a fraction, or None without a report on both sides."""
         for (begins, before), (ends, after) in pairwise(self._steps):
             if begins <= at <= ends:
                 return before + (after - before) * (at - begins) / (ends - begins)

@@ -1,4 +1,4 @@
-"""A proposal that is being carried out: its phases, and whether it has helped."""
+"""An operation: a proposal that is being carried out, its phases, and whether it has helped."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,19 +20,19 @@ from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 
 WINDOWS = 4
-"""Windows with a value after which a gain must have shown."""
+"""Windows with a value in which a gain must show."""
 WINDOWS_BEFORE = 2
-"""Windows with a value that must be there before the change, unless it is known what to expect."""
+"""Windows with a value needed before the change, unless the expected value is known."""
 _KEPT = 4
-"""Windows before the change that are compared with."""
+"""Windows before the change that are compared."""
 _CERTAIN = 2.0
 """Standard errors that a gain must exceed."""
 _LEAST_GAIN = 0.02
-"""The share that a gain must exceed where the windows do not show how much they scatter."""
+"""The relative gain that is needed if the windows do not show their scatter."""
 
 
 class Outcome(Enum):
-    """What a trial has shown: nothing yet, a gain, or none; it is moot if a job has gone."""
+    """What a trial has shown: nothing yet, a gain, or no gain. It is moot if a job has gone."""
 
     RUNNING = "running"
     GAINED = "gained"
@@ -42,7 +42,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A proposal on trial: what its measure was in windows before it and in windows after."""
+    """A proposal on trial: the values of its measure in the windows before and after it."""
 
     proposal: Proposal
     before: tuple[float, ...]
@@ -55,19 +55,19 @@ class Trial:
         return self if value is None else replace(self, after=(*self.after, value))
 
     def outcome(self, signals: Signals) -> Outcome:
-        """Return what is known; a gain ends the trial early, its absence after all windows."""
+        """Return the outcome so far; a gain ends the trial early, no gain after all windows."""
         if signals.job(self.proposal.serves) is None or signals.job(self.proposal.job) is None:
             return Outcome.MOOT
         if _gained(self.before, self.after):
             return Outcome.GAINED
         if len(self.after) < WINDOWS:
             return Outcome.RUNNING
-        # One window with a checkpoint or another pause, on either side, shows nothing.
+        # One window with a checkpoint or another pause, before or after, shows nothing.
         gained = _gained(_without_lowest(self.before), _without_lowest(self.after))
         return Outcome.GAINED if gained else Outcome.FAILED
 
     def undo(self, signals: Signals) -> Proposal | None:
-        """Return the proposal to undo it, after which the policy rests for the job."""
+        """Return the proposal that undoes the change; the policy then rests for the job."""
         job = signals.job(self.proposal.job)
         if job is None:
             return None
@@ -76,10 +76,10 @@ class Trial:
 
 
 def begin_trial(proposal: Proposal, history: Sequence[float | None]) -> Trial | None:
-    """Return the trial of a proposal that is carried out, None if no gain has to show.
+    """Return the trial of a proposal, or None for a proposal without a measure.
 
-    `history`: its measure in the last windows, the newest last. Without any it is compared with
-    what is expected.
+    `history`: values of the measure in the last windows, newest last. Without any value the trial
+    compares with the expected value.
     """
     if proposal.measure is None:
         return None
@@ -90,7 +90,7 @@ def begin_trial(proposal: Proposal, history: Sequence[float | None]) -> Trial | 
 
 
 def measure_for(rate: float | None) -> Measure:
-    """Return the measure for a job: its rate if it reports a rate, else the CPU that it uses."""
+    """Return the measure for a job: its rate if it reports one, else its CPU use."""
     return Measure.USE if rate is None else Measure.RATE
 
 
@@ -106,36 +106,36 @@ def _without_lowest(values: Sequence[float]) -> Sequence[float]:
 
 
 def _error(values: Sequence[float]) -> float:
-    """Return the standard error of the mean; 0 for a single value, which shows none."""
+    """Return the standard error of the mean; 0 for a single value."""
     return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 KUBELET_SECONDS = 60.0
-"""How long the kubelet may take to set the limits of a stage."""
+"""The time that the kubelet has to set the limits of a stage."""
 MEASURE_SECONDS = 180.0
-"""How long new measurements are waited for."""
+"""The longest wait for new measurements."""
 MEASUREMENTS = 2
-"""How often the use must be measured anew: the first window may have begun before the change."""
+"""New measurements that are needed: the first window may have begun before the change."""
 
 
 class Phase(StrEnum):
     """How far an operation is."""
 
     SAVING = "saving"
-    """A checkpoint is awaited."""
+    """The operation waits for a checkpoint."""
     WRITING = "writing"
-    """A step is to be written, or is being written."""
+    """A stage is being written."""
     SETTLING = "settling"
     """Pods come or go, or the kubelets set the new limits."""
     MEASURING = "measuring"
-    """The first step at the new size, or new measurements of the CPU use, are awaited."""
+    """The operation waits for the first step at the new size, or for new CPU measurements."""
     TRIAL = "trial"
     """The new speed is compared with the speed before."""
 
 
 @dataclass(slots=True)
 class Operation:
-    """A proposal that is being carried out; `since`: when it came into its phase, monotonic."""
+    """A proposal that is being carried out; `since`: when its phase began, monotonic."""
 
     proposal: Proposal
     phase: Phase = Phase.WRITING
@@ -143,7 +143,7 @@ class Operation:
 
     @property
     def restores(self) -> bool:
-        """Whether it gives back what was taken."""
+        """Whether the operation gives back what was taken."""
         return self.proposal.rank is Rank.RESTORE
 
     def enter(self, phase: Phase, *, at: float) -> None:
@@ -153,13 +153,13 @@ class Operation:
 
 @dataclass(slots=True)
 class ResizeOperation(Operation):
-    """New CPU limits of the pods of a job, one stage after the other.
+    """New CPU limits for the pods of a job, one stage after the other.
 
-    `trial`: what begins once all is written.
+    `trial`: the trial that begins once all stages are written.
     `rests`: the policies that leave the job alone from then on, and why.
-    `by`: the policies to which the sizes are due.
-    `undo`: what it is to restore, and why, if that was not a proposal.
-    `measured`: how often each pod had been measured when all was set.
+    `by`: the policies that account for the sizes.
+    `undo`: the policy and the reason, if the operation undoes sizes without a proposal.
+    `measured`: how often each pod had been measured when all limits were set.
     """
 
     trial: Trial | None = None
@@ -171,18 +171,18 @@ class ResizeOperation(Operation):
 
     @property
     def sizes(self) -> Stage:
-        """The sizes of its present stage."""
+        """The sizes of the present stage."""
         stages = self.proposal.stages
         return stages[self.stage] if self.stage < len(stages) else ()
 
     @property
     def is_set(self) -> bool:
-        """Whether the kubelets have set all sizes, and only new measurements are awaited."""
+        """Whether the kubelets have set all sizes, and only measurements are missing."""
         return self.phase is Phase.MEASURING
 
     @property
     def last(self) -> bool:
-        """Whether no stage follows."""
+        """Whether the present stage is the last."""
         return self.stage + 1 >= len(self.proposal.stages)
 
 
@@ -190,10 +190,10 @@ class ResizeOperation(Operation):
 class ScaleOperation(Operation):
     """Another number of workers of a job.
 
-    `change`: the number as it was proposed, or a smaller one if there is less room by now.
+    `change`: the proposed number, or a smaller one if there is less room by now.
     `before`: how many workers the job had.
-    `requested`: the number of the checkpoint that was asked for, 0 if no checkpoint was.
-    `restarted`: whether its workers were replaced.
+    `requested`: the number of the requested checkpoint, 0 without a request.
+    `restarted`: whether the workers were replaced.
     """
 
     change: Workers
@@ -203,7 +203,7 @@ class ScaleOperation(Operation):
 
 
 def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
-    """Return why the kubelets will not set the sizes of a stage, None if they still may."""
+    """Return why the kubelets will not set the sizes of a stage, or None."""
     sizes = {size.pod for size in operation.sizes}
     for pod in pods:
         if pod.uid in sizes and pod.resize_problem is not None:
@@ -215,7 +215,7 @@ def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) 
 
 
 def all_set(operation: ResizeOperation, pods: Iterable[Pod]) -> bool:
-    """Return whether the kubelets have set the sizes of a stage; a pod that has gone needs none."""
+    """Return whether the kubelets have set the sizes of a stage, except on pods that have gone."""
     wanted = {size.pod: size.limit for size in operation.sizes}
     return all(
         pod.trainer is not None and pod.trainer.given == wanted[pod.uid]
@@ -225,22 +225,22 @@ def all_set(operation: ResizeOperation, pods: Iterable[Pod]) -> bool:
 
 
 FRESH_SECONDS = 10.0
-"""How long after a checkpoint a job may be interrupted."""
+"""A job may be interrupted for this long after a checkpoint."""
 ANSWER_SECONDS = 120.0
-"""How long an answer to a request for a checkpoint, or the next checkpoint, is awaited."""
+"""The longest wait for an answer to a request, or for the next checkpoint."""
 
 
 class Readiness(StrEnum):
     """What has to happen before a job is interrupted."""
 
     READY = "ready"
-    """Nothing: it loses nothing, or next to nothing."""
+    """Nothing: the job loses no work, or very little."""
     ASK = "ask"
-    """It listens to requests: ask it for a checkpoint, or wait for its answer."""
+    """The job listens to requests: ask for a checkpoint, or wait for the answer."""
     AWAIT = "await"
-    """It reports checkpoints but takes no requests: wait for the next checkpoint."""
+    """The job reports checkpoints but takes no requests: wait for the next checkpoint."""
     NEVER = "never"
-    """It has shown no checkpoint, so it would lose all that it has done."""
+    """The job has shown no checkpoint, so it would lose all its work."""
 
 
 def readiness(
@@ -248,16 +248,16 @@ def readiness(
 ) -> Readiness:
     """Return whether a job can be interrupted now. Times are seconds since the epoch.
 
-    `saved`: when it last reported a checkpoint, None if it never did.
-    `answered`: the number of the last request that it answered, None if it never did.
-    `requested`: the number of the request that is to be answered, 0 if none was made.
+    `saved`: the time of the last reported checkpoint, or None.
+    `answered`: the number of the last request that the job answered, or None.
+    `requested`: the number of the open request, 0 without a request.
     `interrupts`: whether the processes of the job lose work at all.
     """
     if not interrupts:
         return Readiness.READY
     if requested and answered is not None and answered >= requested:
         return Readiness.READY
-    # A time that is far ahead is that of another clock, and says nothing of how old it is.
+    # A time far in the future comes from another clock, so the age of the checkpoint is unknown.
     if saved is not None and abs(now - saved) <= FRESH_SECONDS:
         return Readiness.READY
     if answered is not None:

@@ -1,4 +1,4 @@
-"""What a policy is: how a job opts in to it, its parameters, and what it proposes."""
+"""A policy: how a job opts in to it, its parameters, and what it proposes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ class Shown:
     """A condition of a job that has opted in to a policy.
 
     `holds`: whether kfext gave the job CPU limits, or a size, that its user did not write.
-    `verdict`: what was done last, what would be done, or why nothing is done; its reason is in
+    `verdict`: what was done last, what would be done, or why nothing is done. Its reason is in
         kfext.names.REASONS_RESIZED or REASONS_SCALED.
     """
 
@@ -25,7 +25,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a policy proposes; `stood_down`: by uid, why it leaves a job alone, as a sentence."""
+    """The proposals of a policy; `stood_down`: by uid, a sentence why it leaves a job alone."""
 
     proposals: tuple[Proposal, ...] = ()
     stood_down: Mapping[str, str] = field(default_factory=dict)
@@ -47,8 +47,8 @@ class Policy:
     def choice(self, settings: Settings) -> PolicyChoice:
         """Return how the policy runs for a job.
 
-        A job that only wants to see what would be done never has more done to it, whatever the
-        TrainingPolicy allows. What the TrainingPolicy allows makes no job opt in.
+        A job that opted in only to see proposals is never changed, whatever the TrainingPolicy
+        allows. A TrainingPolicy cannot make a job opt in.
         """
         opted = self.opted(settings) if settings.managed else Mode.OFF
         choice = settings.companion.get(self.name, PolicyChoice())
@@ -57,11 +57,11 @@ class Policy:
         )
 
     def parameter(self, settings: Settings, name: str) -> float:
-        """Return a parameter as the settings of a job have it."""
+        """Return a parameter by the settings of a job."""
         return self._parameter(settings.companion, name)
 
     def of(self, job: JobSignal, name: str) -> float:
-        """Return a parameter as it holds for a job."""
+        """Return a parameter that holds for a running job."""
         return self._parameter(job.policies, name)
 
     def _parameter(self, choices: Mapping[str, PolicyChoice], name: str) -> float:
@@ -69,7 +69,7 @@ class Policy:
         return chosen.get(name, self.parameters[name])
 
     def takes(self, job: JobSignal) -> bool:
-        """Return whether the policy may look at a job."""
+        """Return whether the policy may decide on a job."""
         return self.name in job.policies and self.name not in job.rests
 
 
@@ -77,7 +77,7 @@ class Policy:
 class SignalPolicy(Policy):
     """A policy that decides by signals alone.
 
-    `propose`: what the policy would do now. It keeps nothing: equal signals get equal advice.
+    `propose`: what the policy would do now. It keeps no state: equal signals get equal advice.
     """
 
     propose: Callable[[Signals], Advice]
@@ -85,7 +85,7 @@ class SignalPolicy(Policy):
     def willing(
         self, signals: Signals, why_not: Callable[[JobSignal], str | None]
     ) -> tuple[list[JobSignal], dict[str, str]]:
-        """Return the jobs that the policy takes, and by uid why it leaves others alone."""
+        """Return the jobs that the policy may change, and by uid why it leaves others alone."""
         taken = [job for job in signals.jobs if self.takes(job)]
         stood_down = {job.uid: why for job in taken if (why := why_not(job))}
         return [job for job in taken if job.uid not in stood_down], stood_down

@@ -1,4 +1,4 @@
-"""What a policy proposes: what changes of a job, whom that serves, and by what measure."""
+"""What a policy proposes: a change of a job, the job that gains, and the measure of the gain."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kfext.model.qos import QoS
 
 
 class Rank(IntEnum):
-    """Which proposals come first, whatever policy makes them."""
+    """The order of proposals, whatever policy makes them."""
 
     RESTORE = 0
     RESCUE = 1
@@ -19,7 +19,7 @@ class Rank(IntEnum):
 
 
 class Measure(StrEnum):
-    """By what it shows that a job has gained: its steps a second, or the CPU that it uses."""
+    """What shows that a job has gained: its steps a second, or the CPU that it uses."""
 
     RATE = "rate"
     USE = "use"
@@ -27,7 +27,7 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The CPU of a pod in millicores; the request stays what it is if that is None."""
+    """The CPU of a pod in millicores; None keeps the request."""
 
     pod: str
     limit: int
@@ -35,12 +35,12 @@ class Size:
 
 
 Stage = tuple[Size, ...]
-"""Sizes that may be written together; the next stage waits until the kubelet has them all."""
+"""Sizes that may be written together; the next stage waits until the kubelet has set them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSizes:
-    """Other CPU limits of the pods of a job."""
+    """New CPU limits for the pods of a job."""
 
     stages: tuple[Stage, ...]
 
@@ -49,15 +49,15 @@ class Cause(StrEnum):
     """Why the number of workers of a job changes."""
 
     GUARD = "guard"
-    """It makes room for a job that waits."""
+    """The job makes room for a waiting job."""
     REGROW = "regrow"
-    """It gets back what it asked for."""
+    """The job gets back what its user asked for."""
     GROWTH = "growth"
-    """It gets more than it asked for."""
+    """The job gets more than its user asked for."""
     TAKE_BACK = "takeBack"
-    """It loses workers that did not pay, or that found no node."""
+    """The job loses workers that did not pay, or that found no node."""
     GIVE_BACK = "giveBack"
-    """It gets its user's size again, as kfext is not to scale it any more."""
+    """The job gets its user's size again, because kfext may no longer scale it."""
 
 
 GAINS = frozenset({Cause.REGROW, Cause.GROWTH})
@@ -66,10 +66,10 @@ RESTORES = frozenset({Cause.TAKE_BACK, Cause.GIVE_BACK})
 
 @dataclass(frozen=True, slots=True)
 class Rescue:
-    """What jobs give up together so that a waiting job has a place: all of them, or no job.
+    """The workers that jobs give up together for a waiting job: all of them give, or no job.
 
-    `waiting`: the uid of that job, which then starts with so many `workers`.
-    `sizes`: by uid, how many workers each job keeps that gives.
+    `waiting`: the uid of the waiting job, which then starts with `workers`.
+    `sizes`: by uid, how many workers each giver keeps.
     """
 
     waiting: str
@@ -79,7 +79,7 @@ class Rescue:
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Another number of workers of a job; `rescue`: what the job gives them up for, if it does."""
+    """Another number of workers of a job; `rescue`: what the job gives workers for, if anything."""
 
     cause: Cause
     workers: int
@@ -90,9 +90,9 @@ class Workers:
 class Proposal:
     """A change of a job.
 
-    `serves`: the uid of the job that is to gain, perhaps the same job, by the `measure`. Without a
-        measure nothing has to be shown.
-    `expected`: what that job shows by the measure without any such change, None if not known.
+    `serves`: the uid of the job that gains by the `measure`, perhaps the same job. Without a
+        measure no gain has to show.
+    `expected`: the value of the measure without any such change, or None.
     `reason`: a sentence for the job's owner; it names no other job.
     `rests`: whether the policy leaves the job alone from then on.
     """
@@ -109,7 +109,7 @@ class Proposal:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The sizes of pods that it writes, one stage after the other."""
+        """The sizes of pods to write, one stage after the other."""
         match self.change:
             case PodSizes(stages):
                 return stages
@@ -120,12 +120,12 @@ class Proposal:
 
     @property
     def cost(self) -> int:
-        """How many pods it writes."""
+        """The number of pods to write."""
         return sum(map(len, self.stages))
 
 
 def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
-    """Return the proposal of another number of workers."""
+    """Return a proposal of another number of workers."""
     rank = Rank.RESTORE if change.cause in RESTORES else Rank.SCALE
     rescue = change.rescue
     return Proposal(
@@ -139,7 +139,7 @@ def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
 
 
 def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
-    """Return sizes in stages: those that shrink first, so that nothing is handed out twice."""
+    """Return the sizes in stages: pods that shrink come first, so no CPU is given out twice."""
     before = {pod.uid: pod for pod in job.pods}
     shrinking: list[Size] = []
     growing: list[Size] = []
@@ -152,9 +152,9 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
 def give_back(
     policy: str, job: JobSignal, signals: Signals, *, reason: str, rests: bool
 ) -> Proposal | None:
-    """Return the proposal to restore what the user wrote, None if that changes nothing.
+    """Return the proposal to restore what the user wrote, or None without a change.
 
-    With nothing to restore it still makes the policy rest.
+    A proposal with `rests` is made even with nothing to restore.
     """
     sizes = [
         Size(
@@ -179,13 +179,13 @@ def give_back(
 
 
 def restricts(proposal: Proposal, job: JobSignal, signals: Signals) -> bool:
-    """Return whether a pod of a job gets a lower limit by a proposal for it than it has."""
+    """Return whether a proposal lowers the limit of any pod of its job."""
     now = {pod.uid: signals.open_limit(pod) if pod.limit is None else pod.limit for pod in job.pods}
     return any(size.limit < now.get(size.pod, 0) for stage in proposal.stages for size in stage)
 
 
 def measured(job: JobSignal, measure: Measure) -> float | None:
-    """Return what a job shows by a measure now."""
+    """Return the present value of a measure of a job."""
     match measure:
         case Measure.RATE:
             return job.rate

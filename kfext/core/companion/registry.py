@@ -1,4 +1,4 @@
-"""All policies, one line each, and which of them hold for a job."""
+"""The list of all policies, and which of them hold for a job."""
 
 from kfext.core.companion.policy import Policy, SignalPolicy
 from kfext.core.companion.resize import RESIZE

@@ -1,12 +1,11 @@
-"""Resize: of jobs that share a node, CPU goes to the one that ends first, or that still grows.
+"""Resize: CPU moves between jobs on a node, to the job that ends first or that still grows.
 
-If all jobs on a node show how far they are, the one that would end first with equal shares gets
-more: the others lend it what they get back once it has ended, and no job ends later. Else those
-that have converged leave CPU to those that still grow. Only the CPU limits of Burstable pods move.
-A limit shrinks only if that takes CPU in use and serves a job that could use more; what no job uses
-is given back.
-Sources: Friedman and Henderson, the Fair Sojourn Protocol, SIGMETRICS 2003, with floors; Zheng et
-al., FlowCon, ICPP 2019, for growth.
+If all jobs on a node show how far they are, the job that would end first with equal shares gets
+more. The others lend CPU to it and get it back once it has ended, so no job ends later. Otherwise
+converged jobs leave CPU to growing jobs. Only the CPU limits of Burstable pods move. A limit
+shrinks only if that takes CPU in use for a job that could use more. CPU that no job uses is given
+back. Sources: Friedman and Henderson, the Fair Sojourn Protocol, SIGMETRICS 2003, with floors;
+Zheng et al., FlowCon, ICPP 2019, for growth.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,14 +20,14 @@ from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.model.qos import QoS
 
 _Shares = Mapping[str, Mapping[str, int]]
-"""By node and uid, what each job would use if none was restricted; in millicores."""
+"""By node and uid, what each job would use without any caps; in millicores."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
     """A new cap of a job on a node.
 
-    `caps`: those of all jobs there, by uid. `taken`: the millicores in use that it takes away.
+    `caps`: the caps of all jobs there, by uid. `taken`: the millicores in use that it takes away.
     """
 
     contest: Contest
@@ -45,10 +44,10 @@ def _propose(signals: Signals) -> Advice:
     jobs = [job for job in willing if job not in spent]
     of = contests(jobs, signals)
     changes = _changes(jobs, of)
-    equal = {node: one.equal() for node, one in of.items()}
-    found = [_left_alone(job, signals) for job in spent]
-    found += [_proposal(job, changes[job.uid], signals, equal) for job in jobs]
-    return Advice(tuple(one for one in found if one is not None), stood_down)
+    equal = {node: proposal.equal() for node, proposal in of.items()}
+    proposals = [_left_alone(job, signals) for job in spent]
+    proposals += [_proposal(job, changes[job.uid], signals, equal) for job in jobs]
+    return Advice(tuple(proposal for proposal in proposals if proposal is not None), stood_down)
 
 
 RESIZE = SignalPolicy(
@@ -60,7 +59,7 @@ RESIZE = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return why a job cannot be resized, None if it can."""
+    """Return why a job cannot be resized, or None."""
     for pod in job.pods:
         if pod.qos is not QoS.BURSTABLE:
             return (
@@ -80,18 +79,18 @@ def _left_alone(job: JobSignal, signals: Signals) -> Proposal | None:
 
 
 def _changes(jobs: Sequence[JobSignal], of: Mapping[str, Contest]) -> dict[str, list[_Change]]:
-    """Return by uid on which nodes the cap of a job changes; `of`: the contests by node."""
+    """Return by uid the changes of a job's cap on its nodes; `of`: the contests by node."""
     caps = caps_on_nodes(jobs, of, budget=lambda job: RESIZE.of(job, "budget"))
-    found: dict[str, list[_Change]] = {job.uid: [] for job in jobs}
-    for one in of.values():
-        for job in one.jobs:
-            if (change := _change(job, one, caps[one.node])) is not None:
-                found[job.uid].append(change)
-    return found
+    changes: dict[str, list[_Change]] = {job.uid: [] for job in jobs}
+    for contest in of.values():
+        for job in contest.jobs:
+            if (change := _change(job, contest, caps[contest.node])) is not None:
+                changes[job.uid].append(change)
+    return changes
 
 
 def _change(job: JobSignal, of: Contest, caps: Mapping[str, int]) -> _Change | None:
-    """Return what caps would change for a job on a node, None if nothing worth a write."""
+    """Return the change of a job's cap on a node, or None without a change worth a write."""
     cap, present = caps[job.uid], of.present[job.uid]
     if cap >= of.size:
         return None if present is None else _Change(of, caps, of.size, shrinks=False, taken=0)
@@ -107,8 +106,8 @@ def _proposal(
 ) -> Proposal | None:
     winner = _winner(job, changes)
     if winner is None:
-        changes = [one for one in changes if not one.shrinks]
-    sizes = [size for one in changes for size in _sizes(job, one, signals)]
+        changes = [change for change in changes if not change.shrinks]
+    sizes = [size for change in changes for size in _sizes(job, change, signals)]
     if not sizes:
         return None
     return Proposal(
@@ -123,19 +122,19 @@ def _proposal(
 
 
 def _winner(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
-    """Return the job that gains most by what is taken from another, None if none does."""
+    """Return the job that gains most by what the changes take, or None."""
     candidates = [
         other
-        for one in changes
-        if one.taken
-        for other in served(job, one.contest)
-        if one.contest.could_use_more(other, up_to=one.caps[other.uid])
+        for change in changes
+        if change.taken
+        for other in served(job, change.contest)
+        if change.contest.could_use_more(other, up_to=change.caps[other.uid])
     ]
     return max(candidates, key=lambda other: (other.growth or 0.0, other.uid), default=None)
 
 
 def _with_equal_shares(job: JobSignal, equal: _Shares) -> float | None:
-    """Return what a job would show by its measure if no job on its nodes was restricted."""
+    """Return the value of a job's measure without any caps on its nodes."""
     share = sum(equal[node][job.uid] for node in job.nodes)
     if job.rate is None:
         return float(share)
@@ -143,23 +142,23 @@ def _with_equal_shares(job: JobSignal, equal: _Shares) -> float | None:
 
 
 def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:
-    """Yield the new limits of a job's pods on a node: of its cap each has a share by its use."""
+    """Yield the new limits of a job's pods on a node; the pods share its cap by their use."""
     pods = job.on(change.contest.node)
-    most = [signals.open_limit(pod) for pod in pods]
+    open_limits = [signals.open_limit(pod) for pod in pods]
     opened = change.cap >= change.contest.size
-    limits = most if opened else share_out(change.cap, parts_of(pods, most))
+    limits = open_limits if opened else share_out(change.cap, parts_of(pods, open_limits))
     for pod, limit in zip(pods, limits, strict=True):
-        least = 0.0 if opened else RESIZE.of(job, "change")
+        threshold = 0.0 if opened else RESIZE.of(job, "change")
         if pod.limit is None:
             worth = limit < signals.open_limit(pod)
         else:
-            worth = limit != pod.limit and abs(limit - pod.limit) >= least * pod.limit
+            worth = limit != pod.limit and abs(limit - pod.limit) >= threshold * pod.limit
         if worth:
             yield Size(pod.uid, limit)
 
 
 def _reason(job: JobSignal, changes: Sequence[_Change]) -> str:
-    first = min(changes, key=lambda one: (not one.shrinks, one.cap))
+    first = min(changes, key=lambda rival: (not rival.shrinks, rival.cap))
     of = first.contest
     if of.ordered and not first.shrinks and first.cap >= of.size:
         return f"nothing restricts it on {of.node} any more: it ends next, or has lent enough"
@@ -174,7 +173,7 @@ def _reason(job: JobSignal, changes: Sequence[_Change]) -> str:
             f"{first.cap}m of the {of.size}m of CPU on {of.node}: one of the {len(of.jobs)} jobs "
             "there ends before it, after which it gets back what it gives"
         )
-    total = sum(one.growth or 0.0 for one in of.jobs)
+    total = sum(rival.growth or 0.0 for rival in of.jobs)
     share = (job.growth or 0.0) / total if total > 0 else 0.0
     return (
         f"{first.cap}m of the {of.size}m of CPU on {of.node}: it has {share:.0%} of the growth "

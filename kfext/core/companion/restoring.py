@@ -1,4 +1,4 @@
-"""Whose CPU limit a pod has, and when what the user wrote is restored."""
+"""Who set the CPU limit of a pod, and when the user's CPU is restored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from kfext.model.verdict import Verdict
 
 
 class Owner(Enum):
-    """Who set a limit: the user, kfext, or another hand after that."""
+    """Who set a limit: the user, kfext, or another client after kfext."""
 
     USER = "user"
     KFEXT = "kfext"
@@ -25,7 +25,7 @@ class Owner(Enum):
 def owner_of(pod: Pod, state: CpuState) -> Owner:
     """Return who set the CPU limit of a pod. A limit that was never changed is the user's.
 
-    A pod without a limit was never resized, as no limit can be removed again: it was made anew.
+    A pod without a limit is new and was never resized, because a limit cannot be removed.
     """
     asked = asked_of(pod, state)
     if pod.trainer is None or asked is None or pod.trainer.limit in {None, asked.limit}:
@@ -34,10 +34,10 @@ def owner_of(pod: Pod, state: CpuState) -> Owner:
 
 
 def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
-    """Return whether another hand has changed the CPU of a pod since kfext wrote its limit.
+    """Return whether another client has changed the CPU of a pod since kfext wrote its limit.
 
-    `seen`: the limit that the pod was last seen to have, if kfext wrote that limit last. Without it
-    a limit of the user's could be there because kfext's never arrived.
+    `seen`: the limit last seen on the pod, if kfext wrote it last. Without it, the pod may have the
+    user's limit because kfext's write never arrived.
     """
     asked, cpu = asked_of(pod, state), pod.trainer
     if asked is None or cpu is None:
@@ -49,7 +49,7 @@ def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
 
 
 def asked_of(pod: Pod, state: CpuState) -> AskedCpu | None:
-    """Return the size that the user asked for; None if kfext has not recorded it for the type."""
+    """Return the size that the user asked for, or None for a type that kfext has not recorded."""
     return state.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
 
 
@@ -60,36 +60,36 @@ def noted(
     by: frozenset[str],
     pods: Iterable[Pod] = (),
 ) -> CpuState:
-    """Return the state with which sizes may be written.
+    """Return the state to write before new sizes.
 
     A write may be lost with the controller, or take effect although its answer was lost. So the
-    limit that the pod has now, and the limit that was to be written last, count as kfext's too.
-    `by`: the policies that account for all limits of kfext's. `pods`: all of the job.
+    present limit of a pod and the last limit that was to be written also count as kfext's.
+    `by`: the policies that account for all of kfext's limits. `pods`: all pods of the job.
     """
     sizes = tuple(sizes)
     types = {pod.replica.type for pod, _ in sizes if pod.replica}
     asked, written = dict(state.asked), dict(state.written)
     for pod in (*(pod for pod, _ in sizes), *pods):
-        # What the user wrote is on the pods of a type until kfext resizes the first of them.
+        # Until kfext resizes the first pod of a type, its pods have what the user wrote.
         if pod.trainer is None or pod.replica is None or pod.replica.type in state.asked:
             continue
-        own = AskedCpu(pod.trainer.request, pod.trainer.limit)
-        if pod.replica.type in types and own != asked.setdefault(pod.replica.type, own):
-            asked[_name(pod)] = own
+        cpu = AskedCpu(pod.trainer.request, pod.trainer.limit)
+        if pod.replica.type in types and cpu != asked.setdefault(pod.replica.type, cpu):
+            asked[_name(pod)] = cpu
     for pod, size in sizes:
         if pod.trainer is None or pod.replica is None:
             continue
         if owner_of(pod, state) is Owner.USER:
-            now: tuple[int, ...] = ()
+            present: tuple[int, ...] = ()
         else:
-            now = () if pod.trainer.limit is None else (pod.trainer.limit,)
-        known = dict.fromkeys((size.limit, *now, *written.get(_name(pod), ())))
-        written[_name(pod)] = tuple(known)[:REMEMBERED]
+            present = () if pod.trainer.limit is None else (pod.trainer.limit,)
+        limits = dict.fromkeys((size.limit, *present, *written.get(_name(pod), ())))
+        written[_name(pod)] = tuple(limits)[:REMEMBERED]
     return replace(state, asked=asked, written=written, by=by)
 
 
 def last_written(pod: Pod, state: CpuState) -> int | None:
-    """Return the limit that kfext wrote last for a pod, or was to write; None if there is none."""
+    """Return the limit that kfext last wrote for a pod, or was about to write, or None."""
     return next(iter(state.written.get(_name(pod), ())), None)
 
 
@@ -100,7 +100,7 @@ def _name(pod: Pod) -> str:
 _INFEASIBLE = "Infeasible"
 _BY_KFEXT = ""
 UNMEASURED_SECONDS = 300.0
-"""How long the limits of a job are kept while a pod is missing, or its CPU use is not known."""
+"""How long the limits of a job stay while a pod is missing or its CPU use is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,18 +122,18 @@ def restoring(
     undo: tuple[str, Verdict] | None,
     unmeasured: float,
 ) -> Restoring | None:
-    """Return what is to be restored of a job, None if nothing is to be restored.
+    """Return what is to be restored of a job, or None.
 
-    `seen`: by the uids of pods, the last limits of kfext's that they were seen to have.
+    `seen`: by pod uid, the last limit of kfext's that was seen on the pod.
     `chosen`: the policies that the user and the administrator allow.
-    `undo`: a policy whose sizes were not all written or set, and why.
-    `unmeasured`: for how many seconds the CPU use of all its pods has not been known.
+    `undo`: a policy with sizes that were not all written or set, and why.
+    `unmeasured`: for how many seconds the CPU use of some pod has been unknown.
     """
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
     )
     if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
-        reason = f"the CPU of pod {changed.name} was changed by somebody else: that is the new wish"
+        reason = f"another client changed the CPU of pod {changed.name}: that is the new wish"
         return _back(job, signals, reason, rests=dict.fromkeys(chosen, reason))
     if undo is not None:
         policy, why = undo
@@ -143,7 +143,7 @@ def restoring(
         if back is not None:
             return back
     if not job.whole and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
-        # What others of the job have beyond their requests may be what a new pod needs to start.
+        # A new pod may need the CPU that other pods of the job have beyond their requests.
         reason = "a pod of the job does not run, and needs what it requests"
         back = _back(job, signals, reason)
         if back is not None:
@@ -154,7 +154,7 @@ def restoring(
         gone = sorted(state.by - acting)
         return _back(job, signals, f"{' and '.join(gone)} may not act on the job any more")
     if is_resized(job, signals) and unmeasured >= UNMEASURED_SECONDS:
-        # Nothing would raise its limits when its neighbours end, or end what it loses by them.
+        # No policy would raise its limits when neighbours end, or stop what it loses to them.
         reason = f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
         return _back(job, signals, reason)
     return None

@@ -1,8 +1,7 @@
-"""Shift CPU between the components of one job on a node: from those that idle to the busy ones.
+"""Shift: CPU moves between the components of one job on a node, from idle pods to busy pods.
 
 The limits of a job's pods on a node keep the sum that the user gave them, so no other job loses.
-Those of Guaranteed pods move together with the requests, else the limit alone. Source: CMS-DL's
-adjustment at run time.
+The requests of Guaranteed pods move with their limits. Source: CMS-DL's adjustment at run time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,9 +18,9 @@ from kfext.model.qos import QoS
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """A pod whose limit is part of a sum; in millicores.
+    """A pod with a limit that is part of a sum; in millicores.
 
-    `limit`, `use`: now. `asked`: the limit without any change of ours.
+    `limit`, `use`: now. `asked`: the limit without any change by kfext.
     """
 
     pod: PodSignal
@@ -32,8 +31,8 @@ class _Shared:
 
 def _propose(signals: Signals) -> Advice:
     willing, stood_down = SHIFT.willing(signals, _why_not)
-    found = [_proposal(job, signals) for job in willing]
-    return Advice(tuple(one for one in found if one is not None), stood_down)
+    proposals = [_proposal(job, signals) for job in willing]
+    return Advice(tuple(proposal for proposal in proposals if proposal is not None), stood_down)
 
 
 SHIFT = SignalPolicy(
@@ -45,7 +44,7 @@ SHIFT = SignalPolicy(
 
 
 def _why_not(job: JobSignal) -> str | None:
-    """Return why nothing can be shifted within a job, None if it can."""
+    """Return why nothing can be shifted within a job, or None."""
     for pod in job.pods:
         if pod.qos is QoS.BEST_EFFORT:
             return f"its pod of type {pod.component} is BestEffort, which cannot be resized"
@@ -85,59 +84,59 @@ def _proposal(job: JobSignal, signals: Signals) -> Proposal | None:
 def _sizes(job: JobSignal, pods: Sequence[PodSignal], signals: Signals) -> Iterable[Size]:
     """Yield the new limits of a job's pods on one node."""
     shared = [
-        _Shared(pod, limit=pod.limit, use=pod.use, asked=signals.open_limit(pod))
-        for pod in pods
-        if pod.limit is not None and pod.use is not None
+        _Shared(signal, limit=signal.limit, use=signal.use, asked=signals.open_limit(signal))
+        for signal in pods
+        if signal.limit is not None and signal.use is not None
     ]
     if len(shared) < len(pods):
         return
-    for one, limit in zip(shared, _limits(job, shared), strict=True):
-        if limit != one.limit:
-            guaranteed = one.pod.qos is QoS.GUARANTEED
-            yield Size(one.pod.uid, limit, request=limit if guaranteed else None)
+    for pod, limit in zip(shared, _limits(job, shared), strict=True):
+        if limit != pod.limit:
+            guaranteed = pod.pod.qos is QoS.GUARANTEED
+            yield Size(pod.pod.uid, limit, request=limit if guaranteed else None)
 
 
 def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
-    """Return the limits of pods on one node, whose sum becomes or stays what it is to be.
+    """Return the limits of a job's pods on one node, with the sum that the job should have.
 
-    It is another one where a pod was made anew, or where a controller died between two stages.
+    The present sum differs after a pod was replaced, or if a controller died between two stages.
     """
-    now = [one.limit for one in shared]
+    now = [pod.limit for pod in shared]
     total = _total(job, shared)
-    busy = any(is_stopped(one.pod) for one in shared)
+    busy = any(is_stopped(pod.pod) for pod in shared)
     if total >= sum(now) and not busy:
         return now
-    if len({one.pod.component for one in shared}) < 2:
-        return now if total == sum(now) else [one.asked for one in shared]
+    if len({pod.pod.component for pod in shared}) < 2:
+        return now if total == sum(now) else [pod.asked for pod in shared]
     return _divided(job, shared, total)
 
 
 def _total(job: JobSignal, shared: Sequence[_Shared]) -> int:
-    """Return the sum of the limits: the user's, or what another policy leaves the job of it."""
-    ours = job.by == {SHIFT.name}
-    return sum(one.asked if ours else one.limit for one in shared)
+    """Return the sum of the limits: the user's, or what another policy leaves the job."""
+    alone = job.by == {SHIFT.name}
+    return sum(pod.asked if alone else pod.limit for pod in shared)
 
 
 def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]:
-    """Return the limits by use; one that would hardly change keeps what it has."""
-    floors = [_floor(one, SHIFT.of(job, "headroom")) for one in shared]
+    """Return the limits by use; a limit that would hardly change stays."""
+    floors = [_floor(pod, SHIFT.of(job, "headroom")) for pod in shared]
     if sum(floors) > total:
-        floors = [min(least_limit(one.pod), one.limit) for one in shared]
-    parts = [Part(float(one.use), floor, total) for one, floor in zip(shared, floors, strict=True)]
+        floors = [min(least_limit(pod.pod), pod.limit) for pod in shared]
+    parts = [Part(float(pod.use), floor, total) for pod, floor in zip(shared, floors, strict=True)]
     while True:
         limits = share_out(total, parts)
         hardly = [
-            at
-            for at, one in enumerate(shared)
-            if 0 < abs(limits[at] - one.limit) < SHIFT.of(job, "change") * one.limit
+            index
+            for index, pod in enumerate(shared)
+            if 0 < abs(limits[index] - pod.limit) < SHIFT.of(job, "change") * pod.limit
         ]
         if not hardly:
             return limits
-        for at in hardly:
-            parts[at] = Part(parts[at].weight, shared[at].limit, shared[at].limit)
+        for index in hardly:
+            parts[index] = Part(parts[index].weight, shared[index].limit, shared[index].limit)
 
 
-def _floor(one: _Shared, headroom: float) -> int:
-    """Return the least that a pod keeps: what it uses and a headroom, if that is less than now."""
-    used = 0 if is_stopped(one.pod) else int(one.use * (1 + headroom))
-    return min(max(least_limit(one.pod), used), one.limit)
+def _floor(pod: _Shared, headroom: float) -> int:
+    """Return the least that a pod keeps: its use plus the headroom, or its present limit."""
+    used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + headroom))
+    return min(max(least_limit(pod.pod), used), pod.limit)

@@ -11,10 +11,11 @@ from kfext.model.qos import QoS
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a job has used, and lost below an equal share of its nodes; in core-seconds.
+    """What a job has used, and what it got below or above an equal share; in core-seconds.
 
-    `lent`: what it had less than an equal share for jobs that end before it; they leave it more
-    once they have ended. `borrowed`: what it had more, of jobs that end after it.
+    `lost`: what it got less than an equal share. `lent`: what it got less for jobs that end before
+    it, which leave it more once they have ended. `borrowed`: what it got more from jobs that end
+    after it.
     """
 
     used: float = 0.0
@@ -27,10 +28,10 @@ class Budget:
     ) -> "Budget":
         """Return the budget after an interval on a node; CPU in millicores.
 
-        `equal`: what the job would have if no job on the node was restricted. `cap`: the sum of
-        its limits there, None while kfext does not restrict it. Only what a cap took is lost: a
-        job that uses less than its cap wanted no more. `lends`: what a cap takes goes to a job that
-        ends first, so it is lent and not lost.
+        `equal`: what the job would have without any caps on the node. `cap`: the sum of its limits
+        there, None without a cap of kfext's. Only CPU that a cap took is lost: a job that uses less
+        than its cap wanted no more. `lends`: whether the CPU goes to a job that ends first, so it
+        is lent and not lost.
         """
         stopped = cap is not None and use >= STOPPED * cap
         below = (max(0, equal - use) if stopped else 0) * seconds / 1000
@@ -43,25 +44,25 @@ class Budget:
         )
 
     def spent(self, share: float) -> bool:
-        """Return whether it has lost more than a share of what it has used."""
+        """Return whether the job has lost more than a share of what it has used."""
         return self.lost > share * self.used
 
     def may_lend(self, share: float, *, left: float) -> bool:
-        """Return whether it has lent less than a share of all that it takes; `left`: to its end."""
+        """Return whether the job has lent less than a share of all its work; `left`: to its end."""
         return self.lent < share * (self.used + left)
 
 
 STOPPED = 0.95
-"""The share of a limit from which on a pod or a job counts as stopped by it."""
+"""A pod or a job counts as stopped by its limit from this share of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSignal:
-    """A bound pod; its resources are those of the container that trains.
+    """A bound pod, with the resources of its training container.
 
     `component`: its replica type, e.g. worker.
-    `limit`: its limit now. `user_limit`: the limit that the user wrote. None: nothing limits it.
-    `use`: the mean over the last interval, None if that is not known.
+    `limit`: its limit now. `user_limit`: the limit that the user wrote. None: unlimited.
+    `use`: the mean over the last interval; None: unknown.
     `created`: in seconds since the epoch.
     """
 
@@ -80,18 +81,19 @@ class PodSignal:
 class JobSignal:
     """A job that opted in to at least one policy.
 
-    `policies`: by name, the policies that may look at it. `rests`: which leave it alone.
-    `by`: the policies that account for its limits, as far as these are not the user's.
-    `in_flight`: whether sizes of it are being written or set, or a pod is missing or not measured.
-    `whole`: whether all of its pods exist, and run as far as they have not ended.
-    `settling`: whether its figures may be from before the last change of its sizes.
-    `growth`: its G, None while it is not known or its policies have to wait for two windows that
-        are younger than the start of the controller.
-    `rate`: its steps a second, None if it reports no steps.
-    `left`: the core-seconds that it still takes, infinite while that is not known yet, None if it
-        does not show how far it is.
+    `policies`: by name, the policies that may decide on it. `rests`: the policies that leave it
+        alone.
+    `by`: the policies that account for its limits, where these are not the user's.
+    `in_flight`: whether sizes are being written or set, or a pod is missing or not measured.
+    `whole`: whether all of its pods exist, and each has ended or runs.
+    `settling`: whether its figures may be older than the last change of its sizes.
+    `growth`: its growth efficiency. None: unknown, or its policies wait for two windows that begin
+        after the start of the controller.
+    `rate`: its steps a second, None without reported steps.
+    `left`: the core-seconds to its end, infinite while unknown, None for a job that does not show
+        how far it is.
     `peak`: the most that it was seen to use on a node, in millicores.
-    `unread`: why nothing is known of its progress, empty if it is, or if it is too early to say.
+    `unread`: why its progress is unknown; empty if it is known, or if it is too early to say.
     """
 
     uid: str
@@ -112,38 +114,38 @@ class JobSignal:
 
     @property
     def nodes(self) -> list[str]:
-        """Its nodes, in the order of their names."""
+        """The nodes of its pods, in the order of their names."""
         return sorted({pod.node for pod in self.pods})
 
     @property
     def use(self) -> int | None:
-        """What its pods use together, None if the use of a pod is not known."""
+        """What its pods use together, or None with a pod of unknown use."""
         return use_of(self.pods)
 
     @property
     def fair_left(self) -> float:
-        """What it would still take had it never had more or less than an equal share."""
+        """What it would still need if it had always had an equal share."""
         if self.left is None:
             return math.inf
         return self.left + self.budget.borrowed - self.budget.lent
 
     def ends_before(self, other: "JobSignal") -> bool:
-        """Return whether it ends before another job if both have the same; so far as is known.
+        """Return whether it ends before another job if both have equal shares.
 
-        A job that does not show how far it is may go on for ever.
+        A job that does not show how far it is counts as endless.
         """
         if self.left is None:
             return other.left is None
         return self.fair_left < other.fair_left
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
-        """Return its pods on a node, in an order that is always the same."""
+        """Return its pods on a node, always in the same order."""
         return tuple(sorted((pod for pod in self.pods if pod.node == node), key=_uid))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSignal:
-    """A node: its allocatable CPU, and what pods use that belong to no job of the signals."""
+    """A node: its allocatable CPU, and the use of pods that belong to no job of the signals."""
 
     allocatable: int
     others: int = 0
@@ -162,19 +164,19 @@ class Signals:
         return frozenset((pod.uid, pod.limit) for job in self.jobs for pod in job.pods)
 
     def job(self, uid: str) -> JobSignal | None:
-        """Return a job, None if it has gone."""
+        """Return a job, or None after it has gone."""
         return next((job for job in self.jobs if job.uid == uid), None)
 
     def open_limit(self, pod: PodSignal) -> int:
-        """Return the limit with which a pod is not restricted: the user's, else the whole node.
+        """Return the limit that leaves a pod unrestricted: the user's, else the whole node.
 
-        A limit can be changed, but never be removed again.
+        Kubernetes can change a limit in place but never remove it.
         """
         return self.nodes[pod.node].allocatable if pod.user_limit is None else pod.user_limit
 
 
 def use_of(pods: tuple[PodSignal, ...]) -> int | None:
-    """Return what pods use together, None if the use of a pod is not known."""
+    """Return what pods use together, or None with a pod of unknown use."""
     uses = [pod.use for pod in pods]
     return None if None in uses else sum(use for use in uses if use is not None)
 

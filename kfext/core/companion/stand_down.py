@@ -1,7 +1,7 @@
 """Why kfext leaves the CPU or the workers of a job alone, when it starts and while it runs.
 
-A job that could not get back what kfext took never has anything taken: it starts whole, and stays
-as it is.
+kfext takes nothing from a job that could not get it back: such a job starts whole and stays as it
+is.
 """
 
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ from kfext.names import KUEUE_QUEUE, METRICS, REASON_RECOGNISED
 
 
 def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
-    """Return why no policy changes the CPU of a job's pods, empty if policies may."""
+    """Return why no policy changes the CPU of a job's pods; empty if policies may."""
     if why := _why_others(job):
         return why
     unlike = len(noted(state, ((pod, CpuSize(0)) for pod in pods), by=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:
-        own = f", {unlike} of them with CPU of their own" if unlike else ""
-        most = f"at most {MOST_RESIZED}, where a pod with CPU of its own counts twice"
-        return f"it has {len(pods)} pods{own}; kfext changes the CPU of {most}"
+        varied = f", {unlike} of them with CPU of their own" if unlike else ""
+        limit = f"at most {MOST_RESIZED}, where a pod with CPU of its own counts twice"
+        return f"it has {len(pods)} pods{varied}; kfext changes the CPU of {limit}"
     for pod in pods:
         if pod.trainer is None or pod.replica is None:
             return (
@@ -41,9 +41,9 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
 
 
 def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
-    """Return why neither the growth nor the end of a job is known; empty while it is too early.
+    """Return why both the growth and the end of a job are unknown; empty while it is too early.
 
-    `source`: of its progress. `left`: the core-seconds to its end, None if unknown.
+    `source`: of its progress. `left`: the core-seconds to its end, or None.
     """
     if not source.is_log:
         return f"{METRICS} is {source.source}, so neither progress nor CPU use of it is read"
@@ -57,7 +57,7 @@ def why_unread(reported: Reported | None, *, source: MetricsSource, left: float 
 
 
 def open_range(job: TrainingJob, settings: Settings) -> Range | None:
-    """Return the training pods of which kfext may choose a number for a job, None if it may not.
+    """Return the range of training pods that kfext may choose from for a job, or None.
 
     Master and Chief count as training pods.
     """
@@ -66,7 +66,7 @@ def open_range(job: TrainingJob, settings: Settings) -> Range | None:
 
 
 def why_left_alone(job: TrainingJob, settings: Settings) -> str:
-    """Return why kfext does not choose the size of a job that opted in, empty if it may."""
+    """Return why kfext does not choose the size of a job that opted in; empty if it may."""
     if interrupts(job) and not settings.metrics.is_log:
         return (
             f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
@@ -75,7 +75,7 @@ def why_left_alone(job: TrainingJob, settings: Settings) -> str:
 
 
 def why_not_scaled(job: TrainingJob) -> str:
-    """Return why the workers of a job are left alone, empty if they need not be.
+    """Return why the workers of a job are left alone; empty if they may change.
 
     Each reason is a part of a sentence, and says what would change it.
     """
@@ -83,18 +83,18 @@ def why_not_scaled(job: TrainingJob) -> str:
 
 
 def _why_others(job: TrainingJob) -> str:
-    """Return who else manages what a job has, empty if nobody does."""
+    """Return what else manages the size of a job; empty if nothing does."""
     if job.kueue_managed:
         return (
             "Kueue manages it, and accounts for what it has: submit it without the label "
             f"{KUEUE_QUEUE}"
         )
     if job.scaling.autoscaled:
-        # It goes by what the pods use, so both would change the job for what the other has done.
+        # The autoscaler follows the use of the pods, so both would react to each other's changes.
         return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
     return ""
 
 
 def why_one_size(job: TrainingJob) -> str:
-    """Return why no other number of workers than now can train, empty if another can."""
+    """Return why only the present number of workers can train; empty if another number can."""
     return job.scaling.fixed if workers_of(job) else "it has no workers: add a replica type Worker"

@@ -221,7 +221,7 @@ class TrainingHistory(TrainingNode):
                 assert self.limit(name) == self.left_alone[name]
             if name not in self.touched:
                 rests = tracked.state.cpu.rests.values()
-                assert not any("somebody else" in reason for reason in rests), name
+                assert not any("another client" in reason for reason in rests), name
 
     def _is_the_users(self, name: str) -> bool:
         limit, asked = self.limit(name), self.ours[name]
