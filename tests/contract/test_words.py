@@ -55,7 +55,6 @@ NOT_YET = [
     "kfext/core/queue",
     "kfext/core/settings",
     "kfext/errors.py",
-    "kfext/gpu/agent",
     "kfext/gpu/device",
     "kfext/gpu/hook",
     "kfext/gpu/rules",

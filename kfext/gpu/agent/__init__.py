@@ -1,1 +1,1 @@
-"""The agent of a node with GPUs: it shares each card between the jobs that were placed on it."""
+"""The agent of a node with GPUs: it shares each card between the pods that were placed on it."""

@@ -1,4 +1,4 @@
-"""The agent's work: who is on which card, by kubelet; what each was promised, by its pod."""
+"""The agent's work: kubelet says which pod is on which card, and each pod has its own terms."""
 
 import asyncio
 import math
@@ -28,27 +28,26 @@ from kfext.model.gpu_slots import resource_of, units_of
 _log = structlog.get_logger(__name__)
 
 _POLL_SECONDS = 1.0
-"""Pause between two questions to kubelet about who has what."""
+"""Pause between two questions to kubelet about the units of each pod."""
 _LEARN_SECONDS = 10.0
-"""Pause between two questions to kubelet about which cards it gives out, which seldom change."""
+"""Pause between two questions to kubelet about the cards that it offers, which seldom change."""
 _UNREAD_SECONDS = 60.0
-"""Once the cards could not be read for so long, only a new process can help: it starts NVML anew,
-with the library of the driver that is loaded by then."""
+"""Once the cards have been unreadable for this long, only a new process can help: it starts NVML
+again, with the library of the driver that is loaded by then."""
 _RETURN_SECONDS = LONGEST_PAUSE + 0.5
-"""After its start an agent leads nobody for so long: the processes that an earlier one has led come
-back one after the other, and one of low priority would pass before that of high priority is known.
-Until then each paces itself, before the processes of high priority that it knows."""
+"""A new agent waits this long before it leads processes. The processes of an earlier agent come
+back one after the other, so a low-priority process could pass before the high-priority pod is
+known. Until then each process paces itself beside the high-priority processes that it knows."""
 
 
 class Agent:
-    """Shares the cards of a node. `root` is a folder of the node's that is its own.
+    """Shares the cards of a node. `root`: the agent's own folder on the node.
 
-    `cdi`: see `Slots`.
-
-    `inventory`: the cards of the node. `busybox`: see `lay_out`. `held`: asks kubelet, and raises
-    grpc.RpcError while it is away. So does `offered`, which asks it for the ids of the cards that
-    it gives out. `terms`: what a pod was promised, None while that is unknown; `uid`: of a pod,
-    empty while that is. Raises InventoryError.
+    `inventory`: the cards of the node. `busybox`: see `lay_out`. `cdi`: see `Slots`.
+    `held`: asks kubelet for the devices of each pod. `offered`: asks kubelet for the ids of the
+    cards that it gives out. Both raise grpc.RpcError while kubelet is away.
+    `terms`: the terms of a pod, or None. `uid`: the uid of a pod; empty while unknown.
+    Raises InventoryError.
     """
 
     def __init__(
@@ -98,22 +97,22 @@ class Agent:
         self._taken = asyncio.Event()
 
     def reports(self) -> list[CardReport]:
-        """Return what is to be shown of each card; of none before it is known who is there."""
+        """Return what is shown of each card; nothing before the agent leads."""
         if not self._leading:
             return []
         now = monotonic()
         return [card.report(now) for card in self._cards]
 
     def cards(self) -> list[Card]:
-        """Return the cards of the node as they were last read, shared or not."""
+        """Return the cards of the node at the last reading, shared or not."""
         return self._present
 
     def reservation(self, slot: int) -> str:
-        """Return the uid of the pod that has reserved the card of a slot, empty while not known."""
+        """Return the uid of the pod that reserves the card of a slot; empty while unknown."""
         return self._reservations.get(slot, "")
 
     def state(self, slot: int) -> SlotState:
-        """Return what there is in a slot."""
+        """Return the state of a slot."""
         card, moved = self._slots.cards.get(slot), self._slots.moved(slot)
         if card is not None:
             return reserved(card, self._present, moved=moved)
@@ -121,7 +120,7 @@ class Agent:
         return empty(self._offered, self._present, taken=taken, moved=moved)
 
     def why_unwell(self) -> str | None:
-        """Return why this process should be replaced by a new one, None while it works."""
+        """Return why a new process should replace this process, or None."""
         unread = monotonic() - self._read_at
         return f"the cards were not read for {unread:.0f} s" if unread > _UNREAD_SECONDS else None
 
@@ -143,13 +142,13 @@ class Agent:
             self._doors.close_all()
 
     async def _serve(self, plugin: DevicePlugin) -> None:
-        """Serve kubelet once it is known which cards are reserved: before, all would be refused."""
+        """Serve kubelet once the reserved cards are known: earlier, all requests would fail."""
         await self._taken.wait()
         await plugin.run()
 
     async def _follow(self) -> float:
-        """Ask kubelet who has which units."""
-        # As they are before the question: the answer may be about a pod that was there before.
+        """Ask kubelet for the units of each pod."""
+        # Read the uids before the question: the answer may be about a pod that was there before.
         uids = {slot: self._uid(pod) for pod, slot in self._slots.reservations.items()}
         try:
             self._take(await self._held())
@@ -160,13 +159,13 @@ class Agent:
         return _POLL_SECONDS
 
     async def _learn(self) -> float:
-        """Ask kubelet which cards it gives out; while it is away, what it said last holds."""
+        """Ask kubelet for the cards that it offers; while it is away, its last answer holds."""
         with suppress(grpc.RpcError):
             self._offered = await self._ask_offered()
         return _LEARN_SECONDS
 
     async def _look_after(self) -> float:
-        """Read how the cards are; of one in trouble no units are to be had."""
+        """Read the state of the cards; kubelet gets no units of a card with a problem."""
         try:
             self._present = await asyncio.to_thread(self._inventory.cards)
         except InventoryError as error:
@@ -178,24 +177,24 @@ class Agent:
         return _POLL_SECONDS
 
     def _take(self, held: Sequence[Held]) -> None:
-        """Take in what kubelet says; a pod with unknown terms waits for the next time.
+        """Record kubelet's answer; a pod with unknown terms waits for the next answer.
 
-        Of new pods those of high priority come first, so that the others are led before them.
+        New high-priority pods come first, so that they are known before the others are led.
         """
         self._slots.take(held)
         sharers = self._slots.sharers
         for slot, card in enumerate(self._cards):
             card.reserve(self._slots.cards.get(slot))
         for folder, (slot, pod) in tuple(self._known.items()):
-            if sharers.get(folder) != (slot, pod):  # gone, or another pod has its units now
+            if sharers.get(folder) != (slot, pod):  # the pod is gone, or its units changed hands
                 del self._known[folder]
                 self._cards[slot].withdraw(folder)
         now = monotonic()
         if now < self._leads_from:
             return
-        found = [(folder, self._terms(pod)) for folder, (_, pod) in sharers.items()]
-        known = [(folder, terms) for folder, terms in found if terms is not None]
-        for folder, terms in sorted(known, key=lambda one: not one[1].high):
+        asked = [(folder, self._terms(pod)) for folder, (_, pod) in sharers.items()]
+        known = [(folder, terms) for folder, terms in asked if terms is not None]
+        for folder, terms in sorted(known, key=lambda item: not item[1].high):
             self._known[folder] = slot, pod = sharers[folder]
             self._cards[slot].promise(folder, pod, terms, now=now)
         self._leading = True
@@ -212,10 +211,10 @@ async def _look(card: SharedCard) -> float:
 
 
 async def _repeat(act: Callable[[], Awaitable[float]]) -> None:
-    """Act for ever, each time after as many seconds as it has returned.
+    """Act without end, each time after the number of seconds that the last call returned.
 
-    An error that nobody has foreseen must end neither this nor what is done for other cards. It is
-    logged when it begins.
+    An unexpected error must end neither this task nor the work for other cards. It is logged when
+    it begins.
     """
     fails = False
     while True:

@@ -1,4 +1,4 @@
-"""One card and the jobs on it: who gives way to whom, and for how long."""
+"""One card and the pods on it: which pod gives way, and for how long."""
 
 import socket
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours
 _log = structlog.get_logger(__name__)
 
 _SOON, _AT_ONCE = 0.05, 0.001
-"""Seconds between two looks at a card, at most and at least."""
+"""Seconds between two looks at a card: the longest and the shortest time."""
 
 
 class SharedCard:
-    """The sharers of one card, by the names of their folders. Call `look` when `look` has said to.
+    """The sharers of one card, by the names of their folders. `look` says when to call it again.
 
-    Others learn of what joins and leaves at the next look, however often that has happened.
+    Other sharers learn at the next look of processes that joined or left.
     `longest_micro_step`: see `Neighbours`.
     """
 
@@ -40,12 +40,12 @@ class SharedCard:
         self._ringing: list[socket.socket] = []
         self._ahead = False
         self._busy: list[tuple[int, int]] = []
-        # A process hears its bell only beside pages: this one is of nobody, who is never busy.
+        # A process hears its bell only with pages: this page stands for no process, so never busy.
         self._nobody = Page.make()
         self._nobody.words[words.LAYOUT] = words.VERSION
 
     def reserve(self, card: str | None) -> None:
-        """Take in which card it is, None if it is not reserved: then the gates are shut."""
+        """Set the reserved card; without a card the gates are shut."""
         if card is None and self._card is not None:
             _log.warning("a card is not reserved any more: its gates are shut", slot=self._slot)
         elif card is not None and self._card is None:
@@ -53,7 +53,7 @@ class SharedCard:
         self._card = card
 
     def promise(self, folder: str, pod: Pod, terms: Terms, *, now: float) -> None:
-        """Take in a pod that has a part of the card, or its new terms; at most one has priority."""
+        """Record a pod on the card, or its new terms; at most one pod has high priority."""
         sharer = self._sharer(folder)
         if sharer.terms == terms and sharer.pod == pod:
             return
@@ -67,7 +67,7 @@ class SharedCard:
             self._greet(sharer, process)
 
     def withdraw(self, folder: str) -> None:
-        """Take in that a pod has gone."""
+        """Forget a pod that has gone."""
         sharer = self._sharers.pop(folder, None)
         if sharer is None:
             return
@@ -79,13 +79,13 @@ class SharedCard:
             self._neighbours.remove(folder)
 
     def join(self, folder: str, process: Process) -> None:
-        """Take in a process of a pod, of which the terms may be unknown."""
+        """Record a new process of a pod; the terms of the pod may be unknown."""
         sharer = self._sharer(folder)
         if sharer.join(process):
             self._greet(sharer, process)
 
     def leave(self, folder: str, number: int) -> None:
-        """Take in that a process has gone."""
+        """Forget a process that has gone."""
         sharer = self._sharers.get(folder)
         if sharer is None:
             return
@@ -94,7 +94,7 @@ class SharedCard:
             self.withdraw(folder)
 
     def look(self, now: float) -> float:
-        """Rule on what is on the card; return in how many seconds to look again."""
+        """Decide for all sharers of the card; return in how many seconds to call again."""
         self._exchange_descriptors()
         lows = self._lows()
         for sharer in self._sharers.values():
@@ -102,8 +102,8 @@ class SharedCard:
         self._time(lows, now)
         self._rule(lows, now)
         seen = {
-            name: replace(one.activity, wants=False) if one.shut else one.activity
-            for name, one in lows.items()
+            name: replace(sharer.activity, wants=False) if sharer.shut else sharer.activity
+            for name, sharer in lows.items()
         }
         before = self._dispatcher.holder
         until = self._dispatcher.look(seen, now=now)
@@ -116,9 +116,11 @@ class SharedCard:
         return max(min(_SOON, until), _AT_ONCE)
 
     def report(self, now: float) -> CardReport:
-        """Return what is to be shown of the card."""
+        """Return what is shown of the card."""
         loss = self._neighbours.meter.loss if self._neighbours else None
-        sharers = [one.report(now) for one in self._sharers.values() if one.terms is not None]
+        sharers = [
+            sharer.report(now) for sharer in self._sharers.values() if sharer.terms is not None
+        ]
         return CardReport(self._slot, self._card, loss, tuple(sharers))
 
     def _sharer(self, folder: str) -> Sharer:
@@ -127,24 +129,28 @@ class SharedCard:
         return self._sharers[folder]
 
     def _lows(self) -> dict[str, Sharer]:
-        return {name: one for name, one in self._sharers.items() if one.terms and not one.high}
+        return {
+            name: sharer
+            for name, sharer in self._sharers.items()
+            if sharer.terms and not sharer.high
+        }
 
     def _gives_way(self, sharer: Sharer) -> bool:
-        """Return whether a pod has low priority; one with unknown terms has if another has high."""
+        """Return whether a pod gives way: low priority, or unknown terms beside a high pod."""
         if sharer.terms is None:
-            return any(one.high for one in self._sharers.values())
+            return any(other.high for other in self._sharers.values())
         return not sharer.high
 
     def _high_processes(self) -> list[Process]:
-        high = (one for one in self._sharers.values() if one.high)
-        return [process for one in high for process in one.processes.values()]
+        high = (sharer for sharer in self._sharers.values() if sharer.high)
+        return [process for sharer in high for process in sharer.processes.values()]
 
     def _pages(self) -> list[int]:
-        pages = [one.descriptor for one in self._high_processes()]
+        pages = [process.descriptor for process in self._high_processes()]
         return pages or [self._nobody.descriptor]
 
     def _greet(self, sharer: Sharer, process: Process) -> None:
-        """Have a new process of low priority give way from its first moment."""
+        """Make a new low-priority process give way from its first moment."""
         if self._gives_way(sharer):
             self._ahead = self._ahead or self._high_processes() != self._highs
             sharer.give_way(self._pages(), [process])
@@ -152,18 +158,18 @@ class SharedCard:
                 process.send_orders()
 
     def _exchange_descriptors(self) -> None:
-        """Send each side the descriptors of the other, where they changed since the last look."""
+        """Send each side the descriptors of the other side that changed since the last look."""
         highs = self._high_processes()
-        giving = [one for one in self._sharers.values() if self._gives_way(one)]
-        changed = highs != self._highs or self._ahead  # some processes have newer pages than others
+        giving = [sharer for sharer in self._sharers.values() if self._gives_way(sharer)]
+        changed = highs != self._highs or self._ahead  # new processes already have newer pages
         self._highs, self._ahead = highs, False
         if changed:
-            for one in giving:
-                one.give_way(self._pages(), one.processes.values())
+            for sharer in giving:
+                sharer.give_way(self._pages(), sharer.processes.values())
             if self._neighbours is not None:
                 self._neighbours.restart()
-        # The first bell of each pod comes before the second one of any.
-        ranked = chain(*zip_longest(*(one.bells.rung for one in giving)))
+        # The first bell of each pod comes before the second bell of any pod.
+        ranked = chain(*zip_longest(*(sharer.bells.rung for sharer in giving)))
         bells = list(islice(filter(None, ranked), MOST_DESCRIPTORS))
         if changed or bells != self._ringing:
             self._ringing = bells
@@ -171,26 +177,28 @@ class SharedCard:
                 high.send_bells(bells)
 
     def _time(self, lows: Mapping[str, Sharer], now: float) -> None:
-        """Time the steps of each of low priority, alone on the card or beside others."""
-        busy = [(one[words.BUSY_NS], one[words.CHANGED]) for one in self._highs]
-        idle = busy == self._busy and not any(one[words.BUSY] for one in self._highs)
+        """Time the steps of each low-priority sharer, alone on the card or beside others."""
+        busy = [(process[words.BUSY_NS], process[words.CHANGED]) for process in self._highs]
+        idle = busy == self._busy and not any(process[words.BUSY] for process in self._highs)
         self._busy = busy
-        wanting = {name for name, one in lows.items() if one.activity.wants}
+        wanting = {name for name, process in lows.items() if process.activity.wants}
         for name, sharer in lows.items():
             sharer.time(alone=idle and not wanting - {name}, now=now)
 
     def _rule(self, lows: Mapping[str, Sharer], now: float) -> None:
-        highs = [one for one in self._sharers.values() if one.high]
+        highs = [sharer for sharer in self._sharers.values() if sharer.high]
         if not highs:
             for sharer in lows.values():
                 sharer.take(None)
             return
         if self._neighbours is None:
-            budget = min(one.terms.budget for one in highs if one.terms)
+            budget = min(sharer.terms.budget for sharer in highs if sharer.terms)
             self._neighbours = Neighbours(budget=budget, now=now, longest_micro_step=self._longest)
-        read = reading(self._highs, now)
-        if read is not None:
-            self._neighbours.note(read)
-        rulings = self._neighbours.rule({name: one.seen() for name, one in lows.items()}, now=now)
+        now_read = reading(self._highs, now)
+        if now_read is not None:
+            self._neighbours.note(now_read)
+        rulings = self._neighbours.rule(
+            {name: sharer.seen() for name, sharer in lows.items()}, now=now
+        )
         for name, sharer in lows.items():
             sharer.take(rulings[name])

@@ -1,9 +1,9 @@
-"""The sockets under which the processes of sharers find the agent, one in a folder for each pod.
+"""The sockets on which the processes of sharers reach the agent, one in a folder for each pod.
 
-Who connects through a pod's folder is a process of that pod: nobody else has the folder mounted.
+A connection through a pod's folder comes from that pod, because only that pod mounts the folder.
 
-A thread serves each of them, as what a process sends can block whoever receives it: the last one to
-close a descriptor waits for a TCP socket that lingers, or for a file of FUSE.
+A thread serves each connection, because what a process sends can block the receiver: closing the
+last descriptor of a lingering TCP socket, or of a file of FUSE, waits.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ _log = structlog.get_logger(__name__)
 
 SOCKET = "agent"
 _MOST_PROCESSES = 16
-"""Of one pod at a time; a process of a training has one connection. Others wait to be accepted."""
+"""Connections of one pod at a time; a training process has one. Others wait to be accepted."""
 _GREETING_SECONDS = 5.0
 _PAUSE_SECONDS = 1.0
-"""After a connection, before another one of the pod takes its place: each costs the agent a thread
-and turns of the loop that leads the sharers of all cards."""
+"""Pause after a connection before the pod's next connection takes its place: each costs the agent a
+thread, and turns of the loop that leads the sharers of all cards."""
 
 
 @dataclass(slots=True)
 class _Door:
-    """The socket of one folder, the connections through it, and the room for more."""
+    """The socket of one folder, its connections, and the room for more."""
 
     name: str
     listening: socket.socket
@@ -45,10 +45,10 @@ class _Door:
 
 
 class Doors:
-    """Opens and closes such sockets. `enter` and `leave` are called as processes come and go.
+    """Opens and closes the sockets. `enter` and `leave` are called as processes come and go.
 
-    Both are called in the event loop: `enter` with the name of the folder and the process, `leave`
-    with the name and its number. The process is closed after that.
+    Both run in the event loop: `enter` with the name of the folder and the process, `leave` with
+    the name and the number of the process. The process is closed after that.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Doors:
         self._numbers = count(1)
 
     def open(self, name: str) -> Path:
-        """Listen in the folder of that name, anew if it was open; return the folder."""
+        """Listen in the folder with this name, again if it was open; return the folder."""
         self.close(name)
         folder = self._root / name
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -73,18 +73,18 @@ class Doors:
         path.unlink(missing_ok=True)
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listening.bind(str(path))
-        path.chmod(0o666)  # the user of a job's container may be any
+        path.chmod(0o666)  # a job's container may run as any user
         listening.listen(_MOST_PROCESSES)
         door = self._doors[name] = _Door(name, listening)
         _thread(self._accept, door, asyncio.get_running_loop())
         return folder
 
     def open_all(self) -> list[str]:
-        """Listen in the folders that an earlier agent has left; return their names."""
-        found = [one.name for one in self._root.iterdir()] if self._root.is_dir() else []
-        for name in found:
+        """Listen in the folders of an earlier agent; return their names."""
+        names = [folder.name for folder in self._root.iterdir()] if self._root.is_dir() else []
+        for name in names:
             self.open(name)
-        return found
+        return names
 
     def close_all(self) -> None:
         """End all connections; the folders stay for the next agent."""
@@ -92,16 +92,16 @@ class Doors:
             self.close(name)
 
     def close(self, name: str) -> None:
-        """End all connections through a folder, and listen there no longer."""
+        """End all connections through a folder, and stop listening there."""
         door = self._doors.pop(name, None)
         if door is None:
             return
-        for one in (door.listening, *door.peers):
+        for connection in (door.listening, *door.peers):
             with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)  # its thread sees the end
+                connection.shutdown(socket.SHUT_RDWR)  # its thread sees the end
 
     def remove(self, name: str) -> None:
-        """Close a folder whose pod is gone, and remove it."""
+        """Close and remove a folder after its pod has gone."""
         self.close(name)
         with suppress(OSError):
             (self._root / name / SOCKET).unlink(missing_ok=True)
@@ -119,7 +119,7 @@ class Doors:
                         return
                     _log.warning("no connection", folder=door.name, why=str(error))
                     door.room.release()
-                    sleep(_PAUSE_SECONDS)  # there are too many open files
+                    sleep(_PAUSE_SECONDS)  # too many files are open
                     continue
                 door.peers.add(peer)
                 if self._closed(door):
@@ -131,7 +131,7 @@ class Doors:
         return self._doors.get(door.name) is not door
 
     def _serve(self, door: _Door, peer: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
-        """Have a process known from its greeting until its connection ends."""
+        """Serve a process from its greeting until its connection ends."""
         try:
             with peer:
                 process = self._greeted(peer)
@@ -153,7 +153,7 @@ class Doors:
         ends.register(peer, select.POLLIN)
         try:
             _call(loop, self._enter, name, process)
-            ends.poll()  # after its greeting it has nothing more to say
+            ends.poll()  # a process sends nothing after its greeting
         finally:
             try:
                 _call(loop, self._leave, name, process.number)
@@ -161,12 +161,12 @@ class Doors:
                 process.close()
 
     def _greeted(self, peer: socket.socket) -> Process | None:
-        """Return the process of which the page comes with the first message, None at the end."""
+        """Return the process with the page in its first message, or None at the end."""
         peer.settimeout(_GREETING_SECONDS)
-        found = receive(peer, most=1)  # any more would be opened in this process
-        if found is None:
+        message = receive(peer, most=1)  # more descriptors would be opened in this process
+        if message is None:
             return None
-        _, descriptors = found
+        _, descriptors = message
         if not descriptors:
             raise ValueError("no descriptor came with its greeting")
         return Process(next(self._numbers), peer, descriptors[0])
@@ -177,7 +177,7 @@ def _thread(run: Callable[..., None], *args: object) -> None:
 
 
 def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *args: object) -> None:
-    """Call a function in the event loop, and return when it has returned. Raises what it raises."""
+    """Call a function in the event loop and wait for its end. Raises what the function raises."""
     done: Future[None] = Future()
 
     def call() -> None:

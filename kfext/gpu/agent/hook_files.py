@@ -16,9 +16,9 @@ _PACKAGE = "kfext_hook"
 def lay_out(root: Path, *, busybox: Path) -> Path:
     """Lay out this version of the hook under `root`; return its folder, to be first on PYTHONPATH.
 
-    The static binary whose shell starts jobs with it is put beside it. Other versions stay as they
-    are: processes that run import from them. A file of this one that has lost its content, as after
-    a loss of power, is replaced.
+    The folder also gets the static binary with the shell that starts jobs with the hook. Other
+    versions stay, because running processes import from them. A file of this version that lost its
+    content, as after a power failure, is replaced.
     """
     (source,) = map(Path, kfext.gpu.hook.__path__)
     files = {path.name: path.read_bytes() for path in sorted(source.glob("*.py"))}
@@ -29,7 +29,7 @@ def lay_out(root: Path, *, busybox: Path) -> Path:
         _fill(folder, files)
         return folder
     made = root / f".{folder.name}"
-    shutil.rmtree(made, ignore_errors=True)  # of an agent that was killed meanwhile
+    shutil.rmtree(made, ignore_errors=True)  # left by an agent that was killed
     made.mkdir(parents=True)
     _fill(made, files)
     made.rename(folder)
@@ -37,10 +37,10 @@ def lay_out(root: Path, *, busybox: Path) -> Path:
 
 
 def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files that are not there as they should be, each at once."""
+    """Write the files that are missing or differ, each in one step."""
     (folder / _PACKAGE).mkdir(exist_ok=True)
     for path in (folder, folder / _PACKAGE):
-        path.chmod(0o755)  # the user of a job's container may be any
+        path.chmod(0o755)  # a job's container may run as any user
     for name, data in files.items():
         path = folder / name if name in {_START, BUSYBOX} else folder / _PACKAGE / name
         if path.is_file() and path.read_bytes() == data:

@@ -1,4 +1,4 @@
-"""The agent process: connect the node's cards, its kubelet and the API server."""
+"""The agent process: connects the node's cards, its kubelet and the API server."""
 
 import asyncio
 import os
@@ -26,16 +26,16 @@ from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.runtime import serve_probes, stop_signal
 
 PLAYED_BY = "KFEXT_GPU_INVENTORY"
-"""Variable with MODULE:CLASS of what plays the cards of a node without any; unset on all others."""
+"""Variable with MODULE:CLASS that simulates the cards of a node without any; unset elsewhere."""
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """What the agent is started with.
+    """The arguments of the agent.
 
-    `pod`: the name of its own, in GPU_NAMESPACE. `root`: a folder of the node's that is its own.
-    `cdi`: see `Slots`.
+    `pod`: the name of the agent's pod, in GPU_NAMESPACE. `root`: the agent's own folder on the
+    node. `cdi`: see `Slots`.
     """
 
     node: str
@@ -49,7 +49,7 @@ class Config:
 async def run(config: Config) -> None:
     """Share the cards of the node until SIGTERM. Raises KfextError if it cannot go on.
 
-    The jobs on the cards go on when it ends: those of low priority pace themselves then.
+    The jobs on the cards go on after that: low-priority jobs then pace themselves.
     """
     allow_files()
     stop = stop_signal()
@@ -77,17 +77,17 @@ async def run(config: Config) -> None:
 
 
 def allow_files() -> None:
-    """Have as many files open as the node allows: each process of a sharer takes three to five.
+    """Raise the limit of open files to the node's: each process of a sharer needs three to five.
 
-    Where containerd is a service of a recent systemd, a container begins with 1024.
+    With containerd as a service of a recent systemd, a container begins with 1024.
     """
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
-    """Return once the node's pods have been read, or the process is to end."""
-    waits = [asyncio.create_task(one.wait()) for one in (pods.synced, stop)]
+    """Return once the node's pods have been read, or the process should end."""
+    waits = [asyncio.create_task(event.wait()) for event in (pods.synced, stop)]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
@@ -114,7 +114,7 @@ def _agent(config: Config, pods: NodePods) -> Agent:
 
 
 def node_inventory() -> Inventory:
-    """Return the cards of this node. Raises InventoryError if there is no driver."""
+    """Return the cards of this node. Raises InventoryError without a driver."""
     played = os.environ.get(PLAYED_BY)
     if not played:
         return Nvml()
@@ -127,7 +127,7 @@ def _views(agent: Agent, pods: NodePods) -> list[SlotView]:
     views = []
     for report in agent.reports():
         state = agent.state(report.slot)
-        sharers = [(one.namespace, one.pod) for one in report.sharers]
+        sharers = [(sharer.namespace, sharer.pod) for sharer in report.sharers]
         views.append(
             SlotView(
                 report=report,

@@ -1,4 +1,4 @@
-"""The agent's metrics for Prometheus, read at each scrape from what is known of the cards."""
+"""The agent's metrics for Prometheus, read from the state of the cards at each scrape."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,52 +10,52 @@ from kfext.gpu.agent.report import CardReport, SharerReport
 from kfext.gpu.device.inventory import Card
 
 LABELS = ("slot", "namespace", "pod_name")
-"""`pod` is a label that Prometheus itself adds."""
+"""Prometheus itself adds a label `pod`."""
 _MIB = 2**20
 _LEAST_LEFT = 0.01
-"""Of the time; of less than that a part says nothing."""
+"""Of the time: a share of less time than this says nothing."""
 _GAUGES: dict[str, tuple[str, Callable[[SharerReport], float | None]]] = {
     "kfext_gpu_share_ratio": (
         "The part of the card that a pod was promised",
-        lambda one: one.share,
+        lambda sharer: sharer.share,
     ),
     "kfext_gpu_high_busy_ratio": (
         "The part of the last seconds in which the pod of high priority had work on the card",
-        lambda one: one.harvest if one.high else None,
+        lambda sharer: sharer.harvest if sharer.high else None,
     ),
     "kfext_gpu_low_share_ratio": (
         "The part of the last seconds in which a pod of low priority worked",
-        lambda one: None if one.high else one.harvest,
+        lambda sharer: None if sharer.high else sharer.harvest,
     ),
     "kfext_gpu_micro_step_seconds": (
         "How long a micro-step beside the pod of high priority should take at most",
-        lambda one: one.micro_step,
+        lambda sharer: sharer.micro_step,
     ),
     "kfext_gpu_longest_micro_step_seconds": (
-        "How long the longest micro-step takes, as the pod itself has measured it at first",
-        lambda one: one.longest,
+        "How long the longest micro-step takes, as the pod itself measured it at first",
+        lambda sharer: sharer.longest,
     ),
     "kfext_gpu_memory_used_bytes": (
         "Memory of the card that the processes of a pod have reserved",
-        lambda one: one.memory,
+        lambda sharer: sharer.memory,
     ),
     "kfext_gpu_guarantee_infeasible": (
         "1 while a pod cannot have its least share within the loss budget of another",
-        lambda one: None if one.high else one.infeasible,
+        lambda sharer: None if sharer.high else sharer.infeasible,
     ),
     "kfext_gpu_beacon_age_seconds": (
         "Time since a process of the pod of high priority has shown life",
-        lambda one: one.beacon_age,
+        lambda sharer: sharer.beacon_age,
     ),
 }
 _COUNTERS: dict[str, tuple[str, Callable[[SharerReport], float]]] = {
     "kfext_gpu_gate_wait_seconds": (
         "Time that a pod of low priority has waited at its gate",
-        lambda one: one.waited,
+        lambda sharer: sharer.waited,
     ),
     "kfext_gpu_overlap_seconds": (
-        "Time that a pod of low priority has worked beside the busy one of high priority",
-        lambda one: one.intruded,
+        "Time that a pod of low priority has worked beside the busy pod of high priority",
+        lambda sharer: sharer.intruded,
     ),
 }
 
@@ -88,33 +88,33 @@ class _CardCollector(Collector):
         yield from _of_cards(cards)
         yield from _of_slots(slots)
         yield _of_memory(slots, cards)
-        sharers = [(_labels(slot, one), one) for slot in slots for one in slot.sharers]
+        sharers = [(_labels(slot, sharer), sharer) for slot in slots for sharer in slot.sharers]
         for name, (text, value_of) in _GAUGES.items():
             gauge = GaugeMetricFamily(name, text, labels=LABELS)
-            for labels, one in sharers:
-                value = value_of(one)
+            for labels, sharer in sharers:
+                value = value_of(sharer)
                 if value is not None:
                     gauge.add_metric(labels, value)
             yield gauge
-        lows = [(labels, one) for labels, one in sharers if not one.high]
+        lows = [(labels, sharer) for labels, sharer in sharers if not sharer.high]
         for name, (text, value_of) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=LABELS)
-            for labels, one in lows:
-                counter.add_metric(labels, value_of(one))
+            for labels, sharer in lows:
+                counter.add_metric(labels, value_of(sharer))
             yield counter
         preemptions = CounterMetricFamily(
             "kfext_gpu_preemptions",
             "Times that a pod of low priority was held back for losses, or is to leave the card",
             labels=(*LABELS, "kind"),
         )
-        for labels, one in lows:
-            preemptions.add_metric((*labels, "shut"), one.times_shut)
-            preemptions.add_metric((*labels, "evict"), one.times_evicted)
+        for labels, sharer in lows:
+            preemptions.add_metric((*labels, "shut"), sharer.times_shut)
+            preemptions.add_metric((*labels, "evict"), sharer.times_evicted)
         yield preemptions
 
 
-def _labels(slot: CardReport, one: SharerReport) -> tuple[str, str, str]:
-    return str(slot.slot), one.namespace, one.pod
+def _labels(slot: CardReport, sharer: SharerReport) -> tuple[str, str, str]:
+    return str(slot.slot), sharer.namespace, sharer.pod
 
 
 def _of_cards(cards: Iterable[Card]) -> Iterable[Metric]:
@@ -128,7 +128,7 @@ def _of_cards(cards: Iterable[Card]) -> Iterable[Metric]:
     )
     errors = CounterMetricFamily(
         "kfext_gpu_xid_errors",
-        "Errors that the driver has reported of a card since the agent started, by their Xid",
+        "Errors of a card that the driver reported since the agent started, by Xid",
         labels=("uuid", "xid"),
     )
     for card in cards:
@@ -144,17 +144,17 @@ def _of_cards(cards: Iterable[Card]) -> Iterable[Metric]:
 def _of_memory(slots: Iterable[CardReport], cards: Iterable[Card]) -> Metric:
     limit = GaugeMetricFamily(
         "kfext_gpu_memory_limit_bytes",
-        "Memory of the card that a pod was promised; nothing holds it to that",
+        "Memory of the card that a pod was promised; nothing enforces it",
         labels=LABELS,
     )
     sizes = {card.uuid: card.memory * _MIB for card in cards}
     for slot in slots:
         size = sizes.get(slot.card or "")
-        for one in slot.sharers:
-            if one.promised is not None:
-                limit.add_metric(_labels(slot, one), one.promised)
+        for sharer in slot.sharers:
+            if sharer.promised is not None:
+                limit.add_metric(_labels(slot, sharer), sharer.promised)
             elif size is not None:
-                limit.add_metric(_labels(slot, one), one.share * size)
+                limit.add_metric(_labels(slot, sharer), sharer.share * size)
     return limit
 
 
@@ -169,28 +169,30 @@ def _of_slots(slots: Iterable[CardReport]) -> Iterable[Metric]:
     )
     harvest = GaugeMetricFamily(
         "kfext_gpu_harvest_efficiency",
-        "The part of the time left by the pod of high priority in which those of low priority work",
+        "The part of the time left by the pod of high priority in which pods of low priority work",
         labels=("slot",),
     )
-    for one in slots:
-        if one.card is not None:
-            info.add_metric((str(one.slot), one.card), 1)
-        if one.loss is not None:
-            loss.add_metric((str(one.slot),), one.loss)
-        efficiency = _efficiency(one)
+    for slot in slots:
+        if slot.card is not None:
+            info.add_metric((str(slot.slot), slot.card), 1)
+        if slot.loss is not None:
+            loss.add_metric((str(slot.slot),), slot.loss)
+        efficiency = _efficiency(slot)
         if efficiency is not None:
-            harvest.add_metric((str(one.slot),), efficiency)
+            harvest.add_metric((str(slot.slot),), efficiency)
     return info, loss, harvest
 
 
 def _efficiency(slot: CardReport) -> float | None:
-    """Return it over the last seconds, None if nobody shares or some of that is not known.
+    """Return the harvest over the last seconds, or None without sharers or with an unknown part.
 
-    Over 1 those of low priority work beside the one of high priority, within its loss budget.
+    Above 1, low-priority pods work beside the high-priority pod, within its loss budget.
     """
-    left = [1 - one.harvest for one in slot.sharers if one.high and one.harvest is not None]
-    lows = [one.harvest for one in slot.sharers if not one.high]
+    idle = [
+        1 - sharer.harvest for sharer in slot.sharers if sharer.high and sharer.harvest is not None
+    ]
+    lows = [sharer.harvest for sharer in slot.sharers if not sharer.high]
     worked = [part for part in lows if part is not None]
-    if not left or not lows or len(worked) < len(lows) or left[0] < _LEAST_LEFT:
+    if not idle or not lows or len(worked) < len(lows) or idle[0] < _LEAST_LEFT:
         return None
-    return sum(worked) / left[0]
+    return sum(worked) / idle[0]

@@ -1,6 +1,6 @@
-"""The pods of this node, as the API server has them: which share, on which terms, and which run.
+"""The pods of this node, as the API server has them: which pods share, their terms, and which run.
 
-The terms are on an annotation that only the controller can write. What runs in a pod is not asked.
+The terms are in an annotation that only the controller can write. The pod itself is not asked.
 """
 
 import json
@@ -43,19 +43,19 @@ class NodePods:
         self.run = self._pods.run
 
     def terms(self, pod: Pod) -> Terms | None:
-        """Return the terms on which a pod shares its card, None if it has none or is not known."""
-        known = self._known(pod)
-        return known.terms if known else None
+        """Return the terms on which a pod shares its card, or None without terms or for no pod."""
+        pod_read = self._known(pod)
+        return pod_read.terms if pod_read else None
 
     def uid(self, pod: Pod) -> str:
-        """Return the uid of a pod, empty if it is not known."""
-        known = self._known(pod)
-        return known.uid if known else ""
+        """Return the uid of a pod; empty for an unknown pod."""
+        pod_read = self._known(pod)
+        return pod_read.uid if pod_read else ""
 
     def running(self) -> frozenset[Pod]:
-        """Return the pods that share a card, or that are kfext's own, and certainly run."""
-        ours = (one for one in self._pods.store if one.terms or one.pod[0] == GPU_NAMESPACE)
-        return frozenset(one.pod for one in ours if one.runs)
+        """Return the running pods that share a card or belong to kfext."""
+        pods = (pod for pod in self._pods.store if pod.terms or pod.pod[0] == GPU_NAMESPACE)
+        return frozenset(pod.pod for pod in pods if pod.runs)
 
     def _known(self, pod: Pod) -> _NodePod | None:
         namespace, name = pod
@@ -63,7 +63,7 @@ class NodePods:
 
 
 def terms_of(share: GpuShare) -> Terms:
-    """Return the terms of a share as parts of the card."""
+    """Return the terms of a share as fractions of the card."""
     return Terms(
         high=share.high,
         share=share.units / UNITS,

@@ -1,4 +1,4 @@
-"""When the processes of a sharer have passed their gates, as their pages show it."""
+"""When the processes of a sharer passed their gates, as their pages show."""
 
 from collections.abc import Mapping
 
@@ -9,24 +9,23 @@ from kfext.gpu.rules.neighbours import OUTSTANDING
 
 _MICRO_STEPS = 5 * OUTSTANDING
 _SECONDS = 1.0
-"""A process that has reached no gate for so many of its longest micro-steps, or so many seconds,
-whichever is longer, is taken to have nothing on the card: it does something else, such as load
-data."""
+"""A process that has not reached its gate for this many of its longest micro-steps, or for this
+many seconds, whichever is longer, counts as without work on the card: it may be loading data."""
 
 
 class Passes:
-    """Of the processes of one sharer, by their numbers."""
+    """The passes of one sharer's processes, by their numbers."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self._last: dict[int, float] = {}
 
     def join(self, process: Process) -> None:
-        """Take in a process; what it has passed before counts for nothing."""
+        """Add a process; its earlier passes do not count."""
         self._counts[process.number] = process[words.MICRO_STEPS]
 
     def leave(self, number: int) -> None:
-        """Take in that a process has gone."""
+        """Forget a process that has gone."""
         self._counts.pop(number, None)
         self._last.pop(number, None)
 
@@ -40,10 +39,10 @@ class Passes:
 
     def may_work(self, processes: Mapping[int, Process], now: float) -> bool:
         """Return whether any of the processes may have a micro-step on the card."""
-        return any(_may_work(processes[one], now - last) for one, last in self._last.items())
+        return any(_may_work(processes[number], now - last) for number, last in self._last.items())
 
 
 def _may_work(process: Process, since: float) -> bool:
-    """Return the same of one that has passed its gate so many seconds ago."""
+    """Return whether a process that passed its gate `since` seconds ago may have a micro-step."""
     longest = min(process.seconds(words.LONGEST_NS), LONGEST_HELD / _MICRO_STEPS)
     return process[words.ASKING] != 1 and since < max(_MICRO_STEPS * longest, _SECONDS)

@@ -1,4 +1,4 @@
-"""A process that shares a card: its page, the page of its orders, and the connection to it."""
+"""A process that shares a card: its page, the page with its orders, and the connection to it."""
 
 import socket
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from kfext.gpu.hook.page import Page
 from kfext.gpu.rules.tally import Tally
 
 _LEASE_NS = 2 * 10**9
-"""For how long an order holds: past that a process takes the agent for dead."""
+"""How long an order holds: after that a process takes the agent for dead."""
 _NS = 1e9
 _NO_END = 2**63
 _WORD = 2**64
@@ -20,9 +20,9 @@ _WORD = 2**64
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a process of low priority is to do; see `kfext.gpu.hook.words`. Times are in seconds.
+    """The order for a low-priority process; see `kfext.gpu.hook.words`. Times are in seconds.
 
-    `allowance`: for which it may intrude from now on; `ticket`: it may begin one step more.
+    `allowance`: how long it may intrude from now on. `ticket`: it may begin one more step.
     """
 
     mode: int
@@ -33,10 +33,10 @@ class Order:
 
 
 class Process:
-    """One process of a sharer. `number` tells it from all others since the agent began.
+    """One process of a sharer; `number` is unique since the start of the agent.
 
-    What its page holds was written by the user's code: any number may be there. Raises ValueError
-    for a descriptor that is no page of this layout.
+    The user's code writes the page, so any number may be on it. Raises ValueError for a descriptor
+    of anything but a page of this layout.
     """
 
     def __init__(self, number: int, peer: socket.socket, page: int) -> None:
@@ -53,41 +53,41 @@ class Process:
             self._own.close()
             raise
         self._orders.words[words.LAYOUT] = words.VERSION
-        # A process that an earlier agent has led must not take our first count for a ticket.
+        # The tickets of an earlier agent must not count as new.
         self._tickets = self._page[words.TICKETS_SEEN]
         self._tallies: dict[int, Tally] = {}
 
     @property
     def descriptor(self) -> int:
-        """That of its page, for others."""
+        """The descriptor of its page, for other processes."""
         return self._own.descriptor
 
     def __getitem__(self, word: int) -> int:
         return self._page[word]
 
     def seconds(self, word: int) -> float:
-        """Return a word of its page that is a time, in seconds."""
+        """Return a time on its page, in seconds."""
         return self._page[word] / _NS
 
     def grown(self, word: int, *, now: float) -> float:
-        """Return by how many seconds such a word has grown since the last call, 0 at the first."""
+        """Return by how many seconds a time on its page grew since the last call; first 0."""
         counted = self.seconds(word)
-        if word == words.BUSY_NS and self._page[words.BUSY] == 1:  # counted when that ends
+        if word == words.BUSY_NS and self._page[words.BUSY] == 1:  # the page counts at the end
             counted += max(now - self.seconds(words.CHANGED), 0.0)
         tally = self._tallies.setdefault(word, Tally(counted, now=now))
         return tally.grown(counted, now=now)
 
     def send_orders(self) -> None:
-        """Give the process the page that its orders are on."""
+        """Send the process the page with its orders."""
         self._send({"orders": True}, [self._orders.descriptor])
 
     def send_highs(self, pages: Sequence[int], bell: socket.socket) -> None:
-        """Give it the pages of the processes before which it gives way, and what wakes it."""
+        """Send the pages of the processes that it gives way to, and its own bell."""
         self._send({"highs": len(pages)}, [*pages, bell.fileno()])
 
     def send_bells(self, bells: Sequence[socket.socket]) -> None:
-        """Give it what it rings when it becomes idle."""
-        self._send({"bells": len(bells)}, [one.fileno() for one in bells])
+        """Send the bells that it rings when it becomes idle."""
+        self._send({"bells": len(bells)}, [bell.fileno() for bell in bells])
 
     def order(self, order: Order, *, now: float) -> None:
         """Write its order, which holds for a lease. The counts of the process itself go on."""
@@ -102,20 +102,20 @@ class Process:
         page[words.LEASE] = int(now * _NS) + _LEASE_NS
 
     def end(self) -> None:
-        """Have the connection end; whoever waits for that closes the process then."""
+        """End the connection; the thread that waits for its end then closes the process."""
         with suppress(OSError):
             self._peer.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection and the pages. Nothing may use the process any more."""
+        """Close the connection and the pages. The process must not be used after that."""
         self._peer.close()
         self._own.close()
         self._orders.close()
 
     def _send(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Send without waiting. A process that does not read has to connect, and to begin, again.
+        """Send without waiting. A process that does not read must connect and start again.
 
-        What it has missed, such as before whom it gives way, must not stay unknown to it.
+        It must not miss a message, such as the pages of processes that it gives way to.
         """
         try:
             send(self._peer, message, descriptors)

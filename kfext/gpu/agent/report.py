@@ -1,4 +1,4 @@
-"""What is known of a shared card: one value for whoever shows it."""
+"""What is known of a shared card: one value for metrics and the SharedGPU."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,24 @@ Pod = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SharerReport:
-    """A pod on the card. Parts are of the card's time in the last seconds, seconds are in all.
+    """A pod on the card. Parts are of the card's time in the last seconds; seconds are totals.
 
-    `harvest`: the part in which it worked between its gates, or was busy if it has high priority,
-    None while no hook is heard;
-    `busy`: the part in which it would be with the card to itself, None while that is unknown;
-    `waited`, `intruded`: the seconds in which it stood at its gates, and worked beside the busy job
-    of high priority (0 for that job);
-    `memory`: bytes that it has, None while that is unknown; `promised`: those that it was promised,
-    None for the same part of them as of the card's time;
-    `micro_step`: how long one should take at most; `longest`: how long the longest takes, as its
-    processes have measured it, None while they have not; `coarse`: that is longer than it should
-    be, as there is no place for the gate within it; `beacon_age`: seconds since a process of the
-    job of high priority has last shown life, None for others and if none is heard;
-    `infeasible`: it cannot have its minimum; `times_shut`: how often its gate was shut for losses;
-    `times_evicted`: how often it was told to leave for them; `strikes`: how many of the shuttings
-    still count; `evict`: it is to leave the card; `unhooked`: why nothing is known of what it does,
-    one of `kfext.model.unhooked`, empty if it is known.
+    `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
+        None: no hook is heard.
+    `busy`: the part in which it would work with the card to itself; None: unknown.
+    `waited`, `intruded`: the seconds that it waited at its gates, and that it worked beside the
+        busy high-priority job (0 for that job).
+    `memory`: the bytes that it has; None: unknown. `promised`: the bytes that it was promised;
+        None: the same part of the memory as of the time.
+    `micro_step`: the longest that a micro-step should take. `longest`: the longest that one takes,
+        as its processes measured; None: not measured. `coarse`: `longest` is too long, because the
+        step has no place for the gate.
+    `beacon_age`: seconds since a process of the high-priority job last showed life; None for other
+        jobs, and if no process is heard.
+    `infeasible`: it cannot have its minimum.
+    `times_shut`, `times_evicted`: how often losses shut its gate, and told it to leave.
+    `strikes`: the shuttings that still count. `evict`: it must leave the card.
+    `unhooked`: why its activity is unknown, a word of `kfext.model.unhooked`; empty if known.
     """
 
     namespace: str
@@ -51,9 +52,9 @@ class SharerReport:
 
 @dataclass(frozen=True, slots=True)
 class CardReport:
-    """The card of a slot. `card`: its UUID, None while it is not reserved for kfext.
+    """The card of a slot. `card`: its UUID; None: not reserved for kfext.
 
-    `loss`: the part of its speed that the job of high priority loses, None while that is unknown.
+    `loss`: the part of its speed that the high-priority job loses; None: unknown.
     """
 
     slot: int

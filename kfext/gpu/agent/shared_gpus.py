@@ -1,4 +1,4 @@
-"""Writes the SharedGPU of each slot of the node, which administrators and the controller read."""
+"""Writes the SharedGPU of each slot of the node, for administrators and the controller."""
 
 import asyncio
 import math
@@ -21,13 +21,14 @@ from kfext.names import API_GROUP, API_VERSION
 _log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 10.0
-"""Between two writes of one slot for its figures alone; what decides is written at once."""
+"""Pause between two writes of a slot with new figures alone; a decisive change is written at
+once."""
 REPEAT_SECONDS = 60.0
-"""Then what has not changed is applied again: a slot may have been deleted or edited by hand. The
-API server stores nothing if it is as it was."""
+"""An unchanged slot is written again after this time, in case it was deleted or edited by hand. The
+API server stores nothing without a change."""
 _LOOK_SECONDS = 1.0
 _STEP = 10
-"""Thousandths to which figures are rounded: each change is a write."""
+"""Figures are rounded to this many thousandths, because each change is a write."""
 _MIB = 2**20
 
 Object = dict[str, Any]
@@ -37,10 +38,10 @@ Object = dict[str, Any]
 class SlotView:
     """A slot as it is now.
 
-    `reservation`: the uid of the pod that reserves its card; `uids`: those of its sharers' pods.
-    `memory`: in MiB; of a slot without a card, that of the smallest it may get.
-    `trouble`: why it may get no sharers, empty if it may.
-    `moved`: whether those that it has have another card.
+    `reservation`: the uid of the pod that reserves its card. `uids`: of its sharers' pods.
+    `memory`: in MiB; without a card, of the smallest card that the slot may get.
+    `trouble`: why it may get no sharers; empty if it may.
+    `moved`: whether its sharers have another card.
     """
 
     report: CardReport
@@ -54,7 +55,7 @@ class SlotView:
 class SharedGpus:
     """Keeps the SharedGPU of each slot current.
 
-    `node`: the Node with which they go.
+    `node`: the Node that owns the SharedGPUs.
     `views`: the slots.
     """
 
@@ -67,7 +68,7 @@ class SharedGpus:
         self._written: dict[int, tuple[Object, float]] = {}
 
     async def run(self) -> None:
-        """Write what changes until cancelled."""
+        """Write changed slots until cancelled."""
         while True:
             for view in self._views():
                 try:
@@ -88,14 +89,14 @@ class SharedGpus:
         try:
             await self._apply(slot, {"status": status}, subresource="status")
         except NotFound:
-            self._written.pop(slot, None)  # deleted by hand; it is made again
+            self._written.pop(slot, None)  # the slot was deleted by hand, so it is made again
             raise
         self._written[slot] = (status, now)
 
     async def _create(self, slot: int) -> None:
         """Create a slot, or leave it as it is."""
         node = mapping((await self._client.get(paths.nodes(self._node))).get("metadata"))
-        uid = text(node.get("uid"))  # another one after the Node was deleted and registered again
+        uid = text(node.get("uid"))  # it changes if the Node is deleted and registered again
         owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
         spec = {"node": self._node, "slot": slot}
         await self._apply(slot, {"spec": spec}, metadata={"ownerReferences": [owner]})
@@ -116,53 +117,53 @@ class SharedGpus:
 def status_of(view: SlotView) -> Object:
     """Return the status of a SharedGPU."""
     report = view.report
-    sharers = [_sharer(one, report, view.uids) for one in report.sharers]
+    sharers = [_sharer(sharer, report, view.uids) for sharer in report.sharers]
     status: Object = {
         "memoryMiB": view.memory,
         "healthy": not view.trouble,
         "trouble": view.trouble[:LONGEST_TROUBLE],
         "moved": view.moved,
-        "sharers": sorted(sharers, key=lambda one: (one["namespace"], one["pod"])),
+        "sharers": sorted(sharers, key=lambda sharer: (sharer["namespace"], sharer["pod"])),
     }
     if report.card is not None and view.reservation:
         status |= {"card": report.card, "reservation": view.reservation}
     return status
 
 
-def _sharer(one: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Object:
+def _sharer(sharer: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Object:
     shown: Object = {
-        "podUID": uids.get((one.namespace, one.pod), ""),
-        "namespace": one.namespace,
-        "pod": one.pod,
-        "priority": "high" if one.high else "low",
-        "sharePercent": round(one.share * UNITS),
+        "podUID": uids.get((sharer.namespace, sharer.pod), ""),
+        "namespace": sharer.namespace,
+        "pod": sharer.pod,
+        "priority": "high" if sharer.high else "low",
+        "sharePercent": round(sharer.share * UNITS),
     }
-    if one.memory is not None:
-        shown["memoryMiB"] = one.memory // _MIB
-    if one.busy is not None:
-        shown["busyPermille"] = _permille(one.busy)
-    if one.unhooked:
-        shown["unhooked"] = one.unhooked
-    if one.high:
+    if sharer.memory is not None:
+        shown["memoryMiB"] = sharer.memory // _MIB
+    if sharer.busy is not None:
+        shown["busyPermille"] = _permille(sharer.busy)
+    if sharer.unhooked:
+        shown["unhooked"] = sharer.unhooked
+    if sharer.high:
         if report.loss is not None:
             shown["lossPermille"] = max(_permille(report.loss), 0)
         return shown
-    if one.harvest is not None:
-        shown["harvestPermille"] = _permille(one.harvest)
-    shown |= {"waitedSeconds": int(one.waited), "intrudedSeconds": int(one.intruded)}
-    if one.coarse:
-        shown["coarseMillis"] = max(math.ceil((one.longest or 0.0) * 1000), 1)
-    if one.infeasible:
+    if sharer.harvest is not None:
+        shown["harvestPermille"] = _permille(sharer.harvest)
+    shown |= {"waitedSeconds": int(sharer.waited), "intrudedSeconds": int(sharer.intruded)}
+    if sharer.coarse:
+        shown["coarseMillis"] = max(math.ceil((sharer.longest or 0.0) * 1000), 1)
+    if sharer.infeasible:
         shown["guaranteeInfeasible"] = True
-    if one.strikes:
-        shown["strikes"] = min(one.strikes, EVICTED_AFTER)
-    if one.evict:
+    if sharer.strikes:
+        shown["strikes"] = min(sharer.strikes, EVICTED_AFTER)
+    if sharer.evict:
         shown["evict"] = True
     return shown
 
 
 def _decides(status: Object) -> tuple[object, ...]:
-    """Return what decides over jobs in a status."""
+    """Return the fields of a status that decide on jobs."""
     sharers = [
         tuple(sharer.get(key) for key in ("podUID", "strikes", "evict"))
         for sharer in status["sharers"]

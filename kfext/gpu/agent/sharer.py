@@ -1,4 +1,4 @@
-"""A pod that shares a card, from what is read on the pages of its processes."""
+"""A pod that shares a card, as read from the pages of its processes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ _CALIBRATED = (words.READY, words.COARSE)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a pod was promised; parts of the card, or of its time.
+    """What a pod was promised, as parts of the card or of its time.
 
-    `memory`: bytes of the card, None for the same part of them as of its time.
+    `memory`: bytes of the card; None: the same part of its memory as of its time.
     """
 
     high: bool
@@ -34,12 +34,12 @@ class Terms:
 
 
 class Sharer:
-    """A pod on a card. `terms`: None while they are unknown.
+    """A pod on a card. `terms`: unset until they are known.
 
-    `ruling`: None without a high job; `times_shut`, `times_evicted`: how often its gate was shut,
-    and how often it was told to leave, for losses, as far as this agent knows.
+    `ruling`: None without a high-priority job. `times_shut`, `times_evicted`: how often losses shut
+    its gate, and told it to leave, since the start of this agent.
 
-    `activity` is of the time between the last two calls of `look`.
+    `activity` covers the time between the last two calls of `look`.
     """
 
     def __init__(self) -> None:
@@ -68,27 +68,27 @@ class Sharer:
 
     @property
     def shut(self) -> bool:
-        """Whether its gate is shut, so that it has no use for a turn."""
+        """Whether its gate is shut, so that a turn is of no use to it."""
         return self.ruling is not None and self.ruling.shut
 
     def take(self, ruling: Ruling | None) -> None:
-        """Take in what it may do from now on."""
+        """Record what it may do from now on."""
         before, self.ruling = self.ruling, ruling
         if ruling is not None:
-            # Beside another high job its times are counted from 0.
+            # The counts of a ruling start at 0 with each new high-priority job.
             more = max(ruling.times_shut - (before.times_shut if before is not None else 0), 0)
             self.times_shut += more
             told = before is not None and before.evict
             self.times_evicted += more > 0 and ruling.evict and not told
 
     def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
-        """Take in which pod it is, or its new terms."""
+        """Record the pod, or its new terms."""
         if self.terms is None:
             self._promised = now
         self.pod, self.terms = pod, terms
 
     def join(self, process: Process) -> bool:
-        """Take in a process; return whether it is to be led, as it has a hook."""
+        """Add a process; return whether it has a hook, so that the agent leads it."""
         if not self._unhooked.hooked(process):
             return False
         self.processes[process.number] = process
@@ -97,7 +97,7 @@ class Sharer:
         return True
 
     def leave(self, number: int) -> None:
-        """Take in that a process has gone."""
+        """Forget a process that has gone."""
         if self.processes.pop(number, None) is None:
             return
         self.bells.leave(number)
@@ -105,7 +105,7 @@ class Sharer:
         self._throughput.restart()
 
     def end(self) -> None:
-        """Have the connections of its processes end, and forget them."""
+        """End the connections of its processes, and forget them."""
         for process in self.processes.values():
             process.end()
         self.bells.close()
@@ -120,19 +120,19 @@ class Sharer:
             self._waited += process.grown(words.WAITED_NS, now=now)
             rested += process.grown(words.RESTED_NS, now=now)
             begun = self._passes.look(process, now) or begun
-        self._asks = any(one[words.ASKING] == 1 for one in self.processes.values())
+        self._asks = any(process[words.ASKING] == 1 for process in self.processes.values())
         self.activity = Activity(wants=begun or self._asks, begun=begun, used=used)
         self._intruded += self._intruded_now
         self._worked.add(used, now=now)
         read, passed, self._looked = reading(self.processes.values(), now), now - self._looked, now
         if read is None:
             self._profile.restart()
-        else:  # one of low priority has what it could use of the card between its gates
+        else:  # a low-priority pod can use the card only between its gates
             could = passed if self.high else used
             self._profile.note(read.steps, used=used - rested, could=could)
 
     def time(self, *, alone: bool, now: float) -> None:
-        """Time its steps; `alone`: nobody else has used the card since the last look."""
+        """Time its steps; `alone`: only this pod has used the card since the last look."""
         read = reading(self.processes.values(), now)
         if read is None or self.shut:
             self._throughput.restart()
@@ -140,7 +140,7 @@ class Sharer:
             self._throughput.note(read, alone=alone)
 
     def seen(self) -> Seen:
-        """Return what the job of high priority has to bear from it."""
+        """Return what the high-priority job has to bear from it."""
         assert self.terms is not None
         return Seen(
             self.terms.minimum,
@@ -148,7 +148,7 @@ class Sharer:
             self._intruded_now,
             self._asks,
             self._throughput.normalised,
-            gives_way=any(not one[words.UNHOOKED] for one in self.processes.values()),
+            gives_way=any(not process[words.UNHOOKED] for process in self.processes.values()),
             works=self._passes.may_work(self.processes, self._looked),
         )
 
@@ -170,19 +170,23 @@ class Sharer:
             process.order(order, now=now)
 
     def report(self, now: float) -> SharerReport:
-        """Return what is to be shown of it."""
+        """Return what is shown of it."""
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
-        heard = [one for one in processes if not one[words.UNHOOKED]]
-        pulses = [one.seconds(words.PULSE) for one in heard if self.high]
+        heard = [process for process in processes if not process[words.UNHOOKED]]
+        pulses = [process.seconds(words.PULSE) for process in heard if self.high]
         why = self._unhooked.why(processes, promised=now - self._promised)
-        gated = [one for one in processes if not self.high and one[words.HOOKED] in _CALIBRATED]
-        longest = max((one.seconds(words.LONGEST_NS) for one in gated), default=None)
+        gated = [
+            process
+            for process in processes
+            if not self.high and process[words.HOOKED] in _CALIBRATED
+        ]
+        longest = max((process.seconds(words.LONGEST_NS) for process in gated), default=None)
         return SharerReport(
             *self.pod,
             high=self.high,
             share=self.terms.share,
-            memory=sum(one[words.MEMORY] for one in heard) or None,
+            memory=sum(process[words.MEMORY] for process in heard) or None,
             promised=self.terms.memory,
             harvest=min(self._worked.share, 1.0) if heard else None,
             busy=self._profile.busy if heard else None,
@@ -190,7 +194,7 @@ class Sharer:
             intruded=self._intruded,
             micro_step=ruling.micro_step if ruling else None,
             longest=None if longest is None else min(longest, LONGEST_COARSE),
-            coarse=any(one[words.HOOKED] == words.COARSE for one in gated),
+            coarse=any(process[words.HOOKED] == words.COARSE for process in gated),
             beacon_age=max(now - min(pulses), 0.0) if pulses else None,
             infeasible=ruling is not None and ruling.infeasible,
             times_shut=self.times_shut,
@@ -201,14 +205,16 @@ class Sharer:
         )
 
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
-        """Have some of its processes give way before those with these pages."""
+        """Make some of its processes give way to the processes with these pages."""
         for process in processes:
             process.send_highs(pages, self.bells.heard_by(process.number))
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:
-    """Return how far a job is: as far as that of its processes which has made the most steps."""
-    first = max(processes, key=lambda one: (one[words.STEPS], -one.number), default=None)
+    """Return how far a job is: the reading of its process with the most steps."""
+    first = max(
+        processes, key=lambda process: (process[words.STEPS], -process.number), default=None
+    )
     if first is None:
         return None
     return Reading(now, first[words.STEPS], min(first.seconds(words.STEPPED), now))

@@ -1,4 +1,4 @@
-"""What there is in a slot: its card, or those of the node that it may get, and if they will do."""
+"""The state of a slot: its card, or the cards that it may get, and whether they can be shared."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from kfext.gpu.device.inventory import NOT_SHOWN, Card
 
 _MIG = "MIG-"
-"""Begins the id of a part of a card that MIG has split."""
+"""The beginning of the id of a part of a card split by MIG."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """What there is in a slot.
+    """The state of a slot.
 
-    `memory`: in MiB; of a slot without a card, that of the smallest it may get.
-    `trouble`: why it takes no sharers, empty if it does; of a slot without a card, why none that it
-    may get would. `moved`: see `Slots.moved`.
+    `memory`: in MiB; without a card, of the smallest card that the slot may get.
+    `trouble`: why it takes no sharers, empty if it does; without a card, why no card that it may
+    get would take sharers. `moved`: see `Slots.moved`.
     """
 
     memory: int
@@ -24,9 +24,9 @@ class SlotState:
 
 
 def reserved(card: str, present: Sequence[Card], *, moved: bool) -> SlotState:
-    """Return the state of a slot by the id of its card; `present` are those of the driver."""
-    found = _card(card, present)
-    return SlotState(found.memory, found.trouble, moved)
+    """Return the state of a slot by the id of its card; `present`: the cards of the driver."""
+    shown = _card(card, present)
+    return SlotState(shown.memory, shown.trouble, moved)
 
 
 def empty(
@@ -34,11 +34,11 @@ def empty(
 ) -> SlotState:
     """Return the state of a slot without a card.
 
-    `offered`: the ids of the cards that kubelet gives out, empty while that is not known; then it
-    may be any of the driver's. `taken`: those that other slots have.
+    `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), the slot
+    may get any card of the driver. `taken`: the cards of other slots.
     """
     ids = sorted(offered) or [card.uuid for card in present]
-    free = [_card(one, present) for one in ids if one not in taken]
+    free = [_card(device, present) for device in ids if device not in taken]
     well = [card.memory for card in free if not card.trouble]
     trouble = free[0].trouble if free and not well else ""
     return SlotState(min(well, default=0), trouble, moved)
@@ -51,5 +51,5 @@ def _card(device: str, present: Sequence[Card]) -> Card:
         return Card(device, 0, "NVIDIA's device plugin gives it to several pods at once")
     if uuid.startswith(_MIG):
         return Card(device, 0, "it is a part of a GPU that is split by MIG")
-    known = {card.uuid: card for card in present}
-    return known.get(uuid, Card(device, 0, NOT_SHOWN))
+    by_uuid = {card.uuid: card for card in present}
+    return by_uuid.get(uuid, Card(device, 0, NOT_SHOWN))

@@ -1,4 +1,4 @@
-"""The slots of this node as kubelet knows them: whose each unit is, and what comes with it."""
+"""The slots of this node as kubelet knows them: the pod of each unit, and what a container gets."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,22 +14,21 @@ from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 """Where a job's containers see the hook's files and the folder of their socket."""
 _CDI_KIND = "k8s.device-plugin.nvidia.com/gpu"
-"""The kind of the specification that NVIDIA's device plugin writes on its node, with the cards by
+"""The kind in the CDI specification of NVIDIA's device plugin, which lists the node's cards by
 UUID. Source: k8s-device-plugin, cmd/nvidia-device-plugin."""
 _KEPT = 5
-"""Answers of kubelet in a row without a pod in a folder, after which the folder goes: a pod that
-has just got its units is not in an answer that was under way."""
+"""A folder goes after this many answers of kubelet in a row without its pod. A pod that has just
+got its units may be missing in an answer that was under way."""
 
 
 class Slots:
     """Which card each slot stands for, and which pod has which units.
 
-    `hook` is the folder with the hook's files, `given` one of the node's in which each slot has a
-    file with the card that its sharers got, as long as it has any. `cdi`: whether kubelet is told
-    the CDI name of that card; else the container gets a variable, which NVIDIA's runtime reads.
-    `cards`: the UUID of the card of each slot that is reserved. `sharers`: slot and pod, by the
-    name of the pod's folder. `reservations`: for which slot each pod of that name reserves a
-    card.
+    `hook`: the folder with the hook's files. `given`: a folder on the node with a file for each
+    slot that has sharers, with the card that they got. `cdi`: whether kubelet gets the CDI name of
+    the card; otherwise the container gets a variable that NVIDIA's runtime reads.
+    `cards`: the UUID of the card of each reserved slot. `sharers`: slot and pod, by the name of the
+    pod's folder. `reservations`: the slot of each reservation pod, by the pod's name.
     """
 
     def __init__(
@@ -50,34 +49,34 @@ class Slots:
         self._hook = hook
         self._cdi = cdi
         self._absent = dict.fromkeys(doors.open_all(), 0)
-        self._awaited = set(self._absent)  # folders whose pod was in no answer yet
+        self._awaited = set(self._absent)  # folders with a pod that no answer has named yet
         self._given = given
         given.mkdir(parents=True, exist_ok=True)
         self.cards: dict[int, str] = {}
         self.sharers: dict[str, tuple[int, Pod]] = {}
 
     def slot(self, folder: str) -> int:
-        """Return the slot of a folder, which has the name of one of its units."""
+        """Return the slot of a folder, which is named after one of its units."""
         return self._slots[folder]
 
     def take(self, held: Iterable[Held]) -> None:
-        """Take in what kubelet has given to each container; folders of pods that are gone go."""
+        """Record what kubelet gave to each container; remove folders of pods that have gone."""
         self.sharers = {}
         reserved: dict[int, list[str]] = {}
-        for one in held:
-            reservation = self.reservations.get((one.namespace, one.pod))
-            if reservation is not None and one.resource == NATIVE_GPU:
-                reserved.setdefault(reservation, []).extend(one.devices)
-            elif slot_of(one.resource) is not None and one.devices:
-                folder = folder_of(one.devices)
+        for device in held:
+            reservation = self.reservations.get((device.namespace, device.pod))
+            if reservation is not None and device.resource == NATIVE_GPU:
+                reserved.setdefault(reservation, []).extend(device.devices)
+            elif slot_of(device.resource) is not None and device.devices:
+                folder = folder_of(device.devices)
                 if folder in self._slots:
-                    self.sharers[folder] = (self._slots[folder], (one.namespace, one.pod))
-        # A reservation has one card; of one with more nobody knows which is meant.
+                    self.sharers[folder] = (self._slots[folder], (device.namespace, device.pod))
+        # A reservation has one card; with more cards the slot's card would be ambiguous.
         self.cards = {slot: cards[0] for slot, cards in reserved.items() if len(cards) == 1}
         self._remove_gone()
 
     def moved(self, slot: int) -> bool:
-        """Return whether the sharers of a slot have another card than the one reserved now."""
+        """Return whether the sharers of a slot have a card that is not the reserved card."""
         given, card = self._card_given(slot), self.cards.get(slot)
         return bool(given) and card is not None and card != given
 
@@ -86,7 +85,7 @@ class Slots:
         card = self.cards.get(slot)
         if card is None:
             raise RefusedError(
-                f"no card is reserved for slot {slot} of this node; kfext reserves one when it "
+                f"no card is reserved for slot {slot} of this node; kfext reserves a card when it "
                 f"places a job there, and nothing else may ask for its units"
             )
         if self.moved(slot):
@@ -112,24 +111,26 @@ class Slots:
             else:
                 del self._absent[folder]
                 self._doors.remove(folder)
-        # The card of a slot is forgotten with its last pod, although a folder stays for a while.
-        self._awaited = {one for one in self._awaited if one in self._absent} - self.sharers.keys()
+        # The card of a slot is forgotten with its last pod, although the folder stays for a while.
+        self._awaited = {
+            folder for folder in self._awaited if folder in self._absent
+        } - self.sharers.keys()
         there = self._awaited | self.sharers.keys()
         present = {self._slots[folder] for folder in there if folder in self._slots}
         for slot in {*self._slots.values()} - present:
             (self._given / str(slot)).unlink(missing_ok=True)
 
     def _give(self, slot: int, card: str) -> None:
-        """Note the card that sharers of a slot get. Raises RefusedError."""
+        """Record the card that sharers of a slot get. Raises RefusedError."""
         if self._card_given(slot) == card:
             return
-        # In one step: a file without a card would hide from the next agent which one they have.
+        # In one step: an empty file would hide the sharers' card from the next agent.
         written = self._given / f"{slot}.new"
         try:
             written.write_text(card)
             written.replace(self._given / str(slot))
         except OSError as error:
-            raise RefusedError(f"the card of slot {slot} cannot be noted: {error}") from error
+            raise RefusedError(f"the card of slot {slot} cannot be recorded: {error}") from error
 
     def _card_given(self, slot: int) -> str:
         try:

@@ -1,4 +1,4 @@
-"""Why nothing is known of what a pod does on its card, in one word of `kfext.model.unhooked`."""
+"""Why the activity of a pod on its card is unknown, in one word of `kfext.model.unhooked`."""
 
 from collections.abc import Collection
 
@@ -12,13 +12,14 @@ _WORDS = {
     words.CALLBACK_LIST: CALLBACK_LIST,
 }
 PATIENCE = 60.0
-"""Seconds in which a job begins to use its card, as a rule; then it is shown that it has not."""
+"""Most jobs begin to use their card within this many seconds; after that the pod is shown as
+idle."""
 
 
 class Unhooked:
-    """Takes in what the processes of one pod state of themselves, which may be wrong.
+    """Collects what the processes of one pod report of themselves, which may be wrong.
 
-    What a process states without a hook says nothing of those that have one.
+    A report from a process without a hook says nothing of processes with a hook.
     """
 
     def __init__(self) -> None:
@@ -26,19 +27,19 @@ class Unhooked:
         self._came = False
 
     def hooked(self, process: Process) -> bool:
-        """Return whether a process that comes has a hook; one without states why, and goes."""
+        """Return whether a new process has a hook; a process without one reports why, and goes."""
         reason = process[words.UNHOOKED]
         self._stated = reason or self._stated
         self._came = self._came or not reason
         return not reason
 
     def why(self, processes: Collection[Process], *, promised: float) -> str:
-        """Return the reason, empty if there is none.
+        """Return the reason; empty without a reason.
 
-        `processes`: those that came with a hook and live; `promised`: seconds for which the pod has
-        had its part.
+        `processes`: the live processes with a hook. `promised`: how many seconds ago the pod got
+        its part.
         """
-        failed = [one[words.UNHOOKED] for one in processes if one[words.UNHOOKED]]
+        failed = [process[words.UNHOOKED] for process in processes if process[words.UNHOOKED]]
         if failed or processes:
             return _WORDS.get(failed[0], "") if failed else ""
         if self._stated in _WORDS:
