@@ -56,7 +56,6 @@ NOT_YET = [
     "kfext/core/settings",
     "kfext/errors.py",
     "kfext/gpu/device",
-    "kfext/gpu/hook",
     "kfext/gpu/rules",
     "kfext/kube",
     "kfext/model/allocation.py",

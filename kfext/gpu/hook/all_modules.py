@@ -1,4 +1,4 @@
-"""The hooks of all modules of PyTorch at once."""
+"""Hooks of all PyTorch modules at once."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class AllModules:
-    """Has functions called before and after the forward of each module.
+    """Calls functions before and after the forward of each module.
 
-    torch.compile compiles a model anew for each set of such hooks that it finds, and gives up after
-    some times. So it only ever sees one of two sets: our two hooks under fixed keys, or none. What
-    was compiled with them keeps them. `module`: torch.nn.modules.module.
+    torch.compile compiles a model again for each new set of such hooks, and gives up after some
+    times. So it sees only one of two sets: these two hooks under fixed keys, or none. Code compiled
+    with them keeps them. `module`: torch.nn.modules.module.
     """
 
     def __init__(self, module: Any, guard: Callable[..., Callable[..., None]]) -> None:
@@ -28,7 +28,7 @@ class AllModules:
     def hooked(
         self, before: Callable[[Any], None], after: Callable[[Any, Any], None]
     ) -> AllModules:
-        """Call two functions from now on; `remove` ends it."""
+        """Call two functions from now on, until `remove`."""
         self._before, self._after = before, after
         if not self._handles:
             self._handles = [register(hook) for register, hook in self._hooks]
@@ -37,7 +37,7 @@ class AllModules:
         return self
 
     def remove(self) -> None:
-        """Call nothing any more."""
+        """Stop calling the functions."""
         self._before = self._after = None
         if not _has_compiled():
             for handle in self._handles:
@@ -54,6 +54,6 @@ class AllModules:
 
 def _has_compiled() -> bool:
     """Return whether torch.compile has compiled anything in this process."""
-    found = sys.modules.get("torch._dynamo.utils")
-    counters = getattr(found, "counters", None)
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
     return bool(counters is not None and counters["stats"].get("unique_graphs"))

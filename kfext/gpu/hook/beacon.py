@@ -1,4 +1,4 @@
-"""The beacon of the job of high priority: it shows whether the card has work of that job."""
+"""The beacon of a high-priority job: it shows whether the card has work of the job."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .link import close_all
 from .pulse import PULSE_SECONDS, show_life
 
 _QUEUED = 64
-"""Markers that wait at most. The oldest goes first: a later one says more."""
+"""Most markers that wait. The oldest marker is dropped first: a later one says more."""
 _JOIN_SECONDS = 1.0
-"""How long the end of the process waits for a thread that may be within CUDA."""
+"""How long the end of the process waits for a thread that may be inside CUDA."""
 
 
 class Beacon:
     """Writes BUSY to the process's own page, and wakes the jobs that wait for the card.
 
     `begin` is called before the job gives work to the card, `end` after it has given some. The card
-    is idle again when the work before the last `end` is done and no `begin` came after it. `begin`
-    costs about a microsecond, as it is called hundreds of times in a step. `pause` is as cheap, for
-    where more work is expected soon: it becomes an `end` if none has come for two pulses.
-    `memory`: what the process has reserved, in bytes; `fail` is given the error that ends it.
+    is idle again once the work before the last `end` is done and no `begin` came after it. `begin`
+    takes about a microsecond, because it is called hundreds of times in a step. `pause` is as
+    cheap, for a place where more work comes soon: it becomes an `end` if none comes for two pulses.
+    `memory`: the bytes that the process has reserved. `fail`: gets the error that ends the beacon.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class Beacon:
         self._threads = [HiddenThread(run) for run in (self._pulse, self._watch)]
 
     def begin(self) -> int:
-        """Take in that the job is about to give work to the card; return the number of the call."""
+        """Record that the job is about to give work to the card; return the number of the call."""
         self._begun += 1
         if not self._busy:
             self._set(busy=True)
         return self._begun
 
     def end(self, marker: Marker, begun: int | None = None) -> None:
-        """Take in that the job has given work to the card, up to a marker, and may give no more.
+        """Record that the job has given work to the card up to a marker, perhaps for the last time.
 
-        `begun`: the `begin` that this belongs to, where others may have come since; else the last.
+        `begun`: the number of the matching `begin`; by default the last.
         """
         if self._markers.qsize() >= _QUEUED:
             with suppress(queue.Empty):
@@ -66,28 +66,28 @@ class Beacon:
         self._markers.put((self._begun if begun is None else begun, marker))
 
     def pause(self, marker: Marker) -> None:
-        """Take in that the job has given work to the card, up to a marker, and more will follow."""
+        """Record that the job has given work to the card up to a marker, and more will follow."""
         self._paused = (self._begun, marker)
 
     def step(self) -> None:
-        """Take in that an optimizer has made its step."""
+        """Record a step of an optimizer."""
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = monotonic_ns()
 
     def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Take in whom to wake when the card becomes idle. Raises ValueError.
+        """Record which jobs to wake when the card becomes idle. Raises ValueError.
 
-        `bells`: how many sockets come with the message; they replace those before.
+        `bells`: how many sockets come with the message; they replace the earlier sockets.
         """
         if message.get("bells") != len(descriptors):
             close_all(descriptors)
             raise ValueError(f"{len(descriptors)} descriptors instead of {message.get('bells')}")
-        self._bells = [socket.socket(fileno=one) for one in descriptors]
+        self._bells = [socket.socket(fileno=descriptor) for descriptor in descriptors]
 
     def stop(self) -> None:
-        """End the threads; the page shows an idle job. Does nothing in a fork of the process.
+        """End the threads; the page then shows an idle job. Does nothing in a fork of the process.
 
-        At the end of Python a thread that returns from CUDA would bring the process down.
+        At the end of Python, a thread that returns from CUDA would crash the process.
         """
         if os.getpid() != self._process:
             return
@@ -122,7 +122,7 @@ class Beacon:
 
     def _become_idle(self, begun: int) -> None:
         self._set(busy=False)
-        if self._begun != begun:  # `begin` came meanwhile and has seen a busy card
+        if self._begun != begun:  # a `begin` came meanwhile and saw a busy card
             self._set(busy=True)
             return
         for bell in self._bells:
@@ -134,7 +134,7 @@ class Beacon:
             show_life(self._page, self._memory)
             paused = self._paused
             if paused is not None and paused is before and paused is not ended:
-                self._markers.put(paused)  # if a `begin` came after it, it says nothing
+                self._markers.put(paused)  # a later `begin` makes this marker void
                 ended = paused
             before = paused
             if self._stopped.wait(PULSE_SECONDS):
@@ -142,10 +142,10 @@ class Beacon:
 
 
 def _ring(bell: socket.socket) -> None:
-    """Wake a waiting job. It can neither block this one nor make it fail.
+    """Wake a waiting job, without a risk that this job blocks or fails.
 
-    An eventfd could: O_NONBLOCK belongs to what both processes share, so the other one may clear
-    it, fill the counter, and have the next write wait for ever.
+    An eventfd has that risk: both processes share its O_NONBLOCK flag, so the other process may
+    clear it, fill the counter, and make the next write wait without end.
     """
-    with suppress(OSError):  # full, so it has much to read already; or gone
+    with suppress(OSError):  # the bell is full, so the job has enough to read; or it has gone
         bell.send(b"i", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)

@@ -1,4 +1,4 @@
-"""Where in a step the gate stands: few places, between which the card has little work."""
+"""Where the gate stands in a step: at few places, with little work for the card between them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ Place = Hashable
 
 
 def choose(steps: Sequence[Sequence[tuple[Place, float]]], longest: float) -> frozenset[Place]:
-    """Return the places to keep, so that the work between two of them takes `longest` s at most.
+    """Return the places to keep, so that the work between two of them takes at most `longest` s.
 
-    `steps`: of some steps, each place that was passed, in order, with the seconds that the card
-    worked from it to the next. A place from which the card works longer than that is kept, and so
-    is the one after it. The first of each step is kept.
+    `steps`: for each step the places in order, each with the seconds that the card worked from it
+    to the next place. If the work after a place takes longer than `longest`, that place and the
+    next place are kept. The first place of each step is kept.
     """
     usual = typical(steps)
     kept: set[Place] = set()
@@ -34,13 +34,13 @@ def typical(steps: Sequence[Sequence[tuple[Place, float]]]) -> dict[Place, float
     for step in steps:
         for place, seconds in step:
             laps.setdefault(place, []).append(seconds)
-    return {place: _median(found) for place, found in laps.items()}
+    return {place: _median(times) for place, times in laps.items()}
 
 
 def longest_between(
     steps: Sequence[Sequence[tuple[Place, float]]], kept: frozenset[Place]
 ) -> float:
-    """Return the longest time that the card works between two of the places kept, in seconds."""
+    """Return the longest time that the card works between two kept places, in seconds."""
     usual, longest = typical(steps), 0.0
     for step in steps:
         since = 0.0
@@ -51,6 +51,6 @@ def longest_between(
 
 
 def _median(values: list[float]) -> float:
-    """Return the median; `statistics` is not imported, as a program may have its own."""
+    """Return the median. `statistics` is not imported, since a program may have its own."""
     ordered, middle = sorted(values), len(values) // 2
     return (ordered[middle] + ordered[~middle]) / 2

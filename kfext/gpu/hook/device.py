@@ -1,4 +1,4 @@
-"""The port to the card: what the hook needs to know of the work that was given to it."""
+"""The port to the card: what the hook needs to know about the work on it."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from typing import Any, Protocol
 
 _THREAD_LOCAL = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 _ONLY_CARD = 0
-"""A sharer has one card, and so it is the first one in each of its processes."""
+"""A sharer has one card, so that card is the first in each of its processes."""
 
 
 class Marker(Protocol):
     """A point in the work that a thread has given to the card."""
 
     def wait(self) -> None:
-        """Return once all work before it has ended, without holding Python's lock meanwhile."""
+        """Wait until all work before the marker has ended, without holding Python's lock."""
 
 
 class TimedMarker(Marker, Protocol):
-    """A point whose time on the card is known afterwards."""
+    """A marker with a known time on the card once it is reached."""
 
     def seconds_since(self, earlier: TimedMarker) -> float:
-        """Return the time on the card between two markers, both of which have been reached."""
+        """Return the seconds on the card between two markers that have been reached."""
 
 
 class Device(Protocol):
-    """A card, or what plays one."""
+    """A card, or a simulated card."""
 
     def ready(self) -> bool:
-        """Return whether the process has begun to use the card. Never begins to itself."""
+        """Return whether the process has begun to use the card; never begins that itself."""
 
     def capturing(self) -> bool:
-        """Return whether what the calling thread gives to the card is recorded instead of run."""
+        """Return whether the calling thread's work for the card is recorded instead of run."""
 
     def mark(self) -> TimedMarker:
-        """Return a marker after all that the calling thread has given to the card."""
+        """Return a marker after all work that the calling thread has given to the card."""
 
     def memory(self) -> int:
         """Return the bytes of the card that the process has reserved, from any thread."""
 
 
 class CudaMarker:
-    """An event of CUDA. The wait blocks, so that it uses no CPU."""
+    """An event of CUDA. A wait for it blocks, so it uses no CPU."""
 
     def __init__(self, torch: Any) -> None:
         self._event = torch.cuda.Event(enable_timing=True, blocking=True)
         self._event.record()
 
     def wait(self) -> None:
-        """Return once the event has happened.
+        """Wait for the event.
 
-        By default a wait in any thread makes a capture of a CUDA graph fail in all others
-        (cudaStreamCaptureModeGlobal). So this thread looks at its own captures alone meanwhile, as
-        PyTorch's watchdog of NCCL does (pytorch/pytorch#148594).
+        By default a wait in any thread makes the capture of a CUDA graph fail in all other threads
+        (cudaStreamCaptureModeGlobal). So this thread switches to its own captures alone while it
+        waits, as PyTorch's watchdog of NCCL does (pytorch/pytorch#148594).
         """
         ctypes = import_module("ctypes")
         exchange = _driver().cuThreadExchangeStreamCaptureMode
@@ -62,7 +62,7 @@ class CudaMarker:
         try:
             self._event.synchronize()
         finally:
-            exchange(ctypes.byref(mode))  # what it was before
+            exchange(ctypes.byref(mode))  # restore the earlier mode
 
     def seconds_since(self, earlier: TimedMarker) -> float:
         """Return the seconds between two events."""

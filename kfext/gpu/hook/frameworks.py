@@ -1,4 +1,4 @@
-"""Which hook a process gets, once it has imported a framework."""
+"""Which hook a process gets once it has imported a framework."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERS
 _SWITCH = Switch()
 _NOTICE = Notice(os.environ.get(SOCKET, ""))
 _OLDEST_TENSORFLOW = (2, 6)
-"""Before, its Keras was a part of it, and no module of its own."""
+"""Older versions have Keras inside, without a module of its own."""
 
 
 def install(name: str, framework: ModuleType) -> None:
-    """Install the hook of a framework that the process has just imported, by its name."""
+    """Install the hook of a framework, by its name, right after the process has imported it."""
     _INSTALLS[name](framework)
 
 
 def failed() -> None:
-    """Have the agent know that a hook has failed."""
+    """Tell the agent that a hook has failed."""
     _NOTICE.give(FAILED)
 
 
@@ -58,7 +58,7 @@ def _on_keras(keras: ModuleType) -> None:
 
 
 def _unknown() -> int:
-    """Return what stands for a memory that is not known: Keras has no figure of its backend's."""
+    """Return 0 for an unknown amount of memory: Keras has no figure of its backend's."""
     return 0
 
 
@@ -88,7 +88,7 @@ def _page() -> Page:
     page.words[LAYOUT] = VERSION
 
     def unhook() -> None:
-        if os.getpid() == process:  # a fork has no hook of its own to fail, and shares the page
+        if os.getpid() == process:  # a fork shares the page but has no hook of its own
             page.words[UNHOOKED] = FAILED
 
     _SWITCH.at_end(unhook)

@@ -1,7 +1,7 @@
-"""The gate before each micro-step of a job of low priority.
+"""The gate before each micro-step of a low-priority job.
 
-A micro-step begins when the card is idle, or at the agent's word. At most two are on the card at a
-time, so that it is free again that soon after the job of high priority comes back.
+A micro-step begins when the card is idle, or when the agent allows it. At most two are on the card
+at a time, so the card is soon free again when the high-priority job comes back.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from .orders import PASS, TICKET, WAIT, Orders
 from .pulse import PULSE_SECONDS, show_life
 
 _NAP_SECONDS = 0.05
-"""How often the orders are read while the gate is shut: they change without a wake."""
+"""How often the orders are read while the gate is shut: they change without a ring."""
 OUTSTANDING = 2
-"""Micro-steps; what they cost the other job is in `kfext.gpu.rules.neighbours`."""
+"""Micro-steps on the card at a time; `kfext.gpu.rules.neighbours` has their cost for the other
+job."""
 _TICKET_NS = 10**9
-"""For how long a ticket lets the process work, if its optimizer makes no step before."""
+"""How long a ticket lets the process work if its optimizer makes no step earlier."""
 PACE = 0.2
-"""Part of the time that a job may use while no agent lives."""
+"""The part of the time that a job may use while no agent lives."""
 _LONGEST_REST_SECONDS = 1.0
-"""After a micro-step, while no agent lives."""
+"""The longest rest after a micro-step while no agent lives."""
 
 
 class Gate:
-    """Has the calling thread wait until a micro-step may begin; `page` is the process's own."""
+    """Makes the calling thread wait until a micro-step may begin; `page`: the process's own."""
 
     def __init__(self, page: memoryview, orders: Orders, device: Device) -> None:
         self._page = page
@@ -43,37 +44,37 @@ class Gate:
         self.watch()
 
     def watch(self) -> None:
-        """Take in that it is not known yet how long the job's micro-steps are."""
+        """Show that the length of the job's micro-steps is not known yet."""
         self._page[words.HOOKED] = words.WATCHING
 
     def micro_step(self) -> float:
-        """Return how long a micro-step should take at most, in seconds."""
+        """Return the longest that a micro-step should take, in seconds."""
         return self._orders.micro_step()
 
     def calibrated(self, *, longest: float, wanted: float) -> None:
-        """Take in how long the longest micro-step takes on the card, and how long it should."""
+        """Show the time of the longest micro-step on the card, and whether it is too long."""
         self._page[words.LONGEST_NS] = int(longest * 1e9)
         self._page[words.HOOKED] = words.COARSE if longest > wanted else words.READY
 
     def step(self) -> None:
-        """Take in that the job's optimizer has made a step: a ticket ends with it."""
+        """Record a step of the job's optimizer, which ends a ticket."""
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = monotonic_ns()
         self._ticket_ends = 0
         self._stepped = self._device.mark()
 
     def abandon(self) -> None:
-        """Take in that nobody passes the gate any more; the page shows it."""
+        """Show that the job no longer passes the gate."""
         self._page[words.ASKING] = self._page[words.HOOKED] = 0
 
     def enter(self) -> None:
-        """Return when the next micro-step may begin; call it where one ends and another begins."""
+        """Wait until the next micro-step may begin; call it between two micro-steps."""
         page = self._page
         self._outstanding.append((self._device.mark(), self._stepped))
         self._stepped = None
         now = self._drain(leaving=OUTSTANDING - 1)
         word = self._ask(now)
-        if word == WAIT:  # so that none of its work is on the card while it stands at the gate
+        if word == WAIT:  # wait with no work of the job on the card
             now = self._drain(leaving=0)
             word = self._ask(now)
         arrived, self._began, self._intrudes = now, 0, False
@@ -84,7 +85,7 @@ class Gate:
                 now = monotonic_ns()
                 word = self._ask(now)
         finally:
-            page[words.ASKING] = 0  # also if a signal's handler ends the wait
+            page[words.ASKING] = 0  # also if a signal handler ends the wait
             page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
         self._intrudes = self._orders.busy(now)
@@ -104,7 +105,7 @@ class Gate:
         return self._orders.word(now, intruded=intruded, tickets=seen)
 
     def _drain(self, *, leaving: int) -> int:
-        """Wait until so many micro-steps at most are on the card; charge that time, return now."""
+        """Wait until at most `leaving` micro-steps are on the card; charge them, return now."""
         while len(self._outstanding) > leaving:
             self._reach(*self._outstanding.popleft())
         self._account(monotonic_ns())
@@ -112,9 +113,9 @@ class Gate:
         return self._began
 
     def _reach(self, marker: TimedMarker, stepped: TimedMarker | None) -> None:
-        """Wait for a marker; `stepped` is that of the step before it, if nothing was in between.
+        """Wait for a marker; `stepped`: the marker of the step right before it, if any.
 
-        The job has waited for data, if between the two the card has.
+        If the card was idle between the two markers, the job was waiting for data.
         """
         marker.wait()
         if stepped is not None:
@@ -122,7 +123,7 @@ class Gate:
             self._page[words.RESTED_NS] += int(max(marker.seconds_since(stepped), 0.0) * 1e9)
 
     def _account(self, now: int) -> None:
-        """Charge what the last micro-step took, and rest after it while no agent lives."""
+        """Charge the time of the last micro-step, and rest after it while no agent lives."""
         if not self._began:
             return
         took = now - self._began
@@ -133,7 +134,7 @@ class Gate:
             sleep(min(took * (1 / PACE - 1) / 1e9, _LONGEST_REST_SECONDS))
 
     def _listen(self) -> None:
-        """Wait for the bell, but not for long, as the orders may change; take in all its rings."""
+        """Wait for the bell, briefly because the orders may change, and read all its rings."""
         bell = self._orders.bell
         if bell is None:
             sleep(_NAP_SECONDS)
@@ -145,4 +146,4 @@ class Gate:
             while readable and bell.recv(64, socket.MSG_DONTWAIT):
                 pass
         except BlockingIOError:
-            pass  # all rings are taken in
+            pass  # all rings are read

@@ -1,4 +1,4 @@
-"""Threads that the program does not see among its own: one that joins all would wait for ever."""
+"""Threads that the program does not see, since a program may join all threads that it sees."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from threading import Event
 
 
 class HiddenThread:
-    """A thread of the hook's, which runs a function and does not keep the process from ending."""
+    """A thread of the hook that runs a function and does not keep the process from ending."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act
@@ -17,7 +17,7 @@ class HiddenThread:
         _thread.start_new_thread(self._run, ())
 
     def join(self, seconds: float) -> None:
-        """Wait until it has ended, for some time at most; not in itself."""
+        """Wait for its end, for some time at most. Called in the thread itself, return at once."""
         if self._number != _thread.get_ident():
             self._ended.wait(seconds)
 

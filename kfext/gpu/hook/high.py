@@ -1,4 +1,4 @@
-"""The job of high priority: when PyTorch gives work to the card, the beacon says so."""
+"""The high-priority job: the beacon shows when PyTorch gives work to the card."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from .torch_calls import TorchCalls
 from .torch_optimizers import first_parameter
 
 _MOST_FORWARDS = 4
-"""Without a backward, after which none is expected to follow, unless one has followed as many."""
+"""Forwards without a backward after which no backward is expected, unless as many were seen."""
 _LEARNING_STEPS, _MOST_CALLS = 5, 1000
-"""Steps, or calls of outermost modules, in which all modules are looked at."""
+"""The hook watches all modules for this many steps, or calls of outermost modules."""
 
 
 class High:
-    """Calls the beacon around what the outermost modules, backward and the optimizers do.
+    """Calls the beacon around the work of the outermost modules, of backward and of the optimizers.
 
-    While a model is new all modules call it, at a cost of about a microsecond each. Each end of
-    work costs about a tenth of a millisecond, as a thread wakes for it. `join` makes the beacon,
-    when the process first gives work to the card.
+    While a model is new, all modules call the beacon, which takes about a microsecond each. Each
+    end of work takes about a tenth of a millisecond, because a thread wakes for it. `join` makes
+    the beacon when the process first gives work to the card.
     """
 
     def __init__(self, calls: TorchCalls, device: Device, join: Callable[[], Beacon]) -> None:
@@ -44,11 +44,11 @@ class High:
         self._learn()
 
     def leave(self) -> None:
-        """Forget the beacon: this is a fork, which has one of its own if it ever uses the card."""
+        """Forget the beacon in a fork, which makes its own if it ever uses the card."""
         self._beacon = None
 
     def stop(self) -> None:
-        """Call the beacon no more; the job is shown as idle."""
+        """Stop calling the beacon; the job is shown as idle."""
         self._calls.unhook(self._handles)
         if self._beacon is not None:
             self._beacon.stop()
@@ -59,11 +59,11 @@ class High:
         self._handles = self._calls.on_modules(self._enter, self._exit)
 
     def _settle(self) -> None:
-        """Look at the outermost modules alone from now on."""
-        found = [module() for module in self._outermost.values()]
-        modules = [module for module in found if module is not None]
+        """Watch only the outermost modules from now on."""
+        alive = [module() for module in self._outermost.values()]
+        modules = [module for module in alive if module is not None]
         if any(self._calls.is_script(module) for module in modules):
-            return  # it cannot be hooked alone
+            return  # a script cannot be hooked alone
         self._calls.unhook(self._handles)
         for module in modules:
             self._handles.append(self._calls.before_forward(module, self._called))
@@ -72,9 +72,9 @@ class High:
     def _enter(self, module: Any) -> None:
         self._leave_raised_backward()
         if self._in_backward:
-            return  # what is called there, for activation checkpointing, is not outermost
+            return  # modules that backward calls, for activation checkpointing, are not outermost
         if id(module) in self._within:
-            self._within.clear()  # its last forward has raised
+            self._within.clear()  # the last forward of the module raised an error
         if not self._within:
             self._outermost[id(module)] = weakref.ref(module)
             self._called()
@@ -95,7 +95,7 @@ class High:
             self._learning.passed()
 
     def _leave_raised_backward(self) -> None:
-        """Take in that the last backward has raised; the program may go on without a step."""
+        """Detect that the last backward raised an error; the program may go on without a step."""
         if self._in_backward and not self._calls.in_backward():
             self._in_backward = False
             self._within.clear()
@@ -108,7 +108,7 @@ class High:
         self._beacon.begin()
 
     def _end(self) -> None:
-        """Have the card become idle after what it has, unless backward goes on."""
+        """Let the card become idle after the work that it has, unless backward goes on."""
         if self._beacon is not None and not self._in_backward:
             self._beacon.end(self._device.mark())
 
@@ -137,7 +137,7 @@ class High:
             return
         self._learning.meet(first_parameter(optimizer))
         self._forwards = 0
-        self._in_backward = False  # no module may have been called since a backward that raised
+        self._in_backward = False  # a backward may have raised without a call of a module since
         self._within.clear()
         self._beacon.step()
         self._end()

@@ -1,4 +1,4 @@
-"""To act when the job imports a module, without importing it before."""
+"""Acts when the job imports a module, without importing it earlier."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from _thread import get_ident
 
 from .stderr import report
 
-TYPE_CHECKING = False  # what `typing` says: it is not imported here, see `start`
+TYPE_CHECKING = False  # `typing` is not imported here, see `start`
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from importlib.machinery import ModuleSpec
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 def when_imported(
     names: Iterable[str], install: Callable[[str, ModuleType], None], failed: Callable[[], None]
 ) -> None:
-    """Have a function called with the name of each module and itself, right after its import.
+    """Call a function with the name and the module, right after the import of each named module.
 
-    `failed` is called after one that has raised an error.
+    `failed` is called after a function has raised an error.
     """
     sys.meta_path.insert(0, _Finder(set(names), install, failed))
 
 
 class _Finder:
-    """Finds what the finders after it find, and has the loader call the function at its end.
+    """Asks the finders after it, and makes the loader call the function at the end.
 
     Code often looks for a framework without importing it, or tries again after a failed import. So
-    a name goes only when its module has been imported.
+    a name is dropped only after its module has been imported.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class _Finder:
         thread = get_ident()
         if fullname not in self._names or thread in self._searching:
             return None
-        others: list[Any] = [one for one in sys.meta_path if one is not self]
-        found = (one.find_spec(fullname, path, target) for one in others if _finds(one))
-        self._searching.add(thread)  # another finder may ask all of them again
+        others: list[Any] = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others if _finds(finder))
+        self._searching.add(thread)  # another finder may ask all finders again
         try:
-            spec: ModuleSpec | None = next((one for one in found if one is not None), None)
+            spec: ModuleSpec | None = next((finder for finder in specs if finder is not None), None)
         finally:
             self._searching.discard(thread)
         if spec is not None and hasattr(spec.loader, "exec_module"):
@@ -84,7 +84,7 @@ def _finds(finder: Any) -> bool:
 
 
 class _Loader:
-    """A module's own loader, to all who ask, but for the end of the import."""
+    """Acts as a module's own loader, and also reports the end of the import."""
 
     def __init__(self, loader: Any, loaded: Callable[[ModuleType], None]) -> None:
         self._loader = loader
@@ -99,7 +99,7 @@ class _Loader:
         return self._loader.create_module(spec)  # type: ignore[no-any-return]
 
     def exec_module(self, module: ModuleType) -> None:
-        # The module keeps its own loader: some code asks of what type it is.
+        # The module keeps its own loader, because some code checks the type of a loader.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader

@@ -1,11 +1,11 @@
-"""The job of high priority that trains by `Model.fit` of Keras on TensorFlow: tf.keras or Keras 3.
+"""The high-priority job that trains by `Model.fit` of Keras on TensorFlow: tf.keras or Keras 3.
 
-TensorFlow has no marker that is cheap and can be waited for. But a batch's logs, such as its loss,
-are there when the card has done what it was given until they are read. So the card is busy from the
-begin of each batch, and idle when the logs of the last one are there and no other has begun.
-Keras 3 reads them before it calls us, perhaps in a thread of its own; Keras 2 gives us tensors, for
-which the beacon's thread waits. Nothing is heard of a custom training loop, nor of a `fit` that is
-given a whole `CallbackList`.
+TensorFlow has no cheap marker to wait for. But the logs of a batch, such as its loss, exist only
+once the card has done the work before them. So the card is busy from the begin of each batch, and
+idle once the logs of the last batch exist and no other batch has begun. Keras 3 reads the logs
+before it calls the hook, perhaps in a thread of its own. Keras 2 passes tensors, and the beacon's
+thread waits for them. The hook hears nothing of a custom training loop, or of a `fit` that gets a
+whole `CallbackList`.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from .switch import Switch
 
 
 class Logs:
-    """What Keras has measured of a batch, as a marker of its end."""
+    """The logs of a batch from Keras, as a marker of the end of the batch."""
 
     def __init__(self, logs: Any) -> None:
         values = logs.values() if isinstance(logs, dict) else ()
-        self._tensors = [one for one in values if hasattr(one, "numpy")]
+        self._tensors = [value for value in values if hasattr(value, "numpy")]
 
     def wait(self) -> None:
-        """Return once the card has computed them."""
-        for one in self._tensors:
-            one.numpy()
+        """Wait until the card has computed the logs."""
+        for tensor in self._tensors:
+            tensor.numpy()
 
 
 class Fits:
-    """Calls the beacon around the batches of `Model.fit`; `join` makes it at the first one.
+    """Calls the beacon around the batches of `Model.fit`; `join` makes it at the first batch.
 
-    `unheard` is called at a `fit` of which nothing can be heard.
+    `unheard` is called at a `fit` that cannot be followed.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Fits:
         self._wrap(keras.Model, switch.guard(self.rest))
 
     def leave(self) -> None:
-        """Forget the beacon: this is a fork, in which TensorFlow does not work."""
+        """Forget the beacon in a fork, where TensorFlow does not work."""
         self._beacon = None
 
     def stop(self) -> None:
-        """Call the beacon no more; the job is shown as idle."""
+        """Stop calling the beacon; the job is shown as idle."""
         if self._beacon is not None:
             self._beacon.stop()
 
     def begin(self) -> None:
-        """Take in that a batch begins."""
+        """Record the begin of a batch."""
         if self._beacon is None:
             if not uses_card():
                 return
@@ -74,18 +74,18 @@ class Fits:
         self._begun.append(self._beacon.begin())
 
     def finish(self, logs: Any) -> None:
-        """Take in that a batch has ended; the next one may have begun, and ends be out of order."""
+        """Record the end of a batch; the next may have begun, and ends may come out of order."""
         if self._beacon is not None and self._begun:
             self._beacon.end(Logs(logs), self._begun.popleft())
 
     def step(self, logs: Any) -> None:
-        """Take in that a batch of the training has ended."""
+        """Record the end of a training batch."""
         self.finish(logs)
         if self._beacon is not None:
             self._beacon.step()
 
     def rest(self) -> None:
-        """Take in that all batches have ended; one that found no data has only begun."""
+        """Record that all batches have ended; a batch without data has a begin but no end."""
         self._begun.clear()
         if self._beacon is not None:
             self._beacon.end(Logs(None))
@@ -95,7 +95,7 @@ class Fits:
 
         @wraps(fit)
         def announced(*args: Any, **kwargs: Any) -> Any:
-            with suppress(Exception):  # such as a missing argument: the call below says so itself
+            with suppress(Exception):  # a wrong call of `fit` reports its own error below
                 args, kwargs = self._with_callback(fit, args, kwargs)
             try:
                 return fit(*args, **kwargs)
@@ -107,7 +107,7 @@ class Fits:
     def _with_callback(
         self, fit: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments of `fit` with our callback as the last one."""
+        """Return the arguments of `fit` with the hook's callback as the last callback."""
         bound = import_module("inspect").signature(fit).bind(*args, **kwargs)
         given = bound.arguments.get("callbacks")
         if self._keras.backend.backend() != "tensorflow":
@@ -121,7 +121,7 @@ class Fits:
 
 
 def uses_card() -> bool:
-    """Return whether TensorFlow has initialised a GPU in this process. Never does so itself."""
+    """Return whether TensorFlow has initialised a GPU in this process; never does so itself."""
     context = sys.modules.get("tensorflow.python.eager.context")
     if not getattr(getattr(context, "_context", None), "_initialized", False):
         return False
@@ -135,13 +135,13 @@ def _callback_class(
     step, rest = guard(fits.step), guard(fits.rest)
 
     class Announcing(base):  # type: ignore[misc]
-        """Announces batches. Says of itself what keeps Keras as fast as it is without it."""
+        """Announces batches, with the marks that keep Keras as fast as without it."""
 
-        async_safe = True  # Keras 3 need not wait for each batch
+        async_safe = True  # Keras 3 then does not wait for each batch
 
         def __init__(self) -> None:
             super().__init__()
-            self._supports_tf_logs = True  # nor Keras 2
+            self._supports_tf_logs = True  # Keras 2 then does not wait either
 
         def on_train_batch_begin(self, batch: Any, logs: Any = None) -> None:
             begin()

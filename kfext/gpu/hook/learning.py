@@ -1,4 +1,4 @@
-"""When a hook looks at all modules of a training, and when only at those that matter."""
+"""When a hook watches all modules of a training, and when only the modules that matter."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 from weakref import ref
 
 _PATIENCE_STEPS = 50
-"""Steps without a module after which the job is taken to train another model; doubled each time."""
+"""Steps without a watched module after which the job counts as training another model; doubled each
+time."""
 
 
 class Learning:
-    """Counts what a training does; calls `settle` when that is enough, and `learn` to begin anew.
+    """Counts what a training does; calls `settle` when that is enough, and `learn` to begin again.
 
-    `steps`: how many steps of optimizers are looked at; `most`: how many calls of `passed` without
-    so many steps are enough, as a job that only infers makes none.
+    `steps`: how many steps of optimizers are watched. `most`: how many calls of `passed` are enough
+    without that many steps, since a job that only infers makes no steps.
     """
 
     def __init__(
@@ -33,19 +34,21 @@ class Learning:
         self.settled = False
 
     def meet(self, parameter: Any) -> None:
-        """Take in a parameter that is trained: one not seen before means that another model is.
+        """Record a trained parameter: an unknown parameter means another model.
 
-        Some modules of that may be known, such as a loss that a program makes once.
+        The watched modules do not show that: some may be shared, such as a loss made only once.
         """
         known = self._models.get(id(parameter))
         if known is None or known() is not parameter:
-            self._models = {key: one for key, one in self._models.items() if one() is not None}
+            self._models = {
+                key: reference for key, reference in self._models.items() if reference() is not None
+            }
             self._models[id(parameter)] = ref(parameter)
             if self.settled:
                 self._begin_again()
 
     def passed(self) -> None:
-        """Take in that the job has come to one of the places that are looked at."""
+        """Record that the job has come to a watched place."""
         self._passed = True
         if not self.settled:
             self.passes += 1
@@ -53,10 +56,10 @@ class Learning:
                 self._end()
 
     def stepped(self) -> None:
-        """Take in a step of an optimizer.
+        """Record a step of an optimizer.
 
-        One without a place since the step before is one more optimizer of the same iteration, and
-        counts for nothing; after many of them the job trains another model now.
+        A step without a watched place since the last step is of another optimizer in the same
+        iteration, and does not count. After many such steps the job trains another model.
         """
         if not self._passed:
             self._missed += 1

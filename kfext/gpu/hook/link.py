@@ -1,6 +1,6 @@
-"""The connection to the node's agent: what the process gives, and what it gets.
+"""The connection to the node's agent: what the process sends, and what it gets.
 
-A connection is of SOCK_SEQPACKET: each message is a JSON object, with descriptors beside it.
+The connection is of type SOCK_SEQPACKET: each message is a JSON object, with descriptors beside it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from .hidden_thread import HiddenThread
 from .page import Page
 
 LONGEST = 4096
-"""Bytes of a message at most."""
+"""Most bytes of a message."""
 MOST_DESCRIPTORS = 64
-"""Descriptors beside a message at most."""
+"""Most descriptors beside a message."""
 _PAUSES = (0.1, 0.5, 1.0)
-"""Seconds before each new try to connect; the last one again and again."""
+"""Seconds before each new try to connect; the last pause repeats."""
 LONGEST_PAUSE = _PAUSES[-1]
 
 
@@ -34,20 +34,20 @@ def send(peer: socket.socket, message: dict[str, Any], descriptors: list[int]) -
 def receive(
     peer: socket.socket, most: int = MOST_DESCRIPTORS
 ) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the next message and its descriptors, None at the end. Raises OSError, ValueError.
+    """Return the next message and its descriptors, or None at the end. Raises OSError, ValueError.
 
-    `most`: descriptors that are taken. Whatever is wrong with a message, none is left open.
+    `most`: how many descriptors are received. After an error no descriptor stays open.
     """
     room = socket.CMSG_LEN(most * array.array("i").itemsize)
     flags = socket.MSG_CMSG_CLOEXEC
     data, ancillary, answer, _ = peer.recvmsg(LONGEST, room, flags)
-    found = array.array("i")
+    descriptors = array.array("i")
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            found.frombytes(content[: len(content) - len(content) % found.itemsize])
+            descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
     try:
         if not data:
-            close_all(found.tolist())
+            close_all(descriptors.tolist())
             return None
         if answer & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise ValueError("the message is too long, or too many descriptors came with it")
@@ -55,21 +55,21 @@ def receive(
         if not isinstance(message, dict):
             raise ValueError("the message is no object")
     except BaseException:
-        close_all(found.tolist())
+        close_all(descriptors.tolist())
         raise
-    return message, found.tolist()
+    return message, descriptors.tolist()
 
 
 def close_all(descriptors: list[int]) -> None:
     """Close some descriptors."""
-    for one in descriptors:
-        os.close(one)
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 class Link:
-    """Keeps the process known to the agent, which it may outlive, for as long as it runs.
+    """Keeps the process connected to the agent while it runs; the agent may be replaced.
 
-    `own`: the page that the agent may read; `take` is given each message and its descriptors.
+    `own`: the page that the agent may read. `take`: gets each message and its descriptors.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Link:
         HiddenThread(self._run)
 
     def leave(self) -> None:
-        """Close what a fork has of the connection: else it is open while the fork lives."""
+        """Close the fork's part of the connection, which would stay open while the fork lives."""
         if self._agent is not None:
             self._agent.close()
         self._own.close()
@@ -103,7 +103,7 @@ class Link:
                         self._take(*found)
                         tries = 0
             except (OSError, ValueError):
-                pass  # the agent is away, or is about to be another one
+                pass  # the agent is away, or is being replaced
             sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
 

@@ -1,4 +1,4 @@
-"""The job of low priority: the gate stands at few places of each step, found by looking at some."""
+"""The low-priority job: the gate stands at few places of each step, chosen after some steps."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .torch_optimizers import first_parameter
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
 """At first kernels are chosen and memory is reserved; then the gate stands at every module."""
 _MOST_PLACES = 20_000
-"""Places that are looked at if the job makes no steps; the first half of them is ignored."""
+"""Places that are watched if the job makes no steps; the first half of them is ignored."""
 _TOLERANCE = 0.2
-"""By which part the ordered length of a micro-step may change before other places are chosen."""
+"""Other places are chosen if the ordered length of a micro-step changes by more than this part."""
 FORWARD, BACKWARD = "forward", "backward"
 OPTIMIZER, REPLAY, _END = ("optimizer", 0), ("replay", 0), ("end", 0)
 
 _Place = Tuple[str, int]
 _Laps = List[Tuple[_Place, TimedMarker, TimedMarker]]
-"""Places in order, each with markers of what the card did before it and of what it did there."""
+"""Places in order, each with markers at the end of the work before it and at its begin."""
 
 
 class Low:
-    """Has a training with PyTorch pass the gate before modules and when backward comes to them.
+    """Makes a training with PyTorch pass the gate before modules and when backward reaches them.
 
-    `join` makes the gate, when the process first gives work to the card. A place is FORWARD or
-    BACKWARD with the id of a module; or OPTIMIZER; or REPLAY, of a CUDA graph. At these two the
-    gate always stands.
+    `join` makes the gate when the process first gives work to the card. A place is FORWARD or
+    BACKWARD with the id of a module; or OPTIMIZER; or REPLAY, of a CUDA graph. The gate always
+    stands at OPTIMIZER and REPLAY.
     """
 
     def __init__(self, calls: TorchCalls, device: Device, join: Callable[[], Gate]) -> None:
@@ -56,11 +56,11 @@ class Low:
         self._learn()
 
     def leave(self) -> None:
-        """Forget the gate: this is a fork, which has one of its own if it ever uses the card."""
+        """Forget the gate in a fork, which makes its own if it ever uses the card."""
         self._gate = None
 
     def stop(self) -> None:
-        """Pass the gate no more."""
+        """Stop passing the gate."""
         self._calls.unhook(self._handles)
         if self._gate is not None:
             self._gate.abandon()
@@ -84,15 +84,15 @@ class Low:
         self._choose()
 
     def _choose(self) -> None:
-        """Keep the gate at few places, between which the card has one micro-step of work."""
+        """Keep the gate at few places, with at most one micro-step of work between two of them."""
         gate = self._gate
         assert gate is not None
         self._calls.unhook(self._handles)
         self._wanted = gate.micro_step()
         kept = choose(self._measured, self._wanted) | {OPTIMIZER, REPLAY}
         gate.calibrated(longest=longest_between(self._measured, kept), wanted=self._wanted)
-        for key, found in self._modules.items():
-            module = found()
+        for key, reference in self._modules.items():
+            module = reference()
             if module is None:
                 continue
             if (FORWARD, key) in kept:
@@ -102,7 +102,7 @@ class Low:
 
     def _before(self, module: Any) -> None:
         if self._calls.is_script(module):
-            return  # the gate cannot be set at it later
+            return  # the gate cannot stand at this module later
         self._modules[id(module)] = weakref.ref(module)
         self._look(FORWARD, id(module))
 
@@ -115,13 +115,13 @@ class Low:
         self._calls.on_backward(value, self._cross)
 
     def _look(self, side: str, key: int) -> None:
-        """Pass the gate at a module, of which the training has many."""
+        """Pass the gate at a module while all modules are watched."""
         self._come_to((side, key))
         if self._gate is not None:
             self._learning.passed()
 
     def _cross(self) -> None:
-        """Pass the gate at a place that was chosen."""
+        """Pass the gate at a chosen place."""
         gate = self._joined()
         if gate is not None:
             gate.enter()
@@ -133,7 +133,7 @@ class Low:
             self._learning.passed()
 
     def _come_to(self, place: _Place) -> None:
-        """Pass the gate; while measuring, note what the card does from this place to the next."""
+        """Pass the gate; while measuring, record the work from this place to the next."""
         gate = self._joined()
         if gate is None:
             return
@@ -155,7 +155,7 @@ class Low:
             return
         self._learning.meet(first_parameter(optimizer))
         gate.step()
-        if self._measuring:  # else what comes after the optimizer, such as a wait for data, is its
+        if self._measuring:  # _END keeps a wait for data out of the optimizer's lap
             mark = self._device.mark()
             self._laps[-1].append((_END, mark, mark))
             self._laps.append([])
@@ -169,7 +169,7 @@ def _differs(ordered: float, before: float) -> bool:
 
 
 def _seconds(passed: _Laps) -> list[tuple[_Place, float]]:
-    """Return the work on the card from each place to the next; the last one has none after it."""
+    """Return the work on the card from each place to the next; the last place has none."""
     passed[-1][1].wait()
     return [
         (place, ended.seconds_since(began))

@@ -1,4 +1,4 @@
-"""To have the agent know why a process has no hook: it shows the reason to the job's owner."""
+"""Tells the agent why a process has no hook; the agent shows the reason to the job's owner."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .link import send
 from .page import Page
 
 _PAUSE_SECONDS = 30.0
-"""Then the agent is told again: it may be another one, or not have known the pod before."""
+"""Pause before the agent is told again: it may be new, or may not have known the pod before."""
 
 
 class Notice:
-    """Gives the agent one reason of this process, the first; a fork of it has to give its own.
+    """Gives the agent the first reason of this process; a fork gives its own.
 
-    No connection is kept, since a pod may have only some, and the processes with hooks need them.
+    It keeps no connection: a pod has a limited number, and processes with hooks need them.
     """
 
     def __init__(self, path: str) -> None:
@@ -28,9 +28,9 @@ class Notice:
         self._given_by: int | None = None
 
     def give(self, reason: int) -> None:
-        """Have the agent know a reason, which is one of those of `words.UNHOOKED`. Raises OSError.
+        """Tell the agent a reason, a number of `words.UNHOOKED`. Raises OSError.
 
-        The first call starts a thread, and all others do nothing.
+        The first call starts a thread, and later calls do nothing.
         """
         if self._given_by == os.getpid():
             return

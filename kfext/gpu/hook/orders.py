@@ -1,4 +1,4 @@
-"""What the agent has for a job of low priority, and what follows from it for a micro-step."""
+"""The agent's orders for a low-priority job, and what they mean for a micro-step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .page import words_of
 from .pulse import PULSE_SECONDS
 
 PASS, INTRUDE, TICKET, WAIT = "pass", "intrude", "ticket", "wait"
-"""What `Orders.word` returns."""
+"""The results of `Orders.word`."""
 _DEAD_NS = int(5 * PULSE_SECONDS * 1e9)
 _MICRO_STEP_SECONDS = 0.005
-"""Where the agent has not ordered another."""
+"""The default length without an order of the agent."""
 
 
 class Orders:
-    """What the agent has for this job. All of it is replaced by another thread, each at once.
+    """The agent's orders for this job. Another thread replaces each attribute in one step.
 
-    `page`: the agent's words, None before it has sent any; `highs`: the pages of the processes of
-    the job of high priority on the card; `bell`: is written to when one of them becomes idle.
+    `page`: the agent's words, or None before it has sent any. `highs`: the pages of the processes
+    of the high-priority job on the card. `bell`: rings when one of these processes becomes idle.
     """
 
     def __init__(self) -> None:
@@ -30,9 +30,9 @@ class Orders:
         self.bell: socket.socket | None = None
 
     def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
-        """Take in a message of the agent. Raises ValueError for one that cannot be meant.
+        """Apply a message of the agent. Raises ValueError for a malformed message.
 
-        `orders`: its page comes with it; `highs`: how many pages come, and after them the bell.
+        `orders`: the agent's page comes with it. `highs`: how many pages come, with the bell last.
         """
         highs = message.get("highs", 0)
         wanted = 1 if message.get("orders") else highs + 1 if highs else 0
@@ -44,36 +44,36 @@ class Orders:
             return
         if highs:
             self.bell = socket.socket(fileno=descriptors.pop())
-        self.highs = tuple(words_of(one) for one in descriptors)
+        self.highs = tuple(words_of(descriptor) for descriptor in descriptors)
 
     def led(self, now: int) -> bool:
-        """Whether an agent lives."""
+        """Return whether an agent lives."""
         page = self.page
         return page is not None and now < page[words.LEASE]
 
     def busy(self, now: int) -> bool:
-        """Whether the job of high priority lives and has work on the card."""
+        """Return whether the high-priority job lives and has work on the card."""
         return any(
             high[words.BUSY] == 1 and now - high[words.PULSE] <= _DEAD_NS for high in self.highs
         )
 
     def micro_step(self) -> float:
-        """Return how long a micro-step should take at most, in seconds."""
+        """Return the longest that a micro-step should take, in seconds."""
         page = self.page
         ordered = page[words.MICRO_STEP_NS] if page is not None else 0
         return ordered / 1e9 if ordered else _MICRO_STEP_SECONDS
 
     def tickets(self) -> int:
-        """Return how many tickets the agent has given, in all."""
+        """Return how many tickets the agent has given in total."""
         page = self.page
         return page[words.TICKETS] if page is not None else 0
 
     def word(self, now: int, *, intruded: int, tickets: int) -> str:
         """Return whether a micro-step may begin.
 
-        `intruded`: for how long (ns) the process has worked beside a busy job of high priority;
+        `intruded`: how long (ns) the process has worked beside a busy high-priority job.
         `tickets`: how many there were when it last passed. Tickets do not add up while it needs
-        none. Without an agent nothing but the idle card lets it pass; see `PACE`.
+        none. Without an agent it passes only while the card is idle; see `PACE`.
         """
         page = self.page
         if page is None or now >= page[words.LEASE]:

@@ -1,8 +1,8 @@
 """A page of memory that one process writes and others can only read.
 
-It is a memfd whose size is sealed, and which no process can map for writing once its owner has. A
-reader that holds its descriptor can neither change the page nor cut it off, which would kill the
-owner with SIGBUS at its next write. Needs Linux 5.1.
+The page is a memfd with a sealed size, which only its owner has mapped for writing. A reader that
+holds the descriptor can neither change the page nor cut it off; cutting it off would kill the owner
+with SIGBUS at its next write. Needs Linux 5.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from importlib import import_module
 SIZE = 4096
 """Bytes of a page; it holds words of 8 bytes in the order of the machine."""
 
-# The numbers of Linux: a Python that was built with an old glibc, such as conda's, has no names.
+# The numbers of Linux: a Python built with an old glibc, such as conda's, lacks the names.
 _CLOEXEC, _ALLOW_SEALING = 1, 2
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 _SEAL_SEAL, _SEAL_SHRINK, _SEAL_GROW, _SEAL_FUTURE_WRITE = 0x1, 0x2, 0x4, 0x10
@@ -27,9 +27,9 @@ _MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
 
 
 class Page:
-    """One page, mapped. `words` are its words; storing one is a single store of 8 bytes.
+    """One page, mapped. `words`: its words; storing a word is a single store of 8 bytes.
 
-    `descriptor`: what others can map it by.
+    `descriptor`: lets other processes map the page.
     """
 
     def __init__(self, memory: mmap.mmap, descriptor: int) -> None:
@@ -38,7 +38,7 @@ class Page:
 
     @classmethod
     def make(cls) -> Page:
-        """Return a page that only this process can write. Raises OSError where none can be made."""
+        """Return a page that only this process can write. Raises OSError if none can be made."""
         descriptor = _memfd()
         try:
             os.ftruncate(descriptor, SIZE)
@@ -51,36 +51,36 @@ class Page:
 
     @classmethod
     def of(cls, descriptor: int) -> Page:
-        """Return another process's page, with the descriptor that came for it.
+        """Return another process's page by its descriptor.
 
-        Raises ValueError if the page could be cut off under this process, or has another size; the
-        descriptor is closed then.
+        Raises ValueError, and closes the descriptor, if the page has another size or could be cut
+        off while this process reads it.
         """
         try:
             sealed = fcntl.fcntl(descriptor, _GET_SEALS)
             if sealed & _FIXED != _FIXED or os.fstat(descriptor).st_size != SIZE:
-                raise ValueError("its size is not sealed, or not that of a page")
+                raise ValueError("its size is not sealed, or is not the size of a page")
             return cls(mmap.mmap(descriptor, SIZE, prot=mmap.PROT_READ), descriptor)
         except (OSError, ValueError) as error:
             os.close(descriptor)
             raise ValueError(f"it is no page: {error}") from error
 
     def close(self) -> None:
-        """Close the descriptor. The words stay mapped for as long as they are in use."""
+        """Close the descriptor. The words stay mapped while they are in use."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 def words_of(descriptor: int) -> memoryview:
-    """Return the words of another process's page; its descriptor is closed. Raises ValueError."""
+    """Return the words of another process's page and close its descriptor. Raises ValueError."""
     page = Page.of(descriptor)
     page.close()
     return page.words
 
 
 def _memfd() -> int:
-    """Return a new memfd, by the system call where Python does not know it. Raises OSError."""
+    """Return a new memfd, by the system call if Python lacks the function. Raises OSError."""
     flags = _CLOEXEC | _ALLOW_SEALING
     if hasattr(os, "memfd_create"):
         return os.memfd_create("kfext", flags)
@@ -88,7 +88,7 @@ def _memfd() -> int:
     number = _MEMFD_CREATE.get(machine)
     if number is None:
         raise OSError(errno.ENOSYS, f"this Python cannot make a memfd on {machine}")
-    ctypes = import_module("ctypes")  # takes milliseconds, which few processes need to spend
+    ctypes = import_module("ctypes")  # this takes milliseconds, and few processes need it
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = int(libc.syscall(ctypes.c_long(number), b"kfext", ctypes.c_uint(flags)))
     if descriptor < 0:

@@ -9,11 +9,11 @@ from time import monotonic_ns
 from . import words
 
 PULSE_SECONDS = 0.2
-"""Pause between two signs of life. After five of them a reader takes the process for dead."""
+"""Pause between two signs of life. A reader takes the process for dead after five pauses."""
 
 
 def show_life(page: memoryview, memory: Callable[[], int]) -> None:
-    """Write to the process's page that it runs, and which bytes of the card it has reserved."""
+    """Write to the process's page that it runs, and how many bytes of the card it has reserved."""
     page[words.PULSE] = monotonic_ns()
-    with suppress(Exception):  # what is not known of its memory must not make it look dead
+    with suppress(Exception):  # a process with unknown memory must not look dead
         page[words.MEMORY] = memory()

@@ -1,4 +1,4 @@
-"""The image's own PYTHONPATH, which a variable of the pod replaces instead of adding to it."""
+"""The image's own PYTHONPATH, which a variable of the pod replaces instead of extending."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _LONGEST = 65536
 
 
 def restore(recorded: str) -> None:
-    """Put the paths in a file after ours, for this process and for those that it starts.
+    """Put the paths in a file after the hook's path, for this process and its children.
 
     The file is written before the job's containers start; without it nothing is restored.
     """
     try:
         with open(recorded, encoding="utf-8", errors="surrogateescape") as file:
-            found = file.read(_LONGEST).strip("\n")
+            paths = file.read(_LONGEST).strip("\n")
     except OSError:
         return
     present = os.environ.get(VARIABLE, "")
-    missing = [path for path in found.split(os.pathsep) if path not in present.split(os.pathsep)]
-    if not found or not missing:
-        return  # it was restored by the process that started this one
+    missing = [path for path in paths.split(os.pathsep) if path not in present.split(os.pathsep)]
+    if not paths or not missing:
+        return  # the parent process has restored it
     os.environ[VARIABLE] = os.pathsep.join([present, *missing] if present else missing)
     last = _last_of(present)
     sys.path[last:last] = [path for path in missing if path not in sys.path]

@@ -1,6 +1,6 @@
-"""Python imports this at its start, as its folder is first on PYTHONPATH; then the next one.
+"""Python imports this file at its start, because its folder is first on PYTHONPATH.
 
-Whatever goes wrong here, the job must not notice.
+Then the next sitecustomize runs. Whatever fails here, the job must not notice.
 """
 
 import os
@@ -12,7 +12,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _run_the_next() -> None:
-    """Run the sitecustomize that this one hides, such as a distribution's, under its own name."""
+    """Run the sitecustomize hidden by this file, such as a distribution's, under its own name."""
     others = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
     spec = PathFinder.find_spec("sitecustomize", others)
     if spec is None or spec.loader is None:
@@ -26,11 +26,11 @@ def _report(text: str) -> None:
     try:
         sys.stderr.write(text)
     except Exception:
-        return  # it is closed
+        return  # stderr is closed
 
 
 try:
-    # The next one may import this one again, under the same name.
+    # The next sitecustomize may import this file again, under the same name.
     if "kfext_hook.start" not in sys.modules:
         import kfext_hook.start
 

@@ -1,7 +1,7 @@
 """What happens at the start of each Python process of a job that shares a GPU.
 
-As little as possible, and without modules of the standard library of which a program may have its
-own: its folder is on `sys.path` only after this, and what is imported before hides what is there.
+As little as possible, and without modules of the standard library that a program may replace: the
+program's folder is on `sys.path` only later, and an earlier import would hide the program's module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from .importing import when_imported
 from .pythonpath import restore
 
-TYPE_CHECKING = False  # what `typing` says: it is not imported here, see `start`
+TYPE_CHECKING = False  # `typing` is not imported here, see above
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -20,13 +20,13 @@ PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
 RECORDED = "KFEXT_PYTHONPATH"
 """Environment variables: `high` or `low`; the agent's socket; a file with the image's own path."""
 DEVICE = "KFEXT_GPU_DEVICE"
-"""MODULE:CLASS of what plays a card in tests; the class takes the module torch."""
+"""MODULE:CLASS of a simulated card in tests; the class takes the module torch."""
 HIGH = "high"
 _KERAS = ("keras", "tf_keras", "tensorflow")
 
 
 def start() -> None:
-    """Have the process hooked when it imports a framework. Raises nothing that can be foreseen."""
+    """Install hooks when the process imports a framework. Raises no error that can be foreseen."""
     restore(os.environ.get(RECORDED, ""))
     if not os.environ.get(SOCKET):
         return
@@ -43,5 +43,5 @@ def _failed() -> None:
 
 
 def _hooks() -> ModuleType:
-    """Return what is imported once a framework was, which has imported most of it as well."""
+    """Return the module that is imported only after a framework, which needs most of it anyway."""
     return import_module(".frameworks", __package__)

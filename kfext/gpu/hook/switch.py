@@ -1,4 +1,4 @@
-"""The one switch of all hooks in a process: their first error turns them off for good."""
+"""The switch of all hooks in a process: their first error turns all of them off for good."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .stderr import report
 
 
 def _is_of_a_signal(error: Exception) -> bool:
-    """Return whether a program's handler of a signal has raised an error, wherever that was.
+    """Return whether an error comes from the program's signal handler.
 
-    Python calls it between any two instructions, with the frame that it interrupts.
+    Python calls a handler between any two instructions, with the interrupted frame as an argument.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         interrupted, trace = trace.tb_frame, trace.tb_next
         for value in tuple(trace.tb_frame.f_locals.values()):
             among = value if isinstance(value, tuple) else (value,)
-            if any(one is interrupted for one in among):
+            if any(item is interrupted for item in among):
                 return True
     return False
 
@@ -29,7 +29,7 @@ def _never() -> bool:
 
 
 class Switch:
-    """Guards what a training calls: the training must not fail because of a hook."""
+    """Guards the functions that a training calls: a hook must never make the training fail."""
 
     def __init__(self) -> None:
         self._on = True
@@ -40,11 +40,12 @@ class Switch:
     ) -> Callable[..., None]:
         """Return a function that does what `act` does, but raises nothing and returns None.
 
-        It does nothing while `rests` returns true, nor after the first error of any guarded one.
+        It does nothing while `rests` returns true, or after the first error of any guarded
+        function.
         """
 
         def _act(*args: Any) -> None:
-            # `rests` comes first: torch.compile looks no further when it answers.
+            # `rests` comes first: torch.compile traces no further once it answers.
             if rests() or not self._on:
                 return
             try:
@@ -57,11 +58,11 @@ class Switch:
         return _act
 
     def at_end(self, act: Callable[[], None]) -> None:
-        """Have a function called when the hooks are turned off."""
+        """Register a function to call when the hooks are turned off."""
         self._last_acts.append(act)
 
     def turn_off(self, error: Exception) -> None:
-        """Have no hook act from now on, and report why, once."""
+        """Turn all hooks off, and report why, once."""
         if not self._on:
             return
         self._on = False

@@ -1,9 +1,9 @@
-"""How the hook hears of what a training does with PyTorch, 1.13 or later.
+"""How the hook follows a training with PyTorch, 1.13 or later.
 
-Never by full-backward hooks of modules, which break ReLU in place: a hook on the tensors that a
-module returns is called when backward comes to that module.
+Full-backward hooks of modules break ReLU in place, so they are not used. Instead, hooks on the
+tensors that a module returns are called when backward reaches the module.
 
-Nothing is heard while torch.compile traces, nor while a CUDA graph is captured: what is done then
+Nothing is followed while torch.compile traces or while a CUDA graph is captured: the hook's work
 would become a part of the graph, or make the capture fail.
 """
 
@@ -21,11 +21,11 @@ from .torch_optimizers import announced, innermost, wrap_classes
 from .torch_scripts import Hook
 
 _MOST_HELD = 200
-"""Among how many things tensors are looked for in what a module returns."""
+"""Most objects searched for tensors in what a module returns."""
 
 
 class TorchCalls:
-    """Has functions called at what a training does; they go through the switch, so cannot fail."""
+    """Calls functions at events of a training; they go through the switch, so they cannot fail."""
 
     def __init__(self, torch: Any, device: Device, switch: Switch) -> None:
         self._torch = torch
@@ -44,46 +44,46 @@ class TorchCalls:
     def on_modules(
         self, before: Callable[[Any], None], after: Callable[[Any, Any], None]
     ) -> list[Any]:
-        """Have each module's forward announced: before it, and after it with what it returned.
+        """Announce the forward of each module: before it, and after it with the returned value.
 
-        Return the handles by which that ends.
+        Return the handles that end this.
         """
         if self._all_modules is None:
             self._all_modules = AllModules(self._torch.nn.modules.module, self._guard)
         return [self._all_modules.hooked(before, after)]
 
     def before_forward(self, module: Any, act: Callable[[], None]) -> Any:
-        """Have each forward of one module announced; return the handle by which that ends."""
+        """Announce each forward of one module; return the handle that ends this."""
         return module.register_forward_pre_hook(Hook(self._guard(act)))
 
     def after_forward(self, module: Any, act: Callable[[Any], None]) -> Any:
-        """Have what one module returns announced each time; return the handle that ends it."""
+        """Announce each returned value of one module; return the handle that ends this."""
         return module.register_forward_hook(Hook(self._guard(act)))
 
     def is_script(self, module: Any) -> bool:
-        """Return whether a module is compiled by TorchScript: it takes no hook of its own then."""
+        """Return whether a module is compiled by TorchScript and so takes no hook of its own."""
         return isinstance(module, self._torch.jit.ScriptModule)
 
     def unhook(self, handles: list[Any]) -> None:
-        """End all that some handles stand for, and forget them."""
+        """End what the handles stand for, and forget them."""
         while handles:
             handles.pop().remove()
 
     def on_backward(self, returned: Any, act: Callable[[], None]) -> bool:
-        """Have `act` called when backward comes to what a module returned; gradients stay the same.
+        """Call `act` when backward reaches what a module returned; gradients stay the same.
 
-        Return whether it can come there. A tensor that is no result, such as a parameter, is passed
-        over: it would keep all hooks.
+        Return whether backward can reach it. Tensors that are no results, such as parameters, are
+        skipped: they would keep all hooks.
         """
         act, results = self._guard(act), 0
-        for one in tensors(self._torch, returned):
-            if one.requires_grad and one.grad_fn is not None:
-                one.register_hook(lambda _: act())
+        for tensor in tensors(self._torch, returned):
+            if tensor.requires_grad and tensor.grad_fn is not None:
+                tensor.register_hook(lambda _: act())
                 results += 1
         return results > 0
 
     def after_backward(self, act: Callable[[], None]) -> None:
-        """Have `act` called at the end of the backward in which this is called."""
+        """Call `act` at the end of the present backward."""
         engine = self._torch.autograd.Variable._execution_engine
         engine.queue_callback(self._guard(act))
 
@@ -102,10 +102,10 @@ class TorchCalls:
         after: Callable[[Any], None],
         around: Callable[[], None],
     ) -> None:
-        """Have the steps of all optimizers announced, for as long as the process lives.
+        """Announce the steps of all optimizers, while the process lives.
 
-        `after` is given the optimizer. If its step calls that of another one, that alone counts;
-        after the step around it `around` is called instead.
+        `after` gets the optimizer. If a step calls the step of another optimizer, only the inner
+        step counts; `around` is called after the outer step instead.
         """
         begin, end = innermost(before, after, around)
         before, after = self._guard(begin), self._guard(end)
@@ -117,9 +117,9 @@ class TorchCalls:
         wrap_classes(self._torch.optim.Optimizer, before, after)
 
     def on_replays(self, before: Callable[[], None], after: Callable[[], None]) -> None:
-        """Have the replays of all CUDA graphs announced, for as long as the process lives.
+        """Announce the replays of all CUDA graphs, while the process lives.
 
-        What the training does in a graph calls no hook: it is heard of as a whole.
+        Work inside a graph calls no hook, so only the whole replay is announced.
         """
         graph = getattr(self._torch.cuda, "CUDAGraph", None)
         if graph is not None:
@@ -132,21 +132,21 @@ def _nothing() -> None:
 
 
 def compiling(torch: Any) -> Callable[[], bool]:
-    """Return what tells whether torch.compile is tracing; that must be a function it knows."""
-    known = getattr(getattr(torch, "compiler", None), "is_compiling", None)
-    if known is None and hasattr(torch, "compile"):  # 2.0 has it elsewhere
-        known = getattr(import_module("torch._dynamo"), "is_compiling", None)
-    return known if known is not None else lambda: False
+    """Return a function that tells whether torch.compile is tracing; torch.compile must know it."""
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", None)
+    if is_compiling is None and hasattr(torch, "compile"):  # 2.0 has the function in another module
+        is_compiling = getattr(import_module("torch._dynamo"), "is_compiling", None)
+    return is_compiling if is_compiling is not None else lambda: False
 
 
 def tensors(torch: Any, value: Any) -> Iterator[Any]:
     """Yield the tensors in what a module returned: in tuples, lists, dicts and objects, nested."""
-    found = [value]
-    for one in found:  # which grows meanwhile
-        if issubclass(type(one), torch.Tensor):  # isinstance() may run code of a proxy
-            yield one
-        elif len(found) < _MOST_HELD:
-            found.extend(islice(_held(torch, one), _MOST_HELD))
+    items = [value]
+    for item in items:  # the list grows meanwhile
+        if issubclass(type(item), torch.Tensor):  # isinstance() may run code of a proxy
+            yield item
+        elif len(items) < _MOST_HELD:
+            items.extend(islice(_held(torch, item), _MOST_HELD))
 
 
 def _held(torch: Any, value: Any) -> Iterable[Any]:
@@ -158,5 +158,5 @@ def _held(torch: Any, value: Any) -> Iterable[Any]:
         if isinstance(value, torch.nn.Module):
             return ()
         return getattr(value, "__dict__", {}).values()
-    except Exception:  # it is the program's own object, such as a proxy that is not bound
+    except Exception:  # the object is the program's own, such as an unbound proxy
         return ()

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def first_parameter(optimizer: Any) -> Any:
-    """Return what stands for the model that an optimizer trains; itself if it has no parameters."""
+    """Return a parameter that identifies the optimizer's model, or the optimizer without one."""
     for group in getattr(optimizer, "param_groups", ()):
         for parameter in group.get("params", ()):
             return parameter
@@ -21,7 +21,7 @@ def innermost(
 ) -> tuple[Callable[[], None], Callable[[Any], None]]:
     """Return what to call before and after each step of an optimizer.
 
-    When the step of one calls that of another, the innermost alone is announced by `after`.
+    If a step calls the step of another optimizer, `after` announces only the inner step.
     """
     begun = threading.local()
 
@@ -42,7 +42,7 @@ def innermost(
 def announced(
     act: Callable[..., Any], before: Callable[[], None], after: Callable[[Any], None]
 ) -> Callable[..., Any]:
-    """Return a method that calls two functions before and after what it does."""
+    """Return a method that calls one function before and one after the original method."""
 
     @wraps(act)
     def _act(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -56,9 +56,10 @@ def announced(
 
 
 def wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], None]) -> None:
-    """Wrap `step` of the class of each optimizer that is made, once.
+    """Wrap `step` once in the class of each optimizer that is made.
 
-    Not of the object: a scheduler of learning rates wraps that again, and drops ours.
+    A wrapper on the object would not do: learning-rate schedulers wrap the method again and drop
+    it.
     """
     made = base.__init__
 

@@ -1,4 +1,4 @@
-"""Hooks of single modules, which neither copies of a module nor TorchScript must come to see."""
+"""Hooks of single modules, hidden from copies of the module and from TorchScript."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 
 
 class Hook:
-    """A hook of one module. A copy of the module, or a pickle of it, has one that does nothing.
+    """A hook of one module. In a copy or a pickle of the module it becomes a hook without effect.
 
-    `act` is called without arguments before the forward, or after it with what it returned.
+    `act`: called without arguments before the forward, or after it with the returned value.
     """
 
     def __init__(self, act: Callable[..., None]) -> None:
         self._act = act
 
     def __call__(self, _: Any, __: Any, *returned: Any) -> None:
-        """Act, as PyTorch has come to the module."""
+        """Act, because PyTorch has reached the module."""
         self._act(*returned)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Of the standard library: where the pickle is read there may be no hook.
+        # The pickle names only the standard library: the reader of the pickle may lack the hook.
         return getattr, (nullcontext(), "__exit__")
 
 
 def is_ours(hook: object) -> bool:
-    """Return whether a hook is one of ours, or the copy of one."""
+    """Return whether a hook belongs to kfext, or is a copy of such a hook."""
     return isinstance(hook, Hook) or isinstance(getattr(hook, "__self__", None), nullcontext)
 
 
 def hide_from_scripts(torch: Any) -> None:
-    """Have torch.jit.script pass over our hooks, which it would compile as a part of the module."""
+    """Hide the hooks from torch.jit.script, which would compile them as a part of the module."""
     recursive = torch.jit._recursive
-    found = recursive.get_hook_stubs
+    original = recursive.get_hook_stubs
 
-    @wraps(found)
+    @wraps(original)
     def get_hook_stubs(module: Any) -> Any:
         kept = [module._forward_pre_hooks, module._forward_hooks]
         before = [dict(hooks) for hooks in kept]
@@ -44,7 +44,7 @@ def hide_from_scripts(torch: Any) -> None:
             for key in [key for key, hook in hooks.items() if is_ours(hook)]:
                 del hooks[key]
         try:
-            return found(module)
+            return original(module)
         finally:
             for hooks, all_of_them in zip(kept, before):
                 hooks.clear()
