@@ -20,8 +20,8 @@ OUT = {
     r"(of|to|by|for|from|with) (which|whom)": "a sentence of its own",
     r"those (that|of|who|which|whose|with|to|in)|that of": "the noun again",
     r"looked (at|over)": "check, schedule",
-    r"(?<!no\s)one (that|which|who)|(the|other|another|which) ones?": "the noun",
-    r"noted|notes": "record",
+    r"(?<!no\s)one (that|which|who)|(the|other|another) ones?|which one (it|is|they)": "the noun",
+    r"noted|notes (what|which|that|the|down)": "record",
     r"(as|so) far as": "if, where",
     r"for ever": "forever, without end",
 }
@@ -51,7 +51,6 @@ NOT_YET = [
     "kfext/core/observed.py",
     "kfext/core/patches",
     "kfext/core/placement",
-    "kfext/core/progress",
     "kfext/core/queue",
     "kfext/core/settings",
     "kfext/errors.py",

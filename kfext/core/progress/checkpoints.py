@@ -37,9 +37,9 @@ class Form:
 
     `complete`: the whole message. `source`: the repository and the file that print it. `examples`:
         messages as printed.
-    `begun`: the message with which a save begins that may go on while the training does, empty if
-        the training stands still. The checkpoint is then as old as that message. The group `save`
-        of both messages tells one save from another.
+    `begun`: the message at the begin of a save during which the training may go on; empty if the
+        training stands still. The checkpoint is then as old as that message. The group `save` of
+        both messages tells one save from another.
     """
 
     framework: str
@@ -238,7 +238,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """A checkpoint of `form` is complete; `save` is as in Begun, `message` that of the line."""
+    """A checkpoint of `form` is complete; `save`: as in Begun, `message`: of the line."""
 
     form: Form
     save: str
@@ -254,10 +254,10 @@ Saving = Begun | Complete
 
 
 def answer_of(text: str) -> int | None:
-    """Return N of the line `kfext.checkpoint N`, None for any other line.
+    """Return N of the line `kfext.checkpoint N`, or None for any other line.
 
-    The prefix of a logger may stand before it. 0 means that the job listens; N from 1 on, up to
-    LARGEST_ANSWER, that checkpoint N is complete.
+    A logger may print its prefix before the line. 0 means that the job listens; N from 1 on, up to
+    LARGEST_ANSWER, means that checkpoint N is complete.
     """
     if _LISTENS not in text:
         return None
@@ -267,7 +267,7 @@ def answer_of(text: str) -> int | None:
 
 
 def saving(text: str) -> Saving | None:
-    """Return what a line says of a checkpoint, None if it says nothing."""
+    """Return what a line says of a checkpoint, or None."""
     if not ("heckpoint" in text or "sav" in text or "Sav" in text):
         return None
     line = visible(text)
@@ -292,13 +292,13 @@ def tells_failure(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoints of a job; a part is None while the log has not shown it.
+    """The checkpoints of a job; None stands for a part that the log has not shown.
 
     `saved`: when the last complete checkpoint was written, in epoch seconds. If the training went
         on meanwhile, this is when its save began, as later work is not in the checkpoint.
     `step`: the step of the training then.
-    `answered`: the largest number with which the job has answered a request, 0 if the job has only
-        printed that it listens.
+    `answered`: the largest number in an answer to a request, 0 if the job has only printed that it
+        listens.
     """
 
     saved: float | None = None

@@ -57,7 +57,7 @@ class Mean:
 class Windows:
     """The values of one metric. Windows have `seconds`; times are in epoch seconds.
 
-    `first`: the mean of the first window that has values, None before there is one.
+    `first`: the mean of the first window with values, or None.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -88,7 +88,7 @@ class Windows:
         self._began = None if self.first is None else -math.inf
 
     def mean(self, until: float) -> Mean | None:
-        """Return the mean of the window that ends at a time, None if it has no value."""
+        """Return the mean of the window that ends at a time, or None without a value."""
         end = math.floor(until * SLOTS / self.seconds)
         slots = [slot for slot in self._slots if end - SLOTS < slot.index <= end]
         return self._mean_of(slots) if slots else None
@@ -105,15 +105,14 @@ class Windows:
 _FEWEST = 2
 """The fewest values of a window that tell improvement from chance."""
 _CERTAIN = 2.0
-"""Standard errors by which a window must be better than the one before."""
+"""Standard errors that the improvement from one window to the next must exceed."""
 
 
 def progress_of(windows: Windows, better: Better, *, now: float) -> float | None:
-    """Return the progress P of the last window against the one before it, from 0 to 1.
+    """Return the progress P of the last window against the window before it, from 0 to 1.
 
-    It is the improvement as a share of the first window's mean, 0 if it may be chance. It is None
-    if one of the windows has too few values to tell, so that silence does not count as an end of
-    progress.
+    P is the improvement as a share of the first window's mean, 0 if it may be chance. Return None
+    without enough values in both windows, so that silence does not count as an end of progress.
     """
     last, before = windows.mean(now), windows.mean(now - windows.seconds)
     if last is None or before is None or not windows.first:
@@ -133,7 +132,7 @@ def progress_of(windows: Windows, better: Better, *, now: float) -> float | None
 
 
 ALPHA = 0.03
-"""The part of its best G so far below which a job does not grow."""
+"""A job stops growing below this part of its best G so far."""
 _LEAST_SHARE = 0.05
 """The least share that counts, so that starving a job does not make it look efficient."""
 _WHOLE_NODE = 1.0
@@ -152,7 +151,7 @@ def growth_efficiency(progress: float, share: float) -> float:
 class GrowthList:
     """Follows one job. A job grows while G is at least the part `alpha` of its best G so far.
 
-    `state`: the list that the job is on. `growth`: its last G, None while it is unknown.
+    `state`: the list that the job is on. `growth`: its last G; None: unknown.
     """
 
     def __init__(self, alpha: float = ALPHA) -> None:
@@ -183,7 +182,7 @@ _PACES = 64
 _OVER_LINES, _OVER_INTERVALS = 10, 5
 """The lines with other measures, and the intervals, after which a missing measure is over."""
 _DISORDER = 0.1
-"""Seconds by which a line may be late although no clock went back: two threads print."""
+"""Seconds that a line may be late although no clock went back: two threads print."""
 
 
 class Course:
@@ -260,7 +259,7 @@ class Course:
             self._follow(name)
         values = dict(line.measures)
         if self._metric not in values:
-            # The steps of an evaluation are not those of the training.
+            # An evaluation counts steps of its own.
             if not is_checking(name):
                 self._others += 1
                 self._steps.note(line.position)
@@ -316,7 +315,7 @@ class Course:
         return at - self._reported >= _OVER_INTERVALS * self.windows.seconds
 
     def _follow(self, name: str) -> None:
-        """Follow another measure, whose lines may count other steps."""
+        """Follow another measure; its lines may count other steps."""
         self._metric, self._value = name, None
         self.windows = Windows(self.windows.seconds)
         self._steps.count_anew()

@@ -54,7 +54,9 @@ _FIELDS = re.compile(
     rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
     rf"(?:\ {{0,12}}(?:/|of|out\ of)\ {{0,12}}(?P<of>{_NUMBER}))?)"
 )
-"""A number and its end, or a time, whose numbers look like positions; not the end of `0.5:0.95`."""
+"""A number and its end; or a time, to skip its numbers, which look like positions.
+
+The end of `0.5:0.95` is not matched."""
 _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
 """Up to three words of a name. A wider gap than a space, or a tab, is between two columns."""
 _REMARK = re.compile(r"\(([\w ]{1,20})\)$")
@@ -139,7 +141,7 @@ def fields(line: str) -> list[Field]:
 
 
 def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field | None:
-    """Return a number with the text around it, None if it may be two numbers: `[1,200]`."""
+    """Return a number with the text around it, or None for possibly two numbers: `[1,200]`."""
     text, of, end = match["text"], match["of"] or "", match.end()
     quoted = gap[-1:] in _QUOTES
     bare = (gap[:-1] if quoted else gap).rstrip(_BEFORE)
@@ -237,7 +239,7 @@ class Table:
 
 
 def _is_heading(cells: list[str]) -> bool:
-    """Return whether cells are names, of which at least one is a measure."""
+    """Return whether the cells are names, and at least one is a measure."""
     if len(cells) < _NARROWEST or any(not cell or cell[0] in "0123456789-+." for cell in cells):
         return False
     if any(":" in cell or "=" in cell for cell in cells):

@@ -1,4 +1,4 @@
-"""One job whose log is read again and again: its course, its growth, and why it is unknown."""
+"""One job followed by its log: its course, its growth, and why its progress is unknown."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence

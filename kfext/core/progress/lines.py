@@ -37,12 +37,12 @@ MOST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where in the training a line is; a part is None if the line does not say it.
+    """Where in the training a line is; None stands for a part that the line does not say.
 
-    `step` of `steps`: `whole` if they count over the run, False if within an epoch, None if
-    unknown. `epoch` of `epochs`, as printed. `first`: 0 or 1 if the line shows the number of the
-    first epoch. `parts`: the epoch has a fraction, so its number is the part of the training that
-    is done.
+    `step` of `steps`: `whole` is True if they count over the run, False if within an epoch, and
+    None otherwise. `epoch` of `epochs`, as printed. `first`: 0 or 1 if the line shows the number of
+    the first epoch. `parts`: the epoch has a fraction, so its number is the part of the training
+    that is done.
     `bar`: the step stands on a bar, `above` if the bar is an earlier line, and `named` if its title
         names a training.
     `doubt`: a count that is called a total may be the end, or what was done so far. It is the end
@@ -80,7 +80,7 @@ class Line:
     """What a line says; `measures` are pairs of name and number, in the order printed.
 
     `checks`: whether the line announces an evaluation, so that the next lines may belong to it.
-    `rank`: the rank of the process that printed the line, None if the line does not say.
+    `rank`: the rank of the process that printed the line, or None.
     """
 
     measures: tuple[tuple[str, float], ...]
@@ -95,7 +95,7 @@ def read_with(raw: str, expression: str) -> Line | None:
 
 
 def read_line(raw: str) -> Line | None:
-    """Return what a line says, None if it says nothing about a training."""
+    """Return what a line says, or None for a line that says nothing about a training."""
     seen = states(raw)
     line, rank = of_rank(next(seen, ""))
     found, marks = fields(line), marks_of(line)
@@ -388,7 +388,7 @@ _MOST_DIGITS = 15
 
 
 def read_matched(raw: str, expression: str) -> Line | None:
-    """Return what a user's expression finds in a line, None if it does not match a number.
+    """Return what a user's expression finds in a line, or None without a match of a number.
 
     Its groups: `value`; `name`, else the word before the value is the name; `step` and `total`.
     """

@@ -25,7 +25,7 @@ _LARGEST = sys.float_info.max
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a job last reported about itself; a value is None if the job does not report it.
+    """What a job last reported about itself; None stands for a value that it does not report.
 
     `metric`, `value`: the name of its best measure, and its last value, None for NaN. `step` of
         `total`, `rate` in steps a second, and the seconds `left` at that rate.
@@ -58,11 +58,11 @@ class GrowthState(StrEnum):
 class Reported:
     """The progress of a job as it stands in its TrainingPlan.
 
-    `growth`: its growth efficiency G in the last interval, None while it is unknown.
+    `growth`: its growth efficiency G in the last interval; None: unknown.
     `state`: None for a job without a metric that is known to improve up or down.
-    `cpu`: the cores that its pods use together, None while they are unknown.
-    `known`: whether the progress is known, and why not; None while it is too early to say.
-    `unmeasured`: why the CPU use is unknown although it could be known, None if it is known.
+    `cpu`: the cores that its pods use together; None: unknown.
+    `known`: whether the progress is known, and why not; None: too early to say.
+    `unmeasured`: why the CPU use is unknown although it could be known; None: it is known.
     """
 
     progress: Progress = field(default_factory=Progress)
@@ -84,12 +84,12 @@ class Reported:
         return replace(old, cpu=self.cpu, known=known, unmeasured=self.unmeasured)
 
 
-def looks_the_same(one: Reported, other: Reported) -> bool:
+def looks_the_same(reported: Reported, other: Reported) -> bool:
     """Return whether states and reasons are equal, and all numbers in their first two digits.
 
     The time of the last report is left out: it changes with every line.
     """
-    return _shown(one) == _shown(other)
+    return _shown(reported) == _shown(other)
 
 
 def _shown(reported: Reported) -> tuple[object, ...]:
@@ -145,7 +145,7 @@ def encode_progress(reported: Reported | None) -> dict[str, Any] | None:
 
 
 def decode_progress(raw: object, conditions: Mapping[Any, Mapping[str, Any]]) -> Reported | None:
-    """Return the progress from its JSON and the conditions by type, None if they have nothing.
+    """Return the progress from its JSON and the conditions by type, or None without both.
 
     Total, whatever the input: a malformed part counts as absent.
     """

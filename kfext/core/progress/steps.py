@@ -12,12 +12,12 @@ from kfext.core.progress.lines import MOST, Position
 _PERSISTS = 5
 """Lines in a row that count to another end before the training has that end."""
 _ALIKE = 2
-"""The factor by which the end of the steps may change when a job restarts with other workers."""
+"""The end of the steps may change by up to this factor when a job restarts with other workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far a training is: `number` of `total`, which is None if it is unknown."""
+    """How far a training is: `number` of `total`; a total of None is unknown."""
 
     number: int
     total: int | None = None
@@ -86,7 +86,7 @@ class Bars:
 class Steps:
     """Follows the positions of a log.
 
-    `restarts`: how often the steps went back. `last`: the last step, None if it is unknown.
+    `restarts`: how often the steps went back. `last`: the last known step, or None.
     `aside`: whether the last line with a measure was about something else that prints alike, such
         as an evaluation.
     """
@@ -115,7 +115,7 @@ class Steps:
 
     @property
     def moves(self) -> bool:
-        """Whether the last step was after the one before it."""
+        """Whether the last step was after the step before it."""
         return self._stride > 0
 
     def count_anew(self) -> None:
@@ -174,7 +174,7 @@ class Steps:
             self.last = Step(bar.step, last.total)
 
     def take(self, position: Position, *, checks: bool = False) -> Step | None:
-        """Return the step of a line with a measure, None if the line states no known step.
+        """Return the step of a line with a measure, or None without a known step.
 
         `checks`: the measure is of an evaluation, and so is a bar above it without a title.
         """
@@ -286,7 +286,7 @@ class Steps:
         return self._apart < _PERSISTS
 
     def _scope(self, at: Position) -> bool | None:
-        """Return whether a step counts over the run, None while that is unknown.
+        """Return whether a step counts over the run, or None so far.
 
         Within an epoch the step begins again with the next epoch, or it is at another part of its
         end than the epoch is of the epochs. Beside a number of epochs only a bar may count over all
@@ -332,7 +332,7 @@ class Steps:
             self.restarts += 1
 
     def _count(self, at: Position, whole: bool | None) -> Step | None:
-        """Return the step of the training for a line, None if it is unknown."""
+        """Return the step of the training for a line, or None."""
         if at.step is None or self._within_other:
             return None if self._within_other else self._in_epochs(at)
         self._stepped = True

@@ -137,7 +137,7 @@ _NO_LOSSES = _set("gloss logloss")
 
 @lru_cache(maxsize=_KNOWN)
 def meaning(name: str) -> Meaning | None:
-    """Return what a name says, None if it says nothing about a training.
+    """Return what a name says, or None for a name that says nothing about a training.
 
     >>> meaning("train/loss").better, meaning("max_steps").role, meaning("loss_scale")
     (<Better.LOWER: 'lower'>, <Role.LAST: 'last'>, None)
@@ -200,7 +200,7 @@ def _of_steps(core: str, words: set[str]) -> Role:
 
 
 def _measured(words: tuple[str, ...]) -> Meaning | None:
-    """Return the meaning of a measure, None if the name is no measure."""
+    """Return the meaning of a measure, or None for any other name."""
     spanned = len(words) > 1 and words[-1] in _SPANS
     own = words[:-1] if spanned else words
     if not own or own[-1] in _COUNTERS:
