@@ -1,8 +1,7 @@
 """A claim is the share of one pod in one node. Claims are kept by key, node and exclusive use.
 
-The sums by tier answer, without a look at each claim, what would be free without some claims.
 Questions such as "would it fit if all training jobs ended?" are asked for every waiting job, over
-all claims of the cluster.
+all claims of the cluster. The sums by tier answer them without a look at each claim.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable
@@ -27,7 +26,7 @@ class Claim:
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
     `job`: the uid of the training job of the pod, empty for other pods.
     `priority`: the priority of the pod, None for a claim without a pod that could be preempted.
-    `reserves`: the slot for which the pod reserves a GPU until no job has a part of it.
+    `reserves`: the slot that the pod reserves a GPU for, until no job has a part of the GPU.
     `kept`: whether the claim only keeps other jobs out until a waiting job can be placed.
     """
 
@@ -46,7 +45,7 @@ class Claim:
         return (*self.host_ports, *self.gang_terms) if self.gang_terms else self.host_ports
 
     def covers(self, other: "Claim") -> bool:
-        """Return whether this claim takes at least as much as another one."""
+        """Return whether this claim takes at least as much as another claim."""
         return (
             self.node == other.node
             and set(other.exclusive) <= set(self.exclusive)
@@ -110,10 +109,10 @@ def _discard(index: dict[K, set[Hashable]], at: K, key: Hashable) -> None:
 
 
 class Tier(NamedTuple):
-    """What claims have in common that leave together.
+    """The common features of claims that leave together.
 
     `of_job`: whether they belong to training jobs or to GPUs that are reserved for parts.
-    `priority`: the priority of their pods, None if there is no pod that could be preempted.
+    `priority`: the priority of their pods; None: there is no pod that could be preempted.
     """
 
     of_job: bool
@@ -125,7 +124,7 @@ Leaves = Callable[[Tier], bool]
 
 
 def below(priority: int) -> Leaves:
-    """Return which tiers pods of a priority may preempt."""
+    """Return the tiers of pods that a pod of this priority may preempt."""
     return lambda tier: tier.priority is not None and tier.priority < priority
 
 

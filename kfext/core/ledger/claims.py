@@ -25,12 +25,12 @@ def pod_key(uid: str) -> Hashable:
 
 
 def pod_of(key: Hashable) -> str | None:
-    """Return the uid of the pod of a claim, None for a claim without a pod."""
+    """Return the uid of the pod of a claim, or None for a claim without a pod."""
     return str(key[1]) if isinstance(key, tuple) and key[0] == "pod" else None
 
 
 def plan_key(job_uid: str, replica: ReplicaKey) -> Hashable:
-    """Return the key of the claim of a planned replica whose pod has no node yet."""
+    """Return the key of the claim of a planned replica before its pod has a node."""
     return ("plan", job_uid, replica)
 
 
@@ -76,16 +76,16 @@ def plan_claims(
     priority: int | None = None,
     lapsed: bool = False,
 ) -> Mapping[Hashable, Claim]:
-    """Return the claims of the replicas of a plan whose pods do not claim for themselves.
+    """Return the claims of the planned replicas that have no pod with a claim of its own.
 
-    `priority` is the priority that the pods will have, None if it is unknown. `lapsed`: the plan no
-    longer claims for pods that kfext does not hold back (core.lifecycle.patience).
+    `priority`: the priority that the pods will have, or None. `lapsed`: the plan no longer claims
+    for pods that kfext does not hold back (core.lifecycle.patience).
 
     A plan claims capacity only while the job runs under it: not after the end of the job, nor while
     the job is suspended. A failed pod keeps its claim for the pod that replaces it. A plan keeps
     its ports and its parts of GPUs until its last pod ends, so that late connections never reach
-    another job. A suspended job keeps its parts of GPUs until its plan is forgotten, because
-    anybody may resume the job.
+    another job. A suspended job keeps its parts of GPUs until its plan is forgotten, because any
+    client may resume the job.
     """
     if plan is None:
         return {}
@@ -170,7 +170,7 @@ def _replica_claims(
     claims: dict[Hashable, Claim] = {}
     # The claims of replicas without a pod, by type, node and slot.
     shared: dict[tuple[str, str, int | None], Claim] = {}
-    # Iterate over the plan, whose size is bounded; the job may state any number of replicas.
+    # Iterate over the plan, which has a bounded size; the job may state any number of replicas.
     for key, node in plan.assignment.items():
         pod, group = present.get(key) if present else None, groups.get(key.type)
         if group is None or key.index >= group.replicas:

@@ -44,7 +44,7 @@ class Columns:
         return self._line.keys()
 
     def copy(self) -> Self:
-        """Return a copy whose claims can be changed independently."""
+        """Return a copy with claims that can be changed independently."""
         copied = copy.copy(self)
         copied._line = dict(self._line)
         copied._claimed = self._claimed.copy()
@@ -71,7 +71,7 @@ class Columns:
         left = self.copy()
         for row, most in free.items():
             lines = len(most)
-            least = left._allocatable[:, row].copy()  # of resources that are new nothing is free
+            least = left._allocatable[:, row].copy()  # nothing is free of new resources
             least[:lines] -= most
             left._claimed[:, row] = np.maximum(left._claimed[:, row], least)
         return left
@@ -83,7 +83,7 @@ class Columns:
         self._assumed = _grown(self._assumed, axis=1)
 
     def learn(self, resources: Iterable[str]) -> tuple[str, ...]:
-        """Count these resources from now on; return those that were not counted before."""
+        """Count these resources from now on; return the new ones among them."""
         new = tuple(resource for resource in resources if resource not in self._line)
         for resource in new:
             self._line[resource] = len(self._line) + 1

@@ -49,21 +49,21 @@ Obstacle = Taint | Label | Misfit
 """What excludes a node: a taint, a missing label, or another misfit."""
 
 
-def in_words(obstacle: Obstacle, *, number: int, whose: str) -> str:
-    """Return how many nodes an obstacle excludes, as a clause; `whose` pods, as in "the pods"."""
+def in_words(obstacle: Obstacle, *, number: int, pods: str) -> str:
+    """Return how many nodes an obstacle excludes, as a clause; `pods`: such as "the pods"."""
     many = nodes(number)
     have, do, are = ("has", "does", "is") if number == 1 else ("have", "do", "are")
     match obstacle:
         case Taint():
-            return f"{many} {have} taint {obstacle} that {whose} do not tolerate"
+            return f"{many} {have} taint {obstacle} that {pods} do not tolerate"
         case (key, value):
-            # A template may have longer ones, which are labels of no node.
+            # A template may have a longer key or value, which no label of a node has.
             label = f"{key[:_LONGEST_KEY]}={value[:_LONGEST_VALUE]}"
             return f"{many} {do} not have label {label}, which nodeSelector requires"
         case Misfit.CORDON:
             return f"{many} {are} cordoned"
         case Misfit.NODE_NAME:
-            return f"{many} {are} not the node that {whose} name"
+            return f"{many} {are} not the node that {pods} name"
         case Misfit.AFFINITY | Misfit.VOLUME:
             return f"{many} {do} not match the required {obstacle}"
         case _:
@@ -71,7 +71,7 @@ def in_words(obstacle: Obstacle, *, number: int, whose: str) -> str:
 
 
 def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
-    """Return what excludes a node for a pod, None if the pod may run there."""
+    """Return what excludes a node for a pod, or None."""
     named = constraints.node_name
     if named and node.name != named:
         return Misfit.NODE_NAME
@@ -93,7 +93,7 @@ def why_not(constraints: Constraints, node: Node) -> Obstacle | None:
 
 
 def _label_misfit(constraints: Constraints, node: Node) -> Obstacle | None:
-    """Return which selector or affinity excludes the node, None if there is none."""
+    """Return which selector or affinity excludes the node, or None."""
     for label in constraints.node_selector:
         if node.labels.get(label[0]) != label[1]:
             return label
@@ -189,7 +189,7 @@ class _Judged:
         if known is not None:
             self.counts[known] -= 1
             if not self.counts[known]:
-                del self.counts[known]  # taints with a time in them would be counted for ever
+                del self.counts[known]  # taints with a time in them would pile up
         if obstacle is not None:
             self.counts[obstacle] += 1
         self.obstacles[row] = obstacle
@@ -235,7 +235,7 @@ class Eligibility:
         return judged
 
     def set(self, row: int, node: Node | None) -> None:
-        """Judge a row again; `node` is None if the row has no node any more."""
+        """Judge a row again; `node`: None for a row that has lost its node."""
         for constraints, judged in self._judged.items():
             obstacle = None if node is None else why_not(constraints, node)
             judged.set(row, exists=node is not None, obstacle=obstacle)
@@ -255,7 +255,7 @@ UNBOUND_SECONDS = 60.0
 def could_run(pod: Pod, node: Node | None) -> bool:
     """Return whether kube-scheduler could bind a pinned pod to its node, if the node were empty.
 
-    Anybody may pin a pod by name. The pod counts only while kube-scheduler may still bind it there.
+    Any client may pin a pod by name. The pod counts only while kube-scheduler may still bind it.
     """
     if node is None or pod.gates or pod.deleting or pod.scheduler != DEFAULT_SCHEDULER:
         return False

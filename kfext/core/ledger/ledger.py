@@ -152,8 +152,8 @@ class Ledger:
     def offered(self) -> Self:
         """Return the least that was free since the last `offer`, for immediate queries only.
 
-        The result shares claims and nodes with this ledger, like that of `without`. Its `gains`
-        stay the same.
+        The result shares claims and nodes with this ledger, as `without` does. Its `gains` stay the
+        same.
         """
         if not self._least:
             return self
@@ -273,7 +273,7 @@ class Ledger:
     def closing(self, places: Iterable[Place]) -> Self:
         """Return what is left when some slots are closed, for immediate queries only.
 
-        The result shares claims and nodes with this ledger, like that of `without`.
+        The result shares claims and nodes with this ledger, as `without` does.
         """
         rows = [(row, slot) for node, slot in places if (row := self._row.get(node)) is not None]
         if not rows:

@@ -39,10 +39,10 @@ def hosted(job: TrainingJob) -> TrainingJob:
 
 
 def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mapping[ReplicaKey, int]:
-    """Return which of the job's ports each replica declares that declares one on the host network.
+    """Return the port offset of each replica that declares a port on the host network.
 
-    Ports are counted from the job's base. `keys` are the only replicas that are asked for; without
-    them all are, of a job within its bounds.
+    Offsets count from the job's base. `keys`: only these replicas; by default all replicas of a job
+    within its bounds.
     """
     sizes = {group.type.lower(): group.replicas for group in job.groups}
     if keys is None:
@@ -63,9 +63,9 @@ def block(job: TrainingJob, base: int) -> tuple[Port, ...]:
 def free_base(
     job: TrainingJob, places: Assignment, ledger: Ledger, *, ports: tuple[int, int]
 ) -> int | None:
-    """Return a base within `ports` from which all listeners have a free port, if there is one.
+    """Return a base within `ports` with a free port for every listener, or None.
 
-    `places` are the nodes of the replicas; `ports` the first and the last port. The start of the
+    `places`: the nodes of the replicas. `ports`: the first and the last port. The start of the
     search depends on the job, so that a port that was just freed is not used next: a late
     connection of the earlier job would reach another job there.
     """
@@ -76,12 +76,13 @@ def free_base(
     if bases <= 0:
         return None
     taken = {(claim.node, number) for claim, number in _taken(ledger, listeners)}
-    own = {number for group in job.groups for _, number in group.networking.ports}
+    declared = {number for group in job.groups for _, number in group.networking.ports}
     start = zlib.crc32(job.uid.encode()) % bases
     for step in range(bases):
         base = low + (start + step) % bases
         if not any(
-            (node, base + offset) in taken or base + offset in own for node, offset in listeners
+            (node, base + offset) in taken or base + offset in declared
+            for node, offset in listeners
         ):
             return base
     return None

@@ -92,9 +92,7 @@ def _eligible(
 def _causes(batch: Batch, ledger: Ledger, possible: Mask, *, whose: str) -> Iterator[str]:
     """Yield how many nodes each obstacle excludes, the most frequent first."""
     obstacles, fit = ledger.excluded(batch.constraints), ledger.eligible(batch.constraints)
-    named = [
-        (count, in_words(what, number=count, whose=whose)) for what, count in obstacles.items()
-    ]
+    named = [(count, in_words(what, number=count, pods=whose)) for what, count in obstacles.items()]
     if tried := int(np.count_nonzero(fit & ~possible)):
         named.append((tried, f"{nodes(tried)} left out after failed attempts"))
     if shared := ledger.node_count - sum(obstacles.values()) - int(np.count_nonzero(fit)):
@@ -106,7 +104,7 @@ def _causes(batch: Batch, ledger: Ledger, possible: Mask, *, whose: str) -> Iter
 
 
 def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) -> str:
-    """Return on how many eligible nodes a host port is taken, empty if on none."""
+    """Return on how many eligible nodes a host port is taken; empty without such a node."""
     for batch, mask, free in zip(gang.batches, possible, open_, strict=True):
         numbers = [str(number) for _, number in batch.constraints.host_ports]
         if numbers and (taken := np.count_nonzero(mask & ~free)):
@@ -128,8 +126,8 @@ def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
     if bare := sum(not amounts.get(NATIVE_GPU) for amounts in slotted):
         have = "has" if bare == 1 else "have"
         yield (
-            f"{bare} of the eligible nodes {have} slots but no {NATIVE_GPU}, by which a GPU is "
-            f"reserved: with DRA alone GPUs cannot be shared"
+            f"{bare} of the eligible nodes {have} slots but no {NATIVE_GPU}, which reserves a GPU: "
+            f"with DRA alone GPUs cannot be shared"
         )
 
 
@@ -165,7 +163,7 @@ def _amounts(gang: Gang) -> str:
 
 
 def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: bool) -> str | None:
-    """Return how much of a resource is missing, None if enough is free."""
+    """Return how much of a resource is missing, or None."""
     wanted = int(gang.total[number])
     most = max(int(free.max(initial=0)), 0)
     total = int(np.maximum(free, 0).sum())

@@ -330,7 +330,7 @@ WORDS: dict[str, tuple[Obstacle, int, str]] = {
 
 @pytest.mark.parametrize(("obstacle", "nodes", "want"), WORDS.values(), ids=WORDS)
 def test_what_excludes_nodes_in_words(obstacle: Obstacle, nodes: int, want: str) -> None:
-    assert in_words(obstacle, number=nodes, whose="the pods") == want
+    assert in_words(obstacle, number=nodes, pods="the pods") == want
 
 
 WIDTH = 4

@@ -260,7 +260,7 @@ def test_nodes_that_have_gpus_by_dra_alone_are_told_from_full_ones() -> None:
     members = as_shared(sharing("0.5"))
     verdict = verdict_of(place(members, Ledger([Node("b", bare), node("c")]), limits()))
     assert verdict.reason == REASON_TOO_BIG
-    said = f"1 of the eligible nodes has slots but no {GPU}, by which a GPU is reserved"
+    said = f"1 of the eligible nodes has slots but no {GPU}, which reserves a GPU"
     assert said in verdict.message
     full = Ledger([sharing_node("b", cards=1)])
     full.claim("whole", Claim("b", {GPU: 1}))
