@@ -55,7 +55,6 @@ NOT_YET = [
     "kfext/core/settings",
     "kfext/errors.py",
     "kfext/gpu/device",
-    "kfext/gpu/rules",
     "kfext/kube",
     "kfext/model/allocation.py",
     "kfext/model/bounds.py",

@@ -1,1 +1,1 @@
-"""Sharing a GPU: whose turn it is, and how much a job of high priority may lose."""
+"""Rules of sharing a GPU: the turns of the sharers, and the loss of a high-priority job."""

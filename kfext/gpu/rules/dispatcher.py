@@ -1,4 +1,4 @@
-"""Gives the turns of a card, from what the sharers are seen to do."""
+"""Gives the turns of a card by the activity of its sharers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from kfext.gpu.rules.turns import TURN, Turns
 
 UNUSED = TURN / 2
-"""Seconds after which a turn ends in which no micro-step has begun. It costs a whole one."""
+"""A turn without a micro-step ends after this many seconds. The sharer pays for a whole turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """Of a sharer since the last look. `wants`: it waits at its gate, or has passed it.
+    """The activity of a sharer since the last look. `wants`: it waits at its gate or has passed it.
 
-    `begun`: it has passed its gate; `used`: seconds on the card, of micro-steps that have ended.
+    `begun`: it has passed its gate. `used`: seconds on the card, in micro-steps that have ended.
     """
 
     wants: bool
@@ -22,7 +22,7 @@ class Activity:
 
 
 class Dispatcher:
-    """Has one sharer at a time work. `turns` knows the sharers; `holder` has the turn.
+    """Lets one sharer at a time work. `turns`: of all sharers. `holder`: the sharer with the turn.
 
     While no sharer wants a turn, the first to come may work at once.
     """
@@ -36,9 +36,9 @@ class Dispatcher:
         self._used = False
 
     def look(self, sharers: Mapping[str, Activity], *, now: float) -> float:
-        """Charge what was used, and give the next turn; return in how many seconds to look again.
+        """Charge what was used, and give the next turn; return in how many seconds to call again.
 
-        Infinity if only that which the sharers do can change anything.
+        Return infinity if only a sharer's activity can change anything.
         """
         for name, seen in sharers.items():
             held = now - self._looked if name == self.holder else 0.0
@@ -46,9 +46,9 @@ class Dispatcher:
         self._looked = now
         wanting = [name for name, seen in sharers.items() if seen.wants]
         self._idle = not wanting
-        left = self._left(sharers, now)
-        if left > 0:
-            return left
+        rest = self._left(sharers, now)
+        if rest > 0:
+            return rest
         self.holder = self.turns.next(wanting, now=now)
         if self.holder is None:
             return self.turns.wakes(wanting, now=now)
@@ -60,11 +60,11 @@ class Dispatcher:
         return name == self.holder or (self._idle and self.turns.allows(name, now=now))
 
     def _left(self, sharers: Mapping[str, Activity], now: float) -> float:
-        """Return how much is left of the turn."""
+        """Return the seconds left of the turn."""
         if self.holder is None or self.holder not in sharers:
             return 0.0
         self._used = self._used or sharers[self.holder].begun
-        left = (TURN if self._used else UNUSED) - (now - self._began)
-        if left <= 0 and not self._used:
+        rest = (TURN if self._used else UNUSED) - (now - self._began)
+        if rest <= 0 and not self._used:
             self.turns.forfeit(self.holder, TURN - UNUSED)
-        return left
+        return rest

@@ -1,8 +1,8 @@
-"""What happens to a job of low priority beside which the one of high priority loses too much.
+"""What happens to low-priority jobs if the high-priority job beside them loses too much.
 
-Its gate is shut for a minute at a time, and after the third time it leaves the card. The minute of
-losses that leads to that may have breaks: what was measured to be lost counts until as much time
-has passed within the budget as makes up for it, so a rest now and then is no way around the budget.
+The gate of a low-priority job is shut for a minute, and after the third time the job leaves the
+card. The minute of losses before that may have breaks: a measured loss counts until enough time
+within the budget has made up for it, so a rest now and then does not get around the budget.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from kfext.gpu.rules.loss import FRESH
 
 PATIENCE = 60.0
-"""Seconds of losses before something follows, in all since they began."""
+"""Seconds of losses, in total since they began, before a gate is shut."""
 SHUT_SECONDS = 60.0
 FORGOTTEN_SECONDS = 600.0
-"""Of no losses, after which one strike is forgotten."""
+"""Seconds without losses after which one strike is forgotten."""
 _TOLERANCE = 0.1
-"""In budgets. Allowances keep the loss close to the budget, so small overshoots are not counted."""
+"""In budgets: the loss stays close to the budget, so a small overshoot does not count."""
 
 
 @dataclass(slots=True)
 class Rung:
-    """Where a job stands. `times_shut`: in all, also those that are forgotten.
+    """The record of a job. `times_shut`: in total, with the forgotten strikes.
 
-    `losing`: seconds of the present losses for which its gate was open, from when so many `windows`
-    had been measured.
+    `losing`: seconds of the present losses with its gate open. `windows`: how many windows had been
+    measured when they began.
     """
 
     strikes: int = 0
@@ -35,7 +35,7 @@ class Rung:
 
 
 class Ladder:
-    """The jobs of low priority on one card; `rungs` are of all that it was asked about."""
+    """The low-priority jobs on one card; `rungs`: of all jobs of the last call."""
 
     def __init__(self, now: float) -> None:
         self.rungs: dict[str, Rung] = {}
@@ -44,7 +44,7 @@ class Ladder:
         self._calm_since = self._last = now
 
     def remove(self, name: str) -> None:
-        """Forget a job; and the present losses, if it is the one suspected of them."""
+        """Forget a job, and the present losses if the job is suspected of them."""
         self.rungs.pop(name, None)
         if name == _busiest(self._worked, self._worked):
             self._forget_losses()
@@ -58,13 +58,13 @@ class Ladder:
         now: float,
         excess: float,
     ) -> set[str]:
-        """Return whose gates are shut, of the jobs named in `worked`.
+        """Return the jobs with shut gates, out of the jobs in `worked`.
 
-        `losing`: too much is lost on the card; `excess`: how far over its budget the job of high
-        priority is, in budgets, below 0 within it; `windows`: how often that was measured so far;
-        `worked`: how much each job has worked lately. Once losses have lasted, and were confirmed
-        by new measurements, the job that has worked most is shut out, of those whose gates were
-        open for at least half of the losses: one at a time, as others may do no harm.
+        `losing`: too much is lost on the card. `excess`: how far the high-priority job is over its
+        budget, in budgets; below 0 within it. `windows`: how often that was measured so far.
+        `worked`: how much each job has worked lately. Losses that last, and are confirmed by new
+        measurements, shut out the job that has worked most, out of the jobs with an open gate in at
+        least half of the losses. One job at a time is shut out, since the others may do no harm.
         """
         passed, self._last = now - self._last, now
         self._worked = worked
@@ -74,8 +74,8 @@ class Ladder:
         if not self._lost(open_, passed, losing=losing, windows=windows, excess=excess):
             self._forget_losses()
         elif losing and any(self._confirmed(name, windows) for name in open_):
-            there = [name for name in open_ if self.rungs[name].losing >= PATIENCE / 2]
-            rung = self.rungs[_busiest(there, worked)]
+            suspects = [name for name in open_ if self.rungs[name].losing >= PATIENCE / 2]
+            rung = self.rungs[_busiest(suspects, worked)]
             rung.strikes += 1
             rung.times_shut += 1
             rung.shut_until = now + SHUT_SECONDS
@@ -85,7 +85,7 @@ class Ladder:
     def _lost(
         self, open_: Iterable[str], passed: float, *, losing: bool, windows: int, excess: float
     ) -> bool:
-        """Take in the time since the last call; return whether losses are not made up for yet."""
+        """Count the time since the last call; return whether losses are not made up for yet."""
         rungs = [self.rungs[name] for name in open_]
         for rung in rungs if losing else ():
             rung.windows = rung.windows if rung.losing > 0 else windows
@@ -105,8 +105,8 @@ class Ladder:
             rung.losing = 0.0
 
     def _forget_strikes(self, *, losing: bool, now: float) -> None:
-        """Take back a strike of each after a long time without losses."""
-        if losing or any(now < one.shut_until for one in self.rungs.values()):
+        """Take back a strike of each job after a long time without losses."""
+        if losing or any(now < rung.shut_until for rung in self.rungs.values()):
             self._calm_since = now
         elif now - self._calm_since >= FORGOTTEN_SECONDS:
             self._calm_since = now
@@ -115,5 +115,5 @@ class Ladder:
 
 
 def _busiest(names: Iterable[str], worked: Mapping[str, float]) -> str:
-    """Return which of some jobs has worked most, empty if there is none."""
+    """Return the job that has worked most, empty without jobs."""
     return max(names, key=lambda name: (worked[name], name), default="")

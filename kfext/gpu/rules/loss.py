@@ -1,13 +1,13 @@
-"""How much slower a job of high priority is than it would be with the card for itself.
+"""How much slower a high-priority job is than with the card to itself.
 
-For a second in thirty the others on the card are held back, and the job's steps are timed; between
-such windows they are timed as well. Means are compared, as a median would hide what is lost in a
-minority of the steps, but a checkpoint or an evaluation counts neither here nor there. A window
-lasts for three steps and more, so longer for long steps, but never over `LONGEST_HELD` seconds: the
-loss of a job with steps of over 12 s stays unknown. Steps during which another job still works, as
-a long micro-step has not ended or a ticket lets it, do not count, and the window is extended by the
-time that they took, up to `LONGEST_HELD`; if a loss is known, and over the budget, by a short time
-only. Times are of one monotonic clock, in seconds.
+For one second in thirty the other sharers are held back while the job's steps are timed; between
+such windows the steps are timed too. The meter compares means, because a median would hide losses
+in a minority of the steps; a checkpoint or an evaluation does not count. A window lasts for at
+least three steps, so it is longer for long steps, but never over `LONGEST_HELD` seconds: the loss
+of a job with steps of over 12 s stays unknown. Steps beside a job that still works, in a long
+micro-step or with a ticket, do not count. They extend the window by their time, up to
+`LONGEST_HELD`, or only briefly if the known loss is over the budget. Times are of one monotonic
+clock, in seconds.
 """
 
 from collections import deque
@@ -17,31 +17,31 @@ from kfext.gpu.rules.steps import Reading, Stretch, typical
 from kfext.gpu.rules.tally import WINDOW
 
 HELD_SECONDS = 1.0
-"""Of a window at least; it lasts until enough steps were made in it."""
+"""The shortest window; a window lasts until it has enough steps."""
 PERIODS = 30
-"""A window is held again after so many times its length."""
+"""The time between two windows, in window lengths."""
 _LEAST_PAUSE = 3
-"""Times the length of a window too, however much of it was not measured: it costs all others."""
+"""The shortest pause, in window lengths with all extensions: a window costs all other jobs."""
 LONGEST_HELD = 60.0
 _HELD_STEPS = 5
-"""Of a window at most, if that is more than `WINDOW`: the job evaluates, or saves a checkpoint."""
+"""The longest window in steps, if longer than `WINDOW`: a job may evaluate or save meanwhile."""
 _STEPS = 3
 WINDOWS = 5
-"""Clean windows that count; `FRESH` new ones, clean or not, confirm a loss."""
+"""Clean windows that count; `FRESH` new windows, clean or not, confirm a loss."""
 FRESH = 3
 
 
 class LossMeter:
-    """Times the steps of one job, and decides when the others are held back for that.
+    """Times the steps of one job, and decides when the other jobs are held back for that.
 
-    `budget` is the part of its speed that the job may lose. Call `note` some times in a second, and
-    hold the others back while `holding` is true. `windows` counts those in which steps were made,
-    also beside a job that did not stop: they confirm what is lost. `step_seconds`: how long a step
-    takes with the card to itself; `loss`: the part of its speed that the job loses, below 0 if it
-    gains. Both are None while they are unknown.
+    `budget`: the part of its speed that the job may lose. Call `note` several times a second, and
+    hold the others back while `holding` is true. `windows`: the number of windows with steps, also
+    beside a job that did not stop: they confirm a loss. `step_seconds`: the time of a step with the
+    card to itself. `loss`: the part of its speed that the job loses, below 0 if it gains. Both are
+    unset until they are known.
     `held_back`: whether all others do stop in a window. If not, a window shows nothing of the job
-    with the card to itself, and what was known of that before still counts. `disturbed`: whether
-    one of them may work now although it is held back; the steps beside it do not count.
+    alone, and the earlier measurements still count. `disturbed`: whether another job may work now
+    although it is held back; steps beside that job do not count.
     """
 
     def __init__(self, *, budget: float) -> None:
@@ -62,7 +62,7 @@ class LossMeter:
         self._shared: deque[tuple[float, float]] = deque()
 
     def note(self, reading: Reading) -> None:
-        """Take in how far the job is; begin or end a window if it is time to."""
+        """Record how far the job is; begin or end a window if it is due."""
         if self._stretch is None:
             self._stretch = Stretch(reading)
             self._next = max(self._next, reading.at + HELD_SECONDS)
@@ -85,7 +85,7 @@ class LossMeter:
             while len(self._shared) > _STEPS and reading.at - self._shared[0][0] > WINDOW:
                 self._shared.popleft()
             self._compare()
-        # A job that makes no steps is not timed, so nobody is held back for it.
+        # A job without steps is not timed, so the others are not held back for it.
         if took is not None and reading.at >= self._due(self._stretch.began):
             self.holding, self._held = True, []
             self._spoilt, self._lost, self._steps = False, 0.0, reading.steps
@@ -93,7 +93,7 @@ class LossMeter:
             self._next = reading.at + PERIODS * HELD_SECONDS
 
     def restart(self) -> None:
-        """Forget the steps beside others: these, or the processes of the job, are not the same."""
+        """Forget the steps beside others: the other jobs, or the job's processes, have changed."""
         self._stretch = None
         self._shared.clear()
         self.holding = False
@@ -106,7 +106,7 @@ class LossMeter:
 
     @property
     def excess(self) -> float:
-        """How far the loss is over the budget, in budgets; below 0 within it, or if unknown."""
+        """How far the loss is over the budget, in budgets; below 0 within it or while unknown."""
         return (self.loss or 0.0) / self.budget - 1
 
     def _compare(self) -> None:
@@ -114,11 +114,11 @@ class LossMeter:
             self.loss = 1 - self.step_seconds / typical(took for _, took in self._shared)
 
     def _due(self, ended: float) -> float:
-        """Return when to hold a window, the last of which has ended then; sooner if in doubt."""
+        """Return when the next window is due after the end of the last; sooner if in doubt."""
         return min(self._next, ended + WINDOW) if self.over else self._next
 
     def _end_window(self, reading: Reading, began: float) -> None:
-        """End the window that began then, if it has seen enough, or has lasted for too long."""
+        """End the present window, if it has seen enough or has lasted too long."""
         lasted = reading.at - began
         enough = len(self._held) >= _STEPS
         usual = typical(took for _, took in self._shared) if self._shared else 0.0

@@ -1,4 +1,4 @@
-"""What the jobs of low priority on a card may do beside the one of high priority."""
+"""What low-priority jobs on a card may do beside the high-priority job."""
 
 import math
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ from kfext.model.shared_gpu import EVICTED_AFTER
 LONGEST_MICRO_STEP = 0.005
 _SHORTEST_MICRO_STEP = 0.001
 OUTSTANDING = 2
-"""Micro-steps of a job of low priority that its gate leaves on the card at a time."""
+"""Micro-steps that the gate of a low-priority job leaves on the card at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Of a job of low priority since the last look, in seconds. `minimum`: that it should have.
+    """A low-priority job since the last look, in seconds. `minimum`: the time that it should have.
 
-    `waits`: it stands at its gate; `normalised`: its speed beside others, as a part of that alone;
-    `gives_way`: it is known to have a gate; `works`: it may have a micro-step on the card now.
+    `waits`: it waits at its gate. `normalised`: its speed beside others, as a part of its speed
+    alone. `gives_way`: it is known to have a gate. `works`: it may have a micro-step on the card.
     """
 
     minimum: float
@@ -36,12 +36,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What a job of low priority may do until the next one. Times are in seconds.
+    """What a low-priority job may do until the next ruling. Times are in seconds.
 
-    `shut`: its gate is shut; else it may pass while the job of high priority is idle, and intrude
-    for `allowance` from now on. `ticket`: it may make one step in any case. `infeasible`: that does
-    not give it its minimum; `strikes`: for losses; `evict`: it is to leave the card; `times_shut`:
-    for losses, in all.
+    `shut`: its gate is shut. Otherwise it may pass while the high-priority job is idle, and intrude
+    for `allowance` from now on. `ticket`: it may make one step in any case. `infeasible`: this does
+    not give it its minimum. `strikes`: for losses. `evict`: it must leave the card. `times_shut`:
+    how often losses shut its gate, in total.
     """
 
     shut: bool
@@ -55,10 +55,10 @@ class Ruling:
 
 
 class Neighbours:
-    """A job of high priority with a loss budget, and all those of low priority beside it.
+    """A high-priority job with a loss budget, and all low-priority jobs beside it.
 
-    Call `note` with each reading of the high job and then `rule`, some times in a second.
-    `longest_micro_step`: in seconds; of a high job with short steps it may have to be shorter.
+    Call `note` with each reading of the high-priority job and then `rule`, several times a second.
+    `longest_micro_step`: in seconds; a high-priority job with short steps may need shorter ones.
     """
 
     def __init__(
@@ -72,22 +72,22 @@ class Neighbours:
         self._shut: set[str] = set()
 
     def note(self, reading: Reading) -> None:
-        """Take in how far the job of high priority is."""
+        """Record how far the high-priority job is."""
         self.meter.note(reading)
 
     def restart(self) -> None:
-        """Take in that its processes are others than before."""
+        """Restart the measurement, because the processes of the high-priority job have changed."""
         self.meter.restart()
 
     def remove(self, name: str) -> None:
-        """Forget a job of low priority: another one may come under its name."""
+        """Forget a low-priority job: another job may come under its name."""
         self._pairs.pop(name, None)
         self._ladder.remove(name)
         self._tickets.remove(name)
         self._shut.discard(name)
 
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
-        """Return what each of low priority may do."""
+        """Return what each low-priority job may do."""
         meter = self.meter
         meter.held_back = all(seen.gives_way for seen in lows.values())
         self._pairs = {
@@ -109,7 +109,7 @@ class Neighbours:
             losing=meter.over or self._tickets.over(now) or self._gains_nothing(lows),
             excess=meter.excess,
             windows=meter.windows,
-            # What one has done that does not give way is not known, so it is suspected first.
+            # A job that does not give way has an unknown use, so it is suspected first.
             worked={
                 name: pair.share if lows[name].gives_way else math.inf
                 for name, pair in self._pairs.items()
@@ -118,13 +118,13 @@ class Neighbours:
         )
         if shut != self._shut:
             self._shut = shut
-            meter.restart()  # what was measured beside others does not hold beside fewer or more
+            meter.restart()  # the others have changed, so the measurements no longer hold
         rulings = {name: self._ruling(name, now) for name in lows}
         meter.disturbed = any(seen.works for seen in lows.values() if seen.gives_way)
         return rulings
 
     def _gains_nothing(self, lows: Mapping[str, Seen]) -> bool:
-        """Return whether all would end sooner one after the other: the sum of speeds is below 1."""
+        """Return whether all jobs would end sooner one by one: the sum of speeds is below 1."""
         loss = self.meter.loss
         parts = [seen.normalised for name, seen in lows.items() if name not in self._shut]
         known = [part for part in parts if part is not None]
@@ -147,7 +147,7 @@ class Neighbours:
         )
 
     def _micro_step(self) -> float:
-        """Return how long a micro-step may be: high can lose two of them in each of its steps."""
+        """Return how long a micro-step may be: each high-priority step may wait for two of them."""
         step = self.meter.step_seconds
         if step is None:
             return self._longest

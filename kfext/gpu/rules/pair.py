@@ -1,7 +1,7 @@
-"""A job of high priority and one of low on its card: how far low may work beside high.
+"""A high-priority and a low-priority job on a card: how long low may work beside high.
 
-Low works while high is idle. If that leaves it less than its minimum although it waits for more, it
-may work beside high too, as far as high's loss budget allows: the budget wins.
+Low works while high is idle. If that leaves low less than its minimum although it waits for more,
+it may also work beside high within high's loss budget: the budget wins.
 """
 
 from kfext.gpu.rules.ladder import PATIENCE
@@ -9,14 +9,14 @@ from kfext.gpu.rules.loss import LossMeter
 from kfext.gpu.rules.tally import WINDOW, Recent
 
 _RISE = 0.02
-"""What is added to the part of the time in which low may intrude, a second."""
+"""The rise per second of the part of the time in which low may intrude."""
 _FALL = 0.5
 
 
 class Pair:
-    """How long one job of low priority may intrude.
+    """How long one low-priority job may intrude.
 
-    `meter`: of the high one; `minimum`: the part of the time that low should have.
+    `meter`: of the high-priority job. `minimum`: the part of the time that low should have.
     """
 
     def __init__(self, meter: LossMeter, *, minimum: float, now: float) -> None:
@@ -30,9 +30,9 @@ class Pair:
         self._short_since: float | None = None
 
     def note(self, *, worked: float, intruded: float, waits: bool, gated: bool, now: float) -> None:
-        """Take in what low has done since the last call: seconds of work, and of intrusion.
+        """Record what low has done since the last call: seconds of work, and of intrusion.
 
-        `waits`: it stands at its gate; `gated`: that lets it pass while high is idle.
+        `waits`: it waits at its gate. `gated`: its gate lets it pass while high is idle.
         """
         passed, self._last = now - self._last, now
         self._worked.add(worked, now=now)
@@ -45,8 +45,8 @@ class Pair:
         self._adapt(passed)
         if gated and short > 0 and not (self._meter.holding or self._meter.over):
             self._left += min(self._rate, short) * passed
-        # What is saved up can be spent at once, so it may not cost more than a window's budget; and
-        # one long micro-step may not cost low more than a minute's.
+        # Saved time can be spent at once, so it may not exceed a window's budget. A long micro-step
+        # may not cost low more than a minute's budget.
         budget = self._meter.budget
         self._left = min(max(self._left - intruded, -budget * PATIENCE), budget * WINDOW)
 

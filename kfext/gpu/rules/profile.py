@@ -1,24 +1,24 @@
-"""The part of the time for which a job would keep its card busy if it had it to itself.
+"""The part of the time in which a job would keep its card busy if it had the card to itself.
 
-Waits for others count neither as work nor as time in which it could have worked. What a job does
-faster alone, such as steps that others slow down, makes the part too large rather than too small.
+Waiting for others counts neither as work nor as time in which the job could have worked. Work that
+is faster alone, such as steps that others slow down, makes the part too large, not too small.
 """
 
 from collections import deque
 
 STRETCH = 60.0
-"""Seconds of one measurement at least."""
+"""The shortest measurement in seconds."""
 _STEPS = 3
-"""Of one measurement at least, so that it holds for a job with long steps too."""
+"""The fewest steps of a measurement, so that it holds for a job with long steps too."""
 _STRETCHES = 5
-"""Measurements of which the mean is taken: a job may do something else later."""
+"""Measurements in the mean: a job may do something else later."""
 
 
 class Profile:
     """Measures one job in stretches of its steps, one after the other.
 
-    The first stretch begins when the first step has been made: what comes before, such as data that
-    is loaded, says nothing of what follows.
+    The first stretch begins after the first step: earlier time, such as for loading data, says
+    nothing about the training.
     """
 
     def __init__(self) -> None:
@@ -29,17 +29,17 @@ class Profile:
 
     @property
     def busy(self) -> float | None:
-        """The part over the last stretches, None before the first one has ended."""
+        """The part over the last stretches, or None before the end of the first stretch."""
         could = sum(could for _, could in self._measured)
         return sum(used for used, _ in self._measured) / could if could else None
 
     def note(self, steps: int, *, used: float, could: float) -> None:
-        """Take in how many steps the job has made, and two numbers of seconds since the last call.
+        """Record the steps of the job so far, and two numbers of seconds since the last call.
 
-        `used`: in which it has used the card, below 0 if too much was stated before; `could`: in
-        which it did or could have.
+        `used`: the time on the card, below 0 if an earlier call stated too much. `could`: the time
+        in which the job used the card or could have.
         """
-        if self._from is None or steps < self._from:  # another process counts
+        if self._from is None or steps < self._from:  # the steps are of another process
             self.restart()
             self._from = steps
         elif not self._began:
@@ -52,6 +52,6 @@ class Profile:
                 self._from, self._used, self._could = steps, 0.0, 0.0
 
     def restart(self) -> None:
-        """Begin a stretch anew, with the next step: its processes are others than before."""
+        """Begin a new stretch with the next step: the job's processes have changed."""
         self._from, self._began = None, False
         self._used = self._could = 0.0

@@ -1,8 +1,8 @@
-"""How long the steps of a job take, from the number of steps on its page, read now and then.
+"""How long the steps of a job take, by the number of steps on its page.
 
-The speed of each job of a card, as a part of that with the card to itself, summed up over all of
-them tells whether sharing gains anything: below 1, the jobs would end sooner one after the other
-(W. Xiao et al., "Gandiva", OSDI 2018).
+The sum of the normalised speeds of all jobs on a card tells whether sharing gains anything. A
+normalised speed is the speed beside others as a part of the speed alone. Below 1, the jobs would
+end sooner one after the other (W. Xiao et al., "Gandiva", OSDI 2018).
 """
 
 import math
@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 _SPAN = 1.0
-"""Seconds in which steps are averaged: a gate lets several pass, and then none for a while."""
+"""Steps are averaged over this many seconds: a gate lets several pass, and then none for a
+while."""
 _TIMES = 30
 _ENOUGH = 3
 _OTHERWISE = 3.0
-"""A step that takes so many times the median one is an evaluation, or has saved a checkpoint."""
+"""A step of this many median steps is an evaluation, or has saved a checkpoint."""
 _STEPS_TO_OTHERS = 20
-"""At most one step in so many, rounded up, is taken for one of those; more are slowed by others."""
+"""At most one step in this many, rounded up, counts as such; more are slow because of others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Of a job's page: how many steps it has made until `at`, and when it made the last of them."""
+    """A reading of a job's page: the steps made until `at`, and when the last step was made."""
 
     at: float
     steps: int
@@ -31,9 +32,10 @@ class Reading:
 
 
 class Stretch:
-    """Times steps that are all made under the same conditions; the first one is left out.
+    """Times steps that are all made under the same conditions; the first step is left out.
 
-    Each time is the mean of the steps in `span` seconds or a little more. `began`: when it did.
+    Each time is the mean over the steps in at least `span` seconds. `began`: when the stretch
+    began.
     """
 
     def __init__(self, first: Reading, *, span: float = 0.0) -> None:
@@ -43,11 +45,11 @@ class Stretch:
         self._stepped: float | None = None
 
     def note(self, reading: Reading) -> float | None:
-        """Return how long a step has taken, None if that is not known yet."""
+        """Return the time of a step, or None without enough steps so far."""
         made = reading.steps - self._steps
         before = self._stepped
         if made <= 0:
-            if made < 0:  # another process counts, or this one lies
+            if made < 0:  # the steps are of another process, or the process lies
                 self._steps, self._stepped = reading.steps, None
             return None
         if before is None or reading.stepped < before:
@@ -61,11 +63,11 @@ class Stretch:
 
 
 def typical(times: Iterable[float]) -> float:
-    """Return the mean of some times, without those in which the job did something else as well."""
-    found = sorted(times)
-    most = _OTHERWISE * median(found)
-    fewest = len(found) - math.ceil(len(found) / _STEPS_TO_OTHERS)
-    return fmean(one for place, one in enumerate(found) if place < fewest or one <= most)
+    """Return the mean of some times, without the times in which the job also did something else."""
+    ordered = sorted(times)
+    longest = _OTHERWISE * median(ordered)
+    fewest = len(ordered) - math.ceil(len(ordered) / _STEPS_TO_OTHERS)
+    return fmean(time for place, time in enumerate(ordered) if place < fewest or time <= longest)
 
 
 class Throughput:
@@ -79,7 +81,7 @@ class Throughput:
         }
 
     def note(self, reading: Reading, *, alone: bool) -> None:
-        """Take in how far the job is; `alone`: since the last call it had the card to itself."""
+        """Record how far the job is; `alone`: it had the card to itself since the last call."""
         if self._stretch is None or alone is not self._alone:
             self._stretch, self._alone = Stretch(reading, span=_SPAN), alone
             return
@@ -88,12 +90,12 @@ class Throughput:
             self._times[alone].append(took)
 
     def restart(self) -> None:
-        """Forget where the job was: it was held back, or has other processes."""
+        """Forget where the job was: it was held back, or its processes have changed."""
         self._stretch = None
 
     @property
     def normalised(self) -> float | None:
-        """Its speed beside others, as a part of that alone; None where one was not measured."""
+        """Its speed beside others, as a part of its speed alone; None before both are measured."""
         alone, beside = self._times[True], self._times[False]
         if min(len(alone), len(beside)) < _ENOUGH:
             return None

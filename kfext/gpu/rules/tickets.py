@@ -1,13 +1,13 @@
-"""Steps that jobs of low priority make although they have to wait, so that their collectives live.
+"""Steps that low-priority jobs make although they have to wait, so that their collectives live.
 
-What they cost the job of high priority comes in one of its steps, or in few, and then not for half
-a minute. To what times the steps it looks like an evaluation, so it is added up here.
+Such a step slows only one or few steps of the high-priority job, and then none for half a minute.
+To the meter of steps that looks like an evaluation, so the cost is added up here.
 """
 
 from kfext.gpu.rules.ladder import PATIENCE
 
 TICKET_SECONDS = 30.0
-"""At its gate, after which a job may make one step."""
+"""After this time at its gate a job may make one step."""
 
 
 class Tickets:
@@ -25,13 +25,13 @@ class Tickets:
         self._repaid = 0.0
 
     def over(self, now: float) -> bool:
-        """Return whether the last steps have cost more than the budget of the time since then."""
+        """Return whether the last tickets cost more than the budget of the time since then."""
         return now < self._repaid
 
     def note(self, name: str, *, worked: float, intruded: float, waits: bool, now: float) -> None:
-        """Take in what a job has done since the last call: seconds of work, and of intrusion.
+        """Record what a job has done since the last call: seconds of work, and of intrusion.
 
-        `waits`: it stands at its gate.
+        `waits`: it waits at its gate.
         """
         if name in self._given and intruded > 0:
             owed = max(self._repaid, now) + intruded / self._budget

@@ -1,10 +1,10 @@
-"""Whose turn it is on a card, among sharers of one priority.
+"""The order of turns on a card, among sharers of one priority.
 
-Earliest eligible virtual deadline first (I. Stoica and H. Abdel-Wahab, 1995), with the shares as
-weights, and for each sharer a bucket of the time that it may use, which fills as time passes: a
-sharer whose micro-steps are longer than its turns rests after them. In any window a sharer that
-always has work gets at least its share less one `QUOTA`. What others leave goes to those that have
-work, in proportion to their shares.
+The rule is earliest eligible virtual deadline first (I. Stoica and H. Abdel-Wahab, 1995), with the
+shares as weights. Each sharer also has a bucket of time that it may use, which fills as time
+passes: a sharer with micro-steps longer than its turns rests after them. In any window a sharer
+that always has work gets at least its share less one `QUOTA`. Time that others leave goes to the
+sharers with work, in proportion to their shares.
 """
 
 import math
@@ -12,17 +12,17 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 QUOTA = 0.25
-"""Seconds by which a sharer may be ahead or behind, in a window."""
+"""Seconds that a sharer may be ahead or behind in a window."""
 TURN = QUOTA / 4
-"""Seconds of one turn. The bounds are of several turns: one at each end of a window."""
+"""Seconds of one turn. The bounds cover several turns, such as one at each end of a window."""
 
 
 @dataclass(slots=True)
 class _Sharer:
-    """`starts`: the virtual time from which the sharer may have its next turn.
+    """`starts`: the virtual time at which the sharer may have its next turn.
 
-    `tokens`: seconds that it may use at the time `filled`; `paid`: seconds that were charged before
-    it used them.
+    `tokens`: the seconds that it may use at the time `filled`. `paid`: seconds that were charged
+    before it used them.
     """
 
     share: float
@@ -32,7 +32,7 @@ class _Sharer:
     paid: float = 0.0
 
     def fill(self, now: float, *, used: float = 0.0) -> None:
-        """Take in that time has passed, in which it has used the card for so many seconds."""
+        """Let time pass, in which the sharer has used the card for `used` seconds."""
         self.tokens = min(TURN, self.tokens + (now - self.filled) - used)
         self.filled = now
 
@@ -46,53 +46,53 @@ class Turns:
         self._able: frozenset[str] = frozenset()
 
     def set(self, name: str, *, share: float, now: float) -> None:
-        """Add a sharer, or change its share; the shares of all are at most 1 together."""
-        known = self._sharers.get(name)
-        if known is None:
+        """Add a sharer, or change its share; all shares together are at most 1."""
+        sharer = self._sharers.get(name)
+        if sharer is None:
             self._sharers[name] = _Sharer(share, starts=self._virtual, filled=now)
         else:
-            known.share = share
+            sharer.share = share
 
     def remove(self, name: str) -> None:
         """Forget a sharer."""
         self._sharers.pop(name, None)
 
     def next(self, wanting: Collection[str], *, now: float) -> str | None:
-        """Return who has the next turn of those that want one, None if their buckets are empty."""
-        able = {name: one for name in wanting if (one := self._sharers.get(name))}
-        for one in able.values():
-            one.fill(now)
-        able = {name: one for name, one in able.items() if one.tokens > 0}
+        """Return the sharer with the next turn, or None without a bucket that has time."""
+        able = {name: sharer for name in wanting if (sharer := self._sharers.get(name))}
+        for sharer in able.values():
+            sharer.fill(now)
+        able = {name: sharer for name, sharer in able.items() if sharer.tokens > 0}
         for name in able.keys() - self._able:
-            # It saves up nothing while it has no work.
+            # A sharer saves up nothing while it has no work.
             able[name].starts = max(able[name].starts, self._virtual)
         self._able = frozenset(able)
         if not able:
             return None
-        self._virtual = max(self._virtual, min(one.starts for one in able.values()))
-        due = [name for name, one in able.items() if one.starts <= self._virtual]
+        self._virtual = max(self._virtual, min(sharer.starts for sharer in able.values()))
+        due = [name for name, sharer in able.items() if sharer.starts <= self._virtual]
         return min(due, key=lambda name: (able[name].starts + TURN / able[name].share, name))
 
     def allows(self, name: str, *, now: float) -> bool:
         """Return whether the bucket of a sharer is not empty."""
-        known = self._sharers.get(name)
-        if known is None:
+        sharer = self._sharers.get(name)
+        if sharer is None:
             return False
-        known.fill(now)
-        return known.tokens > 0
+        sharer.fill(now)
+        return sharer.tokens > 0
 
     def wakes(self, wanting: Collection[str], *, now: float) -> float:
-        """Return in how many seconds the first bucket is not empty any more, infinity if never."""
-        found = [one for name in wanting if (one := self._sharers.get(name))]
-        waits = (max(-one.tokens - (now - one.filled), 0.0) for one in found)
+        """Return in how many seconds the first bucket stops being empty; infinity for never."""
+        sharers = [sharer for name in wanting if (sharer := self._sharers.get(name))]
+        waits = (max(-sharer.tokens - (now - sharer.filled), 0.0) for sharer in sharers)
         return min(waits, default=math.inf)
 
     def ran(self, name: str, *, held: float, used: float, now: float) -> None:
-        """Charge a sharer for the seconds in which it had the turn, or used the card, if more.
+        """Charge a sharer for the seconds of its turn, or for its use of the card if that is more.
 
-        What it says to have used moves its own place alone: virtual time follows the turns, so that
-        a sharer that lies, in whatever direction, takes nothing from the others. Use becomes known
-        when a micro-step ends, and was paid for if that was within a turn.
+        The use that a sharer reports moves only its own place: virtual time follows the turns, so a
+        sharer that lies takes nothing from the others. Use becomes known at the end of a
+        micro-step, and a turn has already paid for the use within it.
         """
         served = self._sharers.get(name)
         if served is None:
@@ -102,7 +102,7 @@ class Turns:
         charged = max(held, due)
         served.paid = min(charged - due, TURN)
         served.starts += charged / served.share
-        weights = sum(one.share for one in map(self._sharers.get, self._able) if one)
+        weights = sum(sharer.share for sharer in map(self._sharers.get, self._able) if sharer)
         self._virtual += held / max(weights, served.share)
 
     def forfeit(self, name: str, seconds: float) -> None:
