@@ -54,7 +54,6 @@ NOT_YET = [
     "kfext/core/queue",
     "kfext/core/settings",
     "kfext/errors.py",
-    "kfext/gpu/device",
     "kfext/kube",
     "kfext/model/allocation.py",
     "kfext/model/bounds.py",

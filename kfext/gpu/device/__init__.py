@@ -1,1 +1,1 @@
-"""Adapters to what a node with GPUs runs: kubelet's device plugins and pod resources, and NVML."""
+"""Adapters to the software of a node with GPUs: kubelet's device plugins, pod resources, NVML."""

@@ -1,4 +1,4 @@
-"""A device plugin of kubelet's: one resource, its devices, and what a container gets with them."""
+"""A device plugin for kubelet: one resource, its devices, and what a container gets with them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -45,9 +45,9 @@ class Allocation:
 
 
 class DevicePlugin:
-    """Offers the devices of one resource. `allocate` is given the ids that a container gets.
+    """Offers the devices of one resource. `allocate`: gets the ids that a container gets.
 
-    It raises RefusedError if that must not be.
+    It raises RefusedError if the container must not start with them.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class DevicePlugin:
                 await self._run_once()
             except grpc.aio.AioRpcError as error:
                 _log.warning("not registered", resource=self.resource, why=error.details())
-            except (OSError, RuntimeError) as error:  # gRPC raises the second if it cannot listen
+            except (OSError, RuntimeError) as error:  # gRPC raises RuntimeError if it cannot listen
                 _log.warning("not served", resource=self.resource, why=str(error))
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _run_once(self) -> None:
-        """Serve, and register with kubelet, until it has forgotten that or is not there."""
+        """Serve, and register with kubelet, until kubelet is restarted or away."""
         server = await self._serve()
         try:
             known = self._kubelet()
@@ -104,12 +104,12 @@ class DevicePlugin:
                 return
 
     def _kubelet(self) -> tuple[int, int] | None:
-        """Return what tells one run of kubelet from another, None if it is not there."""
+        """Return what tells one run of kubelet from another, or None without kubelet."""
         try:
-            found = (self._folder / KUBELET).stat()
+            status = (self._folder / KUBELET).stat()
         except FileNotFoundError:
             return None
-        return found.st_ino, found.st_ctime_ns
+        return status.st_ino, status.st_ctime_ns
 
     async def _serve(self) -> grpc.aio.Server:
         handlers = {
@@ -148,26 +148,26 @@ class DevicePlugin:
     async def _list_and_watch(self, _: Any, __: Any) -> AsyncIterator[Any]:
         while True:
             offered = self._devices
-            devices = [{"ID": one, "health": _HEALTH[well]} for one, well in offered.items()]
+            devices = [{"ID": device, "health": _HEALTH[well]} for device, well in offered.items()]
             yield _MESSAGES["ListAndWatchResponse"](devices=devices)
             async with self._changed:
                 while self._devices is offered:
                     await self._changed.wait()
 
     async def _allocated(self, request: Any, context: Any) -> Any:
-        found = []
+        responses = []
         for container in request.container_requests:
             try:
-                found.append(_encoded(self._allocate(list(container.devices_ids))))
+                responses.append(_encoded(self._allocate(list(container.devices_ids))))
             except RefusedError as error:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return _MESSAGES["AllocateResponse"](container_responses=found)
+        return _MESSAGES["AllocateResponse"](container_responses=responses)
 
 
 def _encoded(allocation: Allocation) -> dict[str, Any]:
     mounts = [
-        {"host_path": one.host, "container_path": one.container, "read_only": True}
-        for one in allocation.mounts
+        {"host_path": mount.host, "container_path": mount.container, "read_only": True}
+        for mount in allocation.mounts
     ]
     devices = [{"name": name} for name in allocation.cdi]
     return {

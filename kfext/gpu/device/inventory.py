@@ -1,4 +1,4 @@
-"""The port to the cards of a node: which there are, and how they are."""
+"""The port to the cards of a node: the list of cards and their state."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Card:
     """A card.
 
     `memory`: in MiB, all of it.
-    `trouble`: why it takes no sharers, empty if it does.
-    `utilisation`: the part of the last moments in which it worked; `power`: the watts that it
-    draws. Both are None where they are not known.
-    `errors`: how often it has reported which Xid, since the inventory was made.
+    `trouble`: why it takes no sharers; empty if it does.
+    `utilisation`: the part of the last moments in which it worked. `power`: the watts that it
+    draws. None: unknown.
+    `errors`: how often it has reported each Xid, since the inventory was made.
     """
 
     uuid: str

@@ -1,7 +1,7 @@
 """The messages of kubelet's two gRPC services for plugins, as tables instead of generated code.
 
-From `deviceplugin/v1beta1/api.proto` and `podresources/v1/api.proto` of k8s.io/kubelet 0.35. Fields
-that kfext neither reads nor writes are left out: protobuf passes over what it does not know.
+From `deviceplugin/v1beta1/api.proto` and `podresources/v1/api.proto` of k8s.io/kubelet 0.35,
+without the fields that kfext neither reads nor writes: protobuf skips unknown fields.
 """
 
 from collections.abc import Mapping

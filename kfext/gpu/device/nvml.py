@@ -11,14 +11,14 @@ import pynvml
 from kfext.gpu.device.inventory import NOT_SHOWN, Card, InventoryError
 
 _APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
-"""Errors of a program, after which the card is as it was. Source: NVIDIA, "Xid Errors", and
+"""Errors of a program, which leave the card intact. Source: NVIDIA, "Xid Errors", and
 k8s-device-plugin internal/rm/health.go."""
 _MODES = {
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "EXCLUSIVE_THREAD",
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "PROHIBITED",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
 }
-"""Those in which at most one process can use a card; NVIDIA's MPS daemon is meant for the last."""
+"""Modes that let at most one process use a card; NVIDIA's MPS daemon needs the last mode."""
 _UNKNOWN = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_FunctionNotFound,
@@ -28,10 +28,11 @@ _MIB = 2**20
 
 
 class Nvml:
-    """Reads them. A card that has reported an error stays out until the agent starts again.
+    """Reads the cards. A card that has reported an error stays out until the agent starts again.
 
-    So does one that the driver does not show any more, and such a card hides no other. One that it
-    did not show from the start has a number in place of its UUID: the node keeps as many slots.
+    A card that the driver no longer shows stays out too, and hides no other card. A card that the
+    driver did not show from the start has a number instead of its UUID, so the node keeps its
+    number of slots.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class Nvml:
             raise InventoryError(f"NVML does not start: {error}") from error
 
     def cards(self) -> list[Card]:
-        """Return the cards in the order of NVML, which is that of their bus addresses."""
+        """Return the cards in the order of NVML, which follows their bus addresses."""
         try:
             unnamed = self._take_events()
             count = pynvml.nvmlDeviceGetCount()
@@ -67,7 +68,7 @@ class Nvml:
         ]
 
     def _card(self, index: int) -> Card | None:
-        """Return a card, None if the driver does not even show which one it is."""
+        """Return a card, or None for a card that the driver cannot identify."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             uuid = pynvml.nvmlDeviceGetUUID(handle)
@@ -81,7 +82,7 @@ class Nvml:
         return self._measured(Card(uuid, memory, trouble), handle)
 
     def _measured(self, card: Card, handle: Any) -> Card:
-        """Return a card with the figures that it has, of which one that is split has few."""
+        """Return a card with the figures that it has; a split card has few."""
         used = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
         milliwatts = _figure(pynvml.nvmlDeviceGetPowerUsage, handle)
         return replace(
@@ -92,9 +93,9 @@ class Nvml:
         )
 
     def _take_events(self) -> str:
-        """Take in the errors since the last call, without waiting for one.
+        """Record the errors since the last call, without waiting for more.
 
-        Return the last one of a card that cannot be named any more, empty if there was none.
+        Return the last error of a card that cannot be identified any more; empty without one.
         """
         unnamed = ""
         while True:
@@ -114,7 +115,7 @@ class Nvml:
 
 
 def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
-    """Return a figure of a card, None if it has none now."""
+    """Return a figure of a card, or None without a figure now."""
     try:
         return read(handle)
     except pynvml.NVMLError:
@@ -122,15 +123,15 @@ def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
 
 
 def _register(index: int, events: Any) -> None:
-    # A virtual card may not report errors, and of one that is lost nothing works: it is no reason
-    # to share none of the others.
+    # A virtual card may not report errors, and a lost card fails at every call. The other cards can
+    # still be shared.
     with suppress(pynvml.NVMLError):
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
 
 
 def _why_not_shared(handle: Any) -> str:
-    """Return what keeps a card that is well from being shared, empty if nothing does."""
+    """Return what keeps a healthy card from being shared; empty if nothing does."""
     split = _known(pynvml.nvmlDeviceGetMigMode, handle)
     if split is not None and split[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
         return "it is split by MIG"
@@ -143,7 +144,7 @@ def _why_not_shared(handle: Any) -> str:
 
 
 def _known(read: Callable[[Any], Any], handle: Any) -> Any:
-    """Return what is read of a card, None if it or its driver knows nothing of that."""
+    """Return what is read of a card, or None for an unknown figure."""
     try:
         return read(handle)
     except _UNKNOWN:
