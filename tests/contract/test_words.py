@@ -50,7 +50,7 @@ NOT_YET = [
     "kfext/core/network",
     "kfext/core/observed.py",
     "kfext/core/patches",
-    "kfext/core/placement",
+    "kfext/core/placement/slots.py",
     "kfext/core/queue",
     "kfext/core/settings",
     "kfext/errors.py",

@@ -30,8 +30,8 @@ class Member:
     """One pod of a gang.
 
     `guaranteed`: whether its QoS class is Guaranteed, which scores use.
-    `cpu_limit`: its CPU limit in millicores, None if nothing limits it.
-    `card`: what it needs of the GPU that it shares, None if it shares none.
+    `cpu_limit`: its CPU limit in millicores; None: unlimited.
+    `card`: what it needs of the GPU that it shares; None: it shares none.
     """
 
     key: ReplicaKey
@@ -132,11 +132,11 @@ def gang_of(
     )
 
 
-def _alike(one: Member, other: Member) -> bool:
+def _alike(member: Member, other: Member) -> bool:
     # Replicas of one type share these objects; comparing their contents takes a microsecond.
     requests, constraints = other.requests, other.constraints
-    return (one.requests is requests or one.requests == requests) and (
-        one.constraints is constraints or one.constraints == constraints
+    return (member.requests is requests or member.requests == requests) and (
+        member.constraints is constraints or member.constraints == constraints
     )
 
 
@@ -195,8 +195,8 @@ class Limits:
     `closed`: the slots of nodes that may not be shared.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
     `assumed`: the requests that scores, but never fits, assume for a pod without any.
-    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can; None
-        if the CPU that pods can use does not count.
+    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can;
+        None: the CPU that pods can use does not count.
     """
 
     one_node: bool
@@ -221,8 +221,8 @@ def limits_of(
 ) -> Limits:
     """Return the limits of a job with these settings.
 
-    The job failed on `excluded` nodes. In `closed` slots it would meet a job from which it is kept
-    apart.
+    The job failed on `excluded` nodes. In `closed` slots it would meet a job that it must not share
+    a GPU with.
     """
     placement = settings.placement
     return Limits(

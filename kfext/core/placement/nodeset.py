@@ -44,7 +44,7 @@ def divide(
     most: int | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
-    """Return the row of each member, None if no node set was found that holds the gang.
+    """Return the row of each member, or None without a node set that holds the gang.
 
     `most` limits how many nodes balance may cost; if it is unset, the limit follows from the pool.
     `bound` limits the searches for unlike members (core.placement.pool); at 0 there is no search.
@@ -165,7 +165,7 @@ def _at_least(gang: Gang, pool: Pool) -> int:
 
 
 _COMPARED = 4
-"""How many domains of a level are compared: those where the gang needs the fewest nodes."""
+"""Domains of a level that are compared: the domains with the fewest nodes for the gang."""
 
 
 def surroundings(

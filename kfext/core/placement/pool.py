@@ -103,7 +103,7 @@ def fill(
     order: Sequence[int] = (),
     partly: bool = False,
 ) -> Rows | None:
-    """Return the position in the pool of each member, None if not all of them fit.
+    """Return the position in the pool of each member, or None without room for all.
 
     The nodes are filled in the order of the pool, with at most `limit` members each. A batch
     continues where the last one ended, so that consecutive ranks stay together, and then from the
@@ -191,7 +191,7 @@ def searched(
     sizes: Sequence[int] | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
-    """Return the position in the pool of each member, None if none was found within the bound.
+    """Return the position in the pool of each member, or None without a find within the bound.
 
     `sizes`: the largest number of nodes, tried in this order; all nodes if it is unset. In small
         pools the search is complete: it finds a placement on so many nodes if there is one. All
@@ -243,7 +243,7 @@ class _Search:
         self.used = self.most_nodes = self.steps = 0
 
     def finds(self, most_nodes: int) -> bool:
-        """Place all batches on at most so many nodes; return whether they fit."""
+        """Place all batches on at most this many nodes; return whether they fit."""
         self.most_nodes = most_nodes
         return self._batch(0)
 

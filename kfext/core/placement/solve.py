@@ -1,7 +1,7 @@
 """A placement on one state of the ledger: the nodes, the pods on each, and the CPU they can use.
 
-`solve` decides by requests. On the second level, `roomiest` chooses among all placements that fit
-the one that gives the pod with the least CPU the most, beyond its request. If one node has enough
+`solve` decides by requests. On the second level, `roomiest` chooses among all placements that fit:
+the pod with the least CPU should get as much as possible beyond its request. If one node has enough
 free CPU for each pod to use what it can, all pods go there; else each amount of CPU is tried as if
 the pods requested it. No gang is refused or made smaller for CPU beyond its requests.
 
@@ -42,7 +42,7 @@ class Task:
     `masks`: per batch of the gang, the rows that it may use.
     `ranking`: the order of preference among rows.
     `weights`: the costs of divisions.
-    `homes`: the row of each bound member of the job whose node still exists.
+    `homes`: the row of each bound member of the job, if its node still exists.
     `levels`: the topology domains of all rows, the widest level first.
     `limits`: the limits of the job; the masks already respect limits on single nodes.
     `searches`: whether divisions are tried one by one if the usual ways find none.
@@ -137,7 +137,7 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
 
 
 def _beside(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member near bound members whose nodes cannot hold all of them.
+    """Return the row of each member near bound members on nodes that cannot hold all members.
 
     Either the other members stay together, or the homes take as many as they hold and the rest goes
     elsewhere. The better division of the whole job wins, its bound members included.
@@ -236,7 +236,7 @@ class Cpu:
 
     `own`: the use of these members.
     `free`: what is free, shape (rows,).
-    `bound`: the use of the other members of the job, as far as their nodes still exist.
+    `bound`: the use of the other members of the job, on nodes that still exist.
     `homes`: the rows of those nodes.
     """
 
