@@ -1,7 +1,7 @@
-"""What the kubelet has allocated to a pod, which is not what its spec requests during a resize.
+"""What the kubelet has allocated to a pod; during a resize this differs from its requests.
 
-While a pod is resized in place, kube-scheduler counts the larger of what is requested, what is
-allocated and what is in effect, so that capacity is free only once it has been given back. Source:
+While a pod is resized in place, kube-scheduler counts the largest of the requested, the allocated
+and the effective amount, so that capacity counts as free only once it has been given back. Source:
 kubernetes component-helpers resource.PodRequests with UseStatusResources.
 """
 
@@ -18,16 +18,18 @@ class Allocation:
     """The allocated resources of the containers of a pod, from its status."""
 
     def __init__(self, status: Mapping[str, Any], *, names: Iterable[str]) -> None:
-        """Take in the containers that run as long as the pod; `names` are theirs."""
+        """Read the status of the lasting containers, which have these `names`."""
         wanted = set(names)
         self._infeasible = _is_infeasible(status)
         self._of: dict[str, Resources] = {}
-        for one in (mapping(one) for key in _LISTS for one in sequence(status.get(key))):
-            name, resources = text(one.get("name")), one.get("resources")
+        for container in (
+            mapping(container) for key in _LISTS for container in sequence(status.get(key))
+        ):
+            name, resources = text(container.get("name")), container.get("resources")
             if name in wanted and isinstance(resources, Mapping):
                 self._of[name] = maximum(
                     parse_resources(resources.get("requests")),
-                    parse_resources(one.get("allocatedResources")),
+                    parse_resources(container.get("allocatedResources")),
                 )
 
     def counted(self, container: Mapping[str, Any], requests: Resources) -> Resources:
@@ -43,6 +45,6 @@ class Allocation:
 
 def _is_infeasible(status: Mapping[str, Any]) -> bool:
     return any(
-        one.get("type") == "PodResizePending" and one.get("reason") == "Infeasible"
-        for one in map(mapping, sequence(status.get("conditions")))
+        condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
+        for condition in map(mapping, sequence(status.get("conditions")))
     )

@@ -1,7 +1,7 @@
 """How long to wait after repeated failures."""
 
 _MOST_DOUBLINGS = 60
-"""More would exceed any bound, and in the end what a float can hold."""
+"""More doublings would exceed any bound, and at some point the range of a float."""
 
 
 def exponential_backoff(failures: int, *, first: float, longest: float) -> float:

@@ -1,10 +1,10 @@
 """How large a job or pod may be for kfext to place it: every bound, in one place.
 
-Whoever may create a job can put objects of 1.5 MiB into the cluster, and kfext reads all of them.
-So sizes are counted before anything else is done with an object. What is beyond a bound is left to
-plain Kubernetes, and its large parts are neither parsed nor kept. One bound is for all that is read
-of a pod. The others are for what is multiplied by the number of nodes, pods or replica types. The
-bounds are far above what training jobs have.
+Any account that may create a job can put objects of 1.5 MiB into the cluster, and kfext reads all
+of them. So sizes are counted before anything else is done with an object. An object beyond a bound
+is left to plain Kubernetes, and its large parts are neither parsed nor kept. One bound is for all
+values of a pod together. The others limit what is multiplied by the number of nodes, pods or
+replica types. The bounds are far above what training jobs have.
 """
 
 from collections.abc import Mapping
@@ -42,40 +42,40 @@ LONGEST_NAME = 253
 pods, but not on the templates of a job."""
 
 PLAN_BYTES_PER_POD = 2
-"""What a plan has for a pod at least: a digit and a comma."""
+"""The fewest bytes of a plan for a pod: a digit and a comma."""
 
 _ROOM_FOR_STATE = 6 * 1024
 """Bytes that the state and the marks of kfext may take beside a plan, with their keys."""
 _CHARACTERS = 64
 """Characters of a text that weigh as much as a value; labels have at most 63."""
 _MARKS = frozenset({HELD, PLAN, STATE, RELEASED, COLOCATION})
-"""The annotations that are kept of a job with too many: they decide that it is let go."""
+"""The annotations kept of a job with too many: they decide that kfext lets the job go."""
 
 
 def parts(value: object, *, most: int) -> int:
     """Return how many values are inside a JSON value; a long text counts as several.
 
-    Counting ends beyond `most`, so that it costs no more for a larger value.
+    Counting ends beyond `most`, so a larger value costs no more.
     """
     total, todo = 0, [value]
     while todo and total <= most:
-        one = todo.pop()
-        if isinstance(one, str):
-            total += len(one) // _CHARACTERS
-        elif isinstance(one, Mapping | list | tuple):
-            total += len(one)
-            if total <= most and isinstance(one, Mapping):
-                total += sum(len(str(key)) // _CHARACTERS for key in one)
-                todo += one.values()
+        item = todo.pop()
+        if isinstance(item, str):
+            total += len(item) // _CHARACTERS
+        elif isinstance(item, Mapping | list | tuple):
+            total += len(item)
+            if total <= most and isinstance(item, Mapping):
+                total += sum(len(str(key)) // _CHARACTERS for key in item)
+                todo += item.values()
             elif total <= most:
-                todo += one
+                todo += item
     return total
 
 
 def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
-    """Return which bound a job itself is beyond, empty if none; the templates are not looked at.
+    """Return the bound that a job itself is beyond, empty if none; templates are not checked.
 
-    `specs` are its replica specs, `annotations` its own ones.
+    `specs`: its replica specs. `annotations`: its own annotations.
     """
     if len(specs) > MOST_REPLICA_TYPES:
         return beyond("replica types", MOST_REPLICA_TYPES, len(specs))
@@ -85,18 +85,18 @@ def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
 
 
 def pods_excess(number: int) -> str:
-    """Return that a number of pods is beyond the bound, empty if it is not."""
+    """Return that a number of pods is beyond the bound; empty within it."""
     return beyond("pods", MOST_PODS, number) if number > MOST_PODS else ""
 
 
 def own(annotations: object) -> dict[str, str]:
-    """Return the annotations of kfext among some; nothing else is kept of them.
+    """Return kfext's annotations among some; all others are dropped.
 
-    Values are cut to what a setting may have, but not those that kfext writes itself.
+    Values are cut to the length of a setting, except values that kfext writes itself.
     """
     return {
-        key: one if key in {PLAN, STATE} else one[:LONGEST_SETTING]
-        for key, one in strings(annotations).items()
+        key: value if key in {PLAN, STATE} else value[:LONGEST_SETTING]
+        for key, value in strings(annotations).items()
         if key.startswith(f"{DOMAIN}/")
     }
 
@@ -108,9 +108,9 @@ def bytes_of(annotations: object) -> int:
 
 
 def plan_excess(size: int, *, beside: int) -> str:
-    """Return that a plan of `size` bytes or more does not fit into the annotations, empty if not.
+    """Return that a plan of at least `size` bytes does not fit into the annotations, else empty.
 
-    `beside` is the size of the job's other annotations.
+    `beside`: the size of the job's other annotations.
     """
     room = MOST_ANNOTATION_BYTES - beside - _ROOM_FOR_STATE
     if size <= room:
@@ -121,22 +121,22 @@ def plan_excess(size: int, *, beside: int) -> str:
 
 
 def kept(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Return what is kept of the annotations of kfext on an object, which may have too many."""
+    """Return what is kept of kfext's annotations on an object, which may have too many."""
     if len(annotations) <= MOST_ANNOTATIONS:
         return annotations
-    return {key: one for key, one in annotations.items() if key in _MARKS}
+    return {key: value for key, value in annotations.items() if key in _MARKS}
 
 
 def name(value: object) -> str:
-    """Return a text that names an object; a longer one names none, and is cut."""
+    """Return a text that names an object; a longer text names nothing and is cut."""
     return text(value)[:LONGEST_NAME]
 
 
 def few(resources: Resources) -> Resources:
-    """Return the requests of a pod with MOST_RESOURCES names at most, native ones first.
+    """Return the requests of a pod with at most MOST_RESOURCES names, native names first.
 
-    Of a pod with more, only the kubelet can ever have been asked to run it: kube-scheduler wants a
-    node that has them all.
+    A pod with more can only have been sent to the kubelet directly: kube-scheduler wants a node
+    that has all the resources.
     """
     if len(resources) <= MOST_RESOURCES:
         return resources

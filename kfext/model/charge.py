@@ -1,4 +1,4 @@
-"""What one pod charges to the resource quotas of its namespace, named as quotas name it.
+"""What one pod charges to the resource quotas of its namespace, under the names of quotas.
 
 Source: kubernetes pkg/quota/v1/evaluator/core/pods.go.
 """
@@ -27,7 +27,7 @@ class PodCharge:
     `usage`: amounts by quota resource (`pods`, `requests.cpu`), sorted by name, in the units of
         model.quantity.
     `unstated`: quota resources that at least one container leaves out (`limits.memory`), sorted;
-        the API server refuses the pod if a quota limits one of them.
+        the API server refuses the pod if a quota limits any of them.
     `best_effort`: whether nothing requests CPU or memory.
     `terminating`: whether activeDeadlineSeconds is set.
     `cross_namespace_affinity`: whether an affinity term names other namespaces.
@@ -44,13 +44,13 @@ class PodCharge:
     parts: int = 0
 
     def sharing(self, parts: int) -> "PodCharge":
-        """Return the charge of the pod if it has so many hundredths of its one GPU instead."""
-        others = (one for one in self.usage if one[0] != GPUS)
+        """Return the charge of the pod with this many hundredths instead of its one GPU."""
+        others = (entry for entry in self.usage if entry[0] != GPUS)
         return replace(self, usage=tuple(others), parts=parts)
 
     def requesting(self, requests: Resources) -> "PodCharge":
         """Return the charge of the pod if it requests these amounts instead; its limits stay."""
-        others = (one for one in self.usage if one[0].startswith((LIMITS, _COUNT)))
+        others = (entry for entry in self.usage if entry[0].startswith((LIMITS, _COUNT)))
         charge = replace(
             self,
             usage=tuple(sorted({*others, *_requested(requests)})),
@@ -112,7 +112,7 @@ def _crosses_namespaces(affinity: Mapping[str, Any]) -> bool:
     for side in map(mapping, (affinity.get("podAffinity"), affinity.get("podAntiAffinity"))):
         required = sequence(side.get("requiredDuringSchedulingIgnoredDuringExecution"))
         preferred = sequence(side.get("preferredDuringSchedulingIgnoredDuringExecution"))
-        weighted = (mapping(one).get("podAffinityTerm") for one in preferred)
+        weighted = (mapping(term).get("podAffinityTerm") for term in preferred)
         for term in map(mapping, (*required, *weighted)):
             if term.get("namespaces") or term.get("namespaceSelector") is not None:
                 return True

@@ -54,9 +54,9 @@ class Toleration:
 class VolumeConstraints:
     """What the volume claims of a pod mean for its node, as the cluster shows them.
 
-    `terms`: the node affinity of each bound volume, of which at least one term must match.
+    `terms`: the node affinity of each bound volume; at least one term of each must match.
     `pending`: the claims that are not bound yet and need no pod for that.
-    `unmodelled`: the claims of which only kube-scheduler knows where they may be used, in words.
+    `unmodelled`: the claims that only kube-scheduler can locate, in words.
     """
 
     terms: tuple[tuple[Term, ...], ...] = ()
@@ -69,21 +69,21 @@ class Constraints:
     """Everything except free resources that decides whether a pod may run on a node.
 
     `node_selector`: labels that the node must have, as sorted pairs of key and value.
-    `terms`: required node affinity, of which at least one term must match; None without it.
+    `terms`: required node affinity; at least one term must match; None: no affinity.
     `tolerations`: the taints that the pod tolerates.
     `host_ports`: sorted pairs of protocol and port; a port on one address of the node counts as
         taken on all of them.
-    `devices`: the extended resources for which admission is expected to add a toleration of taints
-        of that name: of a template only, as a pod bears its tolerations itself. Source: kubernetes
+    `devices`: the extended resources with taints of the same name that admission is expected to
+        tolerate. Set for a template only, since a pod carries its tolerations. Source: kubernetes
         plugin/pkg/admission/extendedresourcetoleration.
     `node_name`: set if the pod names its node and so bypasses kube-scheduler.
-    `excess`: which bound of model.bounds the pod is beyond, in words; of its constraints only
+    `excess`: the bound of model.bounds that the pod is beyond, in words; of its constraints only
         host ports are read then.
     `apart`: the anti-affinity between the pods of its job; `together`: the affinity between them.
     `unmodelled`: the terms that only kube-scheduler understands, in words.
     `claims`: the names of its volume claims; `volumes`: what they mean for the node.
-    `expects_tolerations`: whether admission is expected to add a toleration of each taint that an
-        administrator set: of a template only.
+    `expects_tolerations`: whether admission is expected to tolerate each taint that an
+        administrator set. Set for a template only.
     """
 
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -98,12 +98,12 @@ class Constraints:
     unmodelled: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
     volumes: VolumeConstraints = VolumeConstraints()
-    # Not in the number of a template, which is made from the repr.
+    # Not a part of a template's number, which is made from the repr.
     expects_tolerations: bool = field(default=False, repr=False)
 
     @property
     def exclusive(self) -> tuple[Exclusive, ...]:
-        """What only one pod of a node can have, so that no two pods with a common one share it."""
+        """What only one pod of a node can have: two pods with a common item cannot share a node."""
         return (*self.host_ports, *self.apart) if self.apart else self.host_ports
 
     @property
@@ -115,14 +115,14 @@ class Constraints:
         """Return the constraints of a pod in a namespace."""
         if not self.gang_terms:
             return self
-        apart = tuple(one.of(namespace) for one in self.apart)
+        apart = tuple(term.of(namespace) for term in self.apart)
         return replace(
-            self, apart=apart, together=tuple(one.of(namespace) for one in self.together)
+            self, apart=apart, together=tuple(term.of(namespace) for term in self.together)
         )
 
     @property
     def pinned_to(self) -> str | None:
-        """The node that the required affinity allows by name, None unless it is exactly one."""
+        """The only node that the required affinity allows by name, or None."""
         if not self.terms:
             return None
         names = set()
@@ -164,7 +164,7 @@ def parse_constraints(spec: Mapping[str, Any]) -> Constraints:
 
 
 def parse_terms(selector: object) -> tuple[Term, ...] | None:
-    """Return the terms of a node selector, None if there is no selector. Never raises."""
+    """Return the terms of a node selector, or None without a selector. Never raises."""
     selector = mapping(selector)
     if not selector:
         return None
@@ -209,5 +209,5 @@ def _host_ports(spec: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 def _claims(spec: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of the volume claims, each once, in name order."""
     volumes = map(mapping, sequence(spec.get("volumes")))
-    claims = (mapping(one.get("persistentVolumeClaim")) for one in volumes)
-    return tuple(sorted({text(one.get("claimName"))[:LONGEST_NAME] for one in claims if one}))
+    claims = (mapping(claim.get("persistentVolumeClaim")) for claim in volumes)
+    return tuple(sorted({text(claim.get("claimName"))[:LONGEST_NAME] for claim in claims if claim}))

@@ -1,4 +1,4 @@
-"""The CPU of the container of a pod that trains: what it has, and what is to be written.
+"""The CPU of a pod's training container: its present size, and the size to write.
 
 Source: kubernetes KEP-1287, in-place update of pod resources.
 """
@@ -22,10 +22,10 @@ _LONGEST_MESSAGE = 512
 
 @dataclass(frozen=True, slots=True)
 class TrainerCpu:
-    """The CPU of a container that trains, in millicores.
+    """The CPU of a training container, in millicores.
 
-    `request`, `limit`: as in the spec; None: it has no limit there.
-    `given`: the limit that the kubelet has set by its status, None while that states none.
+    `request`, `limit`: as in the spec; a limit of None: unlimited.
+    `given`: the limit that the kubelet has set by its status; None: not stated.
     `restarts`: whether a resize of its CPU restarts it.
     """
 
@@ -37,19 +37,19 @@ class TrainerCpu:
 
 @dataclass(frozen=True, slots=True)
 class CpuSize:
-    """The CPU that a container is to have, in millicores; without a request that stays as it is."""
+    """The CPU that a container should have, in millicores; a request of None stays as it is."""
 
     limit: int
     request: int | None = None
 
 
 def trainer_cpu(spec: Mapping[str, Any], status: Mapping[str, Any]) -> TrainerCpu | None:
-    """Return the CPU of the container of a pod that trains. Never raises.
+    """Return the CPU of a pod's training container. Never raises.
 
-    None if it is not known which container that is, or if the pod itself has resources: these
+    Return None without exactly one such container, and for a pod with resources of its own, which
     bound all of its containers together.
     """
-    trainers = [one for one in map(mapping, sequence(spec.get("containers"))) if _trains(one)]
+    trainers = [item for item in map(mapping, sequence(spec.get("containers"))) if _trains(item)]
     if len(trainers) != 1 or has_pod_level_resources(spec):
         return None
     (trainer,) = trainers
@@ -58,21 +58,21 @@ def trainer_cpu(spec: Mapping[str, Any], status: Mapping[str, Any]) -> TrainerCp
         limit=limits_of(trainer).get(CPU),
         given=_given(status, name=text(trainer.get("name"))),
         restarts=any(
-            one.get("resourceName") == CPU and one.get("restartPolicy") == _RESTARTS
-            for one in map(mapping, sequence(trainer.get("resizePolicy")))
+            item.get("resourceName") == CPU and item.get("restartPolicy") == _RESTARTS
+            for item in map(mapping, sequence(trainer.get("resizePolicy")))
         ),
     )
 
 
 def resize_problem(status: Mapping[str, Any]) -> Verdict | None:
-    """Return why the kubelet does not carry out the last resize of a pod, or failed to.
+    """Return why the kubelet does not carry out the last resize of a pod, or failed to, or None.
 
-    Its reason is Deferred (tried again by itself), Infeasible (never) or Error. Never raises.
+    The reason is Deferred (the kubelet tries again), Infeasible (never) or Error. Never raises.
     """
     found = {
-        text(one.get("type")): one
-        for one in map(mapping, sequence(status.get("conditions")))
-        if one.get("reason") in _PROBLEMS
+        text(condition.get("type")): condition
+        for condition in map(mapping, sequence(status.get("conditions")))
+        if condition.get("reason") in _PROBLEMS
     }
     problem = found.get(_PENDING) or found.get(_IN_PROGRESS)
     if problem is None:
@@ -85,7 +85,7 @@ def _trains(container: Mapping[str, Any]) -> bool:
 
 
 def _given(status: Mapping[str, Any], *, name: str) -> int | None:
-    for one in map(mapping, sequence(status.get("containerStatuses"))):
-        if one.get("name") == name:
-            return limits_of(one).get(CPU)
+    for container in map(mapping, sequence(status.get("containerStatuses"))):
+        if container.get("name") == name:
+            return limits_of(container).get(CPU)
     return None

@@ -1,7 +1,7 @@
 """What the controller must remember of the CPU that it gave to a job, a part of the job's state.
 
-The present size of a pod is on the pod. What nobody could read there after a restart is here: what
-the user wrote, and which limits are ours and not those of another hand.
+A pod shows only its present size. This state has what a new controller could not read there: what
+the user wrote, and which limits are kfext's and not another client's.
 """
 
 import json
@@ -15,8 +15,8 @@ from kfext.model.bounds import MOST_REPLICA_TYPES
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 MOST_RESIZED = 48
-"""Pods of a job whose limits are remembered: all that fit beside the rest of the state. A pod whose
-CPU is not that of its type counts twice."""
+"""Pods with limits that are remembered: as many as fit beside the rest of the state. A pod with
+other CPU than its type counts twice."""
 REMEMBERED = 3
 """Limits of one pod that are remembered."""
 MOST_RESTS = 8
@@ -35,17 +35,17 @@ class AskedCpu(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CpuState:
-    """The CPU of a job's pods, as far as it is not the user's, in millicores.
+    """The CPU of a job's pods where it is not the user's, in millicores.
 
-    `asked`: what the user wrote, by replica type in lower case, of the types that kfext resized; by
-        replica, such as worker-0, of pods for which the user wrote something else.
-    `written`: by replica, such as worker-0, the limits that kfext wrote, the last one first and
-        those before it: if the controller dies between a note and a write, the pod has one of them.
+    `asked`: what the user wrote, by replica type in lower case, for the types that kfext resized;
+        and by replica, such as worker-0, for pods with other CPU than their type.
+    `written`: by replica, such as worker-0, the limits that kfext wrote, newest first. If the
+        controller dies between a record and a write, the pod has an earlier limit.
     `by`: the policies that wrote them.
     `rests`: by the name of a policy why it leaves the job alone.
-    `used`, `lost`, `lent`, `borrowed`: core-seconds that the job used, that it lost for others or
-        lent them, and that others lent it (core.companion.signals).
-    `counted_at`: up to when these are counted, in epoch seconds; 0.0: that is not known.
+    `used`, `lost`, `lent`, `borrowed`: core-seconds that the job used, lost to others, lent to
+        others and borrowed from others (core.companion.signals).
+    `counted_at`: until when these are counted, in epoch seconds; 0.0: unknown.
     """
 
     asked: Mapping[str, AskedCpu] = field(default_factory=dict)
@@ -59,16 +59,16 @@ class CpuState:
     counted_at: float = 0.0
 
     def asked_of(self, type_: str, index: int) -> AskedCpu | None:
-        """Return what the user wrote for a replica, None if its type was not resized."""
+        """Return what the user wrote for a replica, or None for a type that was not resized."""
         return self.asked.get(f"{type_}-{index}") or self.asked.get(type_)
 
     @property
     def unlike(self) -> tuple[str, ...]:
-        """The replicas for which the user wrote something else than for their type."""
+        """The replicas with other CPU from the user than their type."""
         return tuple(name for name in self.asked if "-" in name)
 
     def without_pods(self) -> Self:
-        """Return the state once all pods are gone: new ones have what the user writes by then."""
+        """Return the state after all pods have gone: new pods have what the user writes by then."""
         return replace(self, asked={}, written={}, by=frozenset(), counted_at=0.0)
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
@@ -101,18 +101,18 @@ class CpuState:
 
 def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
     """Return the state in a JSON object, without what is damaged. Never raises."""
-    asked = {type_: _amounts(one) for type_, one in mapping(raw.get("asked")).items()}
+    asked = {type_: _amounts(amounts) for type_, amounts in mapping(raw.get("asked")).items()}
     return CpuState(
         asked={
-            type_: AskedCpu(one[0], one[1] if len(one) > 1 else None)
-            for type_, one in list(asked.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
-            if one
+            type_: AskedCpu(amounts[0], amounts[1] if len(amounts) > 1 else None)
+            for type_, amounts in list(asked.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
+            if amounts
         },
         written={
             f"{type_}-{index}": limits
             for type_, of in mapping(raw.get("written")).items()
-            for index, one in mapping(of).items()
-            if _INDEX.fullmatch(index) and (limits := _amounts(one))
+            for index, amounts in mapping(of).items()
+            if _INDEX.fullmatch(index) and (limits := _amounts(amounts))
         },
         by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
         rests=strings(raw.get("rests")),
@@ -125,16 +125,16 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
 
 
 def cut(words: str, *, most: int) -> str:
-    """Return a text cut to so many bytes of JSON, where one character may take twelve."""
+    """Return a text cut to this many bytes of JSON, where a character may take twelve."""
     while len(json.dumps(words)) > most:
         words = words[: len(words) * 3 // 4]
     return words
 
 
 def _amounts(raw: object) -> tuple[int, ...]:
-    """Return a few amounts of CPU; none if one of them is not an amount."""
+    """Return a few amounts of CPU, or none if any is invalid."""
     found = tuple(sequence(raw)[:REMEMBERED])
-    return found if all(type(one) is int and 0 <= one <= _LARGEST for one in found) else ()
+    return found if all(type(amount) is int and 0 <= amount <= _LARGEST for amount in found) else ()
 
 
 def _seconds(value: object) -> float:

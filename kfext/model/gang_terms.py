@@ -1,7 +1,7 @@
-"""Terms of a pod that speak of the pods of its own job alone.
+"""Terms of a pod that concern only the pods of its own job.
 
-kfext models two: required affinity and anti-affinity by node, to pods that the operator's labels
-name. No other pod bears these labels, so the plan of the job decides whether the term holds.
+kfext models two: required affinity and anti-affinity by node, to pods selected by the operator's
+labels. No other pod has these labels, so the plan of the job decides whether the term holds.
 Source: kubernetes pkg/scheduler/framework/plugins/interpodaffinity.
 """
 
@@ -21,11 +21,11 @@ _FIELDS = {"labelSelector", "topologyKey"}
 
 @dataclass(frozen=True, slots=True)
 class GangTerm:
-    """A required affinity or anti-affinity by node, to pods of the own job.
+    """A required affinity or anti-affinity by node, to pods of the same job.
 
-    `job`: the name of the job whose pods it selects.
-    `types`: their replica types in lower case, as on the label; all of the job's if there is none.
-    `namespace`: that of the pods; empty in what is read of a spec alone.
+    `job`: the name of the job.
+    `types`: the selected replica types in lower case, as on the label; all types if empty.
+    `namespace`: the namespace of the pods; empty in a term read from a spec alone.
     """
 
     job: str
@@ -42,13 +42,13 @@ class GangTerm:
 
 
 Exclusive = tuple[str, int] | GangTerm
-"""What only one pod of a node can have: a host port, or the place of one of a set of pods."""
+"""What only one pod of a node can have: a host port, or the place of a pod out of a set."""
 
 
 def affinity(spec: Mapping[str, Any]) -> tuple[GangTerm, ...] | None:
     """Return the required pod affinity of a pod spec, each term once. Never raises.
 
-    None if a term is not of the form that kfext models.
+    Return None with a term that kfext does not model.
     """
     return _required(mapping(spec.get("affinity")).get("podAffinity"))
 
@@ -62,18 +62,18 @@ def _required(of_pods: object) -> tuple[GangTerm, ...] | None:
     found = {_term(mapping(term)) for term in sequence(mapping(of_pods).get(_REQUIRED))}
     if len(found) > MOST_REPLICA_TYPES:
         return None
-    terms = [one for one in found if one is not None]
+    terms = [term for term in found if term is not None]
     return (
-        tuple(sorted(terms, key=lambda one: (one.job, one.types)))
+        tuple(sorted(terms, key=lambda term: (term.job, term.types)))
         if len(terms) == len(found)
         else None
     )
 
 
 def _term(term: Mapping[str, Any]) -> GangTerm | None:
-    """Return a term, None if it speaks of other nodes, namespaces or labels.
+    """Return a term, or None for a term about other nodes, namespaces or labels.
 
-    A field that is not known here may change what the term means.
+    A field that kfext does not know may change the meaning of the term.
     """
     fields = {name for name, value in term.items() if value not in (None, [])}
     labels = _labels(mapping(term.get("labelSelector")))
@@ -86,7 +86,7 @@ def _term(term: Mapping[str, Any]) -> GangTerm | None:
 
 
 def _labels(selector: Mapping[str, Any]) -> dict[str, tuple[str, ...]] | None:
-    """Return the values that each label must have one of, None if it requires more."""
+    """Return the values that each label must have one of, or None for other requirements."""
     found: dict[str, tuple[str, ...]] = {}
     of_labels = mapping(selector.get("matchLabels"))
     lines: list[tuple[str, str, tuple[str, ...]]] = [

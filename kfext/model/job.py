@@ -58,16 +58,16 @@ class TrainingJob:
     `managed_by`: runPolicy.managedBy, empty if unset.
     `deleting`: whether the job has a deletionTimestamp.
     `created`: creationTimestamp.
-    `deadline`: activeDeadlineSeconds, the seconds from `started` after which the operator ends the
-        job; None if unset.
+    `deadline`: activeDeadlineSeconds, the seconds from `started` until the operator ends the job;
+        None: unset.
     `started`: status.startTime, 0.0 if unset.
     `scaling`: which numbers of workers the job can have.
     `rendezvous`: how its pods find each other.
     `conditions`: the conditions of the status by type.
-    `template_settings`: the annotations of kfext in the templates, as admission left them.
-    `annotations`, `labels`: those that kfext reads.
+    `template_settings`: kfext's annotations in the templates, as admission left them.
+    `annotations`, `labels`: the annotations and labels that kfext reads.
     `annotation_bytes`: the size of all annotations but plan and state, as the API server counts it.
-    `beyond`: which bound of model.bounds the job itself is beyond, in words.
+    `beyond`: the bound of model.bounds that the job itself is beyond, in words.
     """
 
     kind: JobKind
@@ -104,8 +104,8 @@ class TrainingJob:
     @property
     def in_queue(self) -> bool:
         """Whether the job waits for kfext to start it."""
-        ours = self.suspend and self.held and self.run_by_operator and not self.kueue_managed
-        return ours and not (self.finished or self.deleting or self.released)
+        waits = self.suspend and self.held and self.run_by_operator and not self.kueue_managed
+        return waits and not (self.finished or self.deleting or self.released)
 
     @property
     def held(self) -> bool:
@@ -134,12 +134,12 @@ class TrainingJob:
 
     @property
     def ends(self) -> float | None:
-        """When a running job ends at the latest, None if unknown."""
+        """When a running job ends at the latest, or None."""
         return self.started + self.deadline if self.deadline and self.started else None
 
     @property
     def pods(self) -> int:
-        """How many pods the job has in all."""
+        """How many pods the job has."""
         return sum(group.replicas for group in self.groups)
 
     @property
@@ -149,15 +149,17 @@ class TrainingJob:
 
     @property
     def excess(self) -> str:
-        """Which bound of model.bounds the job is beyond, in words; empty if kfext can place it."""
+        """The bound of model.bounds that the job is beyond, in words; empty within the bounds."""
         if found := self.beyond or pods_excess(self.pods):
             return f"it has {found}"
-        whose = (f"the {one.type} template has {one.excess}" for one in self.groups if one.excess)
-        return next(whose, "")
+        templates = (
+            f"the {group.type} template has {group.excess}" for group in self.groups if group.excess
+        )
+        return next(templates, "")
 
     @property
     def priority_classes(self) -> tuple[str, ...]:
-        """The names of the PriorityClasses that its pods will have, without those that have none.
+        """The names of the PriorityClasses that its pods will have.
 
         The operator gives runPolicy.schedulingPolicy.priorityClass to no pod: it is for the
         PodGroup of another scheduler.
@@ -183,7 +185,7 @@ class TrainingJob:
 
 
 def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
-    """Return the view of a job's JSON object, or None if kfext does not know its kind.
+    """Return the view of a job's JSON object, or None for an unknown kind.
 
     Never raises: invalid or missing fields take the operator's defaults (1 replica) or are left
     out. Replica types may be written in any case and get the operator's spelling.
@@ -202,7 +204,9 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         uid=text(metadata.get("uid")),
         groups=groups,
         annotations=kept(annotations),
-        labels={key: one for key, one in strings(metadata.get("labels")).items() if key in _LABELS},
+        labels={
+            key: value for key, value in strings(metadata.get("labels")).items() if key in _LABELS
+        },
         resource_version=text(metadata.get("resourceVersion")),
         suspend=member(spec, kind.suspend_path) is True,
         managed_by=name(policy.get("managedBy")),
@@ -233,7 +237,7 @@ def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -
 
 
 def planned_uid(training_plan: Mapping[str, Any]) -> str:
-    """Return the uid of the job that a TrainingPlan is about, empty if it names none."""
+    """Return the uid of the job of a TrainingPlan, empty without one."""
     return text(mapping(mapping(training_plan.get("spec")).get("job")).get("uid"))
 
 

@@ -1,6 +1,6 @@
 """What the controller must remember about a job across restarts, stored as JSON on the job.
 
-A state names the uid of its job, like a plan: one that was copied with a manifest is ignored.
+Like a plan, a state names the uid of its job: a state copied with a manifest is ignored.
 """
 
 import json
@@ -26,14 +26,14 @@ LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
 MOST_APART = 32
-"""Jobs beside which a job is not placed again; one that remembers as many is placed beside none."""
+"""Jobs that a job is not placed beside again; a job that remembers this many is placed alone."""
 EXCLUDED_SECONDS = 300.0
-"""How long a node on which a pod was not bound stays excluded for its job."""
+"""How long a node stays excluded for a job after a pod of the job was not bound there."""
 
 _FEWEST_APART = 4
 _MESSAGE_LIMIT = 1024
 _LEAST_LIMIT = 48
-"""Bytes of JSON to which texts are cut at last, so that a state always fits."""
+"""Texts are cut to this many bytes of JSON at last, so that a state always fits."""
 _LARGEST = 2.0**63
 _PERMILLE = 1000
 _TYPES = sorted({type_.lower() for kind in KINDS.values() for type_ in kind.types})
@@ -44,11 +44,11 @@ _PORT = re.compile("[1-9][0-9]{0,4}")
 class Observed:
     """What admission made of the pods of a replica type.
 
-    `template`: the number of the template that they were made from (model.replica_group).
+    `template`: the number of their template (model.replica_group).
     `requests`, `node_selector`: as on the pods.
-    `host_ports`: those that each of the pods has beside those of the template and of the plan.
+    `host_ports`: the ports that all pods have beyond the template's and the plan's.
     `untolerated`: whether they lack a toleration for taints named after their extended resources.
-    `tolerations`: those that each of the pods has beside those of the template, of pools of nodes.
+    `tolerations`: the tolerations of pools that all pods have beyond the template's.
     """
 
     template: int
@@ -77,8 +77,8 @@ class JobState:
     `strikes`: how many placements in a row kube-scheduler or the operator did not carry out.
     `excluded`: until when each excluded node must not be used for this job.
     `suspended_at`: when kfext last suspended the job while it had pods.
-    `retry_at`: the end of the back-off; for a job that was not suspended, when the next strike is
-        due at the earliest.
+    `retry_at`: the end of the back-off; for a job that was not suspended, the earliest time of the
+        next strike.
     `reason`, `message`: why the job backs off.
     `generation`: the number of the last plan that was removed from the job.
     `asked`: the workers that the user requested while kfext gave the job another number, else 0.
@@ -87,9 +87,9 @@ class JobState:
         if it was not stopped since it ran.
     `observed`: what admission makes of its pods, by replica type in lower case.
     `no_host_network`: why the job must not be tried on the host network again, empty if it may.
-    `busy`: in how many thousandths of the time its replicas use a GPU that they have to themselves,
-        by type in lower case, as it was last measured. Whoever forges it fools their own job alone.
-    `apart`: the uids of the jobs beside which it had to leave a GPU, the last of them.
+    `busy`: the thousandths of the time in which its replicas keep a GPU of their own busy, by type
+        in lower case, as last measured. A forged value harms only the job itself.
+    `apart`: the uids of the last jobs that it could not share a GPU with.
     `cpu`: what is remembered of resizes.
     `scale`: what is remembered of changes of its size.
     """
@@ -117,13 +117,13 @@ class JobState:
         return tuple(self.exclusions(now))
 
     def exclusions(self, now: float) -> Mapping[str, float]:
-        """Return for how many more seconds each node is excluded, of the nodes that are."""
+        """Return for how many more seconds each excluded node stays excluded."""
         ends = self.excluded.items()
         found = {node: left(until, now=now, longest=EXCLUDED_SECONDS) for node, until in ends}
         return {node: seconds for node, seconds in found.items() if seconds}
 
     def excluding(self, nodes: Iterable[str], *, now: float) -> Self:
-        """Return the state in which nodes are out of the question for some time from now on."""
+        """Return the state with more nodes excluded from now on."""
         ends = dict.fromkeys(nodes, now + EXCLUDED_SECONDS)
         return replace(self, excluded={**self.excluded, **ends})
 
@@ -131,7 +131,7 @@ class JobState:
         """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
-        observed = {type_: one.encode() for type_, one in self.observed.items()}
+        observed = {type_: pods.encode() for type_, pods in self.observed.items()}
         scale, apart = self.scale, self.apart[-MOST_APART:]
         while True:
             values = {
@@ -160,10 +160,10 @@ class JobState:
             if len(written.encode()) <= LIMIT or longest <= _LEAST_LIMIT:
                 return written
             if excluded:
-                # Drop the exclusion that ends first, as it matters for the shortest time.
+                # Drop the exclusion that ends first, which matters for the shortest time.
                 del excluded[min(excluded, key=lambda node: excluded[node])]
             elif observed or scale.speeds:
-                observed.clear()  # it can be seen again, and speeds can be measured again
+                observed.clear()  # pods show it again, and speeds can be measured again
                 scale = replace(scale, speeds={})
             elif len(apart) > _FEWEST_APART:
                 apart = apart[len(apart) // 2 :]
@@ -176,10 +176,10 @@ class JobState:
 def state_of(job: TrainingJob) -> JobState:
     """Return the state on a job; an empty state if it is absent, damaged or another job's.
 
-    Version 0.1 wrote no uid. Its state is believed where the plan beside it names the job: nobody
-    knows a uid before the job exists, and later only the controller writes plans. Without a plan,
-    only the time of the last suspension is: it can but delay this job, and a job that is resumed
-    too soon after it fails.
+    Version 0.1 wrote no uid. Its state is believed if the plan beside it names the job: a uid is
+    unknown before the job exists, and later only the controller writes plans. Without a plan, only
+    the time of the last suspension is believed: it can only delay this job, and a job that is
+    resumed too soon after a suspension fails.
     """
     raw = _read(job.annotations.get(STATE))
     if not (raw and job.uid):
@@ -192,12 +192,12 @@ def state_of(job: TrainingJob) -> JobState:
 
 
 def decode_state(written: str | None) -> JobState:
-    """Return the state in an annotation, whichever job's it is; see `state_of`."""
+    """Return the state in an annotation of any job; see `state_of`."""
     return _parsed(_read(written))
 
 
 def _read(written: str | None) -> Mapping[str, Any]:
-    """Return the JSON object in an annotation; an empty one if it is damaged or too long."""
+    """Return the JSON object in an annotation; empty if it is damaged or too long."""
     if written is None or len(written) > LIMIT:
         return {}
     try:
@@ -219,7 +219,8 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         admitted=int(_number(raw.get("admitted"))),
         queued_since=_number(raw.get("queuedSince")),
         observed={
-            type_: _observed(mapping(one)) for type_, one in mapping(raw.get("observed")).items()
+            type_: _observed(mapping(shown))
+            for type_, shown in mapping(raw.get("observed")).items()
         },
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
@@ -231,16 +232,16 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
 
 
 def _observed(raw: Mapping[str, object]) -> Observed:
-    requests = {name: int(_number(one)) for name, one in mapping(raw.get("requests")).items()}
+    requests = {name: int(_number(number)) for name, number in mapping(raw.get("requests")).items()}
     return Observed(
         template=int(_number(raw.get("template"))),
-        requests={"pods": 1} | {name: number for name, number in requests.items() if number > 0},
+        requests={"pods": 1} | {name: count for name, count in requests.items() if count > 0},
         node_selector=tuple(sorted(strings(raw.get("nodeSelector")).items())),
         host_ports=_host_ports(raw.get("hostPorts")),
         untolerated=raw.get("untolerated") is True,
         tolerations=tuple(
-            Toleration(*map(text, sequence(one)[:4]))
-            for one in sequence(raw.get("tolerations"))[:MOST_TOLERATIONS]
+            Toleration(*map(text, sequence(number)[:4]))
+            for number in sequence(raw.get("tolerations"))[:MOST_TOLERATIONS]
         ),
     )
 
@@ -251,7 +252,7 @@ def _busy(raw: Mapping[str, object]) -> dict[str, int]:
 
 
 def _host_ports(raw: object) -> tuple[tuple[str, int], ...]:
-    split = (text(one).partition("/") for one in sequence(raw)[:MOST_PORTS])
+    split = (text(item).partition("/") for item in sequence(raw)[:MOST_PORTS])
     return tuple(
         sorted({(name, int(number)) for name, _, number in split if _PORT.fullmatch(number)})
     )

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line: its text, and when the container runtime took it in.
+    """A line: its text, and when the container runtime received it.
 
-    `at` is in epoch seconds, `stamp` as stated: it tells lines apart that have the same second.
+    `at`: in epoch seconds. `stamp`: as stated, to tell lines of the same second apart.
     """
 
     at: float

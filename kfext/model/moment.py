@@ -1,4 +1,4 @@
-"""A moment on both clocks that decisions need."""
+"""A moment on the two clocks that decisions need."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 class Moment:
     """One moment, in seconds on each clock.
 
-    `wall` counts since the epoch and is what objects in the cluster state. `monotonic` counts from
-    an arbitrary start and measures how long something has lasted: nobody sets it back.
+    `wall`: counts since the epoch, as times on objects in the cluster do. `monotonic`: counts from
+    an arbitrary start, measures durations, and is never set back.
     """
 
     wall: float

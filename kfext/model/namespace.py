@@ -13,7 +13,7 @@ from kfext.names import MANAGED
 class Namespace:
     """A namespace: its labels opt it in and select policies, its annotations are settings.
 
-    `annotations`: those of kfext; no settings if there are more than model.bounds allows.
+    `annotations`: kfext's; no settings if there are more than model.bounds allows.
     """
 
     name: str

@@ -9,12 +9,12 @@ from kfext.model.label_selector import LabelSelector, parse_selector
 from kfext.model.tolerant import mapping, text
 
 _MOST_PARTS = 128
-"""Values of a selector that is compared with pods."""
+"""The largest selector that is compared with pods, in values."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkPolicy:
-    """A policy; `pods` selects those of its namespace to which it applies."""
+    """A NetworkPolicy; `pods` selects pods of its namespace."""
 
     namespace: str
     name: str
@@ -24,7 +24,7 @@ class NetworkPolicy:
 def parse_network_policy(raw: Mapping[str, Any]) -> NetworkPolicy:
     """Return a policy from its JSON object. Never raises.
 
-    A selector beyond the bound counts as one that selects every pod.
+    A selector beyond the bound counts as a selector of every pod.
     """
     metadata = mapping(raw.get("metadata"))
     selector = mapping(raw.get("spec")).get("podSelector")

@@ -1,4 +1,4 @@
-"""The parts of a pod template on which `network: host` depends."""
+"""The parts of a pod template that decide about `network: host`."""
 
 import re
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ Port = tuple[str, int]
 TCP = "TCP"
 LARGEST_PORT = 65535
 _MEETING = re.compile(r"--(master|rdzv)[-_](addr|port|endpoint)\b")
-"""Options of torchrun that override what the operator sets in the environment."""
+"""Options of torchrun that override the operator's environment variables."""
 _YES = frozenset({"y", "yes", "true", "on"})
 _TOLD = frozenset(
     {"MASTER_ADDR", "MASTER_PORT", "PET_MASTER_ADDR", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT"}
 )
-"""Variables that the operator sets where it knows the address; no user needs to set them."""
+"""Variables that the operator sets if it knows the address; no user needs to set them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Networking:
     `own_host`: whether the user already requests the node's network or a port of the node.
     `own_meeting`: whether a command line or a variable sets where the replicas meet, so that the
         pods would ignore any other port.
-    `ports`: the declared ports except the operator's own, which it knows by name; on the host
+    `ports`: the declared ports without the operator's own, which it knows by name; on the host
         network they would be ports of the node.
     `mesh`: the service mesh that the template requests, empty for none.
-    `labels`: the labels of the pods, by which NetworkPolicies select them.
+    `labels`: the labels of the pods, which NetworkPolicies select by.
     """
 
     own_host: bool = False
@@ -67,7 +67,7 @@ def parse_networking(template: Mapping[str, Any], *, port_name: str) -> Networki
 
 
 def istio_sidecar(metadata: Mapping[str, Any]) -> bool | None:
-    """Return whether a template requests Istio's sidecar, None if it says nothing of it.
+    """Return whether a template requests Istio's sidecar, or None: it does not say.
 
     The label prevails over the annotation, and both over the label of a revision. Source: istio
     pkg/kube/inject injectRequired, and the selectors of its webhooks.
@@ -88,5 +88,5 @@ def _mesh(metadata: Mapping[str, Any]) -> str:
 
 def _says_where(container: Mapping[str, Any]) -> bool:
     words = [*sequence(container.get("command")), *sequence(container.get("args"))]
-    variables = {text(mapping(one).get("name")) for one in sequence(container.get("env"))}
+    variables = {text(mapping(variable).get("name")) for variable in sequence(container.get("env"))}
     return any(_MEETING.search(text(word)) for word in words) or not _TOLD.isdisjoint(variables)

@@ -29,7 +29,7 @@ class Node:
 
     `allocatable`: what its pods may request in total.
     `unschedulable`: whether it is cordoned.
-    `troubles`: for each of its slots that takes no sharers why, as far as agents have reported it.
+    `troubles`: for each slot without sharers the reason that the agent reported.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A plan: which node each replica of a job goes to. It is stored as JSON on the job."""
+"""A plan: the node of each replica of a job. It is stored as JSON on the job."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -20,12 +20,12 @@ Assignment = Mapping[ReplicaKey, str]
 """The name of each replica's node."""
 
 Slots = Mapping[ReplicaKey, int]
-"""The slot of its node on which each replica that shares a GPU has its part."""
+"""The slot, on the replica's node, of each replica that shares a GPU."""
 NO_SLOTS: Slots = MappingProxyType({})
 
 LARGEST_GENERATION = 2**31 - 1
 MOST_SHARES = 5
-"""As many types as a kind of job has."""
+"""The largest number of replica types of any kind of job."""
 _LONGEST_WHY = 512
 
 
@@ -38,11 +38,11 @@ class Plan:
     `generation`: the number of the plan, counted from 1 for each job.
     `assignment`: the node of each replica.
     `port`: the first of the job's ports if its pods use their node's network, else 0.
-    `shares`: by type in lower case, what its replicas are promised of a GPU.
-    `slots`: where they have it.
-    `why`: the reason for it in a sentence, at most 512 characters of which are stored.
-    `late`: the replicas without which the gang trains: they came once it ran, or take the place of
-        pods that had succeeded.
+    `shares`: the promised part of a GPU, by replica type in lower case.
+    `slots`: the slots of the parts.
+    `why`: the reason for the plan in a sentence; at most 512 characters are stored.
+    `late`: the replicas that the gang trains without: they came after the start, or replace pods
+        that had succeeded.
     """
 
     job_uid: str
@@ -60,11 +60,11 @@ class Plan:
         return tuple(sorted(set(self.assignment.values())))
 
     def encode(self) -> str:
-        """Return compact JSON, in which replicas refer to nodes by their position in a list.
+        """Return compact JSON with the position of each replica's node in a list.
 
         `replicas` has a list for each type: at the replica's index, the position of its node in
-        `nodes`, or -1 if it has none. `slots` has the same with the numbers of slots, and `late` 0
-        for those that it names.
+        `nodes`, or -1 without a node. `slots` has the same with the numbers of slots, and `late`
+        has 0 for each late replica.
         """
         number = {node: position for position, node in enumerate(self.nodes)}
         places = {key: number[node] for key, node in self.assignment.items()}
@@ -85,7 +85,7 @@ class Plan:
 
 
 def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
-    """Return the number of each replica, by type and index; -1 for those without one."""
+    """Return the number of each replica, by type and index; -1 for replicas without a number."""
     of_types: dict[str, dict[int, int]] = {}
     for key, number in numbers.items():
         of_types.setdefault(key.type, {})[key.index] = number
@@ -100,10 +100,10 @@ def _written(shares: Mapping[str, GpuShare]) -> dict[str, dict[str, Any]]:
 
 
 def plan_of(job: TrainingJob) -> Plan | None:
-    """Return the plan of a job, None without one that kfext can have written for it.
+    """Return the plan of a job, or None without a plan that kfext can have written for it.
 
-    Whoever may edit a job might write the annotation, and what a plan claims others do not get. So
-    it must be a plan of this job, which the operator runs, and which kfext places.
+    Anyone who may edit a job might write the annotation, and other jobs do not get what a plan
+    claims. So the plan must name this job, and kfext must place the job.
     """
     if not job.run_by_operator or job.excess:
         return None
@@ -111,9 +111,9 @@ def plan_of(job: TrainingJob) -> Plan | None:
 
 
 def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
-    """Return the plan in an annotation; None if it is absent, damaged, too large or another job's.
+    """Return the plan in an annotation, or None for an absent, damaged, too large or foreign plan.
 
-    Its length is looked at before anything else.
+    The length is checked before anything else.
     """
     if not written or len(written) > MOST_ANNOTATION_BYTES:
         return None
@@ -136,8 +136,8 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     if len(assignment) > MOST_PODS:
         return None
     terms = islice(mapping(raw.get("shares")).items(), MOST_SHARES)
-    found = ((kind, decode_share(one)) for kind, one in terms)
-    shares = {kind: share for kind, share in found if share is not None}
+    found = ((kind, decode_share(share)) for kind, share in terms)
+    shares = {kind: part for kind, part in found if part is not None}
     slots = _numbers(raw.get("slots"), below=MOST_SLOTS)
     port = raw.get("port")
     return Plan(
@@ -153,7 +153,7 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
 
 
 def _numbers(written: object, *, below: int) -> Iterator[tuple[ReplicaKey, int]]:
-    """Yield the number of each replica that has one."""
+    """Yield the number of each replica that has a number."""
     for kind, numbers in mapping(written).items():
         for index, number in enumerate(sequence(numbers)):
             if type(number) is int and 0 <= number < below:

@@ -41,12 +41,12 @@ _MOST_GATES = 16
 _LONGEST_TERMS = 512
 _LARGEST_REQUEST = 10**9
 _SHARED = 8192
-"""How many replica keys, and terms, are cached, so that equal ones are one object."""
+"""Replica keys, and terms, that are cached, so that equal values are one object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKey:
-    """The replica of a job that a pod is: its type, in lower case as on the label, and index."""
+    """The replica that a pod is: its type, in lower case as on the label, and its index."""
 
     type: str
     index: int
@@ -54,7 +54,7 @@ class ReplicaKey:
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What a pod requires, apart from its node: the same for most pods of one template."""
+    """What a pod requires, without its node: the same for most pods of one template."""
 
     gates: tuple[str, ...]
     requests: Resources
@@ -78,27 +78,27 @@ class PodDemand:
 class Pod:
     """A pod.
 
-    `owner_uid`: the uid of the training job that controls the pod, empty if none does.
-    `replica`: which replica of its job the pod is, None if its labels do not name one.
-    `node_name`: the node to which it is bound, empty if it is not.
-    `pinned_to`: the node to which its affinity pins it, None while it is gated.
+    `owner_uid`: the uid of the training job that controls the pod, empty without one.
+    `replica`: the replica that the pod is; None: its labels do not name one.
+    `node_name`: the node that it is bound to, empty if it is not bound.
+    `pinned_to`: the node that its affinity pins it to; None: it is gated or not pinned.
     `deleting`: whether it has a deletionTimestamp.
     `gates`: the names of its scheduling gates.
-    `cpu_limit`: the millicores that it can use, None if nothing limits it.
-    `trainer`: the CPU of its container that trains, None if that cannot be resized alone.
+    `cpu_limit`: the millicores that it can use; None: unlimited.
+    `trainer`: the CPU of its training container; None: it cannot be resized alone.
     `constraints`: kept only while it is gated, or pinned and not bound.
     `affinity`: kept only while it is gated, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
-    `unschedulable`: the message of kube-scheduler, empty if there is none.
-    `resize_problem`: why the kubelet has not carried out a resize: it is Deferred or Infeasible, or
-        failed with an Error; None if there is nothing of that kind.
+    `unschedulable`: the message of kube-scheduler, empty without one.
+    `resize_problem`: why the kubelet has not carried out a resize: Deferred, Infeasible or Error;
+        None: no problem.
     `released`: whether its template was marked as released when it was created.
     `annotated`: whether it has any annotation.
-    `plan_generation`: the number of the plan under which it was created, as on its annotation.
+    `plan_generation`: the number of the plan that it was created under, as on its annotation.
     `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
-    `reserves`: the slot for which it reserves a GPU, None for all pods but those of kfext that do.
-    `share`: the terms on which kfext has given it a part of a GPU, None if it has none.
+    `reserves`: the slot that it reserves a GPU for; None for all other pods.
+    `share`: the terms of its part of a GPU; None: it has no part.
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
     `scheduler`: its schedulerName.
@@ -139,7 +139,7 @@ class Pod:
 
     @property
     def qos(self) -> QoS:
-        """Its QoS class; that of a pod beyond the bounds is not looked at."""
+        """Its QoS class; a pod beyond the bounds counts as Burstable."""
         if self.guaranteed:
             return QoS.GUARANTEED
         return QoS.BEST_EFFORT if self.best_effort else QoS.BURSTABLE
@@ -151,7 +151,7 @@ class Pod:
 
     @property
     def behind_gate(self) -> bool:
-        """Whether kfext has yet to let the pod through: one that is being deleted never starts."""
+        """Whether kfext has yet to let the pod through; a deleted pod never starts."""
         return self.gated and not self.deleting
 
     @property
@@ -174,8 +174,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     """Return a pod from its JSON object. Never raises.
 
     `demand`, if given, must be `parse_demand` of the spec and status; then only nodeName is read of
-    the spec.
-    Strings that are likely to be equal in many pods are interned.
+    the spec. Strings that are likely to be equal in many pods are interned.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))
@@ -263,7 +262,7 @@ def _owner_uid(metadata: Mapping[str, Any]) -> str:
 def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
     index = labels.get(REPLICA_INDEX, "")
     if JOB_NAME not in labels or not (index.isascii() and index.isdigit()) or len(index) > 6:
-        return None  # anyone can write this label, so its number must not decide what we allocate
+        return None  # anyone can write this label, so its number must not size an allocation
     return _replica_key(labels.get(REPLICA_TYPE, ""), int(index))
 
 
@@ -273,7 +272,7 @@ def _replica_key(type_: str, index: int) -> ReplicaKey:
 
 
 def _request(written: str) -> int:
-    """Return the number of a checkpoint, 0 for what is none."""
+    """Return the number of a checkpoint request, or 0."""
     if not (written.isascii() and written.isdigit()) or len(written) > len(str(_LARGEST_REQUEST)):
         return 0
     number = int(written)
@@ -282,7 +281,7 @@ def _request(written: str) -> int:
 
 @lru_cache(maxsize=_SHARED)
 def _share(written: str) -> GpuShare | None:
-    """Return the terms in the annotation GPU_TERMS, None without any."""
+    """Return the terms in the annotation GPU_TERMS, or None."""
     if not written or len(written) > _LONGEST_TERMS:
         return None
     try:

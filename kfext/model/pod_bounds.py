@@ -1,4 +1,4 @@
-"""Which bound of kfext a pod spec or template is beyond. See model.bounds for what they are for."""
+"""The bound of kfext that a pod spec or template is beyond; model.bounds has the reasons."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -27,13 +27,13 @@ _READ = (
     *("affinity", "nodeSelector", "overhead", "resourceClaims", "resources", "tolerations"),
     "topologySpreadConstraints",
 )
-"""The fields of a pod spec that kfext reads as a whole, beside the gates of others."""
+"""The fields of a pod spec that kfext reads as a whole, besides the gates of others."""
 _READ_OF_CONTAINERS = ("name", "ports", "resizePolicy", "resources")
 _NAMES = ("priorityClassName", "nodeName", "schedulerName")
 
 
 def pod_excess(spec: Mapping[str, Any]) -> str:
-    """Return which bound a pod spec is beyond, empty if none; all values together come first."""
+    """Return the bound that a pod spec is beyond; empty if none. All values together come first."""
     for what, most, count in _OF_PODS:
         number = count(spec)
         if number > most:
@@ -42,7 +42,7 @@ def pod_excess(spec: Mapping[str, Any]) -> str:
 
 
 def template_excess(template: Mapping[str, Any]) -> str:
-    """Return which bound a pod template is beyond, empty if none."""
+    """Return the bound that a pod template is beyond; empty if none."""
     metadata = mapping(template.get("metadata"))
     annotations = len(own(metadata.get("annotations")))
     if annotations > MOST_ANNOTATIONS:
@@ -54,9 +54,9 @@ def template_excess(template: Mapping[str, Any]) -> str:
 
 
 def trimmed(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a pod spec beyond the bounds with as much of its resources as is counted.
+    """Return a pod spec beyond the bounds with only as much of its resources as is counted.
 
-    Of CPU, memory and what else every node has nothing is lost.
+    CPU, memory and other resources of every node are kept.
     """
     lists = {
         field: [_with_few_resources(mapping(container)) for container in sequence(spec.get(field))]

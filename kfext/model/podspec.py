@@ -36,9 +36,9 @@ def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS
 
 
 def pod_limits(spec: Mapping[str, Any]) -> Resources:
-    """Return the limits of a pod: its pod-level limits, else those of the containers that have one.
+    """Return the limits of a pod: its pod-level limits, else the limits of its containers.
 
-    Overhead is added where there is a limit. A resource without any limit is absent.
+    Overhead is added to each limit. A resource without any limit is absent.
     """
     total = _peak(spec, limits_of)
     total.update(limits_of(spec))
@@ -47,10 +47,10 @@ def pod_limits(spec: Mapping[str, Any]) -> Resources:
 
 
 def cpu_limit(spec: Mapping[str, Any]) -> int | None:
-    """Return how much CPU a pod can use at most, in millicores; None if nothing limits it.
+    """Return how much CPU a pod can use at most, in millicores, or None for an unlimited pod.
 
-    One container without a limit is enough for that, as nothing limits the pod then. Source:
-    kubernetes pkg/kubelet/cm ResourceConfigForPod.
+    One container without a limit makes the pod unlimited. Source: kubernetes pkg/kubelet/cm
+    ResourceConfigForPod.
     """
     if limit := limits_of(spec).get(CPU):
         return limit + parse_resources(spec.get("overhead")).get(CPU, 0)
@@ -96,11 +96,11 @@ def with_port(
 ) -> Mapping[str, Any]:
     """Return the spec of a template with the port that the training-operator adds to its pods.
 
-    It goes to the container of that name, else to the first, unless that one declares a port of the
-    `name`. Source: training-operator pkg/apis/kubeflow.org/v1 setDefaultPort.
+    It goes to the container of that name, else to the first, unless that container declares a port
+    of the `name`. Source: training-operator pkg/apis/kubeflow.org/v1 setDefaultPort.
     """
     containers = list(_listed(spec, "containers"))
-    named = (at for at, one in enumerate(containers) if one.get("name") == container)
+    named = (at for at, item in enumerate(containers) if item.get("name") == container)
     at = next(named, 0)
     ports = list(_listed(containers[at], "ports")) if containers else []
     if not containers or any(port.get("name") == name for port in ports):
@@ -112,7 +112,7 @@ def with_port(
 def requests_of(holder: Mapping[str, Any]) -> dict[str, int]:
     """Return the requests of a container or pod; a limit without a request is also a request.
 
-    A request of 0 is one too.
+    A request of 0 counts as a request.
     """
     resources = mapping(holder.get("resources"))
     stated = mapping(resources.get("requests"))
@@ -124,7 +124,7 @@ def requests_of(holder: Mapping[str, Any]) -> dict[str, int]:
 
 
 def limits_of(holder: Mapping[str, Any]) -> dict[str, int]:
-    """Return the limits of a container or pod, or those in the status of a container."""
+    """Return the limits of a container or pod, or of a container's status."""
     return parse_resources(mapping(holder.get("resources")).get("limits"))
 
 
@@ -172,8 +172,8 @@ def _pod_level_requests(spec: Mapping[str, Any]) -> Resources:
 def _left_to_containers(spec: Mapping[str, Any], name: str) -> bool:
     resources = (mapping(container.get("resources")) for container in containers_of(spec))
     return name in {CPU, MEMORY} and any(
-        name in mapping(one.get("requests")) or name in mapping(one.get("limits"))
-        for one in resources
+        name in mapping(amounts.get("requests")) or name in mapping(amounts.get("limits"))
+        for amounts in resources
     )
 
 

@@ -15,7 +15,7 @@ from kfext.names import DOMAIN
 AUTO = "auto"
 _LONGEST_PORT = 5
 _LARGEST = 1e9
-"""What a parameter may be at most."""
+"""The largest value of a parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class Placement:
     `bind_timeout`: the time from pin to bound; a pod that is late is planned again without its
         node.
     `create_timeout`: how long the operator may create no pod of an incomplete gang.
-    `release_after`: how long a job waits before it is released. None is `auto`: 60 s for a job
-        that fits no empty node set, or for which an autoscaler or preemption could free capacity;
-        other jobs wait in the queue.
+    `release_after`: how long a job waits before it is released. None is `auto`: 60 s for a job that
+        fits no empty node set, or that an autoscaler or preemption could make room for; other jobs
+        wait in the queue.
     `reserve_after`: how long the first job of the queue waits before capacity is kept for it.
     `topology_keys`: node labels that show how near two nodes are, the widest first.
     `assumed_requests`: what a container without requests counts as when nodes are compared.
-    `assumed_burst`: the millicores that a pod without a CPU limit is taken to use if it can.
+    `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can.
     """
 
     bind_timeout: float = 60.0
@@ -66,7 +66,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyChoice:
-    """How a policy of the companion is to run; `parameters` that are absent are its own."""
+    """How a policy of the companion runs; absent `parameters` have their defaults."""
 
     mode: Mode = Mode.ACT
     parameters: Mapping[str, float] = field(default_factory=dict)
@@ -76,8 +76,8 @@ class PolicyChoice:
 class TrainingPolicy:
     """One TrainingPolicy; `settings` is by full annotation key, `companion` by name of policy.
 
-    Of the policies that select a namespace, the one with the highest weight applies; the first by
-    name breaks ties.
+    Of the policies that select a namespace, the policy with the highest weight applies; with equal
+    weights, the first by name.
     """
 
     name: str = ""
@@ -110,7 +110,8 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
         ),
         network=_host_network(mapping(spec.get("network"))),
         companion={
-            name: _choice(mapping(one)) for name, one in mapping(spec.get("companion")).items()
+            name: _choice(mapping(choice))
+            for name, choice in mapping(spec.get("companion")).items()
         },
     )
 
@@ -118,7 +119,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
 def policy_for(
     policies: Iterable[TrainingPolicy], namespace_labels: Mapping[str, str]
 ) -> TrainingPolicy:
-    """Return the policy that applies to a namespace; the built-in one if none selects it."""
+    """Return the policy that applies to a namespace, by default the built-in policy."""
     selected = [policy for policy in policies if policy.selector.matches(namespace_labels)]
     return min(selected, key=lambda policy: (-policy.weight, policy.name), default=TrainingPolicy())
 
@@ -126,7 +127,9 @@ def policy_for(
 def _host_network(raw: Mapping[str, Any]) -> HostNetwork:
     low, _, high = text(raw.get("portRange")).partition("-")
     ports = HostNetwork().ports
-    numbers = [one for one in (low, high) if one.isdecimal() and len(one) <= _LONGEST_PORT]
+    numbers = [
+        number for number in (low, high) if number.isdecimal() and len(number) <= _LONGEST_PORT
+    ]
     if len(numbers) == 2 and 0 < int(low) <= int(high) <= LARGEST_PORT:
         ports = (int(low), int(high))
     return HostNetwork(
@@ -136,7 +139,7 @@ def _host_network(raw: Mapping[str, Any]) -> HostNetwork:
 
 
 def _choice(raw: Mapping[str, Any]) -> PolicyChoice:
-    """Return a policy's choice; a mode that is not known, as of a later version, is `off`."""
+    """Return a policy's choice; an unknown mode, as of a later version, is `off`."""
     mode = raw.get("mode", Mode.ACT)
     return PolicyChoice(
         mode=Mode(mode) if mode in tuple(Mode) else Mode.OFF,

@@ -1,4 +1,4 @@
-"""The QoS classes of Kubernetes, by which a kubelet treats pods when resources are short."""
+"""The QoS classes of Kubernetes: how a kubelet treats pods when resources are short."""
 
 from enum import StrEnum
 

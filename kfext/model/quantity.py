@@ -33,7 +33,7 @@ _SUFFIX = {
 }  # fmt: skip
 _LARGEST = 2**63 - 1
 _LONGEST = 64  # characters; no real amount is longer, and a long text is slow to convert
-_EXPONENT_LIMIT = 30  # larger exponents count as this one; computing 10**1000000 would hang us
+_EXPONENT_LIMIT = 30  # larger exponents count as this one; computing 10**1000000 would hang
 
 
 def parse_quantity(value: object) -> Fraction:
@@ -99,9 +99,11 @@ def add(summands: Iterable[Resources]) -> dict[str, int]:
     return total
 
 
-def maximum(one: Resources, other: Resources) -> dict[str, int]:
+def maximum(resources: Resources, other: Resources) -> dict[str, int]:
     """Return the larger of the two, resource by resource."""
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
+    return {
+        name: max(resources.get(name, 0), other.get(name, 0)) for name in {**resources, **other}
+    }
 
 
 def times(resources: Resources, count: int) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The parts of a ResourceQuota to which the pods and services of a job charge."""
+"""The parts of a ResourceQuota that the pods and services of a job are charged to."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -47,7 +47,7 @@ class ScopeRule:
 
 @dataclass(frozen=True, slots=True)
 class LimitRange:
-    """That a namespace has a LimitRange; another `version` of it has other bounds, maybe."""
+    """A namespace has a LimitRange; another `version` of it may have other bounds."""
 
     namespace: str
     version: str = ""
@@ -59,8 +59,8 @@ class Quota:
 
     `hard`: what is allowed, by quota resource (`requests.cpu`), in the units of model.quantity.
     `used`: what is used, in the same form.
-    `rules`: with any, the quota covers only the pods that match all of them; without, every object
-        of its namespace.
+    `rules`: the quota covers only the pods that match all of them; without rules, every object of
+        its namespace.
     """
 
     namespace: str
@@ -88,9 +88,9 @@ class Quota:
 def parse_quota(raw: Mapping[str, Any]) -> Quota:
     """Return a quota from its JSON object. Never raises.
 
-    With scopes beyond the bound it covers every object of its namespace.
-    The API server enforces the amounts in the status, which follow those in the spec. While the
-    status has none, those of the spec are used, as they will follow soon.
+    A quota with scopes beyond the bound covers every object of its namespace.
+    The API server enforces the amounts in the status, which follow the spec. While the status is
+    empty, the amounts in the spec count, as the status will follow soon.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     status = mapping(raw.get("status"))

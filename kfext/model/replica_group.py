@@ -19,10 +19,10 @@ from kfext.model.tolerant import mapping, strings, text
 from kfext.names import NATIVE_GPU, RELEASED
 
 _FAILING = frozenset({"Never", "ExitCode"})
-"""The values of restartPolicy with which an exit code may fail the job; ExitCode retries those
-from 128 on, and torchrun ends with 1 when its pod is deleted."""
+"""With these restart policies an exit code may fail the job. ExitCode retries codes from 128 on,
+and torchrun ends with 1 when its pod is deleted."""
 _GRACE, _LONGEST_GRACE = 30, 86_400
-"""The default of terminationGracePeriodSeconds, and the most of it that counts: a day."""
+"""The default of terminationGracePeriodSeconds, and its cap: a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,16 @@ class ReplicaGroup:
     `guaranteed`: whether the QoS class of the pods is Guaranteed.
     `released`: whether the template is marked as released.
     `charge`: what one pod charges to quotas.
-    `excess`: which bound of model.bounds the template is beyond, in words; nothing else is read of
-        it then.
+    `excess`: the bound of model.bounds that the template is beyond, in words; nothing else of the
+        template is read then.
     `template`: a number that changes with what the template requires of a node.
     `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
     `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
         ExitCode.
-    `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
-    `share`: what each replica is promised of a GPU, None if it shares none.
+    `cpu_limit`: the millicores that one pod can use; None: unlimited.
+    `share`: the promised part of a GPU; None: it shares none.
     `grace`: the seconds that a pod has to end once it is deleted.
-    `no_part`: why a pod with a GPU cannot have a part of one, as `why_no_part` says it.
+    `no_part`: why a pod with a GPU cannot have a part of a GPU, by `why_no_part`.
     """
 
     type: str
@@ -71,7 +71,7 @@ class ReplicaGroup:
 def parse_groups(
     kind: JobKind, specs: Mapping[str, Any], *, namespace: str
 ) -> tuple[ReplicaGroup, ...]:
-    """Return the replica types of a job in rank order, none if there are too many. Never raises."""
+    """Return the replica types of a job in rank order; empty with too many. Never raises."""
     if len(specs) > MOST_REPLICA_TYPES:
         return ()
     spelling = {known.lower(): known for known in kind.types}
@@ -130,7 +130,7 @@ def _number(requests: Resources, constraints: Constraints) -> int:
 
 
 def template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of kfext in the templates of a job, as far as they are kept."""
+    """Return the kept annotations of kfext in the templates of a job."""
     found: dict[str, str] = {}
     for value in specs.values() if len(specs) <= MOST_REPLICA_TYPES else ():
         metadata = mapping(mapping(mapping(value).get("template")).get("metadata"))

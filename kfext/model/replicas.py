@@ -1,6 +1,6 @@
-"""Which pod of a job is which of its replicas.
+"""The pod of each replica of a job.
 
-Anybody may label a pod as any replica of a job, and name the job as its owner.
+Any client may label a pod as any replica of a job, and name the job as its owner.
 """
 
 from collections.abc import Iterable
@@ -11,22 +11,22 @@ from kfext.model.pod import Pod, ReplicaKey
 def by_replica(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
     """Return the pods of a job that are not being deleted, by replica.
 
-    If several claim the same one, the oldest that has a node wins, so that the others get nothing.
+    If several pods claim a replica, the oldest with a node wins, so that the others get nothing.
     """
     return _first(pod for pod in pods if not pod.deleting)
 
 
 def first_with_parts(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
-    """Return the uid of the oldest pod that has the part of a GPU of each replica.
+    """Return for each replica the uid of the oldest pod that has its part of a GPU.
 
-    One that is being deleted still has it.
+    A pod that is being deleted still has its part.
     """
     found = _first(pod for pod in pods if pod.share and pod.home and not pod.finished)
     return {key: pod.uid for key, pod in found.items()}
 
 
 def _first(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
-    """Return the oldest pod of each replica, but one with a node before all without."""
+    """Return the oldest pod of each replica; pods with a node come before pods without one."""
     found: dict[ReplicaKey, Pod] = {}
     for pod in pods:
         if pod.replica is not None:

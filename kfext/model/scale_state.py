@@ -1,7 +1,7 @@
 """What the controller must remember of the sizes that it gave a job, a part of the job's state.
 
-How many workers a job has is on the job. What nobody could read there after a restart is here: what
-came before, why it changed, and how fast the job was at each size.
+A job shows only its present number of workers. This state has what a new controller could not read
+there: the size before, why it changed, and the speed of the job at each size.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from kfext.model.cpu_state import cut
 from kfext.model.tolerant import mapping, text
 
 MOST_SPEEDS = 16
-"""Sizes of a job whose speed is remembered."""
+"""Sizes of a job with a remembered speed."""
 _LONGEST_REASON = 200
 _LARGEST = 2.0**40
 
@@ -20,15 +20,15 @@ _LARGEST = 2.0**40
 class ScaleState:
     """The sizes of a job, in workers. Times are seconds since the epoch.
 
-    `before`: the size before the last change of kfext's, 0 if there was none.
+    `before`: the size before kfext's last change, 0 without a change.
     `changed_at`: when kfext made that change.
-    `cause`: why, as one of core.companion.proposal.Cause; empty once it is over.
+    `cause`: why, a value of core.companion.proposal.Cause; empty once it is over.
     `largest`: the largest size that was seen running.
-    `failed`: the smallest size to which growth did not pay, 0 if none is known.
-    `pause`: for how many seconds the last change stopped the training, before the first one what is
-        taken for it (see state.scale_search); 0.0 if not known.
+    `failed`: the smallest size with growth that did not pay, 0 if none is known.
+    `pause`: how many seconds the last change stopped the training; before the first change an
+        estimate (see state.scale_search); 0.0: unknown.
     `speeds`: steps a second by size.
-    `rests`: why the policy leaves the job alone from now on, empty if it does not.
+    `rests`: why the policy leaves the job alone from now on; empty if it does not.
     """
 
     before: int = 0
@@ -79,7 +79,7 @@ def decode_scale(raw: Mapping[str, object]) -> ScaleState:
 
 
 def _number(value: object) -> float:
-    """Return a number that is not negative, 0.0 for anything else."""
+    """Return a number that is not negative, or 0.0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
     return float(value) if 0 <= value <= _LARGEST else 0.0

@@ -11,11 +11,11 @@ from kfext.model.unhooked import UNHOOKED
 Place = tuple[str, int]
 """Where a slot is: the name of its node, and its number."""
 MOST_SHARERS = 100
-"""A sharer has one hundredth at least."""
+"""A sharer has at least one hundredth."""
 LONGEST_COARSE = 3600.0
-"""Seconds; a micro-step that is stated to be longer is shown as one of that length."""
+"""Seconds; a longer stated micro-step is shown as this long."""
 EVICTED_AFTER = 3
-"""Strikes after which a sharer of low priority must leave its card."""
+"""Strikes after which a low-priority sharer must leave its card."""
 LONGEST_TROUBLE = 256
 """Characters."""
 _LARGEST_MEMORY = 2**32
@@ -27,14 +27,14 @@ class CardSharer:
     """A pod that has a part of a card, by its uid.
 
     `high`: whether it has high priority.
-    `busy`: the thousandths of the time in which it would use the card if it had that to itself.
-    `loss`: the thousandths of its speed that it loses, `gets`: the thousandths of the time in which
-    it worked; None while unknown.
-    `strikes`: how often it was shut out for the losses of the sharer of high priority, but for
-    those times that are forgotten.
+    `busy`: the thousandths of the time in which it would use the card if it had the card to itself.
+    `loss`: the thousandths of its speed that it loses. `gets`: the thousandths of the time in which
+        it worked. None: unknown.
+    `strikes`: how often it was shut out for losses of the high-priority sharer, without forgotten
+        times.
     `evict`: whether it must leave.
-    `infeasible`: whether it cannot have its minimum within the loss budget of that one.
-    `unhooked`: why nothing is known of what it does, one of `UNHOOKED`; empty if it is known.
+    `infeasible`: whether it cannot have its minimum within the loss budget of that sharer.
+    `unhooked`: why its activity is unknown, a word of `UNHOOKED`; empty if known.
     `coarse`: the milliseconds of its longest micro-step, if that is longer than it should be.
     """
 
@@ -54,11 +54,11 @@ class CardSharer:
 class SharedGpu:
     """A slot of a node.
 
-    `reservation`: the uid of the pod that reserves a GPU for it, empty while none does.
+    `reservation`: the uid of the pod that reserves a GPU for it, empty without one.
     `card`: the UUID of that GPU.
-    `memory`: its memory in MiB; of a slot without a GPU, that of the smallest it may get.
+    `memory`: its memory in MiB; without a GPU, of the smallest GPU that the slot may get.
     `healthy`: whether it may get sharers; `trouble`: why it may not, empty if nothing is said.
-    `moved`: whether its sharers have another GPU than the one that is reserved now.
+    `moved`: whether its sharers have another GPU than the GPU that is reserved now.
     `sharers`: the pods that have parts of it.
     """
 
@@ -75,7 +75,7 @@ class SharedGpu:
 
 
 def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
-    """Return a SharedGPU from its JSON object, None if it is none of ours. Never raises."""
+    """Return a SharedGPU from its JSON object, or None for an invalid slot. Never raises."""
     spec, status = mapping(raw.get("spec")), mapping(raw.get("status"))
     slot = spec.get("slot")
     if type(slot) is not int or not 0 <= slot < MOST_SLOTS:

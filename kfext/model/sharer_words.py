@@ -1,4 +1,4 @@
-"""What is said of a pod of low priority whose work on its card is known: what holds it back."""
+"""What holds back a low-priority pod on a shared card, in words."""
 
 from kfext.model.shared_gpu import EVICTED_AFTER
 
@@ -6,10 +6,10 @@ INFEASIBLE = "its minimum cannot be met within the loss budget of the job beside
 
 
 def shut_out(strikes: int) -> str:
-    """Return the clause on a pod that was shut out for losses, so many times that count."""
+    """Return the clause on a pod that was shut out for losses this many times that still count."""
     return f"shut out {strikes} of {EVICTED_AFTER} times for losses"
 
 
 def coarse(millis: int) -> str:
-    """Return the sentence on a pod with micro-steps that are longer than they should be."""
+    """Return the sentence on a pod with micro-steps that are too long."""
     return f"it gives way only after micro-steps of up to {millis} ms"

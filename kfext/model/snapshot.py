@@ -1,4 +1,4 @@
-"""The cluster at one moment: everything on which a placement decision may depend."""
+"""The cluster at one moment: everything that a placement decision may depend on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from kfext.model.volume import StorageClass, Volume, VolumeClaim
 class RefusalRecord:
     """A step that the API server refused `count` times in a row, with its last answer.
 
-    `left` is for how many seconds it is not tried again.
+    `left`: for how many seconds it is not tried again.
     """
 
     step: str
@@ -33,7 +33,7 @@ class RefusalRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnreservedRecord:
-    """A slot of a job for which no GPU has been reserved, for so many seconds."""
+    """A slot of a job that has had no reserved GPU for this many seconds."""
 
     node: str
     slot: int
@@ -42,20 +42,24 @@ class UnreservedRecord:
 
 @dataclass(frozen=True, slots=True)
 class JobClocks:
-    """What a controller knows of a job and no object in the cluster states.
+    """What a controller knows of a job that no object in the cluster states.
 
-    Durations are in seconds up to the moment of the snapshot: `waited` since the job last made
-    progress, `unbound` since each pod without a node, by uid, is behind our gate or without it,
-    `unreserved` since no GPU is reserved for each of its slots that has none, `settled` since its
-    set of pods last changed, `hopeless` since it is known that not even the empty cluster would
-    hold it, None while one would; `resting` is how long a step that was refused is not tried again.
-    `enlarged` is since it was edited to need more, None if never; `turns` is its round among those
-    that take turns at the reservation, None outside of the queue. `lapsed` says that its plan no
-    longer claims for pods that kfext does not hold back. `writing` says that a step is being
-    written, `assumed` is the plan that it writes, as on the job, empty if none, and
-    `assumed_workers` with how many workers, None for as many as the job has. `refusals` are the
-    steps that were refused for good, and `unclaimed` says that its plan claims nothing because of
-    them. `succeeded` are the replicas whose pod had succeeded and was deleted while the job ran.
+    Durations are in seconds up to the moment of the snapshot.
+
+    `waited`: since the job last made progress.
+    `unbound`: since each pod without a node, by uid, is behind kfext's gate or without it.
+    `unreserved`: since each slot of the job has no reserved GPU.
+    `settled`: since its set of pods last changed.
+    `hopeless`: since not even the empty cluster would hold it; None: it would.
+    `resting`: how long a refused step is not tried again.
+    `enlarged`: since it was edited to need more; None: never.
+    `turns`: its round among the jobs that take turns at the reservation; None outside of the queue.
+    `lapsed`: whether its plan no longer claims for pods that kfext does not hold back.
+    `writing`: whether a step is being written. `assumed`: the plan of that step, as on the job,
+        empty if none. `assumed_workers`: its number of workers; None: as many as the job has.
+    `refusals`: the steps that were refused for good. `unclaimed`: whether its plan claims nothing
+        because of them.
+    `succeeded`: the replicas with a pod that had succeeded and was deleted while the job ran.
     """
 
     waited: float = 0.0
@@ -79,9 +83,9 @@ class JobClocks:
 class ReservationRecord:
     """The reservation at the moment of a snapshot: see core.queue.reservation.Reservation.
 
-    `kept` is what is kept free on each node; `until` is in epoch seconds, None if not known;
-    `outdated` says that something changed since it was found, so that it is to be found again;
-    `held_for` is for how many seconds capacity has been reserved without a break.
+    `kept`: what is kept free on each node. `until`: in epoch seconds; None: unknown.
+    `outdated`: whether something changed since it was found, so that it must be found again.
+    `held_for`: for how many seconds capacity has been reserved without a break.
     """
 
     job_uid: str
@@ -96,9 +100,9 @@ class ReservationRecord:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRecord:
-    """What is promised to a job of a node, for one pod or for the GPU of a slot.
+    """What a node has promised to a job, for one pod or for the GPU of a slot.
 
-    See state.reservations; the fields are those of core.ledger.claim.Claim.
+    See state.reservations; the fields are as in core.ledger.claim.Claim.
     """
 
     job_uid: str
@@ -111,10 +115,10 @@ class PromiseRecord:
 
 @dataclass(frozen=True, slots=True)
 class CreationRecord:
-    """A gang of which pods are missing, at the moment of a snapshot.
+    """A gang with missing pods, at the moment of a snapshot.
 
-    `quiet` is for how many seconds no pod was created that it waits for, `came` the replicas that
-    were created under its plan, `overdue` says that nobody is to wait for the others.
+    `quiet`: for how many seconds no awaited pod was created. `came`: the replicas that were created
+    under its plan. `overdue`: whether kfext no longer waits for the others.
     """
 
     job_uid: str
@@ -125,9 +129,9 @@ class CreationRecord:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The objects of all namespaces on which placement depends.
+    """The objects of all namespaces that placement depends on.
 
-    `classes` and `namespaces` are by name, `limit_ranges` the namespaces that have a LimitRange.
+    `classes`, `namespaces`: by name. `limit_ranges`: the namespaces that have a LimitRange.
     What only a controller knows has the value of a controller that has just started: `clocks` by
     job uid, the reservation, whether reservations are `on_break`, the `promises`, the gangs that
     the operator is `creating`, in its order, and whether it is `crowded` with pods to create.

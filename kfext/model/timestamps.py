@@ -1,6 +1,6 @@
 """Times as the API writes them, RFC 3339 in UTC, and as seconds since the epoch; durations.
 
-A time on an object may be that of a clock that was ahead. `past` and `left` are the two ways to
+A time on an object may come from a clock that was ahead. `past` and `left` are the two ways to
 compare a stored time with the present: neither waits longer for such a time than for any other.
 """
 
@@ -12,7 +12,7 @@ from kfext.model.tolerant import text
 LAST = 253402300799
 """The last second of the year 9999: the API has no later time."""
 SKEW_SECONDS = 1.0
-"""By how many seconds a stored time may be later than meant: some are written in whole seconds."""
+"""Seconds that a stored time may be later than meant: some are written in whole seconds."""
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(h|ms|m|s|us|µs|ns)")
@@ -28,7 +28,7 @@ def timestamp(value: object) -> float:
 
 
 def past(at: float, *, now: float) -> float:
-    """Return a stored time of the past; 0.0, not known, if it is later than `now`.
+    """Return a stored time of the past; 0.0, unknown, if it is later than `now`.
 
     Both are in seconds since the epoch.
     """
@@ -46,7 +46,7 @@ def left(until: float, *, now: float, longest: float) -> float:
 
 
 def duration(value: object) -> float | None:
-    """Return a duration as Go writes it, such as `1m30.5s`, in seconds; None for anything else."""
+    """Return a duration as Go writes it, such as `1m30.5s`, in seconds, or None."""
     rest, total = text(value), 0.0
     for _ in range(_MOST_PARTS):
         part = _PART.match(rest)

@@ -10,7 +10,7 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def member(value: object, path: Sequence[str]) -> object:
-    """Return what is at a path of keys in nested mappings, None if nothing is."""
+    """Return what is at a path of keys in nested mappings, or None."""
     for key in path:
         value = mapping(value).get(key)
     return value
@@ -27,5 +27,5 @@ def text(value: object) -> str:
 
 
 def strings(value: object) -> dict[str, str]:
-    """Return the entries of a mapping whose key and value are strings, as labels are."""
+    """Return the entries of a mapping with strings as key and value, as labels have."""
     return {k: v for k, v in mapping(value).items() if isinstance(k, str) and isinstance(v, str)}

@@ -1,4 +1,4 @@
-"""Why what a pod does on its card is not known: others do not give way to it, or it to others."""
+"""Why the activity of a pod on its card is unknown: it may not give way, or others not to it."""
 
 from collections.abc import Mapping
 

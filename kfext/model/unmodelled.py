@@ -1,4 +1,4 @@
-"""What kube-scheduler judges of a pod and kfext does not model, in words.
+"""The terms of a pod that kube-scheduler judges and kfext does not model, in words.
 
 kube-scheduler refuses a pin to a node that such a term excludes, so pods that have one are not
 pinned. Preferred terms refuse no node and do not count. Source: kubernetes
@@ -23,8 +23,8 @@ JUDGED_VOLUMES = (
     "rbd",
     "vsphereVolume",
 )
-"""The types of volumes, beside claims, that may keep a pod from a node: disks that only one node or
-pod can use, or of which a node can attach only so many."""
+"""The types of volumes, besides claims, that may keep a pod from a node: disks that only one node
+or pod can use, or that a node can attach only a limited number of."""
 
 
 def unmodelled(spec: Mapping[str, Any]) -> tuple[str, ...]:

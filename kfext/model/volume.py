@@ -1,4 +1,4 @@
-"""Volume claims, volumes and storage classes, as far as they decide where a pod may run."""
+"""Volume claims, volumes and storage classes: the parts that decide where a pod may run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,9 +39,9 @@ class VolumeClaim:
 class Volume:
     """A PersistentVolume.
 
-    `namespace`: that of the claim for which it is, empty if it is for any.
-    `terms`: its node affinity, of which at least one term must match; None without it.
-    `zoned`: whether labels say in which zone it is.
+    `namespace`: the namespace of its claim, empty if it is for any claim.
+    `terms`: its node affinity; at least one term must match; None: no affinity.
+    `zoned`: whether its labels name a zone.
     """
 
     name: str

@@ -1,1 +1,1 @@
-"""The kinds of training jobs: one adapter each, and nothing else tells kinds apart."""
+"""The kinds of training jobs: one adapter each. Code elsewhere never tells kinds apart."""

@@ -1,7 +1,7 @@
 """What kfext needs to know of a kind of training job: each kind answers it in one adapter.
 
-Everything outside this folder asks the adapter and never compares kinds. The defaults are those of
-a kind whose pods stay on the pod network and whose number of workers never changes.
+Everything outside this folder asks the adapter and never compares kinds. The defaults fit a kind
+with pods that stay on the pod network and a number of workers that never changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kfext.model.replica_group import ReplicaGroup
 
 WORKER = "Worker"
-"""The replica type, of every kind, whose number of replicas may change."""
+"""The replica type, of every kind, with a number of replicas that may change."""
 
 Env = list[dict[str, Any]]
 Raw = Mapping[str, Any]
@@ -27,13 +27,13 @@ class Scaling:
 
     `elastic`: whether workers can come and go while the job runs.
     `any_start`: whether the job can start with any number of workers.
-    `fixed`: why no other number of workers can train, as a part of a sentence; empty if another
-        number can.
+    `fixed`: why only the present number of workers can train, as a part of a sentence; empty if
+        another number can.
     `restarts_all`: whether a change restarts the processes of all workers, even if only some come.
-    `fewest`: the fewest workers with which an elastic job runs.
+    `fewest`: the fewest workers that an elastic job runs with.
     `most`: the most workers that the job allows, 0 if it does not say.
     `autoscaled`: whether the operator makes a HorizontalPodAutoscaler for the job.
-    `needs`: with what an inelastic job would be elastic, as a part of a sentence.
+    `needs`: what would make an inelastic job elastic, as a part of a sentence.
     """
 
     elastic: bool = False
@@ -50,7 +50,7 @@ class Scaling:
 class Rendezvous:
     """How the pods of a job find each other.
 
-    `dynamic`: whether the pods choose rank zero themselves, so that any worker may be it.
+    `dynamic`: whether the pods choose rank zero themselves, so that any worker may be rank zero.
     `at_worker`: whether the pods meet at the first worker, and not without it.
     `obstacle`: why the pods cannot meet on the network of their nodes, empty if they can.
     `alike`: why two pods on one node must not both use its network, empty if they may.
@@ -67,10 +67,10 @@ class ElasticSpec:
     """The spec of a job that was made elastic.
 
     `spec`: the new spec.
-    `renamed`: the key of a replica type before and after, None if no type has another key.
+    `renamed`: the key of a replica type before and after; None: no type has another key.
     `changes`: the other changes of the spec, as a merge patch.
-    `folded`: the replica type whose pod is a worker now, empty if there was none.
-    `meets_by`: the rendezvous with which the job starts now, in words.
+    `folded`: the replica type that was folded into the workers, empty if none was.
+    `meets_by`: the rendezvous that the job starts with now, in words.
     """
 
     spec: Raw
@@ -82,7 +82,7 @@ class ElasticSpec:
 
 @dataclass(frozen=True, slots=True)
 class HostedPod:
-    """A new pod that is to use the network of its node.
+    """A new pod that will use the network of its node.
 
     `name`, `job`: the names of the pod and of its job.
     `type`: its replica type in lower case. `index`: its index, -1 if the label is malformed.
@@ -105,12 +105,12 @@ class JobKind(Protocol):
     `replica_specs`: the field of the spec that holds the replica types, each with its template. A
         release marks the job and each of these templates.
     `types`: the replica types in rank order; the others connect to the first.
-    `trains`: the replica types whose pods train.
-    `rank_zero`: the replica types whose first pod may be rank zero, the likeliest type first. Rank
-        zero prints the progress.
+    `trains`: the replica types with pods that train.
+    `rank_zero`: the replica types with a first pod that may be rank zero, the likeliest type first.
+        Rank zero prints the progress.
     `container`: the name of the training container in each pod.
-    `port`: the name of that container's port on which replicas find each other.
-    `port_number`: the number that the operator declares for that port where a template does not.
+    `port`: the name of the port of that container at which replicas find each other.
+    `port_number`: the number that the operator declares for that port if a template does not.
     `restart`: the restartPolicy of a replica type that states none.
     `suspend_path`: the field of the spec that suspends a job.
     `port_in_templates`: whether the operator derives the addresses of all pods from the port that
@@ -149,11 +149,13 @@ class JobKind(Protocol):
         return change
 
     def is_leader(self, type_: str, index: int, *, types: Sequence[str]) -> bool:
-        """Return whether the operator marks a replica as the master; `types` are those of the job.
+        """Return whether the operator marks a replica as the master; `types`: of the job.
 
         All types are in lower case.
         """
-        leading = {one.lower() for one in self.rank_zero if one != WORKER}.intersection(types)
+        leading = {leader.lower() for leader in self.rank_zero if leader != WORKER}.intersection(
+            types
+        )
         return type_ in leading or (not leading and (type_, index) == (WORKER.lower(), 0))
 
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
@@ -165,23 +167,23 @@ class JobKind(Protocol):
         return Rendezvous(obstacle=f"kfext does not know which ports the pods of {self.name}s use")
 
     def lacks_elasticity(self, spec: Raw) -> bool:
-        """Return whether a job could be made elastic and its user left that open."""
+        """Return whether a job could be made elastic and its user has not decided that."""
         return False
 
     def made_elastic(
         self, job: "TrainingJob", spec: Raw, *, least: int, most: int
     ) -> ElasticSpec | str:
-        """Return the spec of a job with `least` to `most` pods that train, or why it stays fixed.
+        """Return the spec of a job with `least` to `most` training pods, or why it stays fixed.
 
-        Asked only of a job that `lacks_elasticity`. Never raises.
+        Called only for a job that `lacks_elasticity`. Never raises.
         """
         return f"kfext cannot make {self.name}s elastic"
 
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
-        """Return which of the job's ports a replica declares on the host network, None for none.
+        """Return the offset of a replica's port on the host network from the job's base, or None.
 
-        Ports are counted from the job's base. `type_` is in lower case. The offset does not depend
-        on the number of workers, so that a job may grow.
+        `type_` is in lower case. The offset does not depend on the number of workers, so that a job
+        may grow.
         """
         return None
 
@@ -190,14 +192,14 @@ class JobKind(Protocol):
         return ()
 
     def listens_on(self, pod: HostedPod, env: Env) -> int | None:
-        """Return the port that no other pod on the node may have, None if there is none.
+        """Return the port that no other pod on the node may have, or None.
 
         `env`: the variables of the training container, as the operator wrote them.
         """
         return None
 
     def edited_env(self, pod: HostedPod, env: Env) -> Env:
-        """Return the variables of a container with which the pods meet on the host network.
+        """Return the variables of a container that make the pods meet on the host network.
 
         The edits follow only from the pod and the base of the job's ports, so that all pods of a
         job have the same addresses.
@@ -206,7 +208,7 @@ class JobKind(Protocol):
 
 
 def value_in(env: Env, name: str) -> str:
-    """Return the value of a variable; the last one of a name counts, as in a container."""
+    """Return the value of a variable; the last entry of a name counts, as in a container."""
     found = (
         text(variable.get("value")) for variable in reversed(env) if variable.get("name") == name
     )
@@ -214,12 +216,12 @@ def value_in(env: Env, name: str) -> str:
 
 
 def with_value(env: Env, name: str, value: str) -> Env:
-    """Return variables with one set, in place of earlier ones of the name."""
+    """Return the variables with one set; it replaces earlier entries of the name."""
     others = [variable for variable in env if variable.get("name") != name]
     return [*others, {"name": name, "value": value}]
 
 
 def with_default(env: Env, name: str, **source: Any) -> Env:
-    """Return variables with one added, unless the user has set it: the user knows better."""
+    """Return the variables with one added, unless the user has set it."""
     present = any(variable.get("name") == name for variable in env)
     return env if present else [*env, {"name": name, **source}]

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 MAX_RESTARTS = 100
 """Each worker that leaves costs torchrun a restart; by default it has none."""
 LAST_CALL_SECONDS = 5
-"""How long torchrun waits for more agents once the fewest are there; its default of 30 s is part of
-the pause at each change of size."""
+"""How long torchrun waits for more agents once the fewest are there. Its default of 30 s would be a
+part of the pause at each change of size."""
 DYNAMIC = frozenset({"c10d", "etcd-v2"})
-"""The backends with which torchrun's agents use torch's own rendezvous."""
+"""The backends that make torchrun's agents use torch's own rendezvous."""
 _MASTER = "Master"
 _POLICY = "elasticPolicy"
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
@@ -56,7 +56,7 @@ process 1 in each."""
 
 
 class PyTorchJob(JobKind):
-    """A PyTorchJob, elastic if it has an elasticPolicy and workers alone."""
+    """A PyTorchJob; it is elastic if it has an elasticPolicy and only workers."""
 
     name = "PyTorchJob"
     plural = "pytorchjobs"
@@ -80,7 +80,7 @@ class PyTorchJob(JobKind):
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
         """Return which numbers of workers torchrun accepts, by the elasticPolicy and the command.
 
-        Every change restarts all processes, also if workers are only added.
+        Every change restarts all processes, even if workers are only added.
         """
         policy = mapping(spec.get(_POLICY))
         elastic = _has_policy(spec) and not self._has_master(spec)
@@ -90,7 +90,7 @@ class PyTorchJob(JobKind):
         most = min(most, agents.most or most)
         restarts = agents.restarts
         if restarts is None:
-            # The operator sets no default, and that of torchrun is 0.
+            # The operator sets no default, and torchrun's default is 0.
             restarts = _count(policy.get("maxRestarts")) or 0
         elastic = elastic and not one_size
         return Scaling(
@@ -103,7 +103,7 @@ class PyTorchJob(JobKind):
         )
 
     def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
-        """Return where the ranks meet; with c10d, the operator's default, that is a worker."""
+        """Return where the ranks meet: at a worker with c10d, the operator's default."""
         policy = mapping(spec.get(_POLICY))
         host = text(policy.get("rdzvHost")).partition(".")[0]
         backend = text(policy.get("rdzvBackend")) or "c10d"
@@ -124,11 +124,11 @@ class PyTorchJob(JobKind):
     def made_elastic(
         self, job: "TrainingJob", spec: Raw, *, least: int, most: int
     ) -> ElasticSpec | str:
-        """Return the spec with an elasticPolicy and Workers alone, or why the job stays fixed.
+        """Return the spec with an elasticPolicy and only Workers, or why the job stays fixed.
 
-        torchrun's agents then meet by its own rendezvous (c10d) at the first worker, so that
-        workers can come and go. With a Master the operator would fix their ranks; but a Master with
-        the template of the Workers is a Worker by another name, so it becomes one.
+        torchrun's agents then meet by its own rendezvous (c10d) at the first worker, so workers can
+        come and go. With a Master the operator would fix the ranks. A Master with the template of
+        the Workers is a Worker by another name, so it becomes a Worker.
         """
         specs = mapping(spec.get(self.replica_specs))
         if why := next(filter(None, self._obstacles(job, spec, least=least, most=most)), ""):
@@ -139,7 +139,7 @@ class PyTorchJob(JobKind):
         if folded and WORKER in specs:
             changes[self.replica_specs] = {_MASTER: None, WORKER: {"replicas": job.pods}}
         worker = {**mapping(specs.get(WORKER, specs.get(_MASTER))), "replicas": job.pods}
-        alone = {key: one for key, one in specs.items() if key != _MASTER} | {WORKER: worker}
+        alone = {key: group for key, group in specs.items() if key != _MASTER} | {WORKER: worker}
         return ElasticSpec(
             spec={**spec, _POLICY: policy, self.replica_specs: alone},
             renamed=None if WORKER in specs else (_MASTER, WORKER),
@@ -149,10 +149,10 @@ class PyTorchJob(JobKind):
         )
 
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
-        """Return 0 where the ranks meet, None elsewhere: PyTorch's connections need no other port.
+        """Return 0 where the ranks meet, else None: PyTorch's connections need no other port.
 
-        Of torchrun's agents the first listens. All declare its port, so that kube-scheduler keeps
-        them apart.
+        Only the first of torchrun's agents listens. All declare its port, so that kube-scheduler
+        keeps them apart.
         """
         if job.rendezvous.dynamic:
             return 0 if type_ == WORKER.lower() else None
@@ -163,7 +163,7 @@ class PyTorchJob(JobKind):
         return (*_EDITS, *(_AGENT_EDITS if job.rendezvous.dynamic else ()))
 
     def listens_on(self, pod: HostedPod, env: Env) -> int | None:
-        """Return the job's port for a master and for torchrun's agents.
+        """Return the job's port for a master and for torchrun's agents, else None.
 
         A master listens on it. One of the agents does too, and no two may share a node.
         """
@@ -172,14 +172,14 @@ class PyTorchJob(JobKind):
         return pod.base if is_master or is_agent else None
 
     def edited_env(self, pod: HostedPod, env: Env) -> Env:
-        """Return the variables with where the ranks meet, and by what they know each other.
+        """Return the variables with the meeting place of the ranks and the names of the nodes.
 
         The operator derives the ports from the templates, which a person may edit.
         """
         if value_in(env, "MASTER_ADDR"):
             for name in ("MASTER_PORT", "PET_MASTER_PORT"):
                 env = with_value(env, name, str(pod.base))
-        # By default it advertises the name of the node, which other nodes may not resolve.
+        # By default an agent advertises its node's name, which other nodes may not resolve.
         env = with_default(env, "PET_LOCAL_ADDR", valueFrom=_POD_IP)
         env = with_default(env, "NCCL_HOSTID", valueFrom=_NODE_NAME)
         host = value_in(env, "PET_RDZV_ENDPOINT").rpartition(":")[0]
@@ -204,11 +204,13 @@ class PyTorchJob(JobKind):
         return agents_of(mapping(self._trainer(spec, next(keys, ""))))
 
     def _trainer(self, spec: Raw, key: str) -> Raw | None:
-        """Return the training container of a replica type, None if there is none."""
+        """Return the training container of a replica type, or None."""
         specs = mapping(spec.get(self.replica_specs))
         template = mapping(mapping(specs.get(key)).get("template"))
         containers = map(mapping, sequence(mapping(template.get("spec")).get("containers")))
-        return next((one for one in containers if one.get("name") == self.container), None)
+        return next(
+            (container for container in containers if container.get("name") == self.container), None
+        )
 
     def _obstacles(self, job: "TrainingJob", spec: Raw, *, least: int, most: int) -> Iterator[str]:
         """Yield what keeps a job fixed, the command line last because it takes longest to read."""
@@ -233,7 +235,9 @@ class PyTorchJob(JobKind):
         """Yield how the Master and the Workers of a job differ."""
         if master.get("template") != workers.get("template"):
             yield "its Master and its Workers have different templates"
-        restarts = {one.get("restartPolicy") or self.restart for one in (master, workers)}
+        restarts = {
+            group_spec.get("restartPolicy") or self.restart for group_spec in (master, workers)
+        }
         if len(restarts) > 1:
             yield "its Master and its Workers have different restart policies"
 
@@ -241,7 +245,7 @@ class PyTorchJob(JobKind):
 def _fixed(
     groups: "Sequence[ReplicaGroup]", one_size: str, *, elastic: bool, most: int, restarts: int
 ) -> Iterator[str]:
-    """Yield why no other number of workers than now can train."""
+    """Yield why only the present number of workers can train."""
     if any(group.type == _MASTER for group in groups):
         yield (
             "its Master fixes the ranks of its workers; a PyTorchJob can be scaled if it has an "

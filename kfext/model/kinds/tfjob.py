@@ -1,4 +1,4 @@
-"""TFJob: every replica listens, and knows the address of all others from TF_CONFIG."""
+"""TFJob: every replica listens, and knows the addresses of all others from TF_CONFIG."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class TFJob(JobKind):
         return Rendezvous()
 
     def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
-        """Return the offset of a replica's own port, None if no other replica connects to it.
+        """Return the offset of a replica's own port, or None without replicas that connect to it.
 
         The operator writes no cluster for a single replica.
         """
@@ -75,7 +75,7 @@ class TFJob(JobKind):
         return _EDITS
 
     def listens_on(self, pod: HostedPod, env: Env) -> int | None:
-        """Return the port on which the pod listens, None if on none."""
+        """Return the port that the pod listens on, or None."""
         config = TFConfig(value_in(env, _CONFIG))
         return config.port_of(pod.type, pod.index, base=pod.base)
 
@@ -86,9 +86,9 @@ class TFJob(JobKind):
 
 
 def offset_of(type_: str, index: int, *, servers: int) -> int | None:
-    """Return the offset of a replica's port, None if no other replica connects to it.
+    """Return the offset of a replica's port, or None without replicas that connect to it.
 
-    `type_` is in lower case; `servers` is how many parameter servers the job has.
+    `type_` is in lower case. `servers`: how many parameter servers the job has.
     """
     if type_ in _ONE_OF_A_KIND:
         return None if index else _ONE_OF_A_KIND[type_]
@@ -98,10 +98,10 @@ def offset_of(type_: str, index: int, *, servers: int) -> int | None:
 
 
 class TFConfig:
-    """One TF_CONFIG; a damaged one, or one without a cluster, is left unchanged.
+    """One TF_CONFIG; if damaged or without a cluster, it is left unchanged.
 
     The operator writes `{"cluster": {type: [address]}, "task": …}`. With dynamic workers (the
-    sparse form) a worker sees itself, as `{index: address}`, and all servers; a server only itself.
+    sparse form) a worker sees itself, as `{index: address}`, and all servers; a server sees itself.
     """
 
     def __init__(self, written: str) -> None:
@@ -113,12 +113,12 @@ class TFConfig:
         self._servers = len(sequence(self._cluster.get("ps")))
 
     def port_of(self, type_: str, index: int, *, base: int) -> int | None:
-        """Return the port on which a replica listens, None if on none; `type_` in lower case."""
+        """Return the port that a replica listens on, or None; `type_` in lower case."""
         offset = offset_of(type_, index, servers=self._servers) if self._cluster else None
         return None if offset is None else base + offset
 
     def moved(self, job: str, *, base: int) -> str | None:
-        """Return TF_CONFIG with each replica of a job at its own port, None without a cluster."""
+        """Return TF_CONFIG with each replica at its own port, or None without a cluster."""
         if not self._cluster:
             return None
 

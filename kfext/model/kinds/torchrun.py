@@ -1,12 +1,12 @@
 """How a container starts torchrun: where its agents meet, and how many.
 
-torchrun takes each option that its command line does not have from a variable PET_…, which the
-operator sets. An option of its own would win: with another rendezvous the agents of a job would not
+torchrun reads each option that is not on its command line from a variable PET_…, which the operator
+sets. An option on the command line would win: with another rendezvous the agents of a job would not
 meet, and with a fixed number of agents no other number would train.
 Source: torch/distributed/run.py, torch 2.13.
 
 kfext reads two forms of a command line: the words of one command, and `sh -c` or `bash -c` with
-plain commands joined by `&&`, of which the last one is torchrun. No other script is read.
+plain commands joined by `&&` and torchrun as the last one. No other script is read.
 """
 
 import re
@@ -18,11 +18,11 @@ from typing import Any
 from kfext.model.tolerant import mapping, sequence, text
 
 LONGEST = 16 * 1024
-"""Characters of a command line that is read."""
+"""The most characters of a command line that is read."""
 MOST_PARTS = 64
-"""Parts of a script that is read."""
+"""The most parts of a script that is read."""
 _SHELLS = frozenset({"sh", "bash"})
-_SCRIPT_FOLLOWS = re.compile(r"-[a-np-z]*c")  # not -o, whose value follows it
+_SCRIPT_FOLLOWS = re.compile(r"-[a-np-z]*c")  # not -o, which a value follows
 _NOT_PLAIN = re.compile(r"[;|&<>()`\n]")
 _ENDS_HERE = frozenset({"eval", "exec", "exit"})
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
@@ -76,7 +76,7 @@ _SHORT = {"-m": "--module", "-r": "--redirects", "-t": "--tee"}
 
 _PET = "PET_"
 _NNODES = "PET_NNODES"
-# What the operator sets for a job of a fixed size alone, or otherwise.
+# What the operator sets only for a job of a fixed size, or sets otherwise.
 _OF_FIXED = "MASTER_ADDR|MASTER_PORT|RANK|WORLD_SIZE"
 _READ = re.compile(rf"\$[({{]?({_OF_FIXED}|PET_[A-Z_]+)\b")
 _READ_FIXED = re.compile(rf"\$[({{]?({_OF_FIXED})\b")
@@ -86,7 +86,7 @@ _FOR_ONE_SIZE_TEXT = re.compile(
     r"(?:--nn|--node[-_]r|--stand|\bPET_(?:NNODES|NODE_RANK|STANDALONE)=)\S*|\bstatic\b|"
     + _READ_FIXED.pattern
 )
-"""What a script that is not read may have for one number of workers."""
+"""Texts that bind a script that kfext cannot read to one number of workers."""
 _VARIABLE = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
 _SIZES = re.compile(r"([0-9]{1,5})(?::([0-9]{1,5}))?")
 _COUNT = re.compile(r"[0-9]{1,5}")
@@ -95,7 +95,7 @@ _LONGEST_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Agents:
-    """What a command says of the agents of an elastic job; 0 and None: as its elasticPolicy says.
+    """What a command says of the agents of an elastic job; 0 or None: the elasticPolicy holds.
 
     `fewest`, `most`: how many may meet.
     `restarts`: how often each may restart its processes.
@@ -115,10 +115,10 @@ class _Command:
 
 
 def agents_of(container: Mapping[str, Any]) -> Agents | str:
-    """Return how many agents of an elastic job may meet, or why no other number than now can.
+    """Return how many agents of an elastic job may meet, or why only the present number can.
 
-    If the container names no command, or kfext cannot read its script, its elasticPolicy is
-    believed, unless something in the script is for one number of workers. Never raises.
+    If the container names no command, or kfext cannot read its script, the elasticPolicy is
+    believed, unless the script has a text for one number of workers. Never raises.
     """
     line = _line(container)
     if not line:
@@ -133,7 +133,7 @@ def agents_of(container: Mapping[str, Any]) -> Agents | str:
 
 
 def _for_one_size_text(line: Sequence[Any], variables: Iterable[str]) -> str:
-    """Return what in a container whose script is not read is for one number of workers, if any."""
+    """Return what binds a container with an unread script to one number of workers, or nothing."""
     if own := min((name for name in variables if name.startswith(_PET)), default=""):
         return f"its container sets {_shown(own)}, and kfext cannot read its command line"
     if _length(line) > LONGEST:
@@ -148,7 +148,7 @@ def _agents_by(
     options: Mapping[str, str], commands: Sequence[_Command], container: Mapping[str, Any]
 ) -> Agents | str:
     """Return the agents by torchrun's options and variables, or why no other number can meet."""
-    # The script sets variables after the container does, and their values are not known here.
+    # The script sets variables after the container, and their values are unknown here.
     written = {name for command in commands for name in command.variables}
     values = _values(container) | dict.fromkeys(written)
     if why := next(_for_one_size(commands, options, values), ""):
@@ -169,7 +169,7 @@ def _length(line: Sequence[Any]) -> int:
 
 
 def _commands(line: Sequence[Any]) -> tuple[_Command, ...] | None:
-    """Return the commands that a line runs one after the other; None if kfext cannot read it."""
+    """Return the commands that a line runs one after the other, or None for an unreadable line."""
     if not all(isinstance(word, str) for word in line) or _length(line) > LONGEST:
         return None
     if line[0].rpartition("/")[2] not in _SHELLS:
@@ -180,7 +180,7 @@ def _commands(line: Sequence[Any]) -> tuple[_Command, ...] | None:
 
 
 def _joined(script: str) -> tuple[_Command, ...] | None:
-    """Return the plain commands that `&&` joins in a script; None for any other script."""
+    """Return the plain commands that `&&` joins in a script, or None for any other script."""
     parts = [part.strip() for part in script.split("&&", MOST_PARTS)]
     if len(parts) > MOST_PARTS or any(map(_NOT_PLAIN.search, parts)):
         return None
@@ -205,7 +205,7 @@ def _command(words: Sequence[str]) -> _Command:
 def _for_one_size(
     commands: Sequence[_Command], options: Mapping[str, str], variables: Iterable[str]
 ) -> Iterator[str]:
-    """Yield what, beside a number of agents, is of use with one number of workers alone."""
+    """Yield what, besides a number of agents, only works with one number of workers."""
     for name in sorted(_FOR_ONE_SIZE_SET & set(variables)):
         yield f"its container sets {name}, which is for one number of workers"
     for option in sorted(_FOR_ONE_SIZE & options.keys()):
@@ -233,16 +233,18 @@ def _agents(word: str, values: Mapping[str, str | None]) -> Agents | str:
 
 
 def _values(container: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return the variables of a container; None for what is not written there as it is."""
+    """Return the variables of a container; None for a value that is not literal."""
     found: dict[str, str | None] = {}
-    for one in map(mapping, sequence(container.get("env"))):
-        value = text(one.get("value"))
-        found[text(one.get("name"))] = None if "valueFrom" in one or "$" in value else value
+    for variable in map(mapping, sequence(container.get("env"))):
+        value = text(variable.get("value"))
+        found[text(variable.get("name"))] = (
+            None if "valueFrom" in variable or "$" in value else value
+        )
     return found
 
 
 def _literal(word: str, values: Mapping[str, str | None]) -> str | None:
-    """Return a word, or the value of the variable that it is; None if that is not known."""
+    """Return a word, or the value of the variable that it is, or None for an unknown value."""
     variable = _VARIABLE.fullmatch(word)
     return values.get(next(filter(None, variable.groups()))) if variable else word
 
@@ -253,7 +255,7 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
     Empty if they would: the last command of the container is torchrun, and nothing on its command
     line or in its variables sets a rendezvous or a number of agents. Never raises.
     """
-    variables = (text(mapping(one).get("name")) for one in sequence(container.get("env")))
+    variables = (text(mapping(variable).get("name")) for variable in sequence(container.get("env")))
     if own := next((name for name in variables if name.startswith(_PET)), ""):
         return f"its container sets {_shown(own)} itself"
     line = _line(container)
@@ -270,7 +272,7 @@ def why_not_torchrun(container: Mapping[str, Any]) -> str:
 
 
 def _bound_to_size(command: _Command) -> str:
-    """Return by which variable a command is bound to a number of agents, empty if by none."""
+    """Return the variable that binds a command to a number of agents, in words; empty if none."""
     if own := min((name for name in command.variables if name.startswith(_PET)), default=""):
         return f"its command line sets {_shown(own)} itself"
     if used := next(filter(None, map(_READ.search, command.words)), None):
@@ -279,7 +281,7 @@ def _bound_to_size(command: _Command) -> str:
 
 
 def _options_of(commands: Sequence[_Command]) -> Mapping[str, str] | str:
-    """Return the options of torchrun, the last of some commands, or why that is not torchrun."""
+    """Return the options of torchrun, the last of the commands, or why it is not torchrun."""
     if not commands:
         return "it has no command line: let torchrun be the command, or bring an elasticPolicy"
     *before, last = commands
@@ -293,7 +295,7 @@ def _options_of(commands: Sequence[_Command]) -> Mapping[str, str] | str:
 
 
 def _arguments(command: _Command) -> Sequence[str] | None:
-    """Return the arguments of torchrun, None if the command is another."""
+    """Return the arguments of torchrun, or None for another command."""
     words = command.words
     started = words[0].rpartition("/")[2] if words else ""
     if started == "torchrun":
@@ -314,8 +316,8 @@ def _arguments(command: _Command) -> Sequence[str] | None:
 def _options(arguments: Sequence[str]) -> Mapping[str, str] | str:
     """Return the options before the script with their values, or why they are not all known.
 
-    What comes after the script are its own arguments. A word that is the beginning of several
-    options stands for each of them.
+    The script's own arguments follow the script. A word that begins several options stands for each
+    of them.
     """
     options: dict[str, str] = {}
     rest = iter(arguments)
@@ -336,7 +338,7 @@ def _options(arguments: Sequence[str]) -> Mapping[str, str] | str:
 
 
 def _named(option: str) -> Iterator[str]:
-    """Yield the options that argparse may take a word for: it accepts their beginnings too."""
+    """Yield the options that argparse may read a word as: it also accepts their beginnings."""
     if not option.startswith("--"):
         if option in _SHORT or (option[:2] in _SHORT and option[:2] != "-m"):
             yield _SHORT[option[:2]]
