@@ -16,7 +16,7 @@ KfextError
     ├── Invalid            422: a failed `test` of a JSON patch, or a schema violation
     ├── TooManyRequests    429, with the seconds to wait
     ├── Unavailable        no connection, no answer in time, or 5xx
-    ├── AnswerTooLarge     an answer longer than the caller allows, of which the rest was not read
+    ├── AnswerTooLarge     an answer longer than the caller allows; the rest was not read
     └── NotLeading         a write that was not sent, as this process may no longer lead
 """
 
@@ -73,7 +73,7 @@ class ApiError(KfextError):
 
     @property
     def final(self) -> bool:
-        """Whether the same request would be refused again, as far as the answer shows that."""
+        """Whether the answer shows that the same request would be refused again."""
         refused = 400 <= self.status < 500 and self.status not in _PASSING
         return refused or "request is too large" in self.message  # of etcd, with status 500
 

@@ -85,7 +85,7 @@ MARKS_POLICY = "kfext-marks"
 WRITTEN_BY_KFEXT."""
 
 DECIDE = "decide"
-"""Verb on TrainingPlans in the whole cluster, with which one may write WRITTEN_BY_KFEXT."""
+"""Verb on TrainingPlans in the whole cluster that lets an account write WRITTEN_BY_KFEXT."""
 
 # --- written by kfext on templates and pods ---------------------------------------------------
 
@@ -93,18 +93,18 @@ GATE = f"{DOMAIN}/placement"
 """Scheduling gate on the pods of a gang. One patch removes it and adds the pin."""
 
 PLAN_GENERATION = f"{DOMAIN}/plan-generation"
-"""Annotation on templates and pods: the number of the plan under which the pod was created."""
+"""Annotation on templates and pods: the number of the plan that the pod was created under."""
 
 PORT_BASE = f"{DOMAIN}/port-base"
-"""Annotation on templates and pods: the first port of a job whose pods use their node's network.
-Without it the pods have their own network. The patch that starts the job writes it."""
+"""Annotation on templates and pods: the first port of a job on the host network. Without it the
+pods have their own network. The patch that starts the job writes it."""
 
 INTERFACES = f"{DOMAIN}/interfaces"
 """Annotation on templates and pods next to PORT_BASE: the interfaces for training traffic from the
 policy, separated by commas."""
 
 GPU_SLOT = f"{DOMAIN}/gpu-slot"
-"""Label in GPU_NAMESPACE on a pod that reserves a GPU: for which slot of its node."""
+"""Label in GPU_NAMESPACE on a pod that reserves a GPU: the slot of its node."""
 
 GPU_SLOTS = f"{DOMAIN}/gpu-slots"
 """Annotation on templates and pods: by index of the replica, separated by commas, the part of a GPU
@@ -140,7 +140,7 @@ REPLICA_TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 OPERATOR_NAME = "training.kubeflow.org/operator-name"
 TRAINING_OPERATOR = "kubeflow.org/training-operator"
-"""The only value of runPolicy.managedBy with which the operator runs a job, unless it is unset."""
+"""The operator runs a job only if runPolicy.managedBy is unset or has this value."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
 """The schedulerName of pods that kube-scheduler binds: kfext leaves all others alone."""
@@ -193,11 +193,11 @@ free for that one."""
 REASON_WAITING_FOR_OPERATOR = "WaitingForOperator"
 """The operator still has many pods to create for earlier jobs; this job takes no capacity yet."""
 REASON_WAITING_FOR_CARD = "WaitingForCard"
-"""A GPU of which the job gets a part is not reserved yet, or the agent has not reported it."""
+"""A GPU that the job shares is not reserved yet, or the agent has not reported it."""
 REASON_CARD_TIMEOUT = "CardTimeout"
 """Such a GPU was not there in time; the job was suspended, and goes elsewhere."""
 REASON_CARD_LOST = "CardLost"
-"""The GPU of which the job had a part is no longer reserved; the job was suspended."""
+"""The GPU that the job shared is no longer reserved; the job was suspended."""
 REASON_EVICTED = "Evicted"
 """The job lost too much to others on its GPU, or they to it; it was suspended."""
 REASON_SHARE_REFUSED = "ShareRefused"
@@ -262,7 +262,7 @@ REASON_LOG_FORBIDDEN = "LogForbidden"
 REASON_LOG_UNAVAILABLE = "LogUnavailable"
 """The log of the job could not be read several times in a row; it is tried again."""
 KNOWN = frozenset({REASON_RECOGNISED, REASON_DIVERGED})
-"""The reasons with which the condition holds."""
+"""The reasons of a condition that holds."""
 
 RESIZED = "Resized"
 """Condition of a job that opted in to a policy of the companion: whether pods of it have other CPU
@@ -297,7 +297,7 @@ user asked for; its reasons follow."""
 REASON_AS_ASKED = "AsAsked"
 """The job has as many workers as the user asked for."""
 REASON_SHRUNK = "Shrunk"
-"""kfext took workers of the job to make room for one that waited, or it started with fewer."""
+"""kfext took workers of the job for a waiting job, or the job started with fewer workers."""
 REASON_GROWN = "Grown"
 """kfext gave the job workers; the message says why."""
 REASON_RESCALING = "Rescaling"

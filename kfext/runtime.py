@@ -12,7 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from structlog.typing import Processor
 
 Check = Callable[[], str | None]
-"""Returns what is wrong; None while all is well."""
+"""Returns what is wrong, or None."""
 _QUIET = ("aiohttp.access",)  # a line for each probe and each review
 
 

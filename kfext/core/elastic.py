@@ -1,7 +1,7 @@
-"""Elastic jobs: with how many workers a job may start when there is no capacity for all of them.
+"""Elastic jobs: the number of workers that a job may start with, if there is no room for all.
 
 A job starts with as many workers as fit, at most the number it requests; it waits only if fewer
-than its minimum fit. This holds only for jobs whose framework can run with fewer workers.
+than its minimum fit. This holds only for jobs with a framework that can run with fewer workers.
 """
 
 from dataclasses import replace
@@ -13,10 +13,10 @@ from kfext.model.kinds.job_kind import WORKER
 
 
 def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
-    """Return the fewest workers that a job may start with; all of them if it is not elastic.
+    """Return the fewest workers that a job may start with; all workers if it is not elastic.
 
-    `allowed`: the range in which kfext may choose (core.companion.stand_down.open_range). It counts
-    the pods that train: Master and Chief as well as the workers.
+    `allowed`: the range that kfext may choose from (core.companion.stand_down.open_range). It
+    counts the pods that train: Master, Chief and the workers.
     """
     asked = workers_of(job)
     if allowed is None or not job.scaling.any_start:
@@ -31,19 +31,19 @@ def workers_of(job: TrainingJob) -> int:
 
 
 def asked_workers(job: TrainingJob, state: JobState) -> int:
-    """Return how many workers the user asks for, where kfext gave the job another number.
+    """Return how many workers the user asks for, even if kfext gave the job another number.
 
-    That is noted in its state, and holds for as long as the job has the number that kfext gave it.
+    The state of the job records the user's number, and holds while the job has kfext's number.
     """
     now = workers_of(job)
     return state.asked if state.asked and state.admitted == now else now
 
 
 def workers_let_go(job: TrainingJob, state: JobState) -> int:
-    """Return with how many workers a job goes on once kfext lets go of it.
+    """Return the number of workers of a job after kfext lets go of it.
 
-    Nothing would give them back later. While it runs, workers are added where those that run take
-    part with them, and none is taken, as that may cost work.
+    Nothing would give workers back later. A running job gets workers only if they can join the
+    present workers, and loses none, because that may cost work.
     """
     asked, now = asked_workers(job, state), workers_of(job)
     if job.suspend:
@@ -52,7 +52,7 @@ def workers_let_go(job: TrainingJob, state: JobState) -> int:
 
 
 def training_pods(job: TrainingJob) -> int:
-    """Return how many pods of a job train; parameter servers, for one, do not."""
+    """Return how many pods of a job train; parameter servers, for example, do not."""
     return sum(group.replicas for group in job.groups if group.type in job.kind.trains)
 
 

@@ -18,7 +18,7 @@ _NO_TERMS = Constraints()
 
 
 def not_placed(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
-    """Return why kfext must not choose the nodes of a job; None if it may.
+    """Return why kfext must not choose the nodes of a job, or None.
 
     The job or a pod is too large, or only kube-scheduler understands a term of it. `pods` are asked
     too, because admission may have given them terms that their templates do not have.
@@ -42,9 +42,9 @@ def _unmodelled(job: TrainingJob, pods: Collection[Pod]) -> Verdict | None:
 
 
 def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
-    """Return the volume claims for which a job waits; None if all are bound.
+    """Return the volume claims that a job waits for, or None.
 
-    No pod of the job can be bound before them, with or without kfext.
+    No pod of the job can be bound before its claims, with or without kfext.
     """
     found = sorted({name for of in _constraints(job, pods) for name in of.volumes.pending})
     if not found:

@@ -1,12 +1,12 @@
-"""What admission makes of a job's pods, learnt from pods that were seen behind the gate.
+"""What admission makes of a job's pods, learnt from gated pods.
 
 A LimitRange, a RuntimeClass, an injected sidecar or another webhook changes pods, but not the
-templates that a plan is made from; nor are the ports there that the operator declares on pods of
-the host network. What was seen is kept in the job's state, and holds for plans until the template
-changes. Of node affinity and volume claims only the difference is noted.
+templates that a plan is made from. The operator also declares ports on pods of the host network
+that no template has. The job's state keeps what the pods showed; plans use it until the template
+changes. For node affinity and volume claims the state only records that they differ.
 
 Pods of a dedicated pool may get their tolerations from admission alone. So a job that fits no other
-nodes is started once as if admission added them, and its pods show whether that is so.
+nodes is started once as if admission added tolerations, and its pods show whether it does.
 """
 
 import json
@@ -31,11 +31,11 @@ from kfext.model.quantity import human, maximum
 from kfext.model.replica_group import ReplicaGroup
 
 _MOST_OBSERVED = 1024
-"""Characters of JSON for what was seen of all types: the rest of the state must fit beside it."""
+"""Most characters of JSON for all types: the rest of the state must fit beside it."""
 
 
 def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
-    """Return the job with replicas as admission makes them, as far as it has been seen."""
+    """Return the job with its replicas as admission makes them, if their pods were seen."""
     if not state.observed:
         return job
     groups = (_as_seen(group, state.observed.get(group.type.lower())) for group in job.groups)
@@ -43,9 +43,9 @@ def as_observed(job: TrainingJob, state: JobState) -> TrainingJob:
 
 
 def expecting_tolerations(job: TrainingJob, state: JobState, ledger: Ledger) -> TrainingJob | None:
-    """Return the job as if admission tolerated the taints of pools for pods that were never seen.
+    """Return the job as if admission added tolerations of pools to pods that were never seen.
 
-    Return None if pods of every type were seen, or if no more nodes would be eligible.
+    Return None after pods of every type were seen, and without more eligible nodes.
     """
     groups = tuple(group if _known(group, state) else _expecting(group) for group in job.groups)
     pairs = zip(job.groups, groups, strict=True)
@@ -58,7 +58,7 @@ def expecting_tolerations(job: TrainingJob, state: JobState, ledger: Ledger) -> 
 
 
 def unexpected(job: TrainingJob, places: Assignment, ledger: Ledger) -> list[str]:
-    """Return the taints of planned nodes that the pods of a job are only expected to tolerate."""
+    """Return the taints of planned nodes that a job's pods are only expected to tolerate."""
     of = {
         group.type.lower(): replace(group.constraints, expects_tolerations=False)
         for group in job.groups
@@ -76,9 +76,9 @@ def observed(
     plan: Plan | None,
     unchanged: bool = False,
 ) -> Mapping[str, Observed]:
-    """Return what the state of a job must remember, with what its present pods show.
+    """Return what the state of a job must remember, including what its present pods show.
 
-    `unchanged`: whether it must remember pods that are as their template, too.
+    `unchanged`: whether it must also remember pods that equal their template.
     """
     seen, job = dict(state.observed), as_written(job)
     for group in job.groups:
@@ -88,7 +88,7 @@ def observed(
             continue
         fewer = known is not None and known.tolerations != found.tolerations
         if unchanged or fewer or _as_seen(group, found) != group:
-            # What a type is planned with already is not seen again.
+            # Pods do not show again what their type is already planned with.
             if known is not None:
                 found = replace(
                     found,
@@ -96,7 +96,7 @@ def observed(
                     host_ports=tuple(sorted({*known.host_ports, *found.host_ports})),
                 )
             seen[group.type.lower()] = found
-    if len(json.dumps({type_: one.encode() for type_, one in seen.items()})) > _MOST_OBSERVED:
+    if len(json.dumps({type_: shown.encode() for type_, shown in seen.items()})) > _MOST_OBSERVED:
         return state.observed
     return seen
 
@@ -104,13 +104,13 @@ def observed(
 def differences(
     job: TrainingJob, pods: Collection[Pod], *, plan: Plan | None, eligible: bool
 ) -> str:
-    """Return in words in what the pods of a job are not what was planned, empty if in nothing.
+    """Return in words how the pods of a job differ from the plan; empty without a difference.
 
-    `eligible`: whether a node is eligible for each of them, so that no toleration is missing.
+    `eligible`: whether a node is eligible for each pod, so that no toleration is missing.
     """
     job = as_written(job)
     words = [_words(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
-    return listed([one for one in words if one], of="types")
+    return listed([text for text in words if text], of="types")
 
 
 def _words(
@@ -138,7 +138,7 @@ def _words(
 def _not_learnt(
     job: TrainingJob, group: ReplicaGroup, pods: Collection[Pod], plan: Plan | None
 ) -> list[str]:
-    """Return what the gated pods of a type have beside what is kept in the state, in words."""
+    """Return in words what the gated pods of a type have that the state cannot record."""
     want, ours = group.constraints, _ports_of_plan(job, group, plan)
     found = [have for _, have in _readable(group, pods)]
     ports = {port for have in found for port in have.host_ports} - ours - {*want.host_ports}
@@ -170,9 +170,9 @@ def _seen(
     *,
     known: Collection[Toleration] = (),
 ) -> Observed | None:
-    """Return what the gated pods of a type show, None if there is none; the largest counts.
+    """Return what the gated pods of a type show, or None without pods; the largest amounts count.
 
-    `known`: the tolerations that the type is planned with and its template does not have.
+    `known`: the tolerations that the plan has for the type, but not its template.
     """
     found: Observed | None = None
     ours = _ports_of_plan(job, group, plan)
@@ -180,9 +180,11 @@ def _seen(
     for pod, have in _readable(group, pods):
         ports = {*have.host_ports} - ours - {*group.constraints.host_ports}
         added = {
-            one
-            for one in have.tolerations
-            if one not in own and of_pool(one.key) and one.key not in group.constraints.devices
+            toleration
+            for toleration in have.tolerations
+            if toleration not in own
+            and of_pool(toleration.key)
+            and toleration.key not in group.constraints.devices
         }
         found = Observed(
             template=group.template,
@@ -201,7 +203,7 @@ def _seen(
 
 
 def _readable(group: ReplicaGroup, pods: Iterable[Pod]) -> Iterator[tuple[Pod, Constraints]]:
-    """Yield the pods of a type whose constraints were kept and read."""
+    """Yield the pods of a type with constraints that were kept and read."""
     for pod in pods:
         if pod.replica is None or pod.replica.type != group.type.lower():
             continue
@@ -215,7 +217,7 @@ def _ports_of_plan(job: TrainingJob, group: ReplicaGroup, plan: Plan | None) -> 
 
 
 def _as_seen(group: ReplicaGroup, seen: Observed | None) -> ReplicaGroup:
-    """Return a type as its pods were seen; what was seen under another template does not count."""
+    """Return a type as its pods were seen; pods of an earlier template do not count."""
     if seen is None or seen.template != group.template:
         return group
     constraints = replace(

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 _FAR = 4e9
 CLAUSE = "; "
-"""Separates the clauses of a message: a sentence of at most 25 words, then what it rests on."""
+"""Separates the clauses of a message: a sentence of at most 25 words, then its grounds."""
 
 
 def pods(number: int) -> str:
@@ -41,7 +41,7 @@ def listed(names: Sequence[str], *, of: str) -> str:
 
 
 def listed_with_others(jobs: Sequence[str], *, others: int) -> str:
-    """Return names of jobs as an English list, with the number of jobs that are not to be named."""
+    """Return names of jobs as an English list, with the number of jobs that must not be named."""
     unnamed = "1 job of another namespace" if others == 1 else f"{others} jobs of other namespaces"
     parts = (listed(jobs, of="jobs"), unnamed if others else "")
     return " and ".join(part for part in parts if part)

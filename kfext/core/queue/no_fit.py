@@ -44,7 +44,7 @@ class NoFitCache:
         self._known: dict[Hashable, tuple[int, NoFit]] = {}
 
     def known(self, shape: Hashable, ledger: Ledger) -> NoFit | None:
-        """Return why the shape was refused, None if it was not, or if capacity came free since."""
+        """Return why the shape was refused, or None; capacity that comes free ends a refusal."""
         if ledger.gains != self._gains:
             self._gains = ledger.gains
             self._known.clear()
@@ -88,8 +88,8 @@ class Gained:
     def may_help(self, groups: Iterable[ReplicaGroup], *, preempting: int | None = None) -> bool:
         """Return whether a job of these groups may fit now.
 
-        `preempting` is the priority of the job, None if it preempts no pods. Whether the job may
-        fit after a preemption decides when it is released.
+        `preempting`: the priority of the job; None: it preempts no pods. Whether the job may fit
+        after a preemption decides when it is released.
         """
         if not self._rows:
             return False
@@ -109,7 +109,7 @@ class Gained:
 
 
 def _fits_any(group: ReplicaGroup, free: Mapping[str, Amounts]) -> bool:
-    """Return whether a pod fits any row, as far as plain amounts tell."""
+    """Return whether a pod fits any row by plain amounts."""
     requests = group.requests if group.share is None else uncounted(group.requests)
     asked = {name: number for name, number in requests.items() if number}
     if not asked.keys() <= free.keys():

@@ -169,7 +169,7 @@ class Occupants:
         return self._cards(node, self.free[node]).is_reserved(0, slot)
 
     def emptied(self, node: str) -> list[int]:
-        """Return the slots of a node whose GPUs come free, as no job has a part of them then."""
+        """Return the slots of a node with a GPU that comes free, since no job has a part of it."""
         reserved = (slot for slot in range(self._slots) if (node, slot) in self._gpus)
         return [slot for slot in reserved if not self._sharers[node, slot]]
 
@@ -266,7 +266,7 @@ def kept_of(on: Occupants, node: str, need: Need) -> Resources:
 
 
 def _of_slots(on: Occupants, node: str, need: Need) -> Iterator[tuple[str, int]]:
-    """Yield what is needed of slots, and the number of GPUs beyond those that slots give back."""
+    """Yield the need of slots, and of GPUs beyond the GPUs that slots give back."""
     own, emptied = on.slots_for(node, need), on.emptied(node)
     for card, slot in zip(need.cards, own, strict=False):
         yield from kept_for(card, slot).items()

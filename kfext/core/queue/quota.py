@@ -50,7 +50,7 @@ def shortage(
     default_class: str = "",
     defaulted: bool,
 ) -> Verdict | None:
-    """Return which quotas would refuse a pod or service of the job, None if there are none.
+    """Return which quotas would refuse a pod or service of the job, or None.
 
     `need`: the demand of the whole job.
     `quotas`: the quotas of its namespace.

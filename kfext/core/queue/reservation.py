@@ -112,9 +112,9 @@ def reserve(
 ) -> Reservation | None:
     """Return the reservation of a gang that does not fit now.
 
-    `ignoring` are the claims of the reservation that this one replaces. The result is None if the
-    gang would not fit even after all training jobs have ended (kfext waits for the end of no other
-    pod), or if there is no job to wait for.
+    `ignoring`: the claims of the reservation that this one replaces. Return None for a gang that
+    would not fit even after all training jobs have ended (kfext waits for the end of no other pod),
+    and without a job to wait for.
     """
     wanted = gang(members)
     limits = limits.with_terms(batch.constraints for batch in wanted.batches)

@@ -1,4 +1,4 @@
-"""The one path from a job, its namespace and the policies to the settings that hold for the job.
+"""The only path from a job, its namespace and the policies to the settings of the job.
 
 The job's annotation comes first, then the namespace's, then the policy's, then the default.
 """
@@ -43,8 +43,8 @@ def settings_of(
 ) -> Settings:
     """Return the settings that hold for a job; never raises.
 
-    If an edit made an annotation malformed, its last good value holds: the one that the controller
-    recorded on the job, else the one that admission wrote into its templates.
+    If an edit made an annotation malformed, its last good value holds: the value that the
+    controller recorded on the job, else the value that admission wrote into its templates.
     """
     policy = policy_for(policies, namespace.labels)
     settings = resolve(job.annotations, namespace.annotations, policy, last_good=_last_good(job))
@@ -52,9 +52,9 @@ def settings_of(
 
 
 def share_of(job: TrainingJob) -> GpuShare | None:
-    """Return the part of a GPU that holds for a job, None if it asks for none; never raises.
+    """Return the part of a GPU that a job asks for, or None; never raises.
 
-    Once the job has started, it is what its templates got then: edits hold from the next start.
+    After the start of a job, the part in its templates holds: edits hold from the next start.
     """
     return share_asked(job) if job.suspend else _share(job, job.template_settings)
 
@@ -67,9 +67,9 @@ def share_asked(job: TrainingJob) -> GpuShare | None:
 def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
     """Return what the state of a job must record, so that a malformed edit keeps the last value.
 
-    These are all well-formed annotations of the job that its templates do not have already, as far
-    as they fit: in the order of keys, so that the result does not depend on earlier records.
-    Nothing is recorded for a job that admission has not seen: its templates have no settings.
+    These are the well-formed annotations of the job that its templates do not have, in the order of
+    keys while they fit, so that the result does not depend on earlier records. Nothing is recorded
+    for a job that admission has not seen, because its templates have no settings.
     """
     before = state_of(job).settings
     if not job.template_settings:
@@ -171,7 +171,7 @@ def resolve(
         stated=found.stated,
         errors=tuple(found.errors),
     )
-    # To look for a similar key is slow, so only for those that are shown.
+    # The search for a similar key is slow, so it runs only for keys that are shown.
     shown, more = found.unknown[:_MOST_WARNINGS], len(found.unknown[_MOST_WARNINGS:])
     warnings = [*found.warnings, *starmap(_unknown, shown), *_without_effect(settings)]
     if more := max(len(warnings) + more - _MOST_WARNINGS, 0):
@@ -188,7 +188,7 @@ _UNPLACED = SettingError(
 
 
 def _without_effect(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each setting of which this version does little or nothing."""
+    """Yield a sentence for each setting with little or no effect in this version."""
     if settings.migrate != NEVER:
         source = settings.source(names.MIGRATE)
         yield f"{names.MIGRATE} of {source} moves no job yet in this version of kfext"

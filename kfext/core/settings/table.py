@@ -227,7 +227,7 @@ class Settings:
 
     @property
     def share(self) -> GpuShare | None:
-        """The part of a GPU that the job asks for, None if it asks for none."""
+        """The part of a GPU that the job asks for, or None."""
         if self.gpu_share is None:
             return None
         return GpuShare(
@@ -257,7 +257,7 @@ TABLE: Mapping[str, Row] = {
 }
 """The rows by key."""
 OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
-"""The keys of which a job's own annotation alone counts: those by which it shares GPUs."""
+"""The keys of GPU sharing, which only count as annotations of the job itself."""
 _FORMER = {
     f"{PREFIX}gpu-limit": (
         f"{GPU_SHARE}: what others leave of a GPU goes to all that have work",
@@ -277,9 +277,9 @@ def field_of(key: str) -> str:
 
 
 def parse_setting(key: str, written: str, *, place: str) -> Any:
-    """Return the value of a known key, or of one that an earlier version knew.
+    """Return the value of a known key.
 
-    `place` is where it is written. Raises SettingError, for a former key in any case.
+    `place`: where it is written. Raises SettingError, and always for a key of an earlier version.
     """
     if former := _former(key):
         _refuse(written, place, *former)

@@ -146,7 +146,7 @@ def parse_metrics(written: str) -> MetricsSource:
 
 
 def compiled(expression: str) -> Any:
-    """Return a regular expression, compiled for an engine whose time is linear.
+    """Return a regular expression, compiled for an engine that runs in linear time.
 
     It has no look-around and no references back. Raises ValueError with the reason.
     """
