@@ -30,15 +30,6 @@ OUT = {
 ONE = "one as a variable"
 
 NOT_YET = [
-    "crds",
-    "docs/architecture.md",
-    "docs/decisions.md",
-    "docs/glossary.md",
-    "docs/install.md",
-    "docs/queue.md",
-    "docs/resize.md",
-    "docs/security.md",
-    "docs/settings.md",
     "e2e",
     "kfext/cli",
     "kfext/controller",
@@ -56,7 +47,6 @@ NOT_YET = [
     "kfext/model/gpu_slots.py",
     "kfext/state",
     "kfext/webhook",
-    "manifests",
     "tests/adapters",
     "tests/builders.py",
     "tests/contract",
