@@ -67,7 +67,7 @@ def _identity(thing: Object) -> tuple[str, str, str]:
 
 
 def read(path: Path) -> Object:
-    """Return the one object of a file."""
+    """Return the only object of a file."""
     loaded: Object = yaml.load(path.read_text(), Loader=yaml.CSafeLoader)
     return loaded
 

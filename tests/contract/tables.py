@@ -10,13 +10,13 @@ _QUOTED = re.compile(r"`([^`]+)`")
 
 
 def table(page: str, first: str) -> list[Row]:
-    """Return the rows of the one table of a page whose first column has the title `first`."""
+    """Return the rows of the only table of a page with the title `first` on its first column."""
     (found,) = (rows for rows in _tables(page) if next(iter(rows[0])) == first)
     return found
 
 
 def rows_of(page: str, first: str) -> list[Row]:
-    """Return the rows of all tables of a page whose first column has the title `first`."""
+    """Return the rows of all tables of a page with the title `first` on their first column."""
     return [row for rows in _tables(page) if next(iter(rows[0])) == first for row in rows]
 
 
@@ -26,7 +26,7 @@ def quoted(cell: str) -> list[str]:
 
 
 def only(cell: str) -> str:
-    """Return the one text in backticks that a cell has."""
+    """Return the only text in backticks of a cell."""
     (found,) = quoted(cell)
     return str(found)
 

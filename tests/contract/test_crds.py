@@ -185,7 +185,7 @@ def test_a_text_setting_is_limited_in_length_so_that_rules_stay_cheap(key: str) 
 
 
 class _Recorder(dict[str, Any]):
-    """An object in which every field is present; it notes which ones are read."""
+    """An object with every field; it records which fields are read."""
 
     def __init__(self, path: str, node: Mapping[str, Any], reads: set[str]) -> None:
         super().__init__()
@@ -251,7 +251,9 @@ def test_every_operator_of_a_selector_in_the_schema_is_one_that_the_code_knows(
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_has_only_fields_of_its_schema(path: Path) -> None:
     sample = read(path)
-    (plural,) = (one for one in PLURALS if crd(one)["spec"]["names"]["kind"] == sample["kind"])
+    (plural,) = (
+        plural for plural in PLURALS if crd(plural)["spec"]["names"]["kind"] == sample["kind"]
+    )
     assert _undeclared(sample, schema(plural)) == []
 
 
@@ -365,7 +367,7 @@ BOUNDS = {
 
 def test_whatever_an_agent_writes_is_bounded() -> None:
     written = {**SLOT["spec"]["properties"], **SLOT["status"]["properties"]}
-    nodes = [one for node in written.values() for one in _walk(node)]
+    nodes = [child for node in written.values() for child in _walk(node)]
     assert len(nodes) > 20
     unbounded = [
         (path, node)
@@ -402,13 +404,13 @@ def test_whatever_an_agent_writes_is_in_the_schema() -> None:
     fields = SLOT["status"]["properties"]
     assert status.keys() == fields.keys()
     sharer = fields["sharers"]["items"]
-    written = {key for one in status["sharers"] for key in one}
+    written = {key for entry in status["sharers"] for key in entry}
     assert written == sharer["properties"].keys()
-    assert all(one.keys() >= set(sharer["required"]) for one in status["sharers"])
+    assert all(entry.keys() >= set(sharer["required"]) for entry in status["sharers"])
 
 
 def test_node_and_number_of_a_slot_cannot_be_changed() -> None:
-    rules = [one["rule"] for one in SLOT["spec"]["x-kubernetes-validations"]]
+    rules = [rule["rule"] for rule in SLOT["spec"]["x-kubernetes-validations"]]
     assert rules == ["self == oldSelf"]
     assert SLOT["spec"]["required"] == ["node", "slot"]
 
@@ -423,6 +425,6 @@ def test_the_sample_slot_is_what_the_controller_reads_it_as() -> None:
     assert found.card
     assert found.memory == 81559
     assert (found.healthy, found.moved) == (True, False)
-    sharers = [(one.busy, one.loss, one.gets) for one in found.sharers]
+    sharers = [(entry.busy, entry.loss, entry.gets) for entry in found.sharers]
     assert sharers == [(640, 20, None), (870, None, 310)]
     assert raw["status"].keys() == SLOT["status"]["properties"].keys() - {"trouble"}

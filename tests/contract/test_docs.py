@@ -33,7 +33,9 @@ def _with(parameter: str, value: object) -> TrainingPolicy:
 
 def test_every_parameter_of_a_policy_has_one_row_and_every_row_is_one() -> None:
     in_schema = {
-        f"{one}.{name}" for one in ("placement", "network") for name in POLICY[one]["properties"]
+        f"{section}.{name}"
+        for section in ("placement", "network")
+        for name in POLICY[section]["properties"]
     }
     assert len(PARAMETERS) == len(table(PAGE, "parameter"))
     assert PARAMETERS.keys() == in_schema
@@ -90,8 +92,8 @@ def test_the_api_server_waits_for_the_webhooks_as_long_as_the_page_says() -> Non
     objects = yaml.safe_load_all((MANIFESTS / "base/webhook/configuration.yaml").read_text())
     waits = {
         (hook["failurePolicy"], hook["timeoutSeconds"])
-        for one in objects
-        for hook in one["webhooks"]
+        for item in objects
+        for hook in item["webhooks"]
     }
     assert waits == {("Ignore", int(said[0])), ("Fail", int(said[1]))}
 

@@ -1,4 +1,4 @@
-"""The jobs in the docs are those in examples/, which an end-to-end case trains."""
+"""The jobs in the docs equal the jobs in examples/, which an end-to-end case trains."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The component gpu-sharing: an agent with few rights, and GPUs that nobody else can take."""
+"""The component gpu-sharing: an agent with few rights, and GPUs that no other client can take."""
 
 from collections.abc import Sequence
 from copy import deepcopy
@@ -76,7 +76,7 @@ def test_of_its_node_the_agent_has_three_folders_and_nothing_else() -> None:
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
     assert sorted(paths.values()) == ["/var/lib/kfext", str(FOLDER), str(SOCKET.parent)]
     # kubelet mounts what the agent makes by the path on the node.
-    mounts = {one["name"]: one["mountPath"] for one in _container(_agent())["volumeMounts"]}
+    mounts = {mount["name"]: mount["mountPath"] for mount in _container(_agent())["volumeMounts"]}
     assert mounts == paths
 
 
@@ -119,8 +119,8 @@ def test_the_agent_learns_the_names_of_its_node_and_pod_and_sees_its_gpus_withou
 
 def test_with_cdi_the_agent_differs_in_its_runtime_and_its_strategy_only() -> None:
     plain, cdi = (deepcopy(added(name)) for name in (COMPONENT, CDI))
-    one, other = (_agent(things)["spec"] for things in (plain, cdi))
-    before, after = (_by_name(spec["containers"][0].pop("env")) for spec in (one, other))
+    first, other = (_agent(things)["spec"] for things in (plain, cdi))
+    before, after = (_by_name(spec["containers"][0].pop("env")) for spec in (first, other))
     assert after.pop("DEVICE_LIST_STRATEGY")["value"] == "cdi-cri"
     assert other.pop("runtimeClassName") == "nvidia"
     del before["DEVICE_LIST_STRATEGY"]
@@ -128,7 +128,7 @@ def test_with_cdi_the_agent_differs_in_its_runtime_and_its_strategy_only() -> No
 
 
 def _by_name(env: list[Object]) -> dict[str, Object]:
-    return {one["name"]: one for one in env}
+    return {variable["name"]: variable for variable in env}
 
 
 def test_the_agent_is_probed_and_only_prometheus_may_call_it() -> None:
@@ -145,7 +145,7 @@ def test_the_agent_is_probed_and_only_prometheus_may_call_it() -> None:
 
 def test_every_series_of_the_agent_has_one_row_and_every_row_is_one() -> None:
     families = Metrics(lambda: (), lambda: ()).registry.collect()
-    exported = [one.name + "_total" * (one.type == "counter") for one in families]
+    exported = [family.name + "_total" * (family.type == "counter") for family in families]
     rows = [only(row["series of the agent"]) for row in table(PAGE, "series of the agent")]
     assert sorted(rows) == sorted(exported)
 
@@ -266,7 +266,7 @@ def _parts() -> Object:
 
 
 def test_of_all_pods_only_those_that_request_parts_of_gpus_are_judged() -> None:
-    (condition,) = (one["expression"] for one in _parts()["matchConditions"])
+    (condition,) = (item["expression"] for item in _parts()["matchConditions"])
     # Pods always have containers. All else may be absent, and an error would refuse the pod.
     for path in ("object.spec.containers", "object.spec.?initContainers.orValue([])"):
         assert path in condition
@@ -280,7 +280,7 @@ def test_of_all_pods_only_those_that_request_parts_of_gpus_are_judged() -> None:
 def test_such_pods_are_judged_when_they_are_made_and_whenever_they_change() -> None:
     (rule,) = _parts()["matchConstraints"]["resourceRules"]
     assert set(rule["operations"]) == {"CREATE", "UPDATE"}
-    variables = {one["name"]: one["expression"] for one in _parts()["variables"]}
+    variables = {variable["name"]: variable["expression"] for variable in _parts()["variables"]}
     for name in ("gated", "opened"):
         assert f"gate.name == '{names.GATE}'" in variables[name]
     for name in ("terms", "changed"):
@@ -295,7 +295,9 @@ def test_such_pods_are_judged_when_they_are_made_and_whenever_they_change() -> N
 
 def test_who_opens_the_gate_or_writes_the_terms_has_the_verb_of_the_controller() -> None:
     (guarded,) = (
-        one["expression"] for one in _parts()["validations"] if "authorizer" in one["expression"]
+        check["expression"]
+        for check in _parts()["validations"]
+        if "authorizer" in check["expression"]
     )
     assert guarded.startswith("!(variables.opened || variables.changed) ||")
     assert f"check('{names.DECIDE}')" in guarded
@@ -304,7 +306,7 @@ def test_who_opens_the_gate_or_writes_the_terms_has_the_verb_of_the_controller()
 
 
 def test_a_pod_without_terms_stays_behind_its_gate_whoever_opens_it() -> None:
-    expressions = [one["expression"] for one in _parts()["validations"]]
+    expressions = [check["expression"] for check in _parts()["validations"]]
     assert "!variables.opened || variables.terms != ''" in expressions
     assert "!variables.created || variables.terms == ''" in expressions
 
@@ -338,7 +340,7 @@ def test_every_write_of_a_slot_by_an_agent_is_judged_and_none_of_others() -> Non
     # Server-side apply is a patch, which creates or updates; it may not delete.
     assert set(judged["operations"]) == {"CREATE", "UPDATE"}
     assert set().union(*written.values()) == {"create", "patch"}
-    (condition,) = (one["expression"] for one in _slots()["matchConditions"])
+    (condition,) = (item["expression"] for item in _slots()["matchConditions"])
     account = f"system:serviceaccount:{names.GPU_NAMESPACE}:{names.AGENT}"
     assert condition == f"request.userInfo.username == '{account}'"
     assert _agent()["spec"]["serviceAccountName"] == names.AGENT
@@ -351,7 +353,7 @@ def test_an_agent_is_known_by_the_node_of_its_token_and_one_without_writes_nothi
     # All of it may be absent, and an error would refuse the agent without a word on why.
     key = "authentication.kubernetes.io/node-name"
     assert variable["expression"] == f"request.userInfo.?extra[?'{key}'][?0].orValue('')"
-    known, own = (one["expression"] for one in _slots()["validations"])
+    known, own = (check["expression"] for check in _slots()["validations"])
     assert known == "variables.node != ''"
     assert "object.spec.node == variables.node" in own
     # There is no old object at CREATE.

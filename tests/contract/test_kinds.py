@@ -28,7 +28,7 @@ NAMED = re.compile("|".join(map(re.escape, WITHIN)), re.IGNORECASE)
 WHOLE = {word for kind in KINDS.values() for word in (kind.container, kind.port)}
 """What names a kind if it is the whole text."""
 ABOUT_KINDS = {"kfext.model.kinds.job_kind", "kfext.model.kinds.registered", "kfext.model.job"}
-"""In modules that import one of these, `kind` is that of a job."""
+"""In modules that import one of these, `kind` is the kind of a job."""
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
@@ -43,7 +43,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 def adapters(tree: ast.AST) -> set[str]:
     """The modules about one kind that a module imports."""
     found = (name.split(".") for name in imports(tree))
-    parts = {one[3] for one in found if one[:3] == ["kfext", "model", "kinds"] and len(one) > 3}
+    parts = {part[3] for part in found if part[:3] == ["kfext", "model", "kinds"] and len(part) > 3}
     return parts & {path.stem for path in FOLDER.glob("*.py")} - SHARED
 
 
@@ -156,7 +156,7 @@ def test_every_rule_about_jobs_names_the_resource_of_every_kind() -> None:
     found = list(rules())
     assert len(found) > 3
     plurals = {kind.plural for kind in KINDS.values()}
-    assert [rule for rule in found if {one.partition("/")[0] for one in rule[1]} != plurals] == []
+    assert [rule for rule in found if {name.partition("/")[0] for name in rule[1]} != plurals] == []
 
 
 def test_a_training_plan_may_be_about_a_job_of_every_kind() -> None:

@@ -13,17 +13,17 @@ from kfext.core.progress.lines import Line, Position, read_line, read_matched
 
 LOGS = Path(__file__).parent / "logs"
 SETS: dict[str, dict[str, Any]] = {
-    one["name"]: one
-    for one in yaml.load((LOGS / "index.yaml").read_text(), Loader=yaml.CSafeLoader)
+    log["name"]: log
+    for log in yaml.load((LOGS / "index.yaml").read_text(), Loader=yaml.CSafeLoader)
 }
-TRAINING = {name: one for name, one in SETS.items() if one["expect"]}
+TRAINING = {name: log for name, log in SETS.items() if log["expect"]}
 BY_EXPRESSION = {
     "catboost": r"^(?P<step>\d+):\tlearn: (?P<value>\S+)",
     "espnet2": r"-(?P<step>\d+)batch: .* loss=(?P<value>[0-9.]+)",
     "tf-cnn-benchmarks": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",
     "tf-cnn-benchmarks-nan": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",
 }
-"""Sets whose lines do not name the measure or the step, so that a setting is needed."""
+"""Sets with lines that do not name the measure or the step, so that a setting is needed."""
 RECOGNISED = [name for name in TRAINING if name not in BY_EXPRESSION]
 
 
@@ -31,12 +31,12 @@ def lines_of(name: str) -> list[str]:
     return (LOGS / f"{name}.log").read_bytes().decode(errors="replace").split("\n")
 
 
-def same(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
+def same(number: float, other: float) -> bool:
+    return number == other or (math.isnan(number) and math.isnan(other))
 
 
 def is_at(position: Position, want: dict[str, Any]) -> bool:
-    """Whether a position is the one that was printed, or the same counted over the epochs."""
+    """Whether a position is as printed, or the same counted over the epochs."""
     over_epochs = (want.get("epoch", 1) - 1) * want.get("steps", 0) + want["step"]
     whole = position.whole and "steps" in want
     return bool(position.step == (over_epochs if whole else want["step"]))
@@ -44,7 +44,7 @@ def is_at(position: Position, want: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
-    wanted = {one["line"]: one for one in TRAINING[name]["expect"]}
+    wanted = {want["line"]: want for want in TRAINING[name]["expect"]}
     course, around, table = Course(30.0), Position(), Table()
     for number, raw in enumerate(lines_of(name), 1):
         line = read_line(table.named(raw))
@@ -66,7 +66,7 @@ def test_value_and_step_are_recognised_without_a_setting(name: str) -> None:
 def counted(want: dict[str, Any], *, from_zero: bool) -> tuple[int | None, int | None]:
     """Return the step of the training and its total for a line, None for what it does not state.
 
-    In batches of epochs whose length is not printed, neither follows after the first epoch.
+    In batches of epochs without a printed length, neither follows after the first epoch.
     """
     if "epoch" not in want or want["unit"] == "steps":
         return want.get("step"), want.get("steps")
@@ -88,8 +88,8 @@ STEP_ALONE = {"accelerate"}
 
 @pytest.mark.parametrize("name", RECOGNISED)
 def test_steps_are_counted_over_the_training(name: str) -> None:
-    wanted = {one["line"]: one for one in TRAINING[name]["expect"]}
-    from_zero = any(one.get("epoch") == 0 for one in wanted.values())
+    wanted = {want["line"]: want for want in TRAINING[name]["expect"]}
+    from_zero = any(want.get("epoch") == 0 for want in wanted.values())
     course, last, table = Course(30.0), -1, Table()
     for number, raw in enumerate(lines_of(name), 1):
         line = read_line(table.named(raw))

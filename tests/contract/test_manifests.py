@@ -43,7 +43,7 @@ CLUSTER_WIDE = {
     "ValidatingAdmissionPolicyBinding",
 }
 OF_THE_AUTOSCALER = {("Role", "kube-system"), ("RoleBinding", "kube-system")}
-"""Objects in a namespace that is not ours: the config map of the autoscaler is there."""
+"""Objects in a namespace that is not kfext's: the config map of the autoscaler is there."""
 
 
 def _webhooks() -> list[Object]:
@@ -231,7 +231,10 @@ SHARING = ("sharing-jobs", "sharing-pods")
 
 def _conditions(webhook: Object) -> dict[str, str]:
     """Return the expression of each match condition, on one line."""
-    return {one["name"]: " ".join(one["expression"].split()) for one in webhook["matchConditions"]}
+    return {
+        condition["name"]: " ".join(condition["expression"].split())
+        for condition in webhook["matchConditions"]
+    }
 
 
 def _is_of_sharing(webhook: Object) -> bool:
@@ -467,7 +470,7 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "configmaps",
         {},
     ),
-    "of config maps the controller reads the one that shows an autoscaler": (
+    "of config maps the controller reads only the map that shows an autoscaler": (
         "controller-autoscaler",
         "configmaps",
         {("Role", "cluster-autoscaler-status"): {"get"}},
@@ -590,7 +593,7 @@ def test_a_component_gives_the_controller_the_one_right_of_its_name(
     before = _bound(render(BASE))["kfext-controller"]
     ((kind, role),) = _bound(rendered)["kfext-controller"] - before
     assert role == f"kfext-{name}"
-    assert [one for one in rendered if (one["kind"], one["metadata"]["name"]) == (kind, role)]
+    assert [item for item in rendered if (item["kind"], item["metadata"]["name"]) == (kind, role)]
     for thing in rendered:
         assert thing["metadata"]["labels"]["app.kubernetes.io/name"] == "kfext", thing
 
@@ -611,7 +614,7 @@ def test_a_right_that_can_be_given_in_one_namespace_is_a_role_of_the_base(
         for thing in render(BASE)
         if (thing["kind"], thing["metadata"]["name"]) == ("ClusterRole", f"kfext-{name}")
     )
-    assert [one for rule in role["rules"] for one in rule["resources"]] == resources
+    assert [resource for rule in role["rules"] for resource in rule["resources"]] == resources
 
 
 def test_nobody_but_the_controller_may_write_its_marks() -> None:
@@ -656,7 +659,7 @@ def test_the_policy_judges_updates_of_jobs_in_every_namespace_and_fails_closed()
 
 def test_the_policy_protects_every_mark_and_asks_for_the_verb_of_the_controller() -> None:
     spec = named("ValidatingAdmissionPolicy", names.MARKS_POLICY)["spec"]
-    (written,) = (one["expression"] for one in spec["variables"] if one["name"] == "written")
+    (written,) = (item["expression"] for item in spec["variables"] if item["name"] == "written")
     (validation,) = spec["validations"]
     for mark in names.WRITTEN_BY_KFEXT:
         assert f"'{mark}'" in written

@@ -1,4 +1,4 @@
-"""The alerts: every metric and label value that a rule names is one that the code gives out."""
+"""The alerts: the code gives out every metric and label value that a rule names."""
 
 import re
 from collections.abc import Iterator

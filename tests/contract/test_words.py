@@ -49,7 +49,6 @@ NOT_YET = [
     "kfext/webhook",
     "tests/adapters",
     "tests/builders.py",
-    "tests/contract",
     "tests/gpu_builders.py",
     "tests/unit",
 ]

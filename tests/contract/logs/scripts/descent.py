@@ -9,7 +9,7 @@ EPOCHS, STEPS, BATCH = 3, 60, 32
 
 
 def descend(seed: int = 0) -> Iterator[tuple[int, int, float, float]]:
-    """Yield epoch and step (both from 1), the loss of the batch and that of a held-out one."""
+    """Yield epoch and step (both from 1), and the losses of the batch and of a held-out batch."""
     random = np.random.default_rng(seed)
     truth = random.normal(size=8)
     weights = np.zeros(8)

@@ -12,7 +12,7 @@ random = np.random.default_rng(0)
 
 
 def images(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """A bright square whose place is the class, under noise."""
+    """A bright square under noise; its place is the class."""
     labels = random.integers(0, CLASSES, count).astype(np.uint8)
     pixels = random.integers(0, 90, (count, side, side)).astype(np.uint8)
     cell = side // 5
