@@ -47,7 +47,7 @@ class JobClocks:
     Durations are in seconds up to the moment of the snapshot.
 
     `waited`: since the job last made progress.
-    `unbound`: since each pod without a node, by uid, is behind kfext's gate or without it.
+    `unbound`: by uid, since when each pod without a node is behind kfext's gate, or past it.
     `unreserved`: since each slot of the job has no reserved GPU.
     `settled`: since its set of pods last changed.
     `hopeless`: since not even the empty cluster would hold it; None: it would.

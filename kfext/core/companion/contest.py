@@ -265,7 +265,7 @@ def _present(pods: Sequence[PodSignal], signals: Signals) -> int | None:
 
 
 _MUCH_SHORTER = 0.5
-"""A job that is not sure to get CPU back lends it only to jobs with this part of its work."""
+"""A job that may not get CPU back lends only to a job with at most this part of its work."""
 
 
 def served(job: JobSignal, of: Contest) -> list[JobSignal]:

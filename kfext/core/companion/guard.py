@@ -1,7 +1,7 @@
 """The starvation guard: which running jobs give workers, so that a waiting job has a place.
 
 The most fulfilled job gives first, worker by worker, and no job gives unless the waiting job then
-fits. A job that missed its last checkpoint before a change gives last: any number of such jobs
+fits. A job that did not save in time when it last had to give comes last: any number of such jobs
 delay the others by one attempt each. Source: Lin et al., DRAGON, CLOSER 2019: the order of its
 first published code, all or nothing as in its second.
 """

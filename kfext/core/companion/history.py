@@ -130,8 +130,8 @@ class Work:
 
     def _newest(self) -> tuple[float, float] | None:
         """Return the step at the newest measurement that can be paired, and the CPU until then."""
-        for at, cpu in reversed(self._used):
-            step = self._step_at(at)
+        for time, cpu in reversed(self._used):
+            step = self._step_at(time)
             if step is not None:
                 return step, cpu
         return None

@@ -110,11 +110,11 @@ def sizes_of(job: TrainingJob, allowed: Range, *, asked: int) -> Sizes:
     now = workers_of(job)
     asked = asked or now
     masters = training_pods(job) - now
-    most = max(asked, allowed.maximum - masters)
+    limit = max(asked, allowed.maximum - masters)
     if job.scaling.most > 0:
-        most = min(most, job.scaling.most)
-    least = min(fewest_workers(with_workers(job, asked), allowed), most)
-    return Sizes(now=now, least=least, most=most, asked=asked)
+        limit = min(limit, job.scaling.most)
+    least = min(fewest_workers(with_workers(job, asked), allowed), limit)
+    return Sizes(now=now, least=least, most=limit, asked=asked)
 
 
 _Floats: TypeAlias = npt.NDArray[np.float64]

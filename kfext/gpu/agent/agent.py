@@ -193,8 +193,8 @@ class Agent:
         if now < self._leads_from:
             return
         asked = [(folder, self._terms(pod)) for folder, (_, pod) in sharers.items()]
-        known = [(folder, terms) for folder, terms in asked if terms is not None]
-        for folder, terms in sorted(known, key=lambda item: not item[1].high):
+        led = [(folder, terms) for folder, terms in asked if terms is not None]
+        for folder, terms in sorted(led, key=lambda item: not item[1].high):
             self._known[folder] = slot, pod = sharers[folder]
             self._cards[slot].promise(folder, pod, terms, now=now)
         self._leading = True

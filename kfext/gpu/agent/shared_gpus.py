@@ -80,9 +80,9 @@ class SharedGpus:
     async def write(self, view: SlotView, *, now: float) -> None:
         """Write a slot if it is due. Raises ApiError."""
         slot, status = view.report.slot, status_of(view)
-        written, at = self._written.get(slot, ({}, 0.0))
+        written, last = self._written.get(slot, ({}, 0.0))
         pause = REPEAT_SECONDS if status == written else PAUSE_SECONDS
-        if written and _decides(status) == _decides(written) and now - at < pause:
+        if written and _decides(status) == _decides(written) and now - last < pause:
             return
         if not written:
             await self._create(slot)

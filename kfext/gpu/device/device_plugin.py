@@ -87,10 +87,10 @@ class DevicePlugin:
         """Serve, and register with kubelet, until kubelet is restarted or away."""
         server = await self._serve()
         try:
-            known = self._kubelet()
-            if known is not None:
+            kubelet = self._kubelet()
+            if kubelet is not None:
                 await self._register()
-                await self._until_forgotten(known)
+                await self._until_forgotten(kubelet)
         finally:
             await server.stop(grace=None)
             with suppress(FileNotFoundError):

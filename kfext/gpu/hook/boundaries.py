@@ -16,16 +16,16 @@ def choose(steps: Sequence[Sequence[tuple[Place, float]]], longest: float) -> fr
     next place are kept. The first place of each step is kept.
     """
     usual = typical(steps)
-    kept: set[Place] = set()
+    places: set[Place] = set()
     for step in steps:
         since = longest
         for place, _ in step:
             lap = usual[place]
             if since + lap > longest:
-                kept.add(place)
+                places.add(place)
                 since = 0.0
             since += lap
-    return frozenset(kept)
+    return frozenset(places)
 
 
 def typical(steps: Sequence[Sequence[tuple[Place, float]]]) -> dict[Place, float]:

@@ -96,17 +96,17 @@ def _page() -> Page:
 
 
 def _join_high(memory: Callable[[], int]) -> Beacon:
-    own = _page()
-    beacon = Beacon(own.words, memory=memory, fail=_SWITCH.turn_off)
+    page = _page()
+    beacon = Beacon(page.words, memory=memory, fail=_SWITCH.turn_off)
     atexit.register(beacon.stop)
-    _linked(own, beacon.take)
+    _linked(page, beacon.take)
     return beacon
 
 
 def _join_low(device: Device) -> Gate:
-    own, orders = _page(), Orders()
-    _linked(own, orders.take)
-    return Gate(own.words, orders, device)
+    page, orders = _page(), Orders()
+    _linked(page, orders.take)
+    return Gate(page.words, orders, device)
 
 
 def _linked(own: Page, take: Callable[[dict[str, Any], list[int]], None]) -> None:

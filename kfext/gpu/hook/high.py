@@ -13,7 +13,7 @@ from .torch_calls import TorchCalls
 from .torch_optimizers import first_parameter
 
 _MOST_FORWARDS = 4
-"""Forwards without a backward after which no backward is expected, unless as many were seen."""
+"""Forwards without a backward after which none is expected, unless one has followed as many."""
 _LEARNING_STEPS, _MOST_CALLS = 5, 1000
 """The hook watches all modules for this many steps, or calls of outermost modules."""
 

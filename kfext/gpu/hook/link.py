@@ -99,8 +99,8 @@ class Link:
                     self._agent = agent
                     agent.connect(self._path)
                     self._greet(agent)
-                    while found := receive(agent):
-                        self._take(*found)
+                    while received := receive(agent):
+                        self._take(*received)
                         tries = 0
             except (OSError, ValueError):
                 pass  # the agent is away, or is being replaced

@@ -35,10 +35,10 @@ class Notice:
         if self._given_by == os.getpid():
             return
         self._given_by = os.getpid()
-        own = Page.make()
-        own.words[words.LAYOUT] = words.VERSION
-        own.words[words.UNHOOKED] = reason
-        HiddenThread(partial(self._run, own))
+        page = Page.make()
+        page.words[words.LAYOUT] = words.VERSION
+        page.words[words.UNHOOKED] = reason
+        HiddenThread(partial(self._run, page))
 
     def _run(self, own: Page) -> None:
         while True:

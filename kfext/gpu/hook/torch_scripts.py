@@ -38,15 +38,15 @@ def hide_from_scripts(torch: Any) -> None:
 
     @wraps(original)
     def get_hook_stubs(module: Any) -> Any:
-        kept = [module._forward_pre_hooks, module._forward_hooks]
-        before = [dict(hooks) for hooks in kept]
-        for hooks in kept:
+        registries = [module._forward_pre_hooks, module._forward_hooks]
+        before = [dict(hooks) for hooks in registries]
+        for hooks in registries:
             for key in [key for key, hook in hooks.items() if is_ours(hook)]:
                 del hooks[key]
         try:
             return original(module)
         finally:
-            for hooks, all_of_them in zip(kept, before):
+            for hooks, all_of_them in zip(registries, before):
                 hooks.clear()
                 hooks.update(all_of_them)
 

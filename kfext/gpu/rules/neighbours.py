@@ -127,10 +127,10 @@ class Neighbours:
         """Return whether all jobs would end sooner one by one: the sum of speeds is below 1."""
         loss = self.meter.loss
         parts = [seen.normalised for name, seen in lows.items() if name not in self._shut]
-        known = [part for part in parts if part is not None]
-        if loss is None or not parts or len(known) < len(parts):
+        speeds = [part for part in parts if part is not None]
+        if loss is None or not parts or len(speeds) < len(parts):
             return False
-        return 1 - loss + sum(known) < 1
+        return 1 - loss + sum(speeds) < 1
 
     def _ruling(self, name: str, now: float) -> Ruling:
         pair, rung = self._pairs[name], self._ladder.rungs[name]
