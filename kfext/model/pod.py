@@ -29,7 +29,6 @@ from kfext.names import (
     GPU_SLOT,
     GPU_TERMS,
     JOB_NAME,
-    PLAN_GENERATION,
     RELEASED,
     REPLICA_INDEX,
     REPLICA_TYPE,
@@ -95,7 +94,6 @@ class Pod:
         failed with an Error; None if there is nothing of that kind.
     `released`: whether its template was marked as released when it was created.
     `annotated`: whether it has any annotation.
-    `plan_generation`: the number of the plan under which it was created, as on its annotation.
     `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
     `reserves`: the slot for which it reserves a GPU, None for all pods but those of kfext that do.
     `share`: the terms on which kfext has given it a part of a GPU, None if it has none.
@@ -128,7 +126,6 @@ class Pod:
     resize_problem: Verdict | None = None
     released: bool = False
     annotated: bool = False
-    plan_generation: str = ""
     checkpoint_request: int = 0
     reserves: int | None = None
     share: GpuShare | None = None
@@ -210,7 +207,6 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         resize_problem=resize_problem(status),
         released=RELEASED in annotations,
         annotated=bool(annotations),
-        plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
         share=_share(annotations.get(GPU_TERMS, "")),

@@ -139,11 +139,6 @@ class Cluster:
             self._resumed.add((namespace, stopped_by))
             self.wake()
 
-    @property
-    def offers(self) -> bool:
-        """Whether anything has changed for waiting jobs that is not on offer yet."""
-        return bool(self._resumed) or self.ledger.withholds
-
     def offer(self) -> Offer:
         """Put on offer what has changed for waiting jobs since the last call."""
         resumed, self._resumed = self._resumed, set()

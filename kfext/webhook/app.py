@@ -111,7 +111,7 @@ def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
     async def pod(request: Request, raw: Any) -> Mutation:
         return mutate_pod(raw, controller_alive=cluster.controller_alive())
 
-    app, bodies = web.Application(client_max_size=LIMIT), Bodies(longest=LIMIT)
+    app, bodies = web.Application(), Bodies(longest=LIMIT)
     for kind, decide in (("job", job), ("pod", pod)):
         for path, closed in ((f"/mutate-{kind}", False), (f"/mutate-{kind}-sharing", True)):
             route = _Route(kind, decide, fails_closed=closed)
