@@ -87,7 +87,8 @@ def test_the_options_of_a_service_are_its_configuration(
     async def run(config: Any) -> None:
         given.append(config)
 
-    monkeypatch.setattr(f"kfext.{service}.main.run", run)
+    room = {"webhook": "kfext.webhook", "agent": "kfext.gpu.agent"}[service]
+    monkeypatch.setattr(f"{room}.main.run", run)
     monkeypatch.setattr("kfext.runtime.configure_logs", lambda _: None)
     done = CliRunner().invoke(cli, [service, *arguments, "--probe-port", "1"])
     assert (done.exit_code, done.exception) == (0, None)
