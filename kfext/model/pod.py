@@ -19,7 +19,7 @@ from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_re
 from kfext.model.qos import QoS
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import index_in, mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     CHECKPOINT_REQUEST,
@@ -257,10 +257,10 @@ def _owner_uid(metadata: Mapping[str, Any]) -> str:
 
 
 def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
-    index = labels.get(REPLICA_INDEX, "")
-    if JOB_NAME not in labels or not (index.isascii() and index.isdigit()) or len(index) > 6:
-        return None  # anyone can write this label, so its number must not decide what we allocate
-    return _replica_key(labels.get(REPLICA_TYPE, ""), int(index))
+    index = index_in(labels.get(REPLICA_INDEX, ""))
+    if JOB_NAME not in labels or index is None:
+        return None
+    return _replica_key(labels.get(REPLICA_TYPE, ""), index)
 
 
 @lru_cache(maxsize=_SHARED)

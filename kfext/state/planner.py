@@ -139,7 +139,7 @@ class Planner:
                 for tracked in draft.shown.values()
                 if not tracked.busy
             ),
-            failures=(*draft.failures, *reservations.failures()),
+            failures=(*draft.failures, *reservations.failures.take()),
             phases=tuple(draft.phases),
             decided=draft.decided,
             remainder=len(self._queued) + len(self._running)

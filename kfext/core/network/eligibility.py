@@ -19,6 +19,7 @@ from kfext.model.networking import Port
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.replica_group import ReplicaGroup
+from kfext.model.tolerant import index_in
 from kfext.names import REPLICA_INDEX
 
 MOST_NETWORK_POLICIES = 100
@@ -76,8 +77,8 @@ def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, 
 
     The pods of one template differ by their index alone, and the first one may be the master.
     """
-    named = {one for one in selector.values_of(REPLICA_INDEX) if one.isdecimal() and len(one) < 6}
-    indices = {0, *map(int, named)}
+    named = map(index_in, selector.values_of(REPLICA_INDEX))
+    indices = {0, *(index for index in named if index is not None)}
     unnamed = next(index for index in range(len(indices) + 1) if index not in indices)
     for group in job.groups:
         for index in sorted({*indices, unnamed}):

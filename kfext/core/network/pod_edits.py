@@ -11,9 +11,8 @@ from kfext.core.patches.json_patch import Operation, pointer, write
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.job_kind import Env, HostedPod, JobKind, Raw, with_default
 from kfext.model.networking import LARGEST_PORT, TCP
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import index_in, mapping, sequence, strings, text
 
-_LONGEST_INDEX = 6
 _EDITS = (
     ("hostNetwork is true", "pods are to communicate without the overlay"),
     ("dnsPolicy is ClusterFirstWithHostNet", "names of Services do not resolve otherwise"),
@@ -60,12 +59,12 @@ def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
 
 def _hosted(metadata: Raw, *, base: int) -> HostedPod:
     labels = strings(metadata.get("labels"))
-    index = labels.get(names.REPLICA_INDEX, "")
+    index = index_in(labels.get(names.REPLICA_INDEX, ""))
     return HostedPod(
         name=text(metadata.get("name")),
         job=labels.get(names.JOB_NAME, ""),
         type=labels.get(names.REPLICA_TYPE, "").lower(),
-        index=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else -1,
+        index=-1 if index is None else index,
         base=base,
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.model.job import TrainingJob, template_of
+from kfext.model.podspec import container_named
 from kfext.model.tolerant import mapping, member, sequence
 
 Raw = Mapping[str, Any]
@@ -22,11 +23,11 @@ def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]
     operations = []
     for group in job.groups:
         pod = mapping(template_of(job, raw, group).get("spec"))
-        for number, container in enumerate(map(mapping, sequence(pod.get("containers")))):
-            if container.get("name") == job.kind.container:
-                at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
-                at += pointer("containers", str(number))
-                operations += _port(container, job, port=base, at=at)
+        if trainer := container_named(pod, job.kind.container):
+            number, container = trainer
+            at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
+            at += pointer("containers", str(number))
+            operations += _port(container, job, port=base, at=at)
     if job.rendezvous.at_worker and member(spec, job.kind.port_path) is not None:
         path = pointer("spec", *job.kind.port_path)
         operations.append({"op": "replace", "path": path, "value": base})
