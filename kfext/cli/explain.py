@@ -22,7 +22,7 @@ from kfext.cli.progress import (
 )
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
 from kfext.core.elastic import asked_workers, workers_of
-from kfext.core.network.pod_edits import edits_of
+from kfext.core.patches.host_network import edits_of
 from kfext.core.settings.values import HOST, POD, Colocation
 from kfext.core.words import listed
 from kfext.core.words import pods as many_pods

@@ -11,7 +11,7 @@ import yaml
 
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import plain
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts, Mutation
 from kfext.core.patches.json_patch import Operation
 from kfext.core.words import CLAUSE

@@ -13,8 +13,8 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from kfext.core.admission.job import UNMANAGED, mutate_job
-from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.new_job import UNMANAGED, mutate_job
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import Facts, Mutation
 from kfext.webhook.review import LIMIT, Bodies, Request, ReviewError, answer, parse
 

@@ -11,7 +11,7 @@ LAID_OUT = ("core", "gpu/rules", "state")
 """The packages of kfext whose tests are laid out like them."""
 
 ELSEWHERE: dict[str, str] = {
-    "core/admission/hold": "unit/core/admission/test_job decides through it",
+    "core/admission/hold": "unit/core/admission/test_new_job decides through it",
     "core/lifecycle/steps": "unit/sharing/test_path pins with the terms of shares",
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",

@@ -10,7 +10,7 @@ from kfext.core.admission.review import Facts
 from kfext.core.companion.stand_down import why_left_alone
 from kfext.core.eligibility import not_placed
 from kfext.core.network.eligibility import obstacle
-from kfext.core.network.pod_edits import edits_of
+from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each
 from kfext.core.placement.solve import usable_cpu

@@ -1,7 +1,7 @@
 """The part of a job's patch that sets the ports of the host network for the training-operator.
 
 For some kinds the operator derives the addresses and the Services from its own port in the
-templates. The addresses of other kinds are rewritten pod by pod (core.network.pod_edits).
+templates. The addresses of other kinds are rewritten pod by pod (core.patches.host_network).
 """
 
 from collections.abc import Mapping

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from e2e.bench import worst_objects
 from kfext import names
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts
 from kfext.core.network.eligibility import obstacle
 from kfext.model.gang_terms import GangTerm

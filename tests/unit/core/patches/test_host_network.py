@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.ledger.ports import offsets
 from kfext.model.constraints import parse_constraints
 from kfext.model.job import TrainingJob

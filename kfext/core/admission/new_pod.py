@@ -11,7 +11,7 @@ from kfext.core.admission.control_file import control_file
 from kfext.core.admission.gpu import gpu_part, shares_gpu
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.review import Mutation
-from kfext.core.network.pod_edits import host_network
+from kfext.core.patches.host_network import host_network
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.values import Colocation
 from kfext.model.kinds.job_kind import JobKind
