@@ -26,7 +26,7 @@ from kfext.model.timestamps import written_time
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
-from kfext.state.outlook import Outlook, outlook, outlooks
+from kfext.state.planner import Outlook, outlook, outlooks
 from kfext.state.recording import planner_of
 
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
