@@ -13,7 +13,6 @@ from structlog.typing import Processor
 
 Check = Callable[[], str | None]
 """Returns what is wrong, or None."""
-_QUIET = ("aiohttp.access",)  # a line for each probe and each review
 
 
 def configure_logs(level: str = "info") -> None:
@@ -46,8 +45,6 @@ def configure_logs(level: str = "info") -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for name in _QUIET:
-        logging.getLogger(name).setLevel(logging.WARNING)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

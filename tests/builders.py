@@ -5,8 +5,10 @@ pod(some_job, "worker", 0, gated=True)
 ledger(node("a", gpus=8), node("b"), used={"a": {"cpu": "3"}})
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -20,7 +22,7 @@ from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HIGH, LOW, Colocation
 from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.job_state import JobState
+from kfext.model.job_state import JobState, state_of
 from kfext.model.kinds.registered import KINDS
 from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
@@ -222,6 +224,16 @@ def raw_pod(
         said = {"reason": "Unschedulable", "message": unschedulable}
         status["conditions"] = [{"type": "PodScheduled", "status": "False", **said}]
     return {"kind": "Pod", "metadata": metadata, "spec": pod_spec, "status": status}
+
+
+def state_in(written: str | None) -> JobState:
+    """The state that a job finds in its annotation, if that is of the job or of version 0.1."""
+    named = re.search(r'"uid": ?"([^"]+)"', written or "")
+    uid = named[1] if named else "u"
+    annotations = {names.PLAN: Plan(uid, 1).encode()}
+    if written is not None:
+        annotations[names.STATE] = written
+    return state_of(replace(job(uid=uid).build(), annotations=annotations))
 
 
 def pod(of: TrainingJob, type_: str, index: int, **more: Any) -> Pod:

@@ -30,7 +30,7 @@ from e2e.bench.scale_bed import ScaleBench, scale_cluster
 from e2e.bench.targets import WORST_CONTROLLER, WORST_KEPT, WORST_MEMORY, WORST_REVIEW
 from e2e.bench.worst_objects import Object
 from kfext import names
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts, Mutation
 from kfext.errors import ApiError, Conflict
 from kfext.kube import paths

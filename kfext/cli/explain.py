@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -11,18 +12,11 @@ import click
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, kind_option, pods_of
 from kfext.cli.jobs import ahead_of
-from kfext.cli.output import age, entry, output_option, printed, table
-from kfext.cli.progress import (
-    LINES,
-    condition_in_words,
-    log_in_words,
-    progress_in,
-    progress_in_words,
-    read_log,
-)
+from kfext.cli.output import age, entry, job_of, output_option, printed, table
+from kfext.cli.progress import log_in_words, progress_in, progress_in_words, read_log
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
 from kfext.core.elastic import asked_workers, workers_of
-from kfext.core.network.pod_edits import edits_of
+from kfext.core.patches.host_network import edits_of
 from kfext.core.settings.values import HOST, POD, Colocation
 from kfext.core.words import listed
 from kfext.core.words import pods as many_pods
@@ -69,10 +63,8 @@ def explain(
     if regex and not log:
         raise click.UsageError("--regex requires --log")
     explanation = asyncio.run(_explanation(job, kind=kind, log=log, regex=regex, cluster=cluster))
-    words = printed(
-        explanation, output=output, words=lambda: in_words(explanation, all_changes=all_changes)
-    )
-    click.echo(words, nl=False)
+    words = partial(in_words, explanation, all_changes=all_changes)
+    click.echo(printed(explanation, output=output, words=words), nl=False)
 
 
 async def _explanation(
@@ -152,41 +144,43 @@ def explained(
     }
 
 
-def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> str:
-    """Return the explanation for a person; `all_changes`: with the list of changes."""
-    lines = [_headline(explanation)]
-    if why := ": ".join(filter(None, (explanation["reason"], explanation["message"]))):
-        lines += entry("why", why)
+def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> Iterator[str]:
+    """Yield the explanation for a person; `all_changes`: with the list of changes."""
+    yield _headline(explanation)
+    if why := _because(explanation):
+        yield from entry("why", why)
     for line in progress_in_words(explanation["progress"]):
-        lines.append(f"  progress {line}")
+        yield from entry("progress", line)
     for item in explanation["conditions"]:
-        if item["type"] in LINES:
-            lines += entry(LINES[item["type"]], condition_in_words(item))
-        elif item["message"] != explanation["message"]:
+        if item["message"] != explanation["message"]:
             holds = "" if item["status"] == "True" else f" {item['status']}"
-            lines += entry(f"{item['type']}{holds}:", item["message"])
+            yield from entry(f"{item['type']}{holds}:", _because(item))
     if explanation["ahead"]:
-        lines.append(f"  ahead    {listed(explanation['ahead'], of='jobs')}")
-    lines += _pods_in_words(explanation["pods"])
+        yield from entry("ahead", listed(explanation["ahead"], of="jobs"))
+    yield from _pods_in_words(explanation["pods"])
     changed = explanation["changed"]
     counts = [f"{len(found)} on {where}" for where, found in changed.items() if found]
     more = "; --changes lists them" * (bool(counts) and not all_changes)
-    lines.append(f"  changed  {', '.join(counts) or 'nothing'}{more}")
+    yield f"  changed  {', '.join(counts) or 'nothing'}{more}"
     if all_changes and counts:
         rows = [(where, what) for where, found in changed.items() for what in found]
-        lines += table(("ON", "CHANGE"), rows, indent=2)
-    if "log" in explanation:
-        lines += log_in_words(explanation["log"])
+        yield from table(("ON", "CHANGE"), rows, indent=2)
+    yield from log_in_words(explanation["log"]) if "log" in explanation else ()
     for warning in explanation["warnings"]:
-        lines += entry("warning", warning)
-    return "\n".join(lines) + "\n"
+        yield from entry("warning", warning)
+
+
+def _because(item: Mapping[str, Any]) -> str:
+    """Return the reason and the message of a job or of a condition."""
+    reason = item["reason"] if item["reason"] != item.get("type") else ""
+    return ": ".join(filter(None, (reason, item["message"])))
 
 
 def _headline(explanation: Mapping[str, Any]) -> str:
     """Return the phase of a job, since when, its nodes and its network."""
-    title = "{kind} {namespace}/{name}: {phase}".format_map(explanation)
-    if explanation["phaseSeconds"] is not None:
-        title += f" for {age(explanation['phaseSeconds'])}"
+    title = f"{job_of(explanation)}: {explanation['phase']}"
+    if lasts := age(explanation["phaseSeconds"]):
+        title += f" for {lasts}"
     nodes = sorted({pod["node"] for pod in explanation["pods"] if pod["node"]})
     if nodes or explanation["plannedNodes"]:
         where = "on" if nodes else "to be placed on"

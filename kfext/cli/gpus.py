@@ -1,13 +1,13 @@
 """`kubectl kfext gpus`: the GPUs that jobs may share, and who shares them."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options
-from kfext.cli.output import output_option, printed, table
+from kfext.cli.output import Columns, columns, output_option, printed
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
@@ -15,10 +15,7 @@ from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.unhooked import UNHOOKED
 
-_HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "STATE")
-_SHARER_HEAD = ("PRIORITY", "SHARE", "BUSY ALONE", "LOSS", "GETS", "WAITED", "POD")
 _UNKNOWN = "-"
-
 Raw = Mapping[str, Any]
 
 
@@ -56,23 +53,17 @@ def written(found: Sequence[Raw], *, output: str) -> str:
     return printed(lines, output=output, words=lambda: in_words(known))
 
 
-def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> str:
-    """Return SharedGPUs for a person: a line for each card, with a line for each sharer below."""
+def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> Iterator[str]:
+    """Yield SharedGPUs for a person: a line for each card, with a line for each sharer below."""
     if not known:
-        return "no node shares GPUs: install the component gpu-sharing, and label nodes for it\n"
-    head, *rows = table(_HEAD, [_row(gpu) for gpu, _ in known])
-    shown = [head]
+        yield "no node shares GPUs: install the component gpu-sharing, and label nodes for it"
+        return
+    head, *rows = columns(_CARDS, [gpu for gpu, _ in known])
+    yield head
     for row, (_, raw) in zip(rows, known, strict=True):
-        shown.append(row)
-        sharers = list(map(mapping, sequence(mapping(raw.get("status")).get("sharers"))))
-        if sharers:
-            shown += table(_SHARER_HEAD, map(_sharer, sharers), indent=4)
-    return "\n".join(shown) + "\n"
-
-
-def _row(gpu: SharedGpu) -> tuple[str, ...]:
-    memory = f"{gpu.memory / 1024:.0f} Gi" if gpu.memory else _UNKNOWN
-    return gpu.node, str(gpu.slot), gpu.card or _UNKNOWN, memory, _state(gpu)
+        yield row
+        if sharers := sequence(mapping(raw.get("status")).get("sharers")):
+            yield from columns(_SHARERS, map(mapping, sharers), indent=4)
 
 
 def _state(gpu: SharedGpu) -> str:
@@ -83,8 +74,8 @@ def _state(gpu: SharedGpu) -> str:
     return "shared" if gpu.card else "free"
 
 
-def _sharer(raw: Raw) -> tuple[str, ...]:
-    """Return the line of a sharer: its loss if its priority is high, its gain if it is low."""
+def _pod(raw: Raw) -> str:
+    """Return a sharer, with what is notable about it."""
     pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
     notes = {"guaranteeInfeasible": INFEASIBLE, "evict": "it must leave"}
     said = [words for field, words in notes.items() if raw.get(field) is True]
@@ -96,17 +87,29 @@ def _sharer(raw: Raw) -> tuple[str, ...]:
     strikes = raw.get("strikes")
     if type(strikes) is int and strikes > 0:
         said.append(shut_out(strikes))
-    waited = raw.get("waitedSeconds")
-    return (
-        text(raw.get("priority")) or _UNKNOWN,
-        f"{raw.get('sharePercent', _UNKNOWN)} %",
-        _percent(raw.get("busyPermille")),
-        _percent(raw.get("lossPermille")),
-        _percent(raw.get("harvestPermille")),
-        f"{waited} s" if type(waited) is int else _UNKNOWN,
-        f"{pod} ({'; '.join(said)})" if said else pod,
-    )
+    return f"{pod} ({'; '.join(said)})" if said else pod
 
 
 def _percent(permille: object) -> str:
     return f"{permille / 10:.1f} %" if type(permille) is int else _UNKNOWN
+
+
+_CARDS: Columns = {
+    "NODE": lambda gpu: gpu.node,
+    "SLOT": lambda gpu: str(gpu.slot),
+    "CARD": lambda gpu: gpu.card or _UNKNOWN,
+    "MEMORY": lambda gpu: f"{gpu.memory / 1024:.0f} Gi" if gpu.memory else _UNKNOWN,
+    "STATE": _state,
+}
+_SHARERS: Columns = {
+    "PRIORITY": lambda raw: text(raw.get("priority")) or _UNKNOWN,
+    "SHARE": lambda raw: f"{raw.get('sharePercent', _UNKNOWN)} %",
+    "BUSY ALONE": lambda raw: _percent(raw.get("busyPermille")),
+    "LOSS": lambda raw: _percent(raw.get("lossPermille")),
+    "GETS": lambda raw: _percent(raw.get("harvestPermille")),
+    "WAITED": lambda raw: (
+        f"{waited} s" if type(waited := raw.get("waitedSeconds")) is int else _UNKNOWN
+    ),
+    "POD": _pod,
+}
+"""A job of high priority loses, and a job of low priority gets what is left."""

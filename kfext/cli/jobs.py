@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from typing import Any
@@ -20,8 +20,17 @@ from kfext.cli.cluster import (
     cluster_options,
     read_classes,
 )
-from kfext.cli.output import age, fitted, output_option, printed, short, table
-from kfext.cli.progress import is_resized, progress_in, steps
+from kfext.cli.output import (
+    Columns,
+    age,
+    columns,
+    fitted,
+    job_of,
+    output_option,
+    printed,
+    short,
+)
+from kfext.cli.progress import NO_PROGRESS, is_resized, progress_in, steps
 from kfext.core.queue.order import Classes, priority_class, turn
 from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, UserError
@@ -31,23 +40,38 @@ from kfext.model.quantity import PODS, human
 from kfext.model.tolerant import mapping, text
 from kfext.names import FINISHED, QUEUED
 
-_QUEUE_HEAD = ("PRIORITY", "AGE", "PODS", "ASKS", "JOB", "REASON")
+_QUEUE: Columns = {
+    "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
+    "AGE": lambda line: age(line["ageSeconds"]),
+    "PODS": lambda line: str(line["pods"]),
+    "ASKS": lambda line: ", ".join(line["asks"]) or "nothing",
+    "JOB": job_of,
+    "REASON": lambda line: line["reason"],
+}
 _CLAUSES = 2
 """Clauses of a message in the list: what the job needs, and what is missing."""
 _NO_PLAN = "no TrainingPlan shows why it waits: is the controller running?"
 _RUNNING = f"status.phase!={FINISHED},status.phase!={QUEUED}"
 WATCH_SECONDS = 5.0
 """Time between two tables; the progress of a job is written at most every 10 s."""
-_TOP_HEAD = (
-    *("JOB", "PHASE", "STEP", "METRIC", "VALUE", "GROWTH", "STATE", "CPU", "WORKERS", "LEFT"),
-    "REPORTED",
-)
-_RESIZED = "*"
-"""Marks the CPU of a job if kfext changed its CPU limits."""
+_TOP: Columns = {
+    "JOB": job_of,
+    "PHASE": lambda line: line["phase"],
+    "STEP": lambda line: steps(line["progress"]),
+    "METRIC": lambda line: line["progress"]["metric"],
+    "VALUE": lambda line: short(line["progress"]["value"]),
+    "GROWTH": lambda line: short(line["progress"]["growth"]),
+    "STATE": lambda line: line["progress"]["state"],
+    # The star marks CPU limits that kfext changed.
+    "CPU": lambda line: short(line["progress"]["cpuCores"]) + "*" * line["resized"],
+    "WORKERS": lambda line: _text(line["workers"]),
+    "LEFT": lambda line: age(line["progress"]["secondsLeft"]),
+    "REPORTED": lambda line: age(line["progress"]["ageSeconds"]),
+}
 _BY: Mapping[str, Callable[[Mapping[str, Any]], float | None]] = {
-    "growth": lambda line: _negative(_of(line, "growth")),
-    "cpu": lambda line: _negative(_of(line, "cpuCores")),
-    "workers": lambda line: _negative(line["workers"]),
+    "growth": lambda line: _of(line, "growth"),
+    "cpu": lambda line: _of(line, "cpuCores"),
+    "workers": lambda line: line["workers"],
     "left": lambda line: _of(line, "secondsLeft"),
 }
 ORDERS = tuple(_BY)
@@ -142,34 +166,23 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
     return [found.title for found in waiting[: uids.index(job.uid)]] if job.uid in uids else []
 
 
-def queue_in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> str:
-    """Return the queue for a person.
+def queue_in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:
+    """Yield the queue for a person.
 
     Only for the whole cluster are the lines numbered: there, a number is a place in the queue.
     """
     if not lines:
-        return f"no job waits in namespace {namespace}\n" if namespace else "no job waits\n"
-    rows = [_QUEUE_HEAD, *map(_queue_row, lines)]
-    if not namespace:
-        rows = [(str(number) if number else "#", *row) for number, row in enumerate(rows)]
-    first, *others = table(rows[0], rows[1:])
-    shown = [first]
-    for row, line in zip(others, lines, strict=True):
-        shown.append(row)
-        shown += [f"    {clause}" for clause in line["message"].split(CLAUSE)[:_CLAUSES] if clause]
-    return "\n".join(shown) + "\n"
-
-
-def _queue_row(line: Mapping[str, Any]) -> tuple[str, ...]:
-    priority = "?" if line["priority"] is None else line["priority"]
-    return (
-        f"{priority} {line['priorityClass']}".rstrip(),
-        age(line["ageSeconds"]),
-        str(line["pods"]),
-        ", ".join(line["asks"]) or "nothing",
-        f"{line['kind']} {line['namespace']}/{line['name']}",
-        line["reason"],
-    )
+        yield f"no job waits in namespace {namespace}" if namespace else "no job waits"
+        return
+    numbers = {id(line): str(number) for number, line in enumerate(lines, 1)}
+    place: Columns = {} if namespace else {"#": lambda line: numbers[id(line)]}
+    head, *rows = columns({**place, **_QUEUE}, lines)
+    yield head
+    for row, line in zip(rows, lines, strict=True):
+        yield row
+        yield from (
+            f"    {clause}" for clause in line["message"].split(CLAUSE)[:_CLAUSES] if clause
+        )
 
 
 @click.command()
@@ -204,14 +217,14 @@ def top(
                 shown = printed(lines, output=output, words=partial(top_in_words, lines, namespace))
                 if not watch:
                     return click.echo(shown, nl=False)
-                show_anew(shown)
+                _show_anew(shown)
                 await asyncio.sleep(WATCH_SECONDS)
 
     with suppress(KeyboardInterrupt) if watch else nullcontext():
         asyncio.run(show())
 
 
-def show_anew(shown: str) -> None:
+def _show_anew(shown: str) -> None:
     """Show a table in place of the table before; below it, if the output is no terminal."""
     if sys.stdout.isatty():
         click.clear()
@@ -239,23 +252,24 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
                 "progress": progress_in(status, now=now),
             }
         )
-    return sorted(lines, key=lambda line: _turn(line, _BY[sort](line)))
+    return sorted(lines, key=lambda line: _turn(line, _BY[sort](line), smallest=sort == "left"))
 
 
-def top_in_words(lines: Sequence[Mapping[str, Any]], namespace: str) -> str:
+def top_in_words(lines: Sequence[Mapping[str, Any]], namespace: str) -> list[str]:
     """Return the jobs as a table; `namespace` is empty for the whole cluster."""
     if not lines:
-        where = f" in namespace {namespace}" if namespace else ""
-        return f"kfext handles no running job{where}\n"
-    return "\n".join(table(_TOP_HEAD, map(_top_row, lines))) + "\n"
+        return [
+            "kfext handles no running job" + (f" in namespace {namespace}" if namespace else "")
+        ]
+    return columns(_TOP, ({**line, "progress": line["progress"] or NO_PROGRESS} for line in lines))
 
 
-def _turn(line: Mapping[str, Any], measure: float | None) -> tuple[Any, ...]:
+def _turn(line: Mapping[str, Any], measure: float | None, *, smallest: bool) -> tuple[Any, ...]:
     """Return the sort key of a job: unknown values come last."""
     return (
         line["progress"] is None,
         measure is None,
-        measure or 0.0,
+        (measure or 0.0) if smallest else -(measure or 0.0),
         (line["namespace"], line["name"], line["kind"]),
     )
 
@@ -265,27 +279,5 @@ def _of(line: Mapping[str, Any], name: str) -> float | None:
     return progress[name] if progress is not None else None
 
 
-def _negative(number: float | None) -> float | None:
-    return None if number is None else -number
-
-
-def _top_row(line: Mapping[str, Any]) -> tuple[str, ...]:
-    job = f"{line['kind']} {line['namespace']}/{line['name']}"
-    workers = "" if line["workers"] is None else str(line["workers"])
-    progress, resized = line["progress"], _RESIZED if line["resized"] else ""
-    if progress is None:
-        return (job, line["phase"], *("",) * 5, resized, workers, "", "")
-    cores, left, reported = (progress[name] for name in ("cpuCores", "secondsLeft", "ageSeconds"))
-    return (
-        job,
-        line["phase"],
-        steps(progress),
-        progress["metric"],
-        short(progress["value"]),
-        short(progress["growth"]),
-        progress["state"],
-        resized if cores is None else f"{cores:g}{resized}",
-        workers,
-        "" if left is None else age(left),
-        "" if reported is None else age(reported),
-    )
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)

@@ -54,24 +54,12 @@ def _service(command: Callable[..., None]) -> Callable[..., None]:
     return made
 
 
-def _run_folder(use: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return the option for the folder that a Deployment mounts; `use` is its help."""
-    return click.option(
-        "--run-dir",
-        "run_folder",
-        envvar="KFEXT_RUN_DIR",
-        type=click.Path(path_type=Path, exists=True, file_okay=False),
-        help=use,
-    )
-
-
 @click.command()
 @_service
 @click.option("--context", help="Context of the kubeconfig.")
 @click.option("--port", default=9443, show_default=True, help="HTTPS port for admission reviews.")
 @click.option("--tls-name", multiple=True, help="Additional DNS name for the certificate.")
 @click.option("--tls-ip", multiple=True, help="Additional IP address for the certificate.")
-@_run_folder("In-memory folder for the serving key; a temporary folder if unset.")
 @click.option(
     "--tls-dir",
     "tls_folder",
@@ -90,7 +78,12 @@ def webhook(*, tls_name: tuple[str, ...], tls_ip: tuple[str, ...], **options: An
 
 @click.command()
 @_service
-@_run_folder("Folder for the snapshot on SIGUSR1; none is written if unset.")
+@click.option(
+    "--run-dir",
+    "run_folder",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder for the snapshot on SIGUSR1; none is written if unset.",
+)
 @click.option(
     "--job-metrics/--no-job-metrics",
     default=True,

@@ -6,7 +6,7 @@ Names, messages and lines of logs come from others, and reach the terminal as te
 import io
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -25,13 +25,13 @@ output_option = click.option(
 )
 
 
-def printed(values: Any, *, output: str, words: Callable[[], str]) -> str:
-    """Return `values` as `json` or `yaml` in ASCII, or what `words` makes of them as `text`."""
+def printed(values: Any, *, output: str, words: Callable[[], Iterable[str]]) -> str:
+    """Return `values` as `json` or `yaml` in ASCII, or as `text` the lines that `words` returns."""
     if output == "json":
         return json.dumps(values, indent=2) + "\n"
     if output == "yaml":
         return yaml.safe_dump(values, sort_keys=False, width=10_000)
-    return plain(words())
+    return "".join(f"{plain(line)}\n" for line in words())
 
 
 def plain(text: str) -> str:
@@ -40,6 +40,16 @@ def plain(text: str) -> str:
     A terminal would obey escapes and control characters, and others hide or reverse text.
     """
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
+
+
+Columns = Mapping[str, Callable[[Any], str]]
+"""The columns of a table: its head -> the cell of a line."""
+
+
+def columns(shown: Columns, lines: Iterable[Any], *, indent: int = 0) -> list[str]:
+    """Return a table of lines, as `table` does."""
+    rows = [[cell(line) for cell in shown.values()] for line in lines]
+    return table([*shown], rows, indent=indent)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0) -> list[str]:
@@ -70,8 +80,10 @@ def fitted(text: str, screen: os.terminal_size) -> str:
     return "\n".join(line[: screen.columns] for line in text.splitlines()[: screen.lines - 1])
 
 
-def age(seconds: float) -> str:
-    """Return a length of time as kubectl prints it."""
+def age(seconds: float | None) -> str:
+    """Return a length of time as kubectl prints it; empty for None."""
+    if seconds is None:
+        return ""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)}{unit}"
@@ -81,3 +93,8 @@ def age(seconds: float) -> str:
 def short(value: float | None) -> str:
     """Return a number with four digits; empty for None."""
     return "" if value is None else f"{value:.4g}"
+
+
+def job_of(line: Mapping[str, Any]) -> str:
+    """Return the kind, namespace and name of a job."""
+    return f"{line['kind']} {line['namespace']}/{line['name']}"

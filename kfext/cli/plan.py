@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -12,7 +12,7 @@ import click
 from kfext.cli.cluster import ClusterOptions, cluster_options, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import entry, output_option, plain, printed, table
-from kfext.cli.render import admitted
+from kfext.cli.render import review
 from kfext.core.admission.review import Facts
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.order import in_line
@@ -26,7 +26,7 @@ from kfext.model.timestamps import written_time
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
-from kfext.state.outlook import Outlook, outlook, outlooks
+from kfext.state.planner import Outlook, outlook, outlooks
 from kfext.state.recording import planner_of
 
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
@@ -141,16 +141,15 @@ def written(answers: Sequence[Answer], *, output: str) -> str:
     return printed(values, output=output, words=lambda: in_words(answers))
 
 
-def in_words(answers: Sequence[Answer]) -> str:
-    """Return the answers for a person."""
+def in_words(answers: Sequence[Answer]) -> Iterator[str]:
+    """Yield the answers for a person."""
     if not answers:
-        return "no job waits\n"
-    lines = []
+        yield "no job waits"
     for answer in answers:
-        lines.append(f"{answer.job}: {_WORDS[answer.outcome]}")
-        lines += entry("why", ": ".join(filter(None, (answer.reason, answer.message))))
-        lines += table(("POD", "NODE"), answer.nodes.items(), indent=2) if answer.nodes else ()
-    return "\n".join(lines) + "\n"
+        yield f"{answer.job}: {_WORDS[answer.outcome]}"
+        yield from entry("why", ": ".join(filter(None, (answer.reason, answer.message))))
+        if answer.nodes:
+            yield from table(("POD", "NODE"), answer.nodes.items(), indent=2)
 
 
 class Forecast:
@@ -173,11 +172,13 @@ class Forecast:
         """
         raw = self._named(document, home=home)
         namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
-        rendered = admitted(raw, _facts(self._snapshot, namespace))
-        raw, warnings = rendered.documents[0], tuple(rendered.warnings)
+        reviewed = review(raw, _facts(self._snapshot, namespace))
+        if reviewed.mutation.refusal:
+            raise UserError(next(reviewed.notes))
+        raw, warnings = reviewed.after, reviewed.warnings
         job = self._stored(raw)
         if not job.held:
-            said = rendered.verdicts[0]
+            said = reviewed.mutation.verdicts[0]
             outcome = WAITS if said.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
             return Answer(job.title, outcome, said.reason, said.message, {}, warnings)
         self._planner.cluster.take_job(job, raw)

@@ -1,4 +1,4 @@
-"""A running job for people: its progress, from its TrainingPlan or its log, and the companion.
+"""The progress of a job for people, from its TrainingPlan or its log.
 
 The job itself may write all of it, so it is bounded and reaches the terminal as text alone.
 """
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kfext import names
-from kfext.cli.output import age, plain, short, table
+from kfext.cli.output import Columns, age, columns, plain, short
 from kfext.core.progress.course import Course, progress_of
 from kfext.core.progress.fields import visible
 from kfext.core.progress.followed import INTERVAL
@@ -18,7 +18,7 @@ from kfext.core.progress.lines import read_with
 from kfext.core.progress.reported import Reported, decode_progress
 from kfext.core.settings.table import parse_setting
 from kfext.core.settings.values import STDOUT, MetricsSource
-from kfext.core.words import CLAUSE, cpus
+from kfext.core.words import cpus
 from kfext.errors import BadRequest, UserError
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
@@ -34,41 +34,15 @@ _WIDEST = 60
 """Characters of a line of a log."""
 _LONGEST_NAME = 24
 """Characters of the name of a metric, which comes from a log."""
-LINES = {names.RESIZED: "resize", names.SCALED: "scale"}
-"""The labels of the companion's conditions in `explain`."""
-_RESIZED = {
-    names.REASON_CPU_MOVED: "kfext changed CPU limits",
-    names.REASON_WOULD_MOVE: "kfext would change CPU limits, and only shows it",
-    names.REASON_NOTHING_TO_MOVE: "kfext changes no CPU limit",
-    names.REASON_STANDS_DOWN: "kfext cannot change CPU limits for now",
-    names.REASON_RESTS: "kfext leaves the CPU limits alone from now on",
-    names.REASON_RESIZE_REFUSED: "a change of CPU limits was refused",
-    names.REASON_TOO_EARLY: "it is too early to change CPU limits",
-    names.REASON_CPU_RESTORED: "the CPU limits are those of the job again",
+_SERIES: Columns = {
+    "TIME": lambda point: point["time"][11:19],
+    "STEP": lambda point: "" if point["step"] is None else str(point["step"]),
+    "METRICS": lambda point: " ".join(
+        f"{name}={'not a number' if value is None else short(value)}"
+        for name, value in point["metrics"].items()
+    )[:_WIDEST],
+    "LINE": lambda point: point["line"],
 }
-_SCALED = {
-    names.REASON_AS_ASKED: "the number of workers is as asked for",
-    names.REASON_SHRUNK: "it has fewer workers than it asked for",
-    names.REASON_GROWN: "kfext gave it workers",
-    names.REASON_RESCALING: "kfext is changing the number of workers",
-    names.REASON_AWAITS_CHECKPOINT: "another number of workers needs a checkpoint first",
-    names.REASON_NO_CHECKPOINT: "kfext cannot change the number of workers for now",
-    names.REASON_WOULD_SCALE: "kfext would change the number of workers, and only shows it",
-    names.REASON_STANDS_DOWN: "kfext cannot change the number of workers for now",
-    names.REASON_RESTS: "kfext leaves the number of workers alone from now on",
-    names.REASON_SCALE_REFUSED: "another number of workers was refused",
-}
-
-
-def condition_in_words(condition: Mapping[str, str]) -> str:
-    """Return a condition of the companion in words: what kfext does or would do, and why."""
-    reason, holds = condition["reason"], condition["status"] == "True"
-    resized = condition["type"] == names.RESIZED
-    # The reason why nothing more is done must not hide that limits are changed.
-    hidden = resized and holds and reason != names.REASON_CPU_MOVED
-    still = "; limits that it changed before stay" if hidden else ""
-    what = f"{(_RESIZED if resized else _SCALED).get(reason, reason)}{still}"
-    return CLAUSE.join(filter(None, (what, condition["message"])))
 
 
 def is_resized(status: Mapping[str, Any]) -> bool:
@@ -109,26 +83,35 @@ def _values(reported: Reported, *, now: float) -> dict[str, Any]:
     }
 
 
+def _name(raw: str) -> str:
+    name = " ".join(plain(visible(raw)).split())
+    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+
+
+NO_PROGRESS = _values(Reported(), now=0.0)
+"""The progress of a job of which nothing is known."""
+
+
 def progress_in_words(progress: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield at most two phrases: how far the job is, and how it grows."""
     if progress is None:
         return
-    reported = f"{age(progress['ageSeconds'])} ago" if progress["ageSeconds"] is not None else ""
-    rate, left = progress["stepsPerSecond"], progress["secondsLeft"]
-    parts = [
+    reported, left = age(progress["ageSeconds"]), age(progress["secondsLeft"])
+    growth, cores = progress["growth"], progress["cpuCores"]
+    parts = (
         f"{progress['metric']} {short(progress['value'])}".strip(),
         f"step {steps(progress, of=' of ')}" if progress["step"] is not None else "",
-        f"{short(rate)} a second" if rate else "",
-        f"{age(left)} left" if left is not None else "",
-    ]
+        f"{short(progress['stepsPerSecond'])} a second" if progress["stepsPerSecond"] else "",
+        f"{left} left" if left else "",
+    )
     if far := ", ".join(filter(None, parts)):
-        yield f"{far} ({reported})" if reported else far
-    growth, cores = progress["growth"], progress["cpuCores"]
-    parts = [
+        yield f"{far} ({reported} ago)" if reported else far
+    parts = (
         f"growth {short(growth)}" if growth is not None else "",
         progress["state"],
         f"uses {cpus(round(1000 * cores))}" if cores is not None else "",
-    ]
+        "",
+    )
     if grows := ", ".join(filter(None, parts)):
         yield grows
 
@@ -139,11 +122,6 @@ def steps(progress: Mapping[str, Any], *, of: str = "/") -> str:
         return ""
     total = "" if progress["totalSteps"] is None else f"{of}{progress['totalSteps']}"
     return f"{progress['step']}{total}"
-
-
-def _name(raw: str) -> str:
-    name = " ".join(plain(visible(raw)).split())
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
 
 
 async def read_log(
@@ -217,32 +195,22 @@ def recognised(
     }
 
 
-def log_in_words(found: Mapping[str, Any]) -> list[str]:
-    """Return what was recognised in a log for a person, as lines of `explain`."""
+def log_in_words(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what was recognised in a log for a person, as lines of `explain`."""
     how = "by the expression" if found["expression"] else "without a setting"
-    lines = [
-        "{recognised} of {lines} lines of {pod} ({container}) recognised ".format_map(found) + how
+    said = [
+        f"{found['recognised']} of {found['lines']} lines of {found['pod']} "
+        f"({found['container']}) recognised {how}"
     ]
-    lines += progress_in_words({**found["progress"], "ageSeconds": None})
+    said += progress_in_words({**found["progress"], "ageSeconds": None})
     if found["better"]:
-        lines.append(f"{found['better']} is better")
+        said.append(f"{found['better']} is better")
     if found["diverged"]:
-        lines.append("the last value is not a number")
+        said.append("the last value is not a number")
     if found["gained"] is not None:
-        lines.append(f"progress {short(found['gained'])} of its first {INTERVAL:.0f} s in its last")
+        said.append(f"progress {short(found['gained'])} of its first {INTERVAL:.0f} s in its last")
     if not found["recognised"]:
-        lines.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
-    rows = [
-        (
-            point["time"][11:19],
-            "" if point["step"] is None else str(point["step"]),
-            " ".join(
-                f"{name}={'not a number' if value is None else short(value)}"
-                for name, value in point["metrics"].items()
-            )[:_WIDEST],
-            point["line"],
-        )
-        for point in found["series"][-_SHOWN:]
-    ]
-    drawn = table(("TIME", "STEP", "METRICS", "LINE"), rows, indent=2) if rows else []
-    return [*(f"  {'log':<8} {line}" for line in lines), *drawn]
+        said.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
+    yield from (f"  {'log':<8} {line}" for line in said)
+    if found["series"]:
+        yield from columns(_SERIES, found["series"][-_SHOWN:], indent=2)

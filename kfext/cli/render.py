@@ -1,8 +1,8 @@
 """`kfext render`: the changes of admission, by the webhook's own functions, without a cluster."""
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 import click
@@ -11,35 +11,53 @@ import yaml
 
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import plain
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts, Mutation
 from kfext.core.patches.json_patch import Operation
 from kfext.core.words import CLAUSE
 from kfext.errors import UserError
 from kfext.model.namespace import parse_namespace
-from kfext.model.policy import TrainingPolicy, parse_policy
+from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping
-from kfext.model.verdict import Verdict
 from kfext.names import DOMAIN, MANAGED
 
 
-@dataclass(slots=True)
-class Rendered:
-    """The documents as admission would store them.
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A document, and what admission does to it; nothing if it is not a training job."""
 
-    `patches`: the patch of each document; empty if nothing changes.
-    `notes`: lines for stderr.
-    `verdicts`: why each job is held or not, and its changes.
-    `warnings`: the notes that the API server would return.
-    `refused`: whether admission would refuse a document.
-    """
+    document: Any
+    mutation: Mutation
+    is_job: bool = True
 
-    documents: list[Any] = field(default_factory=list)
-    patches: list[Sequence[Operation]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    refused: bool = False
+    @property
+    def after(self) -> Any:
+        """The document as admission would store it."""
+        document = orjson.loads(orjson.dumps(self.document))
+        for operation in self.mutation.ops:
+            _apply(document, operation)
+        return document
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings that the API server would return."""
+        title = title_of(self.document)
+        return [f"{title}: warning: {warning}" for warning in self.mutation.warnings]
+
+    @property
+    def notes(self) -> Iterator[str]:
+        """Why the job is held or not and its changes, or why it is refused, for stderr."""
+        title = title_of(self.document)
+        if not self.is_job:
+            yield f"{title}: not a training job, left unchanged"
+        if self.mutation.refusal:
+            yield f"{title}: refused: {self.mutation.refusal}"
+        else:
+            for verdict in self.mutation.verdicts:
+                first, *more = verdict.message.split(CLAUSE)
+                yield f"{title}: {verdict.reason}: {first}"
+                yield from (f"  - {clause}" for clause in more)
+        yield from self.warnings
 
 
 @click.command("render")
@@ -75,95 +93,69 @@ def render_files(
     No cluster is needed, and the changes of pods are not shown. Without --namespace-file the
     namespace is managed and has no settings. Exits with code 1 if a job would be refused.
     """
-    rendered = render(
+    reviews, notes = render(
         documents=[item for file in files for item in load(file)],
         policies=[item for file in policies for item in load(file)],
         namespace=next(iter(load(namespace_file)), None) if namespace_file else None,
     )
-    for line in rendered.notes:
+    for line in notes:
         click.echo(plain(line), err=True)
-    if rendered.refused:
+    if any(reviewed.mutation.refusal for reviewed in reviews):
         sys.exit(1)
-    click.echo(written(rendered, output=output), nl=False)
+    click.echo(written(reviews, output=output), nl=False)
 
 
-def render(*, documents: list[Any], policies: list[Any], namespace: Any) -> Rendered:
-    """Return the documents as admission would store them.
+def render(
+    *, documents: list[Any], policies: list[Any], namespace: Any
+) -> tuple[list[Reviewed], list[str]]:
+    """Return the documents as admission reviews them, and notes for stderr.
 
     Raises UserError if `policies` or `namespace` are of another kind.
     """
     facts = _facts(policies, namespace)
-    rendered = Rendered()
-    for policy in facts.policies:
-        if not policy.selector.matches(facts.namespace_labels):
-            rendered.notes.append(
-                f"note: TrainingPolicy {policy.name} does not select the namespace"
-            )
-    for document in documents:
-        _add(rendered, document, facts)
-    return rendered
+    notes = [
+        f"note: TrainingPolicy {policy.name} does not select the namespace"
+        for policy in facts.policies
+        if not policy.selector.matches(facts.namespace_labels)
+    ]
+    reviews = [review(document, facts) for document in documents]
+    return reviews, [*notes, *(note for reviewed in reviews for note in reviewed.notes)]
 
 
-def written(rendered: Rendered, *, output: str) -> str:
+def written(reviews: Sequence[Reviewed], *, output: str) -> str:
     """Return the documents as `yaml` or `json`, or their patches, one per document."""
     if output == "patch":
-        return "".join(_json(list(patch)) for patch in rendered.patches)
+        return "".join(_json(list(reviewed.mutation.ops)) for reviewed in reviews)
+    documents = [reviewed.after for reviewed in reviews]
     if output == "yaml":
-        return yaml.safe_dump_all(rendered.documents, sort_keys=False, width=10_000)
-    if len(rendered.documents) == 1:
-        return _json(rendered.documents[0])
-    return _json({"apiVersion": "v1", "kind": "List", "items": rendered.documents})
+        return yaml.safe_dump_all(documents, sort_keys=False, width=10_000)
+    if len(documents) == 1:
+        return _json(documents[0])
+    return _json({"apiVersion": "v1", "kind": "List", "items": documents})
 
 
-def admitted(document: Any, facts: Facts) -> Rendered:
-    """Return one document as admission would store it. Raises UserError if it is refused."""
-    rendered = Rendered()
-    _add(rendered, document, facts)
-    if rendered.refused:
-        raise UserError(rendered.notes[0])
-    return rendered
+def review(document: Any, facts: Facts) -> Reviewed:
+    """Return what admission does to a document. Raises UserError for a malformed job."""
+    if not is_job(document):
+        return Reviewed(document, Mutation(), is_job=False)
+    if problems := _not_strings(document):
+        return Reviewed(document, Mutation(refusal="; ".join(problems)))
+    return Reviewed(document, mutate_job(document, facts))
 
 
 def _facts(policies: list[Any], namespace: Any) -> Facts:
-    parsed: list[TrainingPolicy] = []
     for policy in policies:
         if mapping(policy).get("kind") != "TrainingPolicy":
             raise UserError(f"--policy requires a TrainingPolicy, not {title_of(policy)}")
-        parsed.append(parse_policy(policy))
     if namespace is not None and mapping(namespace).get("kind") != "Namespace":
         raise UserError(f"--namespace-file requires a Namespace, not {title_of(namespace)}")
     parsed_namespace = parse_namespace(mapping(namespace))
     return Facts(
         namespace_labels=parsed_namespace.labels if namespace else {MANAGED: "true"},
         namespace_annotations=parsed_namespace.annotations,
-        policies=parsed,
+        policies=tuple(map(parse_policy, policies)),
         controller_alive=True,
     )
-
-
-def _add(rendered: Rendered, document: Any, facts: Facts) -> None:
-    title = title_of(document)
-    mutation = Mutation()
-    if not is_job(document):
-        rendered.notes.append(f"{title}: not a training job, left unchanged")
-    elif problems := _not_strings(document):
-        mutation = Mutation(refusal="; ".join(problems))
-    else:
-        mutation = mutate_job(document, facts)
-    if mutation.refusal:
-        rendered.refused = True
-        rendered.notes.append(f"{title}: refused: {mutation.refusal}")
-    else:
-        rendered.verdicts += mutation.verdicts
-        for verdict in mutation.verdicts:
-            first, *more = verdict.message.split(CLAUSE)
-            rendered.notes.append(f"{title}: {verdict.reason}: {first}")
-            rendered.notes += [f"  - {clause}" for clause in more]
-    warnings = [f"{title}: warning: {warning}" for warning in mutation.warnings]
-    rendered.warnings += warnings
-    rendered.notes += warnings
-    rendered.patches.append(mutation.ops)
-    rendered.documents.append(_applied(document, mutation.ops))
 
 
 def _not_strings(document: Any) -> list[str]:
@@ -176,19 +168,16 @@ def _not_strings(document: Any) -> list[str]:
     ]
 
 
-def _applied(document: Any, operations: Sequence[Operation]) -> Any:
-    """Return the patched document; kfext's patches set, remove or move members of objects."""
-    document = orjson.loads(orjson.dumps(document))
-    for operation in operations:
-        parent, member = _member(document, operation["path"])
-        if operation["op"] == "remove":
-            del parent[member]
-        elif operation["op"] == "move":
-            source, moved = _member(document, operation["from"])
-            parent[member] = source.pop(moved)
-        else:
-            parent[member] = operation["value"]
-    return document
+def _apply(document: Any, operation: Operation) -> None:
+    """Patch a document; kfext's patches set, remove or move members of objects."""
+    parent, member = _member(document, operation["path"])
+    if operation["op"] == "remove":
+        del parent[member]
+    elif operation["op"] == "move":
+        source, moved = _member(document, operation["from"])
+        parent[member] = source.pop(moved)
+    else:
+        parent[member] = operation["value"]
 
 
 def _member(document: Any, path: str) -> tuple[Any, str]:

@@ -6,7 +6,7 @@ from kfext.controller.step_executor import reference
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.companion.policy import Shown
-from kfext.core.network.eligibility import why_network
+from kfext.core.lifecycle.network import why_network
 from kfext.core.settings.shares import edited_shares
 from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder

@@ -47,7 +47,7 @@ async def run(
     access = find_access(kubeconfig=kubeconfig)
     metrics = Metrics(of_jobs=job_metrics)
     identity = f"{socket.gethostname()}_{os.getpid()}"
-    observe = metrics.observe_request
+    observe = metrics.count_request
     async with (
         Client(access, observe=observe) as client,
         Client(access, connections=2, observe=observe) as lease_client,

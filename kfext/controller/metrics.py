@@ -166,7 +166,7 @@ class Metrics:
         if self._of_jobs:
             self.registry.register(JobCollector(reports))
 
-    def observe_request(self, verb: str, resource: str, status: int, seconds: float) -> None:
+    def count_request(self, verb: str, resource: str, status: int) -> None:
         """Count one request; for kube.client.Client."""
         self.requests.labels(verb=verb, resource=resource, status=str(status)).inc()
 
@@ -192,7 +192,7 @@ class _WatchCollector(Collector):
             "kfext_watch_objects", "Objects in the copy of a collection", labels=("resource",)
         )
         for resource, informer in self._informers.items():
-            objects.add_metric((resource,), informer.metrics.objects)
+            objects.add_metric((resource,), len(informer.store))
         yield objects
         for name, text in _WATCHED.items():
             counter = CounterMetricFamily(f"kfext_watch_{name}", text, labels=("resource",))

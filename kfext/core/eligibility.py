@@ -1,8 +1,11 @@
-"""May kfext choose the nodes of a job? The answer for admission, the queue and the gate.
+"""Whether kfext may choose the nodes of a job, and whether its pods may use their network.
 
-A job that kfext must not place runs as on plain Kubernetes; with `colocation: required` it waits.
+Admission, the queue and the gate ask both. A job that kfext must not place runs as on plain
+Kubernetes; with `colocation: required` it waits. A job that cannot have the host network starts on
+the pod network.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kfext.core.words import listed
@@ -10,7 +13,9 @@ from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, GangTerm
 from kfext.model.gpu_slots import slot_of
 from kfext.model.job import TrainingJob
+from kfext.model.networking import Port
 from kfext.model.pod import Pod
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_HANDS_OFF, REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
 
@@ -95,3 +100,49 @@ def _within(job: TrainingJob, terms: Mapping[str, tuple[GangTerm, ...]]) -> bool
 def _constraints(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[Constraints]:
     yield from (group.constraints for group in job.groups if group.replicas)
     yield from (pod.constraints for pod in pods if pod.constraints is not None)
+
+
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_NO_HOST = frozenset({"baseline", "restricted"})
+
+
+def why_no_host_network(job: TrainingJob, namespace_labels: Mapping[str, str]) -> str:
+    """Return what keeps a job's pods from the host network, empty if nothing is known."""
+    if job.excess:
+        return job.excess
+    level = namespace_labels.get(_ENFORCE, "")
+    if level in _NO_HOST:
+        return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
+    if job.kueue_managed:
+        return "Kueue decides where the job goes, and does not take ports into account"
+    if job.rendezvous.obstacle:
+        return job.rendezvous.obstacle
+    return next(filter(None, map(_why_not_there, job.groups)), "") or _shared_port(job)
+
+
+def _shared_port(job: TrainingJob) -> str:
+    """Return the sentence on a port that several pods declare themselves, empty if none."""
+    declared: Counter[Port] = Counter()
+    for group in job.groups:
+        declared.update(dict.fromkeys(group.networking.ports, group.replicas))
+    for (protocol, number), pods in sorted(declared.items()):
+        if pods > 1:
+            return (
+                f"{pods} pods declare port {number}/{protocol}, which a node has only once; "
+                f"remove it from the templates if nothing listens on it"
+            )
+    return ""
+
+
+def _why_not_there(group: ReplicaGroup) -> str:
+    """Return what in one template keeps its pods from the host network, empty if nothing."""
+    networking = group.networking
+    if group.constraints.node_name:
+        return f"the {group.type} template names its node, and the webhook leaves such pods alone"
+    if networking.own_host:
+        return f"the {group.type} template itself sets the host network or a host port"
+    if networking.own_meeting:
+        return f"the {group.type} template itself sets where its replicas meet"
+    if networking.mesh:
+        return f"the {group.type} template requests {networking.mesh}, which needs the pod network"
+    return ""

@@ -39,8 +39,8 @@ from kfext.errors import (
 from kfext.kube.paths import resource_of
 from kfext.model.tolerant import mapping, text
 
-Observe = Callable[[str, str, int, float], None]
-"""A function called after each request with verb, resource, HTTP status (0: no answer), seconds."""
+Observe = Callable[[str, str, int], None]
+"""A function called once per request with verb, resource and HTTP status (0: no answer)."""
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
@@ -211,7 +211,7 @@ class Request:
 
 
 class Connection:
-    """A pool of connections to one API server; `observe` is called after each request."""
+    """A pool of connections to one API server; `observe` is called once per request."""
 
     def __init__(
         self, access: Access, *, connections: int = 64, observe: Observe | None = None
@@ -283,16 +283,7 @@ class Connection:
         self, request: Request, limits: aiohttp.ClientTimeout
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request and yield its answer; convert failures and call the observer."""
-        status, began = 0, time.monotonic()
-        observed = self._observe is None
-
-        def observe() -> None:
-            nonlocal observed
-            if self._observe is not None and not observed:
-                observed = True
-                seconds = time.monotonic() - began
-                self._observe(request.verb, resource_of(request.path), status, seconds)
-
+        answered = False
         try:
             headers = await self._access.token.header() | {"Accept": request.accept}
             if request.body is not None:
@@ -309,17 +300,21 @@ class Connection:
                 server_hostname=self._access.server_hostname,
                 allow_redirects=False,
             ) as response:
-                status = response.status
-                if status == 401:
+                answered = True
+                self._count(request, response.status)
+                if response.status == 401:
                     self._access.token.expire()
-                if request.verb == "watch":  # how long a watch lasts means nothing
-                    observe()
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             words = str(error) or type(error).__name__
             raise Unavailable(status=0, reason="NoAnswer", message=words) from error
         finally:
-            observe()
+            if not answered:
+                self._count(request, 0)
+
+    def _count(self, request: Request, status: int) -> None:
+        if self._observe is not None:
+            self._observe(request.verb, resource_of(request.path), status)
 
 
 async def _body(response: aiohttp.ClientResponse, most: int | None) -> bytes:

@@ -58,7 +58,6 @@ class EventRecorder:
         instance: str,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.written = 0
         self.dropped = 0
         self._client = client
         self._reporter = reporter
@@ -98,7 +97,6 @@ class EventRecorder:
             about, event = await self._queue.get()
             try:
                 await self._client.create(paths.events(about.namespace), event)
-                self.written += 1
             except Conflict:
                 pass  # an earlier process wrote it
             except ApiError as error:

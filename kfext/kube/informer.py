@@ -153,7 +153,6 @@ class Lines:
 class Metrics:
     """Counters since the start.
 
-    `objects`: how many the store holds now.
     `relists`: how often the whole collection was listed.
     `changes`: changes that arrived on streams, without bookmarks.
     `failures`: requests and streams that failed.
@@ -161,7 +160,6 @@ class Metrics:
     `unobserved`: changes that `on_change` failed on.
     """
 
-    objects: int = 0
     relists: int = 0
     changes: int = 0
     failures: int = 0
@@ -319,13 +317,11 @@ class Informer(Generic[T]):
             self._remove(key.uid)
         elif (old := self.store.by_uid(key.uid)) != value:
             self.store.put(key, value)
-            self.metrics.objects = len(self.store)
             self._notify(key.uid, old, value)
 
     def _remove(self, uid: str) -> None:
         old = self.store.remove(uid)
         if old is not None:
-            self.metrics.objects = len(self.store)
             self._notify(uid, old, None)
 
     def _notify(self, uid: str, old: T | None, new: T | None) -> None:

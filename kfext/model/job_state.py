@@ -191,11 +191,6 @@ def state_of(job: TrainingJob) -> JobState:
     return _parsed(raw)
 
 
-def decode_state(written: str | None) -> JobState:
-    """Return the state in an annotation of any job; see `state_of`."""
-    return _parsed(_read(written))
-
-
 def _read(written: str | None) -> Mapping[str, Any]:
     """Return the JSON object in an annotation; empty if it is damaged or too long."""
     if written is None or len(written) > LIMIT:

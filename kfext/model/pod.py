@@ -19,7 +19,7 @@ from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_re
 from kfext.model.qos import QoS
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import index_in, mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     CHECKPOINT_REQUEST,
@@ -29,7 +29,6 @@ from kfext.names import (
     GPU_SLOT,
     GPU_TERMS,
     JOB_NAME,
-    PLAN_GENERATION,
     RELEASED,
     REPLICA_INDEX,
     REPLICA_TYPE,
@@ -95,7 +94,6 @@ class Pod:
         None: no problem.
     `released`: whether its template was marked as released when it was created.
     `annotated`: whether it has any annotation.
-    `plan_generation`: the number of the plan that it was created under, as on its annotation.
     `checkpoint_request`: the number of the checkpoint that kfext has asked its job for, 0 if none.
     `reserves`: the slot that it reserves a GPU for; None for all other pods.
     `share`: the terms of its part of a GPU; None: it has no part.
@@ -128,7 +126,6 @@ class Pod:
     resize_problem: Verdict | None = None
     released: bool = False
     annotated: bool = False
-    plan_generation: str = ""
     checkpoint_request: int = 0
     reserves: int | None = None
     share: GpuShare | None = None
@@ -209,7 +206,6 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         resize_problem=resize_problem(status),
         released=RELEASED in annotations,
         annotated=bool(annotations),
-        plan_generation=intern(annotations.get(PLAN_GENERATION, "")),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
         share=_share(annotations.get(GPU_TERMS, "")),
@@ -260,10 +256,10 @@ def _owner_uid(metadata: Mapping[str, Any]) -> str:
 
 
 def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
-    index = labels.get(REPLICA_INDEX, "")
-    if JOB_NAME not in labels or not (index.isascii() and index.isdigit()) or len(index) > 6:
-        return None  # anyone can write this label, so its number must not size an allocation
-    return _replica_key(labels.get(REPLICA_TYPE, ""), int(index))
+    index = index_in(labels.get(REPLICA_INDEX, ""))
+    if JOB_NAME not in labels or index is None:
+        return None
+    return _replica_key(labels.get(REPLICA_TYPE, ""), index)
 
 
 @lru_cache(maxsize=_SHARED)

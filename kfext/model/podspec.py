@@ -91,6 +91,12 @@ def lasting_containers_of(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]
     return chain(_listed(spec, "containers"), sidecars)
 
 
+def container_named(spec: Mapping[str, Any], name: str) -> tuple[int, Mapping[str, Any]] | None:
+    """Return the container of that name with its position in the list; None without one."""
+    listed = enumerate(_listed(spec, "containers"))
+    return next((found for found in listed if found[1].get("name") == name), None)
+
+
 def with_port(
     spec: Mapping[str, Any], *, container: str, name: str, number: int
 ) -> Mapping[str, Any]:
@@ -100,8 +106,7 @@ def with_port(
     of the `name`. Source: training-operator pkg/apis/kubeflow.org/v1 setDefaultPort.
     """
     containers = list(_listed(spec, "containers"))
-    named = (at for at, item in enumerate(containers) if item.get("name") == container)
-    at = next(named, 0)
+    at, _ = container_named(spec, container) or (0, {})
     ports = list(_listed(containers[at], "ports")) if containers else []
     if not containers or any(port.get("name") == name for port in ports):
         return spec

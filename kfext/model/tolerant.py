@@ -26,6 +26,14 @@ def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def index_in(value: str) -> int | None:
+    """Return the index of a replica that a label or a name shows; None if it shows none.
+
+    Anyone can write these, so an index has at most six digits: it decides what is allocated.
+    """
+    return int(value) if value.isascii() and value.isdigit() and len(value) <= 6 else None
+
+
 def strings(value: object) -> dict[str, str]:
     """Return the entries of a mapping with strings as key and value, as labels have."""
     return {k: v for k, v in mapping(value).items() if isinstance(k, str) and isinstance(v, str)}

@@ -3,10 +3,20 @@
 They are kept true to the jobs and pods of the mirror, which calls in here with what has changed.
 """
 
+import heapq
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import card_key, pod_claim, pod_key, shifted_key
+from kfext.core.ledger.claims import (
+    card_key,
+    plan_claims,
+    plan_key,
+    pod_claim,
+    pod_key,
+    shifted_claims,
+    shifted_key,
+)
+from kfext.core.ledger.fit import UNBOUND_SECONDS, could_run, may_be_bound
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
@@ -16,8 +26,6 @@ from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_
 from kfext.state.card_demand import Tolerations
 from kfext.state.cards import Cards
 from kfext.state.members import Members
-from kfext.state.pending_pins import PendingPins
-from kfext.state.plan_claims import PlanClaims
 from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
 
@@ -50,8 +58,7 @@ class Books:
         self.limited: Collection[str] = ()
         self._jobs = jobs
         self._members = members
-        self._plans = PlanClaims(self.ledger)
-        self._pins = PendingPins(self.ledger, self._is_planned)
+        self._pins = _PendingPins(self.ledger, self._is_planned)
         self.cards = Cards(self.ledger, changed)
         self._priority_of = priority_of
         self._managed = managed
@@ -117,7 +124,7 @@ class Books:
         """Bring the claims of a job's plan up to date, and how many of its pods are to come."""
         self._recount_pins(pods)
         believed = self._managed(tracked.job.namespace)
-        self._plans.sync(tracked, pods, priority=self._priority_of(tracked.job), believed=believed)
+        self._claim_plan(tracked, pods, believed=believed)
         planned = believed and (tracked.assumed or tracked.plan) is not None
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
@@ -126,9 +133,32 @@ class Books:
         self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
         self._tell_gains()
 
+    def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
+        """Bring the claims of a job beside those of its pods up to date.
+
+        Its plan has a claim for each pod until the pod claims for itself. Guaranteed pods that give
+        CPU to each other have a claim for the CPU that is under way. A plan that is not `believed`
+        claims nothing.
+        """
+        plan = tracked.assumed or tracked.plan if believed else None
+        if tracked.unclaimed and not any(pod.home for pod in pods):
+            plan = None
+        priority = self._priority_of(tracked.job)
+        wanted = {
+            **plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed),
+            **shifted_claims(tracked.job.uid, pods, tracked.state.cpu),
+        }
+        for key in tracked.claimed.keys() - wanted.keys():
+            self.ledger.drop(key)
+        self.ledger.claim_all(wanted)
+        tracked.claimed = dict(wanted)
+
     def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
         """Drop the plan's claim for a pod that now has a claim of its own."""
-        self._plans.hand_over(tracked, pod)
+        if pod.home and pod.replica is not None:
+            key = plan_key(tracked.job.uid, pod.replica)
+            if tracked.claimed.pop(key, None) is not None:
+                self.ledger.hand_over(key, to=pod_key(pod.uid))
 
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Take in that a job is gone, and that it has left some pods behind."""
@@ -137,7 +167,8 @@ class Books:
         self.cards.apart.forget(tracked.job.uid)
         pods = tuple(pods)
         self._keep_parts(pods, of=tracked, claimed={})
-        self._plans.drop(tracked)
+        for key in tracked.claimed:
+            self.ledger.drop(key)
         self._recount_pins(pods)
 
     def give_up(self, tracked: TrackedJob) -> None:
@@ -194,6 +225,70 @@ class Books:
             self._resumed("", REASON_WAITING_FOR_OPERATOR)
         elif all_came and namespace in self.limited:
             self._resumed(namespace, REASON_QUOTA)  # it counts all of them now
+
+
+class _PendingPins:
+    """The pods that are pinned to a node and not bound yet. Times are in epoch seconds.
+
+    `planned` returns whether kfext has pinned a pod by a plan: then its lifecycle ends the wait.
+    """
+
+    def __init__(self, ledger: Ledger, planned: Callable[[Pod], bool]) -> None:
+        self._ledger = ledger
+        self._planned = planned
+        self._pods: dict[str, Pod] = {}
+        self._on: dict[str, set[str]] = {}
+        self._ages: list[tuple[float, str]] = []
+        self._new: set[str] = set()
+        self._old: set[str] = set()
+
+    def all(self) -> tuple[Pod, ...]:
+        """Return every such pod."""
+        return tuple(self._pods.values())
+
+    def on(self, node: str) -> tuple[Pod, ...]:
+        """Return those that are pinned to a node."""
+        return tuple(self._pods[uid] for uid in sorted(self._on.get(node, ())))
+
+    def note(self, uid: str, pod: Pod | None) -> None:
+        """Take in a pod as it stands, None when it is gone."""
+        earlier = self._pods.pop(uid, None)
+        if earlier is not None and earlier.pinned_to:
+            self._on[earlier.pinned_to].discard(uid)
+            if not self._on[earlier.pinned_to]:
+                del self._on[earlier.pinned_to]
+        if pod is None or not pod.pinned_to or pod.node_name or pod.finished:
+            self._new.discard(uid)
+            self._old.discard(uid)
+            return
+        self._pods[uid] = pod
+        self._on.setdefault(pod.pinned_to, set()).add(uid)
+        if earlier is None:
+            self._new.add(uid)
+
+    def count(self, pod: Pod) -> bool:
+        """Return whether a pod takes something from the node that it is bound or pinned to."""
+        if pod.node_name or not pod.pinned_to:
+            return True
+        node = self._ledger.node(pod.pinned_to)
+        if self._planned(pod):
+            return could_run(pod, node)
+        return pod.uid not in self._old and may_be_bound(pod, node)
+
+    def aged(self, now: float) -> list[Pod]:
+        """Take in the time; return the pods that have waited too long since the last call."""
+        for uid in self._new:
+            # A pod is no younger than its first sight; a clock that was ahead may have created it.
+            created = min(self._pods[uid].created, now)
+            heapq.heappush(self._ages, (created + UNBOUND_SECONDS, uid))
+        self._new.clear()
+        found = []
+        while self._ages and self._ages[0][0] <= now:
+            _, uid = heapq.heappop(self._ages)
+            if uid in self._pods:
+                self._old.add(uid)
+                found.append(self._pods[uid])
+        return found
 
 
 def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:

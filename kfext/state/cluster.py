@@ -6,7 +6,7 @@ a watch event, so that the next decision is not based on outdated objects. The m
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -23,7 +23,6 @@ from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.books import Books
 from kfext.state.cards import with_slots_in_use
-from kfext.state.changes import is_newer, is_older, needs_more, place_of, progress_of
 from kfext.state.members import Members
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.volumes import ClaimKey, Volumes, claims_of
@@ -138,11 +137,6 @@ class Cluster:
         if not namespace or namespace in self._inhabited:
             self._resumed.add((namespace, stopped_by))
             self.wake()
-
-    @property
-    def offers(self) -> bool:
-        """Whether anything has changed for waiting jobs that is not on offer yet."""
-        return bool(self._resumed) or self.ledger.withholds
 
     def offer(self) -> Offer:
         """Put on offer what has changed for waiting jobs since the last call."""
@@ -371,3 +365,44 @@ class Cluster:
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
         self.books.sync(tracked, pods)
+
+
+# --- what a change changes ---
+
+
+def progress_of(tracked: TrackedJob, pods: Collection[Pod]) -> tuple[object, ...]:
+    """Return a marker that changes whenever the job makes progress."""
+    return (
+        tracked.job.suspend,
+        tracked.plan.generation if tracked.plan else 0,
+        sum(not pod.deleting for pod in pods),
+        sum(pod.gated for pod in pods),
+        sum(bool(pod.node_name) for pod in pods),
+    )
+
+
+def place_of(pod: Pod) -> tuple[object, ...]:
+    """Return what decides about the claims and steps of a pod."""
+    return (
+        *(pod.node_name, pod.pinned_to, pod.gates, pod.deleting, pod.finished),
+        *(pod.requests, pod.unschedulable, pod.replica, pod.affinity),
+    )
+
+
+def needs_more(job: TrainingJob, *, than: TrainingJob) -> bool:
+    """Return whether an edit made a job larger: it needs more of a resource, or another one."""
+    needed = than.requests
+    return any(number > needed.get(name, 0) for name, number in job.requests.items())
+
+
+def is_newer(version: str, known: TrainingJob) -> bool:
+    """Return whether a resource version of a job is newer than the known one."""
+    return version != known.resource_version and not is_older(version, known.resource_version)
+
+
+def is_older(one: str, other: str) -> bool:
+    """Return whether a resource version is older than another of the same object."""
+    try:
+        return int(one or "0") < int(other or "0")
+    except ValueError:
+        return False  # only numbers can be compared

@@ -87,7 +87,7 @@ class Companion:
             searches=searches,
             settings_of=settings_of,
         )
-        self._following = Following(cluster, progress, jobs, self._begin_next)
+        self._following = Following(cluster, progress, jobs, self._rescaling)
         self._resizing = Resizing(cluster, progress.uses, queue.quotas.changes)
         self._neighbours = Neighbours(jobs, self._resizing)
         jobs.adopted = self._rescaling.keep_room
@@ -211,10 +211,6 @@ class Companion:
             self._rescaling.begin([(jobs[proposal.job], proposal) for proposal in group], at=at)
         for proposal in chosen.observe:
             jobs[proposal.job].size.would = proposal
-
-    def _begin_next(self, job: RunningJob, proposal: Proposal, at: float) -> None:
-        """Begin what follows from an operation on a job, in its place."""
-        self._rescaling.begin([(job, proposal)], at=at)
 
     def _finish_size(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         size, operation = job.size, job.size.operation

@@ -1,14 +1,14 @@
 """Follows jobs whose size may change: what they have, who changed it, what a change has brought."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from typing import assert_never
 
 from kfext import names
 from kfext.core.companion.operation import Phase, ScaleOperation
-from kfext.core.companion.proposal import RESTORES, Cause, Proposal, Workers, workers_proposal
-from kfext.core.companion.scale import LEAST_GAIN, interrupts, starts_anew
+from kfext.core.companion.proposal import RESTORES, Cause, Proposal, Workers
+from kfext.core.companion.scale import LEAST_GAIN, interrupts, starts_anew, workers_proposal
 from kfext.core.companion.stand_down import why_not_scaled, why_one_size
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.steps import RestartWorkers, SaveState, Step
@@ -19,7 +19,7 @@ from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
-from kfext.state.rescaling import Found, lengthened
+from kfext.state.rescaling import Found, Rescaling, lengthened
 from kfext.state.running_job import RunningJob, all_running, is_edited, is_ours, leaving
 from kfext.state.running_jobs import STEP_SECONDS, RunningJobs
 from kfext.state.scale_search import grace_of
@@ -43,7 +43,7 @@ _UNSEEN_SECONDS = 30.0
 class Following:
     """Brings what is known of sizes up to date, and operations on them a phase further.
 
-    `begin` is called with what takes growth back.
+    `rescaling` begins what takes growth back.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Following:
         cluster: Cluster,
         progress: JobsProgress,
         jobs: RunningJobs,
-        begin: Callable[[RunningJob, Proposal, float], None],
+        rescaling: Rescaling,
     ) -> None:
         self._cluster = cluster
         self._progress = progress
         self._jobs = jobs
-        self._begin = begin
+        self._rescaling = rescaling
 
     def steps(self, job: RunningJob, now: Moment) -> Iterator[Found]:
         """Record how a job is; yield what is to be written of it."""
@@ -98,7 +98,7 @@ class Following:
             case _:
                 assert_never(operation.phase)
         if back is not None:
-            self._begin(job, back, at)
+            self._rescaling.begin([(job, back)], at=at)
 
     # --- what it has ----------------------------------------------------------------------------
 

@@ -139,7 +139,7 @@ class Planner:
                 for tracked in draft.shown.values()
                 if not tracked.busy
             ),
-            failures=(*draft.failures, *reservations.failures()),
+            failures=(*draft.failures, *reservations.failures.take()),
             phases=tuple(draft.phases),
             decided=draft.decided,
             remainder=len(self._queued) + len(self._running)
@@ -333,3 +333,40 @@ class _Draft:
     def show(self, *jobs: TrackedJob | None) -> None:
         """Have jobs reported; None stands for nothing."""
         self.shown |= {one.job.uid: one for one in jobs if one is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The forecast for a job.
+
+    `step`: the decision for it; a Wait if a step of the job is being written.
+    `ahead`: how many jobs are before it in the queue.
+    """
+
+    step: Step
+    ahead: int
+
+
+def outlook(planner: Planner, uid: str, now: Moment) -> Outlook:
+    """Return the forecast for a job once every changed job has been decided on.
+
+    Steps of other jobs count as begun, so their claims hold. Raises KeyError for an unknown job.
+    """
+    return outlooks(planner, now)[uid]
+
+
+def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
+    """Return what becomes of every job, by uid, once all that has changed is decided on."""
+    steps: dict[str, Step] = {}
+    # Each change is decided on once; a decision may free capacity for jobs before it.
+    for _ in range(2 * len(planner.cluster.jobs) + 2):
+        tick = planner.tick(now)
+        steps |= {one.job.uid: step for one, step in tick.steps}
+        if not tick.remainder:
+            break
+    queued = (one.job.uid for one in planner.queue.queued() if not one.busy)
+    ahead = {uid: number for number, uid in enumerate(queued)}
+    return {
+        uid: Outlook(steps.get(uid) or Wait(one.phase, one.verdict), ahead.get(uid, 0))
+        for uid, one in planner.cluster.jobs.items()
+    }

@@ -38,9 +38,8 @@ from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, leaving
-from kfext.state.running_jobs import Failures
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.tracked_job import Failures, TrackedJob
 
 PAUSE_SECONDS = 300.0
 """How long a job is left alone whose change could not be carried out."""

@@ -20,7 +20,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import ANY, Cluster, Offer
 from kfext.state.settings import JobSettings
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.tracked_job import Failures, TrackedJob
 
 
 class Promises:
@@ -113,6 +113,7 @@ class ReservationManager:
 
     `kept`: the reservation. `since`: since when capacity has been reserved without a break.
     `on_break`: whether nothing is reserved until every waiting job was asked once.
+    `failures`: errors of searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.
 
     Reservations have breaks. A break begins when the holder loses its reservation, and when
@@ -129,7 +130,7 @@ class ReservationManager:
         self.since: float | None = None
         self.on_break = self.unfinished = False
         self._searches = 0
-        self._failures: list[tuple[TrackedJob, Exception]] = []
+        self.failures = Failures()
         self._cluster = cluster
         self._settings = settings
         self._promises = promises
@@ -234,11 +235,6 @@ class ReservationManager:
             self.holder.turns = (self.holder.turns or 0) + 1
         self._begin_break(now=now)
 
-    def failures(self) -> list[tuple[TrackedJob, Exception]]:
-        """Return the jobs for which the search raised an error, and forget them."""
-        failures, self._failures = self._failures, []
-        return failures
-
     def is_outdated(self, *, now: float) -> bool:
         """Return whether something changed since the reservation was computed."""
         holder = self.holder
@@ -316,7 +312,8 @@ class ReservationManager:
         def reserved(members: Sequence[Member]) -> Reservation | None:
             return reserve(uid, members, ledger, limits, ends=ends, ignoring=ignoring)
 
-        try:
+        # A failed search for one job must not keep all others from being placed.
+        with self.failures.about(tracked):
             members = members_of(tracked.job)
             if (found := reserved(members)) is not None:
                 return found
@@ -326,10 +323,7 @@ class ReservationManager:
             if not _is_hopeless(place(members, ledger, limits)):
                 return None
             return reserved(members_of(in_pool))
-        except Exception as error:
-            # A failed search for one job must not keep all others from being placed.
-            self._failures.append((tracked, error))
-            return None
+        return None
 
     def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
         """Return the claims that do not count for a job: the reservation and its promise."""

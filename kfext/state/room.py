@@ -8,7 +8,7 @@ import numpy as np
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
 from kfext.core.ledger.ports import hosted, joins_block
-from kfext.core.network.eligibility import agents_alike
+from kfext.core.lifecycle.network import agents_alike
 from kfext.core.placement.gang import Limits, members_of, present
 from kfext.core.placement.place import place
 from kfext.core.placement.slots import Places, slots_for

@@ -1,17 +1,16 @@
 """The jobs that the companion follows: which they are, what policies see of them, what is news."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from kfext import names
 from kfext.core import words
 from kfext.core.companion.operation import Phase
 from kfext.core.companion.policy import Shown
-from kfext.core.companion.proposal import Cause, Workers, workers_proposal
+from kfext.core.companion.proposal import Cause, Workers
 from kfext.core.companion.registry import chosen_policies
 from kfext.core.companion.restoring import Owner, asked_of, is_resized, owner_of
-from kfext.core.companion.scale import SCALE, Sizes, sizes_of
+from kfext.core.companion.scale import SCALE, Sizes, sizes_of, workers_proposal
 from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
 from kfext.core.companion.stand_down import why_no_resize, why_unread
 from kfext.core.elastic import asked_workers, workers_of
@@ -41,7 +40,7 @@ from kfext.state.running_job import (
     live_pods,
     size_record,
 )
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.tracked_job import Failures, TrackedJob
 from kfext.state.uses import Uses
 
 STEP_SECONDS = 120.0
@@ -52,26 +51,6 @@ ADOPT_SECONDS = 600.0
 News = tuple[TrackedJob, str, Shown | None]
 """A job, the type of the condition that is new, and what to show; None: the condition is gone."""
 _Jobs = dict[str, RunningJob]
-
-
-class Failures:
-    """Errors of kfext's since they were last taken, each with the job that it was about."""
-
-    def __init__(self) -> None:
-        self._found: list[tuple[TrackedJob, Exception]] = []
-
-    @contextmanager
-    def about(self, tracked: TrackedJob) -> Iterator[None]:
-        """Leave what is done for a job in this context when it fails; other jobs go on."""
-        try:
-            yield
-        except Exception as error:
-            self._found.append((tracked, error))
-
-    def take(self) -> list[tuple[TrackedJob, Exception]]:
-        """Return the errors, and forget them."""
-        found, self._found = self._found, []
-        return found
 
 
 class ShownJobs:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 from kfext import names
 from kfext.core.companion.operation import Readiness
-from kfext.core.companion.proposal import Cause, Proposal, Workers, workers_proposal
-from kfext.core.companion.scale import SCALE
+from kfext.core.companion.proposal import Cause, Proposal, Workers
+from kfext.core.companion.scale import SCALE, workers_proposal
 from kfext.core.companion.stand_down import why_left_alone, why_one_size
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment

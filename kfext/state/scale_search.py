@@ -14,8 +14,8 @@ from kfext import names
 from kfext.core import words
 from kfext.core.companion.guard import Giver, givers_of
 from kfext.core.companion.operation import FRESH_SECONDS
-from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers, workers_proposal
-from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts
+from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers
+from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts, workers_proposal
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY

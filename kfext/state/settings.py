@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from kfext.core.network.eligibility import HostNetworkRequest, host_network_request
+from kfext.core.lifecycle.network import host_network_request
+from kfext.core.lifecycle.situation import HostNetworkRequest
 from kfext.core.settings.resolve import settings_of
 from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob

@@ -1,6 +1,7 @@
 """A job as the planner tracks it: its state in the API server, and the decisions since."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
@@ -226,6 +227,26 @@ class TrackedJob:
         )
         self.not_before = at + pause
         return pause
+
+
+class Failures:
+    """Errors of kfext's since they were last taken, each with the job that it was about."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[TrackedJob, Exception]] = []
+
+    @contextmanager
+    def about(self, tracked: TrackedJob) -> Iterator[None]:
+        """Leave what is done for a job in this context when it fails; other jobs go on."""
+        try:
+            yield
+        except Exception as error:
+            self._found.append((tracked, error))
+
+    def take(self) -> list[tuple[TrackedJob, Exception]]:
+        """Return the errors, and forget them."""
+        found, self._found = self._found, []
+        return found
 
 
 def _assumed(step: Step) -> tuple[Plan | None, int | None]:

@@ -73,10 +73,6 @@ class Alarms:
     def __contains__(self, uid: str) -> bool:
         return uid in self._at
 
-    def at(self, uid: str) -> float | None:
-        """Return when the alarm of a job rings, None without an alarm."""
-        return self._at.get(uid)
-
     def set(self, uid: str, at: float) -> None:
         """Set the alarm of a job to the time `at`."""
         self._at[uid] = at

@@ -13,8 +13,8 @@ import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 
-from kfext.core.admission.job import UNMANAGED, mutate_job
-from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.new_job import UNMANAGED, mutate_job
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import Facts, Mutation
 from kfext.webhook.review import LIMIT, Bodies, Request, ReviewError, answer, parse
 
@@ -111,7 +111,7 @@ def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
     async def pod(request: Request, raw: Any) -> Mutation:
         return mutate_pod(raw, controller_alive=cluster.controller_alive())
 
-    app, bodies = web.Application(client_max_size=LIMIT), Bodies(longest=LIMIT)
+    app, bodies = web.Application(), Bodies(longest=LIMIT)
     for kind, decide in (("job", job), ("pod", pod)):
         for path, closed in ((f"/mutate-{kind}", False), (f"/mutate-{kind}-sharing", True)):
             route = _Route(kind, decide, fails_closed=closed)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import ssl
-import tempfile
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -34,21 +33,18 @@ class ServingCertificate:
     `ready` is set once it holds one.
 
     `extra_names`: DNS names or IP addresses besides those of the Service.
-    `folder`: holds the private key for the moment in which `ssl` reads it; it should be a tmpfs.
     """
 
     def __init__(
         self,
         client: Client,
         *,
-        folder: Path,
         extra_names: Sequence[str] = (),
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.context = _server_context()
         self.ready = asyncio.Event()
         self._client = client
-        self._folder = folder
         service = f"{WEBHOOK_SERVICE}.{NAMESPACE}.svc"
         self._names = (service, f"{service}.cluster.local", *extra_names)
         self._now = now
@@ -94,14 +90,11 @@ class ServingCertificate:
         _log.info("serving certificate renewed", names=self._names)
 
     def _load(self, leaf: Pair) -> None:
-        # mkstemp gives mode 0600. `ssl` reads keys only from files, and needs this one only now.
-        handle, name = tempfile.mkstemp(dir=self._folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(leaf.certificate + leaf.key)
-            self.context.load_cert_chain(name)
-        finally:
-            os.unlink(name)
+        # `ssl` reads keys only from files: this one is in memory and never has a name on a disk.
+        with os.fdopen(os.memfd_create("serving-key"), "wb") as file:
+            file.write(leaf.certificate + leaf.key)
+            file.flush()
+            self.context.load_cert_chain(f"/proc/self/fd/{file.fileno()}")
 
 
 class MountedCertificate:

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,6 @@ class Config:
     `port`: serves reviews over HTTPS.
     `probe_port`: serves probes and metrics over plain HTTP.
     `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
-    `run_folder`: holds the private key for a moment; a temporary folder if unset.
     `tls_folder`: where another system mounts the certificate; if unset, kfext signs it.
     `drain_seconds`: how long requests are still served after SIGTERM, until none arrive.
     """
@@ -39,7 +37,6 @@ class Config:
     port: int = 9443
     probe_port: int = 8080
     extra_names: Sequence[str] = ()
-    run_folder: Path | None = None
     tls_folder: Path | None = None
     drain_seconds: float = 5.0
 
@@ -48,21 +45,17 @@ async def run(config: Config) -> None:
     """Serve until SIGTERM or SIGINT. Raises OSError for a port in use, NoAccess, ApiError."""
     stop = stop_signal()
     async with await Client.connect(config.kubeconfig, context=config.context) as client:
-        if config.run_folder:
-            await _serve(config, client=client, folder=config.run_folder, stop=stop)
-            return
-        with tempfile.TemporaryDirectory(prefix="kfext-") as folder:
-            await _serve(config, client=client, folder=Path(folder), stop=stop)
+        await _serve(config, client=client, stop=stop)
 
 
-async def _serve(config: Config, *, client: Client, folder: Path, stop: asyncio.Event) -> None:
+async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None:
     watched = Watched(client)
     certificate: ServingCertificate | MountedCertificate
     if config.tls_folder:
         certificate = MountedCertificate(config.tls_folder)
         awaited = f"nothing usable is mounted in {config.tls_folder}"
     else:
-        certificate = ServingCertificate(client, folder=folder, extra_names=config.extra_names)
+        certificate = ServingCertificate(client, extra_names=config.extra_names)
         awaited = f"the controller issues its authority (Secret {CA_SECRET})"
     metrics = Metrics(
         synced=lambda: watched.missing() is None, controller_alive=watched.controller_alive

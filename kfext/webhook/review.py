@@ -82,23 +82,12 @@ class ReviewError(UserError):
     """The body is not an AdmissionReview that kfext can answer; the message says why."""
 
 
-class Kind(msgspec.Struct):
-    """Group, version and kind of the object under review."""
-
-    group: str = ""
-    version: str = ""
-    kind: str = ""
-
-
-class Request(msgspec.Struct, rename="camel"):
+class Request(msgspec.Struct):
     """The part of an AdmissionRequest that decisions need."""
 
     uid: str
-    kind: Kind = msgspec.field(default_factory=Kind)
     namespace: str = ""
     name: str = ""
-    operation: str = ""
-    dry_run: bool | None = None
     object: msgspec.Raw = msgspec.Raw(b"null")
 
     @property

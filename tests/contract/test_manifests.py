@@ -202,16 +202,6 @@ def test_no_mesh_puts_a_sidecar_into_our_pods() -> None:
         assert template["metadata"]["annotations"][names.ISTIO_INJECT] == "false", name
 
 
-def test_the_serving_key_lies_in_memory_where_the_process_looks_for_it() -> None:
-    (template,) = (pod for name, pod in pods() if name == "kfext-webhook")
-    (container,) = template["spec"]["containers"]
-    (volume,) = template["spec"]["volumes"]
-    (mount,) = container["volumeMounts"]
-    environment = {line["name"]: line["value"] for line in container["env"]}
-    assert volume["emptyDir"]["medium"] == "Memory"
-    assert mount == {"name": volume["name"], "mountPath": environment["KFEXT_RUN_DIR"]}
-
-
 @pytest.mark.parametrize("name", ["kfext-webhook", "kfext-controller"])
 def test_one_replica_of_each_outlives_a_drain(name: str) -> None:
     budget = named("PodDisruptionBudget", name)["spec"]

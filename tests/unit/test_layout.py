@@ -1,6 +1,7 @@
-"""Who looks for the test of a file finds it under the same name, in the same room."""
+"""Files are found by their names: no name stands twice, and each test is named after its file."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +12,30 @@ LAID_OUT = ("core", "gpu/rules", "state")
 """The packages of kfext whose tests are laid out like them."""
 
 ELSEWHERE: dict[str, str] = {
-    "core/admission/hold": "unit/core/admission/test_job decides through it",
+    "core/admission/hold": "unit/core/admission/test_new_job decides through it",
     "core/lifecycle/steps": "unit/sharing/test_path pins with the terms of shares",
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
-    "state/recording": "test_outlook compares a planner with one made from its snapshot",
     "state/rescaling": "unit/state/test_scale_policy and unit/fluid/test_faults drive it",
 }
 """Module, such as core/ledger/fit -> why its tests stand elsewhere."""
+
+
+SEAMS = {"cards", "gpu"}
+"""The names of the modules by which GPU sharing enters a room."""
+SHORTEST = 60
+"""Lines of the shortest file with one importer: a shorter one is a part of its importer."""
+SHORTER = {
+    "gpu/agent/hook_files",
+    "gpu/agent/passes",
+    "gpu/agent/slot_state",
+    "gpu/agent/unhooked",
+    "gpu/rules/profile",
+    "gpu/rules/tickets",
+    "model/allocation",
+    "state/apart",
+}
+"""The files that are still to be folded."""
 
 
 def modules(package: str) -> Iterator[tuple[str, Path]]:
@@ -38,6 +55,35 @@ def namesakes(package: str) -> set[str]:
         path.relative_to(ROOT / "tests/unit").with_name(path.stem.removeprefix("test_")).as_posix()
         for path in tests
     }
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules of kfext, and the names in them, that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_no_name_of_a_file_stands_twice_in_core_and_state() -> None:
+    rooms = (path for package in ("core", "state") for _, path in modules(package))
+    times = Counter(path.stem for path in rooms if path.stem != "__init__")
+    assert {name for name, number in times.items() if number > 1} - SEAMS == set()
+
+
+def test_no_short_file_has_one_importer() -> None:
+    importers: Counter[str] = Counter()
+    known = dict(modules("."))
+    for path in known.values():
+        importers.update({*imported(path)})
+    short = {
+        module
+        for module, path in known.items()
+        if path.stem != "__init__"
+        and len(path.read_text().splitlines()) < SHORTEST
+        and importers[f"kfext.{module.replace('/', '.')}"] == 1
+    }
+    assert short - SHORTER == set()
 
 
 @pytest.mark.parametrize("package", LAID_OUT)

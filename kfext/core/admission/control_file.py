@@ -15,6 +15,7 @@ from kfext.core.settings.values import NEVER
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod_bounds import pod_excess
+from kfext.model.podspec import container_named
 from kfext.model.tolerant import mapping, sequence, strings, text
 
 DIRECTORY = "/etc/kfext"
@@ -31,10 +32,11 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
 
     A container with something of its own in the directory, or at the name of the volume, keeps it.
     """
-    at, container = _training(kind, spec)
-    volumes, mounts = spec.get("volumes"), container.get("volumeMounts")
-    if not _opted_in(strings(metadata.get("annotations"))) or at < 0:
+    trainer = container_named(spec, kind.container)
+    if trainer is None or not _opted_in(strings(metadata.get("annotations"))):
         return spec, []
+    at, container = trainer
+    volumes, mounts = spec.get("volumes"), container.get("volumeMounts")
     if not (_is_list(volumes) and _is_list(mounts)) or _taken(sequence(mounts)):
         return spec, []
     volume = {
@@ -62,14 +64,6 @@ def _opted_in(annotations: Mapping[str, str]) -> bool:
     short = {key: written for key, written in stated.items() if len(written) <= LONGEST_SETTING}
     elastic, migrate = (parsed(key, short.get(key)) for key in stated)
     return elastic not in {(), (None,)} or migrate not in {(), (NEVER,)}
-
-
-def _training(kind: JobKind, spec: Raw) -> tuple[int, Raw]:
-    """Return the container that trains, with its number; -1 if there is none."""
-    for number, container in enumerate(map(mapping, sequence(spec.get("containers")))):
-        if container.get("name") == kind.container:
-            return number, container
-    return -1, {}
 
 
 def _is_list(value: object) -> bool:

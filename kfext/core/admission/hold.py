@@ -21,11 +21,10 @@ def hold_of(
     job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
 ) -> Verdict:
     """Return whether a job is held, and why or why not."""
-    return (
-        _not_ours(job, body, settings)
-        or _not_held(job, settings, facts)
-        or _held(job, settings, facts)
-    )
+    if (verdict := _not_ours(job, body, settings)) is not None:
+        return verdict
+    why = why_not_placed(job, settings, facts)
+    return _not_held(job, settings, why) or _held(job, settings, why)
 
 
 def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
@@ -69,9 +68,8 @@ def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> 
     return None
 
 
-def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | None:
-    """Return why a job that kfext handles is not suspended now, None if it is."""
-    why = why_not_placed(job, settings, facts)
+def _not_held(job: TrainingJob, settings: Settings, why: str) -> Verdict | None:
+    """Return why a job is not suspended now, None if it is; `why` kfext will not place it."""
     if job.kueue_managed:
         then = f"kfext does not place it: {why}" if why else "then kfext places it"
         message = f"Kueue decides when the job starts; {then}"
@@ -85,8 +83,8 @@ def _not_held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict | N
     return not_placed(job) or Verdict(names.REASON_NOT_HELD, why)
 
 
-def _held(job: TrainingJob, settings: Settings, facts: Facts) -> Verdict:
-    if why := why_not_placed(job, settings, facts):
+def _held(job: TrainingJob, settings: Settings, why: str) -> Verdict:
+    if why:
         return Verdict(names.REASON_HELD, f"suspended; kfext does not place it: {why}")
     return Verdict(
         names.REASON_HELD,

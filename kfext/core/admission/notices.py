@@ -8,9 +8,8 @@ from kfext.core.admission.hold import outcome, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import Facts
 from kfext.core.companion.stand_down import why_left_alone
-from kfext.core.eligibility import not_placed
-from kfext.core.network.eligibility import obstacle
-from kfext.core.network.pod_edits import edits_of
+from kfext.core.eligibility import not_placed, why_no_host_network
+from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each
 from kfext.core.placement.solve import usable_cpu
@@ -145,7 +144,7 @@ def _pod_network(job: TrainingJob, settings: Settings, facts: Facts, verdict: Ve
     """Return why a job that requests the host network will not get it, empty if none is known."""
     if verdict.reason != names.REASON_HELD and not job.kueue_managed:
         return "only a job that kfext starts gets ports on the host network"
-    return obstacle(job, facts.namespace_labels) or why_not_placed(job, settings, facts)
+    return why_no_host_network(job, facts.namespace_labels) or why_not_placed(job, settings, facts)
 
 
 def edits(

@@ -75,7 +75,7 @@ class Trial:
         return give_back(self.proposal.policy, job, signals, reason=reason, rests=True)
 
 
-def begin_trial(proposal: Proposal, history: Sequence[float | None]) -> Trial | None:
+def begin_trial(proposal: Proposal, history: Sequence[float]) -> Trial | None:
     """Return the trial of a proposal, or None for a proposal without a measure.
 
     `history`: values of the measure in the last windows, newest last. Without any value the trial
@@ -83,7 +83,7 @@ def begin_trial(proposal: Proposal, history: Sequence[float | None]) -> Trial | 
     """
     if proposal.measure is None:
         return None
-    before = tuple(value for value in history if value is not None)[-_KEPT:]
+    before = tuple(history[-_KEPT:])
     if not before and proposal.expected is not None:
         before = (proposal.expected,)
     return Trial(proposal, before)

@@ -124,20 +124,6 @@ class Proposal:
         return sum(map(len, self.stages))
 
 
-def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
-    """Return a proposal of another number of workers."""
-    rank = Rank.RESTORE if change.cause in RESTORES else Rank.SCALE
-    rescue = change.rescue
-    return Proposal(
-        policy="scale",
-        job=job,
-        change=change,
-        reason=reason,
-        serves=job if rescue is None else rescue.waiting,
-        rank=rank if rescue is None else Rank.RESCUE,
-    )
-
-
 def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
     """Return the sizes in stages: pods that shrink come first, so no CPU is given out twice."""
     before = {pod.uid: pod for pod in job.pods}

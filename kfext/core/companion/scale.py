@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kfext.core.companion.policy import Policy
+from kfext.core.companion.proposal import RESTORES, Proposal, Rank, Workers
 from kfext.core.elastic import fewest_workers, training_pods, with_workers, workers_of
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
@@ -47,6 +48,20 @@ SCALE = Policy(
 `ceiling`: jobs grow beyond what they asked for up to this share of the cluster's CPU.
 `acrossNamespaces`: 0 if a job is never shrunk for a job of another namespace.
 """
+
+
+def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
+    """Return the proposal of another number of workers."""
+    rank = Rank.RESTORE if change.cause in RESTORES else Rank.SCALE
+    rescue = change.rescue
+    return Proposal(
+        policy=SCALE.name,
+        job=job,
+        change=change,
+        reason=reason,
+        serves=job if rescue is None else rescue.waiting,
+        rank=rank if rescue is None else Rank.RESCUE,
+    )
 
 
 def starts_anew(job: TrainingJob) -> bool:

@@ -1,17 +1,84 @@
-"""The network of a queued job: the host network if it is requested and the ports are free."""
+"""The network of a job: whether its pods use the network of their nodes, and what follows.
 
+A job that requests the host network and cannot have it for all of its pods runs on the pod network,
+and a message gives the reason. Nothing here ever keeps a job from starting.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 
+from kfext.core.eligibility import why_no_host_network
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block, free_base, hosted
 from kfext.core.lifecycle.capacity import find_place
-from kfext.core.lifecycle.situation import Situation
-from kfext.core.network.eligibility import HostNetworkRequest, agents_alike, bypassed
+from kfext.core.lifecycle.patience import suspend
+from kfext.core.lifecycle.situation import HostNetworkRequest, Situation
+from kfext.core.lifecycle.steps import Release, Step
 from kfext.core.queue.no_fit import NoFit, NoFitCache
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import HOST
 from kfext.core.words import listed
-from kfext.model.plan import Assignment
+from kfext.model.job import TrainingJob, pod_labels
+from kfext.model.job_state import JobState
+from kfext.model.label_selector import LabelSelector
+from kfext.model.network_policy import NetworkPolicy
+from kfext.model.plan import Assignment, Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.tolerant import index_in
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_HOST_NETWORK, REASON_NETWORK_POLICIES_BYPASSED, REASON_POD_NETWORK
+from kfext.names import (
+    REASON_HOST_NETWORK,
+    REASON_NETWORK_POLICIES_BYPASSED,
+    REASON_POD_NETWORK,
+    REPLICA_INDEX,
+)
+
+MOST_NETWORK_POLICIES = 100
+"""Network policies of a namespace that are looked at: only a message depends on them, and whoever
+may write them may write many."""
+MOST_COMPARED = 1000
+"""Comparisons of a policy with the labels of a pod, over all policies of a job."""
+
+
+def host_network_request(
+    job: TrainingJob,
+    settings: Settings,
+    *,
+    namespace_labels: Mapping[str, str],
+    network_policies: Iterable[NetworkPolicy] = (),
+) -> HostNetworkRequest | None:
+    """Return a job's request for the host network, None if it has none."""
+    if settings.network != HOST:
+        return None
+    return HostNetworkRequest(
+        ports=settings.network_parameters.ports,
+        interfaces=settings.network_parameters.interfaces,
+        obstacle=why_no_host_network(job, namespace_labels),
+        policies=tuple(islice(network_policies, MOST_NETWORK_POLICIES)),
+    )
+
+
+def bypassed(job: TrainingJob, policies: Iterable[NetworkPolicy]) -> list[str]:
+    """Return the policies that would apply to a pod of a job, but do not on the host network."""
+    pairs = ((policy, labels) for policy in policies for labels in _labels(job, policy.pods))
+    compared = islice(pairs, MOST_COMPARED)
+    return sorted({policy.name for policy, labels in compared if policy.pods.matches(labels)})
+
+
+def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, str]]:
+    """Yield the labels of pods of a job, one for all that a selector cannot tell apart.
+
+    The pods of one template differ by their index alone, and the first one may be the master.
+    """
+    named = map(index_in, selector.values_of(REPLICA_INDEX))
+    indices = {0, *(index for index in named if index is not None)}
+    unnamed = next(index for index in range(len(indices) + 1) if index not in indices)
+    for group in job.groups:
+        for index in sorted({*indices, unnamed}):
+            if index < group.replicas:
+                key = ReplicaKey(group.type.lower(), index)
+                yield {**group.networking.labels, **pod_labels(job, key)}
 
 
 def place_on_network(
@@ -59,3 +126,80 @@ def _on_host(
     policies = listed(missed, of="policies")
     message = f"{words}; NetworkPolicy {policies} does not apply there"
     return Verdict(REASON_NETWORK_POLICIES_BYPASSED, message)
+
+
+def agents_alike(job: TrainingJob, places: Assignment) -> str:
+    """Return why two pods of a job must not share the network of a node, empty if none would."""
+    return job.rendezvous.alike if len(set(places.values())) < len(places) else ""
+
+
+def why_network(
+    asked: HostNetworkRequest | None,
+    job: TrainingJob,
+    plan: Plan | None,
+    state: JobState,
+    pods: Collection[Pod] = (),
+) -> str:
+    """Return why a job has its network; empty if the host network was not requested or it waits."""
+    if asked is None:
+        return ""
+    if plan is not None and plan.port:
+        if missed := sum(not pod.on_host for pod in pods):
+            return (
+                f"{missed} of {len(pods)} pods have their own network: they were created while "
+                f"kfext's webhook did not answer"
+            )
+        return f"its pods use their node's network, with ports from {plan.port} on"
+    why = asked.obstacle or state.no_host_network
+    if plan is not None and not why:
+        why = "it was started without ports on the host network"
+    if job.released and not why:
+        why = "kfext released it before it had ports on the host network"
+    return f"its pods have their own network: {why}" if why else ""
+
+
+def never_created(situation: Situation, late: Verdict) -> Step:
+    """Suspend a job whose pods were not created on the host network.
+
+    Only the API server knows why it refused them. The next try is on the pod network, unless the
+    operator reported no failure.
+    """
+    state = situation.after_strike(late.reason, late.message)
+    return suspend(situation, replace(state, no_host_network=late.message))
+
+
+def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
+    """Suspend a job whose pods must be on one network and are on two, as the webhook missed some.
+
+    The next try, on the pod network, is at once.
+    """
+    hosted = situation.plan is not None and situation.plan.port > 0
+    if not hosted or not situation.job.kind.one_network:
+        return None
+    if len({pod.on_host for pod in live.values() if not pod.finished}) < 2:
+        return None
+    message = "some of its pods were created while kfext's webhook did not answer"
+    state = replace(
+        situation.state,
+        retry_at=0.0,
+        reason=REASON_POD_NETWORK,
+        message=message,
+        no_host_network=message,
+    )
+    return suspend(situation, state)
+
+
+def started_without(situation: Situation, plan: Plan) -> Verdict | None:
+    """Return why a job that kfext did not start has its first plan without the host network."""
+    if situation.plan is not None:
+        return None
+    why = why_network(situation.host_network, situation.job, plan, situation.state)
+    return Verdict(REASON_POD_NETWORK, why) if why else None
+
+
+def let_go(situation: Situation, verdict: Verdict) -> Release:
+    """Release a waiting job; the message states if it loses the host network by that."""
+    requested = situation.host_network
+    if requested and not requested.obstacle:
+        verdict = replace(verdict, message=f"{verdict.message}; so its pods have their own network")
+    return Release((), verdict)

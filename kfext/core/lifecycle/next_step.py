@@ -40,9 +40,10 @@ def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None =
     """Return the next step of a job; `no_fits` has the refusals of earlier jobs on this ledger."""
     step = instead_of(situation, _next_step(situation, ledger, no_fits or NoFitCache()))
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
-        settings = recorded(situation.job, situation.settings)
-        state = replace(situation.state, settings=settings, busy=measured(situation))
-        if state != situation.state and SaveState.__name__ not in situation.refused:
+        before = situation.state
+        settings = recorded(situation.job, situation.settings, before=before.settings)
+        state = replace(before, settings=settings, busy=measured(situation))
+        if state != before and SaveState.__name__ not in situation.refused:
             return SaveState(state)
     return step
 

@@ -10,10 +10,9 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import EXPECTED, HOPELESS, WAITS_FOR_CAPACITY, why_spread
 from kfext.core.lifecycle.cards import KUEUE, with_last_attempt
-from kfext.core.lifecycle.network import place_on_network
+from kfext.core.lifecycle.network import let_go, place_on_network
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
-from kfext.core.lifecycle.unhosted import let_go
 from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import slots_for

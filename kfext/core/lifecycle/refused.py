@@ -8,6 +8,7 @@ but rarely.
 from collections.abc import Iterator
 from typing import assert_never
 
+from kfext.core.lifecycle.network import let_go
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import (
@@ -27,7 +28,6 @@ from kfext.core.lifecycle.steps import (
     Unsuspend,
     Wait,
 )
-from kfext.core.lifecycle.unhosted import let_go
 from kfext.model.verdict import Verdict
 from kfext.names import (
     FINISHED,

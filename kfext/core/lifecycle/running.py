@@ -15,6 +15,7 @@ from kfext.core.lifecycle.cards import (
     without_card,
     without_share,
 )
+from kfext.core.lifecycle.network import never_created, on_two_networks, started_without
 from kfext.core.lifecycle.patience import (
     STRIKES,
     after_strike,
@@ -43,7 +44,6 @@ from kfext.core.lifecycle.steps import (
     Step,
     Wait,
 )
-from kfext.core.lifecycle.unhosted import never_created, on_two_networks, started_without
 from kfext.core.observed import observed, unexpected
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits

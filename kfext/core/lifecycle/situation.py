@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers
-from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
@@ -14,6 +13,7 @@ from kfext.core.settings.table import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
+from kfext.model.network_policy import NetworkPolicy
 from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
@@ -76,6 +76,22 @@ class QueueContext:
     autoscaler: bool = False
     promised: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetworkRequest:
+    """A job's request for the host network.
+
+    `ports`: the first and the last port that jobs may use.
+    `interfaces`: the network interfaces for training traffic.
+    `obstacle`: what keeps the job from the host network, empty if nothing is known.
+    `policies`: the NetworkPolicies of its namespace, of which some may apply to its pods.
+    """
+
+    ports: tuple[int, int]
+    interfaces: tuple[str, ...] = ()
+    obstacle: str = ""
+    policies: tuple[NetworkPolicy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

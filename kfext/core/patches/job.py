@@ -10,8 +10,8 @@ from typing import Any
 
 from kfext.core.elastic import asked_workers, workers_let_go, workers_of
 from kfext.core.patches.gpu import on_template
+from kfext.core.patches.host_network import port_operations
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
-from kfext.core.patches.ports import port_operations
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of

@@ -20,7 +20,7 @@ from typing import assert_never
 
 from kfext.core.progress.lines import MOST, Line, Position
 from kfext.core.progress.reported import GrowthState, Progress
-from kfext.core.progress.steps import Step, Steps
+from kfext.core.progress.step_count import Step, Steps
 from kfext.core.progress.vocabulary import Better, better, is_checking, order
 
 SLOTS = 10

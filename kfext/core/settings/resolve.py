@@ -64,14 +64,16 @@ def share_asked(job: TrainingJob) -> GpuShare | None:
     return _share(job, job.annotations)
 
 
-def recorded(job: TrainingJob, settings: Settings) -> Mapping[str, str]:
+def recorded(
+    job: TrainingJob, settings: Settings, *, before: Mapping[str, str]
+) -> Mapping[str, str]:
     """Return what the state of a job must record, so that a malformed edit keeps the last value.
 
     These are the well-formed annotations of the job that its templates do not have, in the order of
     keys while they fit, so that the result does not depend on earlier records. Nothing is recorded
     for a job that admission has not seen, because its templates have no settings.
+    `before`: what the state records now.
     """
-    before = state_of(job).settings
     if not job.template_settings:
         return before
     kept: dict[str, str] = {}

@@ -17,6 +17,7 @@ from kfext.model.kinds.job_kind import (
     with_value,
 )
 from kfext.model.kinds.torchrun import Agents, agents_of, why_not_torchrun
+from kfext.model.podspec import container_named
 from kfext.model.tolerant import mapping, sequence, text
 
 if TYPE_CHECKING:
@@ -207,10 +208,8 @@ class PyTorchJob(JobKind):
         """Return the training container of a replica type, or None."""
         specs = mapping(spec.get(self.replica_specs))
         template = mapping(mapping(specs.get(key)).get("template"))
-        containers = map(mapping, sequence(mapping(template.get("spec")).get("containers")))
-        return next(
-            (container for container in containers if container.get("name") == self.container), None
-        )
+        found = container_named(mapping(template.get("spec")), self.container)
+        return None if found is None else found[1]
 
     def _obstacles(self, job: "TrainingJob", spec: Raw, *, least: int, most: int) -> Iterator[str]:
         """Yield what keeps a job fixed, the command line last because it takes longest to read."""

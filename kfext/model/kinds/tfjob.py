@@ -15,7 +15,7 @@ from kfext.model.kinds.job_kind import (
     value_in,
     with_value,
 )
-from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.tolerant import index_in, mapping, sequence, text
 
 if TYPE_CHECKING:
     from kfext.model.job import TrainingJob
@@ -125,8 +125,8 @@ class TFConfig:
         def at(type_: str, address: object) -> str:
             host = text(address).rpartition(":")[0]
             # The position in the list is no index: in the sparse form a server sees only itself.
-            index = host.partition(".")[0].removeprefix(f"{job}-{type_}-")
-            port = self.port_of(type_, int(index), base=base) if _is_index(index) else None
+            index = index_in(host.partition(".")[0].removeprefix(f"{job}-{type_}-"))
+            port = None if index is None else self.port_of(type_, index, base=base)
             return text(address) if port is None else f"{host}:{port}"
 
         cluster: dict[str, Any] = {
@@ -136,7 +136,3 @@ class TFConfig:
             for type_, addresses in self._cluster.items()
         }
         return json.dumps({**self._config, "cluster": cluster}, separators=(",", ":"))
-
-
-def _is_index(written: str) -> bool:
-    return written.isascii() and written.isdigit() and len(written) <= 6

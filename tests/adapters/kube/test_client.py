@@ -179,7 +179,7 @@ async def test_a_list_has_all_pages(client: Client, namespace: str) -> None:
 async def test_every_request_is_observed(testbed: Testbed, namespace: str) -> None:
     seen: list[tuple[str, str, int]] = []
     client = await Client.connect(
-        testbed.kubeconfig, observe=lambda verb, what, status, _: seen.append((verb, what, status))
+        testbed.kubeconfig, observe=lambda verb, what, status: seen.append((verb, what, status))
     )
     async with client:
         await client.create(configmaps(namespace), configmap("a"))

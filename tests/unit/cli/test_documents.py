@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.cli.documents import is_job, load
 from kfext.cli.plan import Forecast
-from kfext.cli.render import render
+from kfext.cli.render import Reviewed, render, written
 from kfext.errors import UserError
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
@@ -112,19 +112,26 @@ def test_whatever_a_file_holds_it_is_read_or_refused(written: str) -> None:
         read(written)
 
 
+def shown(reviews: list[Reviewed], notes: list[str]) -> None:
+    """Everything that is printed of a review."""
+    assert all(isinstance(note, str) for note in notes)
+    assert written(reviews, output="json")
+
+
 @given(json_values, st.sampled_from(["kind", "metadata", "spec", "apiVersion", "status"]))
 def test_whatever_a_field_of_a_job_is_the_job_is_rendered_or_refused(
     value: Any, field: str
 ) -> None:
     with suppress(UserError):
-        render(documents=read(yaml.safe_dump({**job(), field: value})), policies=[], namespace=None)
+        documents = read(yaml.safe_dump({**job(), field: value}))
+        shown(*render(documents=documents, policies=[], namespace=None))
 
 
 @given(json_values)
 def test_whatever_a_policy_or_a_namespace_is_the_job_is_rendered_or_refused(value: Any) -> None:
     policy = {"kind": "TrainingPolicy", "metadata": value, "spec": value}
     namespace = {"kind": "Namespace", "metadata": {"labels": value, "annotations": value}}
-    render(documents=[job()], policies=[policy], namespace=namespace)
+    shown(*render(documents=[job()], policies=[policy], namespace=namespace))
 
 
 HOME = Snapshot(

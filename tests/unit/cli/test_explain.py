@@ -1,5 +1,6 @@
 """What `kubectl kfext explain` says of a job, with and without its TrainingPlan."""
 
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
@@ -25,7 +26,12 @@ NOW = 1_800_000_000.0
 def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None, **options: bool) -> str:
     found = parse_job(raw)
     assert found is not None
-    return in_words(explained(found, raw, status=status or {}, pods=pods, now=NOW), **options)
+    explanation = explained(found, raw, status=status or {}, pods=pods, now=NOW)
+    return text(in_words(explanation, **options))
+
+
+def text(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
 
 
 def listed(raw: Raw, *pods: Pod) -> list[str]:
@@ -369,20 +375,19 @@ def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     explanation = explained(found, raw, status={}, pods=(), now=NOW, ahead=ahead)
     assert explanation["ahead"] == ahead
     line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
-    assert line in in_words(explanation)
+    assert line in text(in_words(explanation))
     assert "  ahead " not in words(raw)
 
 
-def test_what_resize_would_do_is_told_before_it_does_it() -> None:
+def test_conditions_are_told_with_their_reasons_once() -> None:
     would = {"type": "Resized", "status": "False", "reason": "WouldMoveCpu", "message": "to 700m"}
-    other = {"type": "CpuUseKnown", "status": "False", "reason": "CpuUsePending", "message": "soon"}
-    said = words(ours(), status={"phase": "Placed", "conditions": [other, would]})
-    assert "  CpuUseKnown False: soon\n" in said
-    assert said.count("  resize ") == 1
-    want = "  resize   kfext would change CPU limits, and only shows it\n           - to 700m\n"
-    assert want in said
-    assert "Resized False" not in said
-    assert "resize" not in words(ours(), status={"phase": "Placed"})
+    still = {"type": "Scaled", "status": "True", "reason": "StandsDown", "message": "a; b"}
+    other = condition("HostNetwork", "port 20000 is reserved")
+    said = words(ours(), status={"phase": "Placed", "conditions": [other, would, still]})
+    assert "  HostNetwork: port 20000 is reserved\n" in said
+    assert "  Resized False: WouldMoveCpu: to 700m\n" in said
+    assert "  Scaled:  StandsDown: a\n           - b\n" in said
+    assert "Resized" not in words(ours(), status={"phase": "Placed"})
 
 
 PROGRESS = {

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from kfext.cli.jobs import ORDERS, queue_in_words, queue_of, top_in_words, top_of
-from kfext.cli.output import plain, printed
+from kfext.cli.output import printed
 from kfext.model.priority import PriorityClass
 from kfext.model.timestamps import written_time
 from tests.builders import job
@@ -38,21 +38,27 @@ def test_only_what_waits_is_listed_the_highest_priority_first() -> None:
 
 
 def test_the_queue_as_a_table() -> None:
-    assert queue_in_words(waiting(), namespace="") == (
-        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON\n"
-        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    NoRoom\n"
-        "2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  NoRoom\n"
-        "    1 cpu short\n"
-    )
+    assert [*queue_in_words(waiting(), namespace="")] == [
+        "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON",
+        "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    NoRoom",
+        "2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  NoRoom",
+        "    1 cpu short",
+    ]
 
 
 def test_an_empty_queue() -> None:
-    assert queue_in_words([], namespace="") == "no job waits\n"
-    assert queue_in_words([], namespace="team") == "no job waits in namespace team\n"
+    assert [*queue_in_words([], namespace="")] == ["no job waits"]
+    assert [*queue_in_words([], namespace="team")] == ["no job waits in namespace team"]
+
+
+def test_a_priority_has_all_of_its_digits() -> None:
+    (line,) = (line for line in waiting() if line["name"] == "urgent")
+    _, row = queue_in_words([{**line, "priority": 2_000_000_001}], namespace="team")
+    assert row.startswith("2000000001 high  60s")
 
 
 def test_in_one_namespace_no_place_in_the_queue_is_pretended() -> None:
-    head, first, *_ = queue_in_words(waiting(), namespace="team").splitlines()
+    head, first, *_ = queue_in_words(waiting(), namespace="team")
     assert head.startswith("PRIORITY")
     assert first.startswith("1000 high  60s")
 
@@ -61,7 +67,8 @@ def test_without_the_classes_no_priority_is_pretended() -> None:
     old, urgent = (listed(classes=None)[at] for at in (0, 1))
     assert (old["priority"], old["priorityClass"]) == (None, "")
     assert (urgent["priority"], urgent["priorityClass"]) == (None, "high")
-    assert "\n?         2h" in queue_in_words([old], namespace="team")
+    _, row, *_ = queue_in_words([old], namespace="team")
+    assert row.startswith("?         2h")
 
 
 def test_a_job_that_is_held_without_a_plan_is_listed() -> None:
@@ -139,7 +146,8 @@ def test_jobs_without_progress_are_in_the_same_order() -> None:
 
 
 def text(*plans: dict[str, Any], namespace: str = "") -> str:
-    return plain(top_in_words(top_of(plans, sort="growth", now=NOW), namespace))
+    lines = top_of(plans, sort="growth", now=NOW)
+    return printed(lines, output="text", words=lambda: top_in_words(lines, namespace))
 
 
 def test_the_jobs_as_a_table() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kfext.cli.jobs import ORDERS, show_anew
+from kfext.cli.jobs import ORDERS, _show_anew
 from kfext.cli.main import cli, main
 from kfext.errors import UserError
 
@@ -35,7 +35,7 @@ def test_tables_that_follow_each_other_in_a_file_have_an_empty_line_between(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for number in range(2):
-        show_anew(f"HEAD\n{number}\n")
+        _show_anew(f"HEAD\n{number}\n")
     assert capsys.readouterr().out == "HEAD\n0\n\nHEAD\n1\n\n"
 
 
@@ -44,7 +44,7 @@ def test_on_a_terminal_a_table_takes_the_place_of_the_one_before(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((4, 3)))
-    show_anew("HEADING\nfirst\nsecond\nthird\n")
+    _show_anew("HEADING\nfirst\nsecond\nthird\n")
     assert capsys.readouterr().out == "\x1b[2J\x1b[1;1HHEAD\nfirs\n"
 
 
@@ -87,7 +87,8 @@ def test_the_options_of_a_service_are_its_configuration(
     async def run(config: Any) -> None:
         given.append(config)
 
-    monkeypatch.setattr(f"kfext.{service}.main.run", run)
+    room = {"webhook": "kfext.webhook", "agent": "kfext.gpu.agent"}[service]
+    monkeypatch.setattr(f"{room}.main.run", run)
     monkeypatch.setattr("kfext.runtime.configure_logs", lambda _: None)
     done = CliRunner().invoke(cli, [service, *arguments, "--probe-port", "1"])
     assert (done.exit_code, done.exception) == (0, None)

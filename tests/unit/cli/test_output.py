@@ -16,11 +16,11 @@ VALUES = [{"job": "PyTorchJob team/train", "left": None, "pods": 2}]
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_a_program_reads_back_the_values(output: str, read: object) -> None:
     assert callable(read)
-    assert read(printed(VALUES, output=output, words=lambda: "words")) == VALUES
+    assert read(printed(VALUES, output=output, words=lambda: ["words"])) == VALUES
 
 
 def test_a_person_gets_the_words() -> None:
-    assert printed(VALUES, output="text", words=lambda: "words\n") == "words\n"
+    assert printed(VALUES, output="text", words=lambda: ["two", "lines"]) == "two\nlines\n"
 
 
 HARMFUL = {
@@ -37,7 +37,7 @@ HARMFUL = {
 @pytest.mark.parametrize(("raw", "want"), HARMFUL.values(), ids=HARMFUL)
 def test_what_is_not_to_be_seen_becomes_a_space(raw: str, want: str) -> None:
     assert plain(raw) == want
-    assert printed({}, output="text", words=lambda: raw) == want
+    assert printed({}, output="text", words=lambda: [raw]) == f"{want}\n"
 
 
 @pytest.mark.parametrize("text", ["Verlust 0,5 größer\nπ 損失\n", ""])

@@ -217,17 +217,17 @@ ANSWER = Answer("PyTorchJob team/a", "starts", "Planned", "1 pod goes to n; x", 
 
 
 def test_the_answer_in_words() -> None:
-    assert in_words([ANSWER]) == (
-        "PyTorchJob team/a: would start now\n"
-        "  why      Planned: 1 pod goes to n\n"
-        "           - x\n"
-        "  POD         NODE\n"
-        "  a-worker-0  n\n"
-    )
+    assert [*in_words([ANSWER])] == [
+        "PyTorchJob team/a: would start now",
+        "  why      Planned: 1 pod goes to n",
+        "           - x",
+        "  POD         NODE",
+        "  a-worker-0  n",
+    ]
 
 
 def test_an_empty_queue_in_words() -> None:
-    assert in_words([]) == "no job waits\n"
+    assert [*in_words([])] == ["no job waits"]
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])

@@ -13,7 +13,7 @@ import yaml
 
 from kfext import names
 from kfext.cli.main import main
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts
 from tests.setting_samples import MALFORMED
 from tests.unit.objects import Raw, job, replica

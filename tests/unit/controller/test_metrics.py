@@ -14,7 +14,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import Access, Token
 from kfext.kube.events import EventRecorder, Reference
-from kfext.kube.informer import Informer
+from kfext.kube.informer import Informer, Key
 from kfext.kube.informer import Metrics as Counters
 from tests.builders import job
 
@@ -24,7 +24,6 @@ COUNTERS = {
     "failures": "kfext_watch_failures_total",
     "undecodable": "kfext_watch_undecodable_total",
     "unobserved": "kfext_watch_unobserved_total",
-    "objects": "kfext_watch_objects",
 }
 
 
@@ -54,6 +53,16 @@ async def test_the_counters_of_each_watch_are_read_when_they_are_asked_for(clien
             for name in COUNTERS.values()
         ]
         assert found == [factor * number for number in range(1, len(COUNTERS) + 1)]
+
+
+async def test_the_objects_of_each_watch_are_counted(client: Client) -> None:
+    metrics = Metrics()
+    nodes = Informer(client, paths.nodes(), decode=bytes.decode)
+    metrics.follow_watches({"nodes": nodes})
+    for number in range(3):
+        nodes.store.put(Key(uid=f"u-{number}", namespace="", name=f"n-{number}"), "a node")
+    nodes.store.remove("u-0")
+    assert metrics.registry.get_sample_value("kfext_watch_objects", {"resource": "nodes"}) == 2
 
 
 async def test_dropped_events_are_counted(client: Client) -> None:

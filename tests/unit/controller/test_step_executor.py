@@ -38,14 +38,14 @@ from kfext.model.constraints import Toleration
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
 from kfext.model.gpu_slots import reservation_of
-from kfext.model.job_state import JobState, decode_state
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
 from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.cluster import Cluster
-from tests.builders import affinity_to, job, node, pod, pods, raw_pod
+from tests.builders import affinity_to, job, node, pod, pods, raw_pod, state_in
 from tests.gpu_builders import reservation
 
 OF = job().worker(2, cpu="1").held().build()
@@ -210,7 +210,7 @@ async def test_a_resize_is_noted_before_the_first_pod_has_it(bench: Bench) -> No
     with pytest.raises(NotLeading):
         await bench.write(RESIZE)
     noted = jsonpatch.apply_patch(raw, bench.client.patches[0])["metadata"]["annotations"]
-    assert decode_state(noted[STATE]).cpu == RESIZED.cpu
+    assert state_in(noted[STATE]).cpu == RESIZED.cpu
     assert not bench.events.said
 
 
@@ -344,7 +344,7 @@ async def test_the_network_is_blamed_for_what_was_tried_there(
     await bench.write(Suspend(state))
     (patch,) = bench.client.patches
     stopped = jsonpatch.apply_patch(raw, patch)["metadata"]["annotations"]
-    assert decode_state(stopped[STATE]).no_host_network == after
+    assert state_in(stopped[STATE]).no_host_network == after
 
 
 async def test_an_answer_for_a_pod_that_is_gone_claims_nothing(bench: Bench) -> None:

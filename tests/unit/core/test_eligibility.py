@@ -1,12 +1,13 @@
 """Whether kfext may choose the nodes of a job, and the step of a job that it must not place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kfext.core.eligibility import not_placed, unbound
+from kfext import names
+from kfext.core.eligibility import not_placed, unbound, why_no_host_network
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.queued import RELEASE_SECONDS
 from kfext.core.lifecycle.steps import Pin, Release, Step, Suspend, Unsuspend, Wait
@@ -487,3 +488,116 @@ def test_a_job_beyond_a_bound(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
     decide(case)
+
+
+# --- the host network ---
+
+PSS = "pod-security.kubernetes.io/enforce"
+
+
+def ported(replicas: int, *ports: Raw, **spec: object) -> JobBuilder:
+    container = {"name": "pytorch", "ports": list(ports)}
+    return job().master().worker(replicas, spec={"containers": [container], **spec})
+
+
+def commanded(*words: str) -> JobBuilder:
+    container = {"name": "pytorch", "command": list(words)}
+    return job().master().worker(2, spec={"containers": [container]})
+
+
+def meshed(at: str, value: str, key: str = names.ISTIO_INJECT, **more: Raw) -> JobBuilder:
+    made = job().master().worker(2)
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {at: {key: value}, **more}
+    return made
+
+
+DECLINED = {names.ISTIO_INJECT: "false"}
+
+
+METRICS = {"name": "metrics", "containerPort": 9090}
+OPERATORS = {"name": "pytorchjob-port", "containerPort": 23456}
+
+ON_HOST_NETWORK = {
+    "an ordinary job": (job().master().worker(3), {}),
+    "a single worker meets nobody": (job().worker(1), {}),
+    "the operator's own port": (ported(3, OPERATORS), {}),
+    "another port, of one pod": (ported(1, METRICS), {}),
+    "Pod Security privileged": (job().master(), {PSS: "privileged"}),
+    "Istio is told to stay away": (meshed("annotations", "false"), {}),
+    "by label, which Istio prefers": (meshed("annotations", "true", labels=DECLINED), {}),
+    "of all revisions": (
+        meshed("labels", "canary", "istio.io/rev", annotations=DECLINED),
+        {},
+    ),
+    "Linkerd too": (meshed("annotations", "disabled", "linkerd.io/inject"), {}),
+    "the ambient mesh too": (meshed("labels", "none", "istio.io/dataplane-mode"), {}),
+    "torchrun without an address": (commanded("torchrun", "--nproc_per_node=2", "train.py"), {}),
+}
+
+
+@pytest.mark.parametrize(("made", "labels"), ON_HOST_NETWORK.values(), ids=ON_HOST_NETWORK)
+def test_nothing_speaks_against_the_host_network(
+    made: JobBuilder, labels: Mapping[str, str]
+) -> None:
+    assert why_no_host_network(made.build(), labels) == ""
+
+
+ON_POD_NETWORK = {
+    "torchrun's agents in a Master and in workers": (
+        job().master().worker(2).elastic(rdzvBackend="c10d"), {}, "both a Master and an elastic",
+    ),
+    "one port in two templates": (
+        ported(1, METRICS).master(spec={"containers": [{"name": "pytorch", "ports": [METRICS]}]}),
+        {}, "2 pods declare port 9090",
+    ),
+    "a meeting point in the environment": (
+        job().master(spec={"containers": [{"name": "pytorch", "env": [
+            {"name": "MASTER_PORT", "value": "29500"}]}]}),
+        {}, "itself sets",
+    ),
+    "workers that nobody tells where to meet": (job().worker(2), {}, "neither a Master"),
+    "Pod Security baseline": (job().worker(2), {PSS: "baseline"}, "Pod Security baseline"),
+    "Pod Security restricted": (job().worker(2), {PSS: "restricted"}, "Pod Security restricted"),
+    "Kueue": (job().worker(2).queued_by_kueue(), {}, "Kueue"),
+    "a host network of the user": (job().master(spec={"hostNetwork": True}), {}, "itself"),
+    "a node that the user has named": (job().master(spec={"nodeName": "a"}), {}, "names its node"),
+    "a host port of the user": (ported(1, {**METRICS, "hostPort": 9090}), {}, "itself"),
+    "a port that two pods declare": (ported(2, METRICS), {}, "2 pods declare port 9090"),
+    "Istio by label": (meshed("labels", "true"), {}, "Istio"),
+    "Istio by annotation": (meshed("annotations", "true"), {}, "Istio"),
+    "Istio in another of its words": (meshed("annotations", "Yes"), {}, "Istio"),
+    "Istio by revision": (meshed("labels", "canary", "istio.io/rev"), {}, "Istio"),
+    "Istio's ambient mesh": (
+        meshed("labels", "ambient", "istio.io/dataplane-mode"), {}, "Istio",
+    ),
+    "Linkerd": (meshed("annotations", "enabled", "linkerd.io/inject"), {}, "Linkerd"),
+    "a port on the command line": (
+        commanded("torchrun", "--master_port=29500", "train.py"), {}, "itself sets",
+    ),
+    "an endpoint in a shell line": (
+        commanded("sh", "-c", "torchrun --rdzv-endpoint=$HOST:29400 train.py"), {}, "itself sets",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("made", "labels", "why"), ON_POD_NETWORK.values(), ids=ON_POD_NETWORK)
+def test_what_keeps_a_job_from_the_host_network(
+    made: JobBuilder, labels: Mapping[str, str], why: str
+) -> None:
+    assert why in why_no_host_network(made.build(), labels)
+
+
+def test_a_sidecars_port_counts_and_an_init_containers_does_not() -> None:
+    sidecar = {"name": "logs", "restartPolicy": "Always", "ports": [METRICS]}
+    first = {"name": "fetch", "ports": [METRICS]}
+    made = job().master().worker(2, spec={"initContainers": [sidecar]})
+    assert "9090" in why_no_host_network(made.build(), {})
+    made = job().master().worker(2, spec={"initContainers": [first]})
+    assert why_no_host_network(made.build(), {}) == ""
+
+
+def test_a_job_beyond_a_bound_has_its_own_network() -> None:
+    assert "pods, more than the 10000" in why_no_host_network(
+        job().master().worker(2**31 - 1).build(), {}
+    )

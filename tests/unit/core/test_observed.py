@@ -10,11 +10,11 @@ import pytest
 from kfext.core.observed import as_observed, differences, expecting_tolerations, observed
 from kfext.core.queue.quota import demand, shortage
 from kfext.model.constraints import Toleration
-from kfext.model.job_state import JobState, Observed, decode_state
+from kfext.model.job_state import JobState, Observed
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quota import parse_quota
-from tests.builders import Raw, job, ledger, node, pod, pods
+from tests.builders import Raw, job, ledger, node, pod, pods, state_in
 
 OF = job().worker(2, cpu="1", gpus=1).resumed()
 TOLERATED = {"tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}]}
@@ -33,7 +33,7 @@ def made(spec: Raw | None = None, *, cpu: str = "1", gated: bool = True) -> list
 def learnt(*seen: Pod, plan: Plan | None = None) -> JobState:
     """The state after these pods were seen, once it was written and read."""
     found = observed(OF.build(), seen, JobState(), plan=plan)
-    return decode_state(JobState(observed=found).encode(job_uid="u"))
+    return state_in(JobState(observed=found).encode(job_uid="u"))
 
 
 CHANGED: dict[str, tuple[list[Pod], Mapping[str, Any], str]] = {
@@ -254,4 +254,4 @@ def test_what_is_too_long_to_remember_is_not_remembered() -> None:
 def test_an_edited_state_cannot_be_larger_than_one_that_is_written() -> None:
     names = {f"example.com/{number}": 1 for number in range(1000)}
     written = json.dumps({"observed": {"worker": {"template": 1, "requests": names}}})
-    assert decode_state(written) == JobState()
+    assert state_in(written) == JobState()

@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonpatch
 
-from kfext.core.admission.job import mutate_job
-from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import Facts
 from kfext.core.patches.json_patch import Operation
 from kfext.model.job import TrainingJob, template_of

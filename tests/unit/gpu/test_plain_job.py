@@ -9,7 +9,7 @@ import jsonpatch
 
 import kfext.gpu
 from kfext import names
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts
 from kfext.core.lifecycle.steps import Pin, Unsuspend
 from kfext.gpu.rules.turns import Turns

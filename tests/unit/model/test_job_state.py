@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
-from kfext.model.job_state import LIMIT, MOST_APART, JobState, Observed, decode_state, state_of
+from kfext.model.job_state import LIMIT, MOST_APART, JobState, Observed, state_of
 from kfext.model.plan import Plan
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.names import PLAN, STATE
-from tests.builders import job
+from tests.builders import job, state_in
 from tests.unit.model.test_cpu_state import cpu_states
 from tests.unit.model.test_scale_state import scale_states
 
@@ -50,7 +50,7 @@ states = st.builds(
 
 @given(states)
 def test_a_state_reads_back_as_it_was_written(state: JobState) -> None:
-    assert decode_state(state.encode(job_uid="u")) == state
+    assert state_in(state.encode(job_uid="u")) == state
 
 
 @given(
@@ -61,23 +61,23 @@ def test_a_state_reads_back_as_it_was_written(state: JobState) -> None:
 def test_a_state_never_exceeds_4_KiB(excluded: dict[str, float], message: str, reason: str) -> None:
     written = JobState(excluded=excluded, message=message, reason=reason).encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
-    assert decode_state(written).reason == reason
+    assert state_in(written).reason == reason
 
 
 def test_what_has_to_go_is_the_exclusion_that_ends_first() -> None:
     excluded = {f"{i:050}": float(i + 1) for i in range(100)}
-    kept = decode_state(JobState(excluded=excluded).encode(job_uid=UID)).excluded
+    kept = state_in(JobState(excluded=excluded).encode(job_uid=UID)).excluded
     assert 0 < len(kept) < 100
     assert min(kept.values()) > max(excluded[node] for node in excluded.keys() - kept.keys())
 
 
 def test_of_the_jobs_that_it_left_the_last_stay() -> None:
     apart = tuple(f"0a1b2c3d-0000-4000-8000-{number:012}" for number in range(MOST_APART + 9))
-    assert decode_state(JobState(apart=apart).encode(job_uid=UID)).apart == apart[9:]
+    assert state_in(JobState(apart=apart).encode(job_uid=UID)).apart == apart[9:]
     crowded = JobState(apart=apart, settings={"kfext.dev/metrics": "x" * 1500}, cpu=RESIZED)
     written = crowded.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
-    kept = decode_state(written).apart
+    kept = state_in(written).apart
     assert 0 < len(kept) < MOST_APART
     assert kept == apart[-len(kept) :]
 
@@ -130,7 +130,7 @@ def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
     )
     written = crowded.encode(job_uid=UID)
     assert len(written.encode()) <= LIMIT
-    found = decode_state(written)
+    found = state_in(written)
     assert (found.cpu.asked, found.cpu.written) == (RESIZED.asked, RESIZED.written)
     assert (found.cpu.used, found.cpu.lost) == (RESIZED.used, RESIZED.lost)
     assert found.cpu.rests.keys() == RESIZED.rests.keys()
@@ -148,7 +148,7 @@ def test_beside_what_is_known_of_resizes_a_usual_state_is_kept_whole() -> None:
         observed={"worker": Observed(1, {"pods": 1, "cpu": 1})},
         cpu=replace(RESIZED, rests={"resize": "the pods are Guaranteed"}),
     )
-    assert decode_state(usual.encode(job_uid=UID)) == usual
+    assert state_in(usual.encode(job_uid=UID)) == usual
 
 
 BUSY: dict[str, tuple[object, dict[str, int]]] = {
@@ -166,7 +166,7 @@ BUSY: dict[str, tuple[object, dict[str, int]]] = {
 def test_what_cannot_have_been_measured_is_not_remembered(
     written: object, want: dict[str, int]
 ) -> None:
-    assert decode_state(json.dumps({"uid": "u", "busy": written})).busy == want
+    assert state_in(json.dumps({"uid": "u", "busy": written})).busy == want
 
 
 def test_a_new_state_is_written_as_its_uid_alone() -> None:

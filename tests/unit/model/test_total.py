@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.job_state import JobState, decode_state
+from kfext.model.job_state import JobState
 from kfext.model.node import parse_node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy, policy_for
+from tests.builders import state_in
 from tests.unit.objects import json_values, odd_jobs, odd_nodes, odd_pods, odd_policies
 
 objects = st.dictionaries(st.text(max_size=5), json_values)
@@ -50,7 +51,7 @@ def test_any_policy_can_be_read_and_asked(raw: dict[str, Any]) -> None:
     assert policy_for([policy], {"team": "a"}).placement.bind_timeout >= 0
 
 
-@pytest.mark.parametrize("decode", [decode_state, lambda text: decode_plan(text, job_uid="u")])
+@pytest.mark.parametrize("decode", [state_in, lambda text: decode_plan(text, job_uid="u")])
 @given(written=st.none() | st.text() | json_values.map(str))
 def test_any_annotation_can_be_read(decode: Callable[[Any], object], written: str | None) -> None:
     decode(written)
@@ -69,8 +70,8 @@ DAMAGED = {
 @pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_annotation_counts_as_none(written: str | None) -> None:
     assert decode_plan(written, job_uid="u") is None
-    assert decode_state(written) == JobState()
+    assert state_in(written) == JobState()
 
 
 def test_a_number_beyond_floats_counts_as_zero() -> None:
-    assert decode_state('{"retryAt":' + "9" * 400 + "}") == JobState()
+    assert state_in('{"retryAt":' + "9" * 400 + "}") == JobState()

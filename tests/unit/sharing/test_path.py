@@ -7,7 +7,7 @@ import jsonpatch
 import pytest
 
 from kfext import names
-from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.lifecycle.steps import Pin, Release, SaveState, Step, Suspend, Unsuspend
 from kfext.core.patches import pod as pod_patch
 from kfext.model.gpu_share import GpuShare

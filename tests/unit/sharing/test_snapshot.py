@@ -11,7 +11,7 @@ from kfext.core.lifecycle.steps import Suspend
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 from kfext.model.snapshot import Snapshot
-from kfext.state.outlook import outlooks
+from kfext.state.planner import outlooks
 from kfext.state.recording import planner_of, snapshot_of
 from tests.gpu_builders import reservation, sharing
 from tests.unit.sharing.stages import STAGES, decided, placed, restart, submit

@@ -33,6 +33,5 @@ def changed(cluster: Cluster) -> set[str]:
     cluster.settle(0.0)
     found, cluster.changed = cluster.changed, set()
     waiting = {uid for uid, tracked in cluster.jobs.items() if tracked.waiting}
-    helped = waiting if cluster.offers else set()
-    cluster.offer()
-    return found | helped
+    offer = cluster.offer()
+    return found | (waiting if offer.resumed or offer.rows else set())

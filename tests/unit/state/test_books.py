@@ -1,19 +1,28 @@
 """What pods and plans claim: each pod once at any time, and nothing for what is gone."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kfext import names
+from kfext.core.ledger.fit import UNBOUND_SECONDS
+from kfext.core.lifecycle.next_step import NOTICE_SECONDS
+from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.model.constraints import Toleration
 from kfext.model.gpu_share import GpuShare
 from kfext.model.gpu_slots import resource_of
 from kfext.model.job_state import JobState, Observed
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
+from kfext.names import REASON_NO_ROOM
 from kfext.state.cluster import Cluster
-from tests.builders import JobBuilder, job, node, raw_pod
+from kfext.state.planner import Planner
+from kfext.state.recording import planner_of, snapshot_of
+from tests.builders import JobBuilder, affinity_to, job, moment, node, pod, raw_pod
 
 from .cases import OF, changed, free, planned, worker
 
@@ -300,3 +309,281 @@ def test_a_plan_claims_what_admission_makes_of_its_pods(cluster: Cluster) -> Non
     cluster.observe_job(raw)
     assert free(cluster, "a") == 0
     assert cluster.jobs["uid-1"].job.groups[0].requests == seen.requests
+
+
+# --- plans are checked before they are believed: whoever may edit a job might write one ---
+
+START = Moment(wall=1000.0, monotonic=300.0)
+OPTED_IN = {names.MANAGED: "true"}
+
+
+def after(seconds: float) -> Moment:
+    return Moment(wall=START.wall + seconds, monotonic=START.monotonic + seconds)
+
+
+@pytest.fixture
+def planner() -> Planner:
+    """Two nodes of four CPUs; the team is opted in."""
+    made = Planner()
+    made.settings.observe_namespace(None, Namespace("team", OPTED_IN))
+    for name in "ab":
+        made.cluster.observe_node(None, node(name, cpu="4"))
+    return made
+
+
+def under_plan(where: str = "ab", *, pods: int = 8, cpu: str = "1") -> JobBuilder:
+    """A job that runs under a plan over some nodes, and has no pod yet."""
+    places = {ReplicaKey("worker", n): where[n % len(where)] for n in range(pods)}
+    made = job(name="forged", uid="forged").worker(pods, cpu=cpu).resumed()
+    return made.annotated(names.PLAN, Plan("forged", 1, places).encode())
+
+
+def elsewhere(made: JobBuilder) -> JobBuilder:
+    made.raw["metadata"]["namespace"] = "theirs"
+    return made
+
+
+def another_system(made: JobBuilder) -> JobBuilder:
+    made.raw["spec"]["runPolicy"]["managedBy"] = "kueue.x-k8s.io/multikueue"
+    return made
+
+
+def of_masters(made: JobBuilder) -> JobBuilder:
+    specs = made.raw["spec"]["pytorchReplicaSpecs"]
+    specs["Master"] = specs.pop("Worker")
+    return made
+
+
+def submit(planner: Planner, *made: JobBuilder) -> None:
+    for one in made:
+        planner.cluster.observe_job(one.raw)
+
+
+def starts(planner: Planner, now: Moment = START) -> list[str]:
+    """The jobs that are started now."""
+    planner.cluster.mark_queue()
+    steps = planner.tick(now).steps
+    return [tracked.job.name for tracked, step in steps if isinstance(step, Unsuspend)]
+
+
+def victim() -> JobBuilder:
+    return job(name="victim", uid="victim").worker(2, cpu="1").held().created(900)
+
+
+UNBELIEVED: dict[str, Callable[[], JobBuilder]] = {
+    "in a namespace that is not opted in": lambda: elsewhere(under_plan()),
+    "of a job that another system runs": lambda: another_system(under_plan()),
+    "of a job too large to be planned": lambda: under_plan().worker(10_001, cpu="1"),
+    "of replicas that the job has not": lambda: under_plan().worker(0, cpu="1"),
+    "of a type that the job has not": lambda: of_masters(under_plan()),
+    "on nodes that do not exist": lambda: under_plan("xyz", pods=600),
+}
+
+
+@pytest.mark.parametrize("forged", UNBELIEVED.values(), ids=UNBELIEVED)
+def test_a_plan_that_is_not_believed_keeps_nobody_waiting(
+    planner: Planner, forged: Callable[[], JobBuilder]
+) -> None:
+    submit(planner, forged(), victim())
+    assert starts(planner) == ["victim"]
+    assert planner.cluster.backlog.missing("forged") == 0
+
+
+def test_a_plan_of_a_job_that_the_operator_runs_is_believed(planner: Planner) -> None:
+    submit(planner, under_plan(), victim())
+    assert starts(planner) == []
+    assert planner.cluster.backlog.missing("forged") == 8
+
+
+def test_a_namespace_that_is_opted_out_frees_what_its_plans_claim(planner: Planner) -> None:
+    submit(planner, under_plan(), elsewhere(victim()))
+    planner.settings.observe_namespace(None, Namespace("theirs", OPTED_IN))
+    assert starts(planner) == []
+    team = Namespace("team", OPTED_IN)
+    planner.settings.observe_namespace(team, Namespace("team"))
+    assert starts(planner) == ["victim"]
+    planner.settings.observe_namespace(Namespace("team"), team)
+    planner.tick(START)
+    assert planner.cluster.backlog.missing("forged") == 8
+
+
+def test_a_queued_job_is_released_some_time_after_its_namespace_was_opted_out(
+    planner: Planner,
+) -> None:
+    submit(planner, under_plan(), victim())
+    assert starts(planner) == []
+    planner.settings.observe_namespace(None, Namespace("team"))
+    found = {}
+    for seconds in (100, 100 + NOTICE_SECONDS - 1, 100 + NOTICE_SECONDS):
+        steps = planner.tick(after(seconds)).steps
+        found[seconds - 100] = [type(step) for _, step in steps]
+    assert found == {0: [], NOTICE_SECONDS - 1: [], NOTICE_SECONDS: [Release]}
+
+
+def test_pods_that_are_planned_on_a_node_are_waited_for_while_it_exists(planner: Planner) -> None:
+    submit(planner, under_plan("c"))
+    expected = []
+    for old, new in ((None, node("c")), (node("c"), None), (None, node("c"))):
+        planner.cluster.observe_node(old, new)
+        planner.tick(START)
+        expected.append(planner.cluster.backlog.missing("forged"))
+    assert expected == [8, 0, 8]
+
+
+def test_a_plan_of_kueue_s_job_lapses_when_its_pods_do_not_come(planner: Planner) -> None:
+    submit(planner, under_plan().queued_by_kueue(), victim())
+    assert starts(planner) == []
+    assert planner.cluster.jobs["victim"].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
+    assert planner.next_alarm() <= after(60).monotonic
+    again = planner_of(snapshot_of(planner, after(59)), after(59))
+    for one in (planner, again):
+        assert starts(one, after(59)) == []
+        assert starts(one, after(61)) == ["victim"]
+
+
+def test_that_a_plan_has_lapsed_is_known_from_a_snapshot(planner: Planner) -> None:
+    submit(planner, under_plan().queued_by_kueue())
+    planner.tick(START)
+    planner.tick(after(61))
+    again = planner_of(snapshot_of(planner, after(61)), after(61))
+    assert len(again.cluster.ledger) == len(planner.cluster.ledger) == 0
+
+
+def test_a_plan_claims_again_when_the_pods_come_after_all(planner: Planner) -> None:
+    of = under_plan().queued_by_kueue()
+    submit(planner, of)
+    planner.tick(START)
+    planner.tick(after(61))
+    assert len(planner.cluster.ledger) == 0
+    planner.cluster.observe_pod(None, pod(of.build(), "worker", 0, gated=True))
+    planner.tick(after(62))
+    assert len(planner.cluster.ledger) == 8
+
+
+def test_a_plan_does_not_claim_for_ever_for_pods_that_the_webhook_missed(planner: Planner) -> None:
+    of = under_plan(pods=3, where="a", cpu="2")
+    submit(planner, of)
+    for index in range(3):
+        planner.cluster.observe_pod(None, pod(of.build(), "worker", index))
+    planner.tick(START)
+    assert len(planner.cluster.ledger) == 3
+    planner.tick(after(61))
+    assert len(planner.cluster.ledger) == 0
+
+
+# --- pods that somebody pinned by name keep nobody waiting for longer than they must ---
+
+CREATED = 1000.0
+
+
+def at(seconds: float) -> Moment:
+    return Moment(wall=CREATED + seconds, monotonic=seconds)
+
+
+def stranger(cpu: str = "4", *, uid: str = "x", on: str = "a", **spec: Any) -> Pod:
+    """A new pod of nobody that is pinned to a node, which it fills."""
+    containers = [{"resources": {"requests": {"cpu": cpu}}}]
+    metadata = {"namespace": "theirs", "uid": uid, "creationTimestamp": moment(CREATED)}
+    made = {"affinity": affinity_to(on), "containers": containers, **spec}
+    return parse_pod({"kind": "Pod", "metadata": metadata, "spec": made})
+
+
+@pytest.fixture
+def pinning() -> Planner:
+    made = Planner()
+    made.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
+    made.cluster.observe_node(None, node("a", cpu="4"))
+    made.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
+    return made
+
+
+def started(pinning: Planner, seconds: float) -> bool:
+    """Whether the waiting job is started by then."""
+    return any(tracked.job.uid == "waits" for tracked, _ in pinning.tick(at(seconds)).steps)
+
+
+def test_a_pinned_pod_is_waited_for_and_then_no_more(pinning: Planner) -> None:
+    pinning.cluster.observe_pod(None, stranger())
+    assert not started(pinning, 0)
+    assert not started(pinning, UNBOUND_SECONDS - 1)
+    assert started(pinning, UNBOUND_SECONDS)
+
+
+def test_a_pinned_pod_of_a_clock_that_was_ahead_is_waited_for_as_long_as_any(
+    pinning: Planner,
+) -> None:
+    pinning.cluster.observe_pod(None, replace(stranger(), created=CREATED + 86_400))
+    assert not started(pinning, 0)
+    assert not started(pinning, UNBOUND_SECONDS - 1)
+    assert started(pinning, UNBOUND_SECONDS)
+
+
+def test_a_new_pinned_pod_is_waited_for_after_the_clock_was_set_back(pinning: Planner) -> None:
+    pinning.tick(at(86_400))
+    pinning.cluster.observe_pod(None, stranger())
+    pinning.cluster.observe_job(job(uid="waits").worker(2, cpu="1").held().created(CREATED).raw)
+    assert not started(pinning, 1)
+
+
+def test_a_snapshot_knows_how_long_a_pinned_pod_is_waited_for(pinning: Planner) -> None:
+    pinning.cluster.observe_pod(None, stranger())
+    pinning.tick(at(0))
+    again = planner_of(snapshot_of(pinning, at(30)), at(30))
+    assert not started(again, 30)
+    assert started(again, UNBOUND_SECONDS)
+
+
+def test_a_pinned_pod_that_is_bound_keeps_its_node(pinning: Planner) -> None:
+    before = stranger()
+    pinning.cluster.observe_pod(None, before)
+    pinning.tick(at(0))
+    pinning.cluster.observe_pod(before, stranger(nodeName="a"))
+    assert not started(pinning, UNBOUND_SECONDS + 1)
+
+
+def test_a_pinned_pod_counts_again_when_its_node_could_run_it(pinning: Planner) -> None:
+    small, large = node("a", cpu="4"), node("a", cpu="8")
+    pinning.cluster.observe_pod(None, stranger("8"))
+    pinning.cluster.observe_node(small, large)
+    assert not started(pinning, 0)
+    pinning.cluster.observe_node(large, small)
+    assert started(pinning, 1)
+
+
+def test_any_number_of_pods_that_can_never_run_keeps_nobody_waiting(pinning: Planner) -> None:
+    for number in range(100):
+        pinning.cluster.observe_pod(None, stranger("1000", uid=f"x-{number}"))
+    assert started(pinning, 0)
+
+
+PLANNED = job(name="gang", uid="gang").worker(2, cpu="2").resumed()
+
+
+def gang(pinning: Planner, *uids: str) -> None:
+    """A gang that kfext placed on node a; its first pod is pinned, under each of the uids."""
+    plan = Plan("gang", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
+    pinning.cluster.observe_job(PLANNED.annotated(names.PLAN, plan.encode()).raw)
+    pinning.cluster.observe_pod(None, pod(PLANNED.build(), "worker", 1, bound="a"))
+    for uid in uids:
+        raw = raw_pod(PLANNED.build(), "worker", 0, pinned="a", uid=uid, unschedulable="0/1 nodes")
+        pinning.cluster.observe_pod(None, parse_pod(raw))
+
+
+def test_a_pod_that_kfext_pinned_is_waited_for_as_long_as_its_lifecycle_does(
+    pinning: Planner,
+) -> None:
+    gang(pinning, "p0")
+    assert not started(pinning, 0)
+    assert not started(pinning, UNBOUND_SECONDS + 1)
+
+
+def test_of_pods_that_are_called_the_same_none_is_waited_for(pinning: Planner) -> None:
+    gang(pinning, "p0", "p1", "p2")
+    assert started(pinning, 0)
+
+
+def test_a_pod_that_kfext_pinned_is_nobody_s_once_its_job_is_gone(pinning: Planner) -> None:
+    gang(pinning, "p0")
+    assert not started(pinning, 0)
+    pinning.cluster.forget_job("gang")
+    assert started(pinning, 1)

@@ -8,8 +8,8 @@ import pytest
 from kfext import names
 from kfext.core.companion.operation import Phase, Readiness, ResizeOperation
 from kfext.core.companion.policy import Shown
-from kfext.core.companion.proposal import Cause, Rank, Workers, workers_proposal
-from kfext.core.companion.scale import Sizes
+from kfext.core.companion.proposal import Cause, Rank, Workers
+from kfext.core.companion.scale import Sizes, workers_proposal
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice

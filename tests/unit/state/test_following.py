@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from kfext.core.companion.operation import Phase, ScaleOperation
-from kfext.core.companion.proposal import Cause, Workers, workers_proposal
-from kfext.core.companion.scale import Sizes
+from kfext.core.companion.proposal import Cause, Workers
+from kfext.core.companion.scale import Sizes, workers_proposal
 from kfext.core.lifecycle.steps import RestartWorkers
 from kfext.core.progress.reported import Progress, Reported
 from kfext.model.job_state import JobState
@@ -55,7 +55,7 @@ def following(progress: FakeProgress) -> Following:
     planner = Planner()
     jobs = planner.companion._jobs
     log = cast(JobsProgress, progress)
-    return Following(planner.cluster, log, jobs, lambda job, proposal, at: None)
+    return Following(planner.cluster, log, jobs, planner.companion._rescaling)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """What policies see of jobs that run, what is news of them, and errors that are about one job."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
@@ -16,9 +15,8 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
 from kfext.model.verdict import Verdict
-from kfext.state.cluster import Cluster
 from kfext.state.running_job import RunningJob
-from kfext.state.running_jobs import Failures, ShownJobs, job_signal, signals_of
+from kfext.state.running_jobs import ShownJobs, job_signal, signals_of
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import job, node, pod
 from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
@@ -177,28 +175,3 @@ def test_of_jobs_that_are_not_followed_nothing_is_shown_any_more() -> None:
     assert shown.news() == [(left.tracked, names.RESIZED, None)]
     shown.follow(names.RESIZED, set(), among)
     assert shown.news() == [(followed.tracked, names.RESIZED, None)]
-
-
-def tracked() -> TrackedJob:
-    cluster = Cluster()
-    cluster.observe_job(job().worker(1).raw)
-    (found,) = cluster.jobs.values()
-    return found
-
-
-def test_they_are_kept_with_the_job_until_they_are_taken() -> None:
-    failures, one, error = Failures(), tracked(), ValueError("a bug")
-    with failures.about(one):
-        raise error
-    with failures.about(one):
-        pass
-    assert failures.take() == [(one, error)]
-    assert failures.take() == []
-
-
-def test_a_process_that_is_to_end_ends() -> None:
-    failures = Failures()
-    for ends in (KeyboardInterrupt, asyncio.CancelledError):
-        with pytest.raises(ends), failures.about(tracked()):
-            raise ends
-    assert failures.take() == []

@@ -1,3 +1,4 @@
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, Wait
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.verdict import Verdict
-from kfext.state.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, TrackedJob
+from kfext.state.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, Failures, TrackedJob
 from tests.builders import job, pod
 
 PLAN = Plan("uid-1", 1, {})
@@ -131,3 +132,21 @@ def test_how_long_a_job_waits_at_its_present_size(
     tracked = TrackedJob(built.raw, built.build(), None, JobState(suspended_at=suspended_at))
     tracked.enlarged_at = enlarged_at
     assert tracked.waits(NOW) == want
+
+
+def test_errors_are_kept_with_the_job_until_they_are_taken(tracked: TrackedJob) -> None:
+    failures, error = Failures(), ValueError("a bug")
+    with failures.about(tracked):
+        raise error
+    with failures.about(tracked):
+        pass
+    assert failures.take() == [(tracked, error)]
+    assert failures.take() == []
+
+
+def test_a_process_that_is_to_end_ends(tracked: TrackedJob) -> None:
+    failures = Failures()
+    for ends in (KeyboardInterrupt, asyncio.CancelledError):
+        with pytest.raises(ends), failures.about(tracked):
+            raise ends
+    assert failures.take() == []

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from kfext import names
 from kfext.core.admission.control_file import control_file
-from kfext.core.admission.job import mutate_job
-from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import Facts, Mutation
 from kfext.model.bounds import MOST_VALUES
 from kfext.model.kinds.registered import KINDS

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.gpu import Part, gpu_part, hooked
-from kfext.core.admission.job import mutate_job
-from kfext.core.admission.pod import mutate_pod
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import Facts
 from kfext.core.settings.table import OF_A_JOB
 from kfext.model.bounds import MOST_PODS

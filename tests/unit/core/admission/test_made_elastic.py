@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from e2e.bench import worst_objects
 from kfext import names
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts
-from kfext.core.network.eligibility import obstacle
+from kfext.core.eligibility import why_no_host_network
 from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
@@ -271,7 +271,7 @@ def test_marks_of_another_job_are_not_reported_because_a_master_went() -> None:
 
 def test_such_a_job_may_use_the_network_of_its_nodes() -> None:
     after = admitted(elastic(annotations={names.NETWORK: "host"}))
-    assert obstacle(parsed(after), FACTS.namespace_labels) == ""
+    assert why_no_host_network(parsed(after), FACTS.namespace_labels) == ""
 
 
 _replicas = st.sampled_from([None, 0, 1, 2, 3, "2", True, -1])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts
 from kfext.model.gang_terms import GangTerm
 from tests.builders import ANY_SIZE, apart

@@ -122,7 +122,7 @@ class World:
 
     def _begin(self, proposal: Proposal) -> None:
         history = self.job(proposal.serves).history[proposal.measure] if proposal.measure else []
-        trial = begin_trial(proposal, history)
+        trial = begin_trial(proposal, [value for value in history if value is not None])
         self.trials.pop(proposal.job, None)
         if trial is not None:
             self.trials[proposal.job] = trial

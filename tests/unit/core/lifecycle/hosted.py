@@ -5,8 +5,8 @@ from typing import Any
 from kfext.core.ledger.claims import plan_claims
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import HostNetworkRequest
 from kfext.core.lifecycle.steps import Step
-from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan

@@ -10,9 +10,8 @@ import pytest
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import QueueContext, Situation
+from kfext.core.lifecycle.situation import HostNetworkRequest, QueueContext, Situation
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
-from kfext.core.network.eligibility import HostNetworkRequest
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.resolve import resolve
 from kfext.core.settings.table import Settings

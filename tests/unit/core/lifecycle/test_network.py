@@ -1,21 +1,50 @@
-"""The network of a queued job that asks for that of its nodes."""
+"""The network of a job: the host network if the job asks for it, and back to the pod network."""
 
 import re
+from collections.abc import Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kfext import names
 from kfext.core.ledger.claim import Claim
-from kfext.core.lifecycle.steps import Step, Unsuspend
-from kfext.core.network.eligibility import HostNetworkRequest
+from kfext.core.lifecycle.network import (
+    MOST_COMPARED,
+    MOST_NETWORK_POLICIES,
+    agents_alike,
+    bypassed,
+    host_network_request,
+    why_network,
+)
+from kfext.core.lifecycle.situation import HostNetworkRequest
+from kfext.core.lifecycle.steps import Pin, Release, Replan, Step, Suspend, Unsuspend, Wait
+from kfext.core.settings.table import Settings
+from kfext.model.job import pod_labels
 from kfext.model.job_state import JobState
-from kfext.model.network_policy import NetworkPolicy
+from kfext.model.label_selector import LabelSelector
+from kfext.model.network_policy import NetworkPolicy, parse_network_policy
+from kfext.model.plan import Assignment, Plan
+from kfext.model.pod import ReplicaKey
 from kfext.names import (
     REASON_HOST_NETWORK,
     REASON_NETWORK_POLICIES_BYPASSED,
     REASON_POD_NETWORK,
 )
-from tests.builders import JobBuilder, job, ledger, node
-from tests.unit.core.lifecycle.hosted import IN_QUEUE, PORTS, WISH, one_node, step_of
+from tests.builders import JobBuilder, Raw, job, ledger, node, pod
+from tests.unit.core.lifecycle.cases import NOW
+from tests.unit.core.lifecycle.hosted import (
+    IN_QUEUE,
+    ON_HOST,
+    PORTS,
+    WISH,
+    books_of,
+    gang,
+    one_node,
+    planned,
+    started,
+    step_of,
+)
 
 
 def test_a_job_starts_on_the_host_network_with_ports_of_its_own() -> None:
@@ -140,3 +169,254 @@ def test_between_nodes_a_job_without_interfaces_is_told_what_gloo_needs() -> Non
         assert isinstance(found, Unsuspend)
         assert found.network is not None
         assert ("Gloo" in found.network.message) is needs_names
+
+
+# --- back to the pod network ---
+
+
+def test_a_job_that_is_let_go_while_it_waits_is_told_that_it_loses_the_host_network() -> None:
+    released = step_of(IN_QUEUE, one_node(), colocation="off")
+    assert isinstance(released, Release)
+    assert "own network" in released.verdict.message
+
+
+def test_who_could_not_have_had_it_loses_nothing() -> None:
+    wish = HostNetworkRequest(PORTS, obstacle="no way")
+    released = step_of(IN_QUEUE, one_node(), wish=wish, colocation="off")
+    assert isinstance(released, Release)
+    assert "own network" not in released.verdict.message
+
+
+def test_pods_that_are_never_created_on_the_host_network_are_tried_on_the_pod_network() -> None:
+    of = started()
+    found = step_of(of, one_node(), plan=planned(), waited=60.0, quiet=60.0)
+    assert isinstance(found, Suspend)
+    assert "0 of 3 pods exist" in found.state.no_host_network
+    assert found.state.strikes == 1
+    after = step_of(
+        of, one_node(), plan=planned(port=0), state=found.state, waited=60.0, quiet=60.0
+    )
+    assert isinstance(after, Suspend)
+    assert after.state.strikes == 2
+    assert after.state.no_host_network == found.state.no_host_network
+
+
+def test_a_tfjob_whose_pods_were_told_different_addresses_is_made_again() -> None:
+    of, plan = started("TFJob"), planned()
+    found = step_of(of, books_of(of, plan), plan=plan, pods=gang(of, missed=1))
+    assert isinstance(found, Suspend)
+    assert "webhook" in found.state.no_host_network
+
+
+def test_so_is_one_that_runs_and_of_which_a_replaced_pod_was_missed() -> None:
+    of = started("TFJob")
+    runs = tuple(pod(of, "worker", n, bound="a", spec=ON_HOST if n else None) for n in range(3))
+    assert isinstance(step_of(of, one_node(), plan=planned(), pods=runs), Suspend)
+
+
+def test_a_pod_that_has_ended_on_the_other_network_is_no_reason_to_begin_anew() -> None:
+    of = started("TFJob")
+    ended = pod(of, "worker", 0, bound="a", phase="Succeeded")
+    run = [pod(of, "worker", n, bound="a", spec=ON_HOST) for n in (1, 2)]
+    assert isinstance(step_of(of, one_node(), plan=planned(), pods=(ended, *run)), Wait)
+
+
+def test_what_was_told_different_addresses_is_made_again_at_once() -> None:
+    of, plan = started("TFJob"), planned()
+    state = JobState(strikes=1, retry_at=NOW + 60)
+    found = step_of(of, books_of(of, plan), plan=plan, pods=gang(of, missed=1), state=state)
+    assert isinstance(found, Suspend)
+    assert (found.state.retry_at, found.state.strikes) == (0.0, 1)
+
+
+def test_a_tfjob_of_which_the_user_put_a_part_on_the_host_network_is_none_of_ours() -> None:
+    of, plan = started("TFJob"), planned(port=0)
+    found = step_of(of, books_of(of, plan), wish=None, plan=plan, pods=gang(of, missed=1))
+    assert isinstance(found, Pin)
+
+
+def test_a_job_that_kueue_starts_is_told_once_why_it_has_its_own_network() -> None:
+    of = job().worker(3, cpu="1").resumed().queued_by_kueue().build()
+    waiting = tuple(pod(of, "worker", n, gated=True) for n in range(3))
+    wish = HostNetworkRequest(PORTS, obstacle="Kueue decides")
+    first = step_of(of, one_node(), wish=wish, pods=waiting)
+    assert isinstance(first, Replan)
+    assert first.network is not None
+    assert first.network.reason == REASON_POD_NETWORK
+    assert "Kueue decides" in first.network.message
+    books = one_node()
+    books.claim("thief", Claim(node="a", requests={"cpu": 4000}))
+    books.set_node(node("b", cpu="4"))
+    again = step_of(of, books, wish=wish, plan=first.plan, pods=waiting)
+    assert isinstance(again, Replan)
+    assert again.network is None
+
+
+def test_a_pytorchjob_whose_pods_are_on_two_networks_goes_on() -> None:
+    of, plan = started(), planned()
+    books = books_of(of, plan)
+    assert isinstance(step_of(of, books, plan=plan, pods=gang(of, missed=1)), Pin)
+
+
+# --- what a job is told of its network ---
+
+
+ITS_PLAN = Plan("u", 1, port=20007)
+WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
+TOLD = {
+    "nobody asked": (None, WAITS, None, JobState(), ""),
+    "nothing speaks against it yet": (WISH, WAITS, None, JobState(), ""),
+    "it is so": (WISH, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
+    "an obstacle": (
+        HostNetworkRequest((1, 2), obstacle="no way"),
+        WAITS,
+        None,
+        JobState(),
+        "network: no way",
+    ),
+    "refused before": (WISH, WAITS, None, JobState(no_host_network="tried"), "network: tried"),
+    "it has none": (WISH, WAITS, Plan("u", 1), JobState(), "without ports on the host"),
+    "it was released while it waited": (WISH, GONE, None, JobState(), "released it"),
+}
+
+
+@pytest.mark.parametrize(("wish", "made", "plan", "state", "want"), TOLD.values(), ids=TOLD)
+def test_a_job_is_told_its_network(
+    wish: HostNetworkRequest | None,
+    made: JobBuilder,
+    plan: Plan | None,
+    state: JobState,
+    want: str,
+) -> None:
+    said = why_network(wish, made.build(), plan, state)
+    assert want in said
+    assert bool(want) == bool(said)
+
+
+def test_pods_that_the_webhook_missed_are_counted() -> None:
+    of = job().worker(2).resumed().build()
+    pods = [pod(of, "worker", 0, spec={"hostNetwork": True}), pod(of, "worker", 1)]
+    assert "1 of 2 pods have their own network" in why_network(WISH, of, ITS_PLAN, JobState(), pods)
+
+
+APART = {ReplicaKey("worker", n): node for n, node in enumerate("ab")}
+AGENTS: dict[str, tuple[JobBuilder, Assignment, bool]] = {
+    "two agents on one node": (job().worker(2).elastic(), dict.fromkeys(APART, "a"), True),
+    "two agents on two nodes": (job().worker(2).elastic(), APART, False),
+    "two workers that are no agents": (job().master().worker(2), dict.fromkeys(APART, "a"), False),
+}
+
+
+@pytest.mark.parametrize(("made", "places", "alike"), AGENTS.values(), ids=AGENTS)
+def test_agents_of_torchrun_on_one_node_take_each_other_for_themselves(
+    made: JobBuilder, places: Assignment, alike: bool
+) -> None:
+    assert bool(agents_alike(made.build(), places)) is alike
+
+
+SELECTORS = {
+    "an empty selector": ({}, True),
+    "a label of the template": ({"matchLabels": {"team": "vision"}}, True),
+    "a label of the operator": ({"matchLabels": {names.REPLICA_TYPE: "worker"}}, True),
+    "the role that the first worker has without a master": (
+        {"matchLabels": {names.JOB_ROLE: "master"}}, True,
+    ),
+    "a later worker": ({"matchLabels": {names.REPLICA_INDEX: "1"}}, True),
+    "a worker that the job does not have": ({"matchLabels": {names.REPLICA_INDEX: "9"}}, False),
+    "a label that only other pods have": ({"matchLabels": {"app": "web"}}, False),
+    "a line that excludes it": (
+        {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("selector", "selects"), SELECTORS.values(), ids=SELECTORS)
+def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects: bool) -> None:
+    made = job().worker(2)
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"labels": {"team": "vision"}}
+    raw = {"metadata": {"namespace": "team", "name": "deny"}, "spec": {"podSelector": selector}}
+    found = bypassed(made.build(), [parse_network_policy(raw)])
+    assert found == (["deny"] if selects else [])
+
+
+def test_who_does_not_ask_wishes_nothing() -> None:
+    made = job().worker(2).build()
+    assert host_network_request(made, Settings(), namespace_labels={}) is None
+
+
+def policies(*selectors: Raw) -> list[NetworkPolicy]:
+    return [
+        parse_network_policy(
+            {
+                "metadata": {"namespace": "team", "name": f"p{at}"},
+                "spec": {"podSelector": selector},
+            }
+        )
+        for at, selector in enumerate(selectors)
+    ]
+
+
+def of_label(key: str, operator: str, *values: str) -> Raw:
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+selectors = st.one_of(
+    st.builds(
+        of_label,
+        st.sampled_from([names.REPLICA_INDEX, names.REPLICA_TYPE, names.JOB_ROLE, "mine"]),
+        st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+        st.sampled_from(["0", "1", "2", "3", "7", "07", "x", "master", "worker"]),
+    ),
+    st.builds(
+        lambda value: {"matchLabels": {names.REPLICA_INDEX: value}},
+        st.sampled_from(["0", "2", "9", "x"]),
+    ),
+)
+
+
+@given(chosen=st.lists(selectors, min_size=1, max_size=3), workers=st.integers(0, 5))
+def test_the_policies_that_select_a_pod_are_those_that_select_one_of_all(
+    chosen: list[Raw], workers: int
+) -> None:
+    of = job().master().worker(workers).build()
+    want = [
+        one.name
+        for one in policies(*chosen)
+        if any(one.pods.matches(pod_labels(of, key)) for key, _ in of.replicas())
+    ]
+    assert bypassed(of, policies(*chosen)) == sorted(want)
+
+
+@pytest.mark.parametrize(
+    ("selector", "most"),
+    [
+        pytest.param({"matchLabels": {"app": "db"}}, 3 * MOST_NETWORK_POLICIES, id="alike"),
+        pytest.param(
+            of_label(names.REPLICA_INDEX, "In", *map(str, range(100))), MOST_COMPARED, id="each"
+        ),
+    ],
+)
+def test_a_large_job_with_many_policies_is_compared_a_bounded_number_of_times_and_once_it_starts(
+    selector: Raw, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = 0
+    matches = LabelSelector.matches
+
+    def counted(self: LabelSelector, labels: Mapping[str, str]) -> bool:
+        nonlocal compared
+        compared += 1
+        return matches(self, labels)
+
+    monkeypatch.setattr(LabelSelector, "matches", counted)
+    of = job().master().worker(9_999).build()
+    found = host_network_request(
+        of,
+        Settings(network="host"),
+        namespace_labels={},
+        network_policies=policies(*[selector] * 1000),
+    )
+    assert found is not None
+    assert compared == 0
+    bypassed(of, found.policies)
+    assert 0 < compared <= most

@@ -21,11 +21,11 @@ from kfext.core.patches.job import (
 from kfext.core.patches.json_patch import Operation
 from kfext.model.bounds import MOST_PODS, plan_excess
 from kfext.model.job import TrainingJob, parse_job
-from kfext.model.job_state import JobState, decode_state, state_of
+from kfext.model.job_state import JobState, state_of
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
-from tests.builders import JobBuilder, Raw, affinity_to, job
+from tests.builders import JobBuilder, Raw, affinity_to, job, state_in
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 ZONE = {"weight": 100, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
@@ -244,7 +244,7 @@ def test_stop_suspends_marks_and_forgets_the_plan() -> None:
     assert found.suspend
     assert found.held
     assert names.PLAN not in found.annotations
-    assert decode_state(found.annotations[names.STATE]) == state
+    assert state_in(found.annotations[names.STATE]) == state
 
 
 def test_a_job_whose_plan_is_forgotten_has_no_part_of_it_and_stays_theirs_to_resume() -> None:
@@ -257,7 +257,7 @@ def test_a_job_whose_plan_is_forgotten_has_no_part_of_it_and_stays_theirs_to_res
     assert not found.held
     assert names.PLAN not in found.annotations
     assert names.PORT_BASE not in str(after["spec"])
-    assert decode_state(found.annotations[names.STATE]) == state
+    assert state_in(found.annotations[names.STATE]) == state
 
 
 def test_a_plan_is_not_forgotten_of_a_job_that_was_resumed_meanwhile() -> None:
@@ -310,7 +310,7 @@ def test_release_takes_the_preference_for_planned_nodes_away() -> None:
 def test_release_remembers_why_and_adds_nothing_to_what_a_template_lacks() -> None:
     raw = gang().held().raw
     after = applied(release_patch(raw, parsed(raw), RELEASE), raw)
-    assert decode_state(after["metadata"]["annotations"][names.STATE]).message == "too big"
+    assert state_in(after["metadata"]["annotations"][names.STATE]).message == "too big"
     assert template(after)["spec"]["affinity"].keys() == {"podAffinity"}
 
 
@@ -387,7 +387,7 @@ def test_a_job_that_starts_short_is_made_so_small_and_remembered_as_short() -> N
     raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
     found = parsed(raw)
     assert (found.suspend, workers_of(found)) == (False, 5)
-    assert decode_state(raw["metadata"]["annotations"][names.STATE]).asked == 8
+    assert state_in(raw["metadata"]["annotations"][names.STATE]).asked == 8
 
 
 def test_a_job_that_starts_whole_is_not_short() -> None:
@@ -398,18 +398,18 @@ def test_a_job_that_starts_whole_is_not_short() -> None:
 def test_a_short_job_that_is_stopped_asks_for_all_of_its_workers_again() -> None:
     raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
     found = parsed(raw)
-    state = decode_state(raw["metadata"]["annotations"][names.STATE])
+    state = state_in(raw["metadata"]["annotations"][names.STATE])
     stopped = applied(suspend_patch(raw, found, state), raw)
     found = parsed(stopped)
     assert (found.suspend, workers_of(found)) == (True, 8)
-    assert decode_state(stopped["metadata"]["annotations"][names.STATE]).asked == 0
+    assert state_in(stopped["metadata"]["annotations"][names.STATE]).asked == 0
 
 
 def test_a_person_who_resizes_a_short_job_is_not_overruled_when_it_stops() -> None:
     raw = started(torch(8), a_plan(*"aaaaa"), state=JobState(asked=8, admitted=5))
     raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 3
     edited = parsed(raw)
-    state = decode_state(raw["metadata"]["annotations"][names.STATE])
+    state = state_in(raw["metadata"]["annotations"][names.STATE])
     stopped = applied(suspend_patch(raw, edited, state), raw)
     assert stopped["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] == 3
 

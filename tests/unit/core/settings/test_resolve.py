@@ -1,6 +1,7 @@
 """The one path from a job, its namespace and the policies to what holds for the job."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from kfext.core.settings.table import (
 )
 from kfext.core.settings.values import Range
 from kfext.model.gpu_share import GpuShare
-from kfext.model.job_state import JobState
+from kfext.model.job_state import JobState, state_of
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, parse_policy
 from tests.builders import JobBuilder, job
@@ -289,6 +290,11 @@ def of(
     return settings_of(made.build(), namespace, [parse_policy(raw)])
 
 
+def record_of(made: JobBuilder) -> Mapping[str, str]:
+    built = made.build()
+    return recorded(built, of(made), before=state_of(built).settings)
+
+
 def admitted(**stated: str) -> JobBuilder:
     """A job into whose templates admission wrote what it stated."""
     made = job().worker(2)
@@ -353,10 +359,10 @@ def test_after_a_malformed_edit_the_value_at_admission_holds(key: str) -> None:
 @ALL
 def test_after_a_good_and_a_malformed_edit_the_good_one_holds(key: str) -> None:
     edited = admitted().annotated(key, WELL_FORMED[key])
-    state = recorded(edited.build(), of(edited))
+    state = record_of(edited)
     spoilt = remembers(admitted(), **state).annotated(key, MALFORMED[key])
     assert value(of(spoilt), key) == parsed(key)
-    assert recorded(spoilt.build(), of(spoilt)) == state, "it stays on record"
+    assert record_of(spoilt) == state, "it stays on record"
 
 
 RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
@@ -398,7 +404,7 @@ RECORDS: dict[str, tuple[JobBuilder, dict[str, str]]] = {
 
 @pytest.mark.parametrize(("made", "want"), RECORDS.values(), ids=RECORDS.keys())
 def test_what_is_recorded(made: JobBuilder, want: dict[str, str]) -> None:
-    assert recorded(made.build(), of(made)) == want
+    assert record_of(made) == want
 
 
 def test_what_is_recorded_fits_beside_the_rest_of_the_state() -> None:
@@ -406,11 +412,11 @@ def test_what_is_recorded_fits_beside_the_rest_of_the_state() -> None:
     pattern = "stdout:" + "(?P<value>" + "ä" * 400 + ")"
     for key in WELL_FORMED:
         made.annotated(key, WELL_FORMED[key] if key != names.METRICS else pattern)
-    kept = recorded(made.build(), of(made))
+    kept = record_of(made)
     assert len(json.dumps(kept)) <= 1536
     assert names.COLOCATION in kept
     state = JobState(settings=kept, message="m" * 5000, no_host_network="n" * 5000)
-    assert recorded(remembers(made, **kept).build(), of(made)) == kept, "it does not change again"
+    assert record_of(remembers(made, **kept)) == kept, "it does not change again"
     assert len(state.encode(job_uid="u" * 36).encode()) <= 4096
 
 

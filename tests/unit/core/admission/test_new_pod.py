@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.admission.pod import mutate_pod, unbuffered
+from kfext.core.admission.new_pod import mutate_pod, unbuffered
 from kfext.core.admission.review import Mutation
 from kfext.model.kinds.registered import KINDS
 from tests.unit.objects import Raw, json_values, odd_pods, pod

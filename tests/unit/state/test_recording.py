@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.cli.plan import STARTS, WAITS, Forecast
 from kfext.core.lifecycle.steps import Unsuspend
-from kfext.state.outlook import outlook
+from kfext.state.planner import outlook
 from kfext.state.recording import planner_of, snapshot_of
 from tests.unit.state.history import ACTS, CROWDED, History, jobs, made
 

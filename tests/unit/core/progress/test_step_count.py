@@ -3,7 +3,7 @@
 import pytest
 
 from kfext.core.progress.lines import Position, read_line
-from kfext.core.progress.steps import Step, Steps
+from kfext.core.progress.step_count import Step, Steps
 
 
 def steps_of(*lines: str) -> list[Step | None]:

@@ -1,19 +1,21 @@
-"""The edits with which a pod of a training job finds its peers on the network of its node.
+"""The edits of jobs and pods on the network of their nodes, by which pods find their peers.
 
-They follow only from the pod as the operator created it and from the base of the job's ports, so
-that all pods of a job have the same addresses. Either all of them are made or none.
+For some kinds the operator derives addresses and Services from its port in the templates, which the
+patch of the job sets. What is left is edited pod by pod: only from the pod as the operator created
+it and from the base of the job's ports, so that all pods have the same addresses. Either all edits
+of a pod are made or none.
 """
 
 from collections.abc import Mapping, Sequence
 
 from kfext import names
 from kfext.core.patches.json_patch import Operation, pointer, write
-from kfext.model.job import TrainingJob
+from kfext.model.job import TrainingJob, template_of
 from kfext.model.kinds.job_kind import Env, HostedPod, JobKind, Raw, with_default
 from kfext.model.networking import LARGEST_PORT, TCP
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.podspec import container_named
+from kfext.model.tolerant import index_in, mapping, member, sequence, strings, text
 
-_LONGEST_INDEX = 6
 _EDITS = (
     ("hostNetwork is true", "pods are to communicate without the overlay"),
     ("dnsPolicy is ClusterFirstWithHostNet", "names of Services do not resolve otherwise"),
@@ -60,12 +62,12 @@ def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
 
 def _hosted(metadata: Raw, *, base: int) -> HostedPod:
     labels = strings(metadata.get("labels"))
-    index = labels.get(names.REPLICA_INDEX, "")
+    index = index_in(labels.get(names.REPLICA_INDEX, ""))
     return HostedPod(
         name=text(metadata.get("name")),
         job=labels.get(names.JOB_NAME, ""),
         type=labels.get(names.REPLICA_TYPE, "").lower(),
-        index=int(index) if index.isdecimal() and len(index) <= _LONGEST_INDEX else -1,
+        index=-1 if index is None else index,
         base=base,
     )
 
@@ -101,3 +103,41 @@ def _is_port(written: str) -> bool:
 
 def _set(holder: Raw, key: str, value: object, *, at: Sequence[str] = ("spec",)) -> Operation:
     return write(holder, key, pointer(*at, key), value)
+
+
+def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]:
+    """Return the operations that make the replicas of a job meet at its port `base`."""
+    if not job.kind.port_in_templates:
+        return []
+    spec = mapping(raw.get("spec"))
+    operations = []
+    for group in job.groups:
+        pod = mapping(template_of(job, raw, group).get("spec"))
+        if trainer := container_named(pod, job.kind.container):
+            number, container = trainer
+            at = pointer("spec", job.kind.replica_specs, group.key, "template", "spec")
+            at += pointer("containers", str(number))
+            operations += _template_port(container, job, port=base, at=at)
+    if job.rendezvous.at_worker and member(spec, job.kind.port_path) is not None:
+        path = pointer("spec", *job.kind.port_path)
+        operations.append({"op": "replace", "path": path, "value": base})
+    return operations
+
+
+def _template_port(container: Raw, job: TrainingJob, *, port: int, at: str) -> list[Operation]:
+    """Return the operations that set the operator's port of a container."""
+    ports = sequence(container.get("ports"))
+    # Only the position identifies the container, so test its name.
+    same: Operation = {"op": "test", "path": f"{at}/name", "value": job.kind.container}
+    wanted = {"name": job.kind.port, "containerPort": port, "protocol": "TCP"}
+    if not ports:
+        return [same, {"op": "add", "path": f"{at}/ports", "value": [wanted]}]
+    for number, declared in enumerate(map(mapping, ports)):
+        if declared.get("name") == job.kind.port:
+            path = f"{at}/ports/{number}"
+            return [
+                same,
+                {"op": "test", "path": f"{path}/name", "value": job.kind.port},
+                {"op": "replace", "path": f"{path}/containerPort", "value": port},
+            ]
+    return [same, {"op": "add", "path": f"{at}/ports/-", "value": wanted}]

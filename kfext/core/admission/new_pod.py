@@ -11,12 +11,13 @@ from kfext.core.admission.control_file import control_file
 from kfext.core.admission.gpu import gpu_part, shares_gpu
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.review import Mutation
-from kfext.core.network.pod_edits import host_network
+from kfext.core.patches.host_network import host_network
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.values import Colocation
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod_bounds import pod_excess
+from kfext.model.podspec import container_named
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.unmodelled import unmodelled
 from kfext.model.verdict import Verdict
@@ -100,17 +101,17 @@ def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any
     Into a pipe Python prints in blocks of 8 KiB, so the log would lag behind the training by many
     steps. The operator sets PYTHONUNBUFFERED for some kinds itself.
     """
-    containers = list(sequence(spec.get("containers"))) if kind.buffers else []
-    for number, container in enumerate(map(mapping, containers)):
-        if container.get("name") != kind.container:
-            continue
-        env = container.get("env")
-        if env is not None and (not isinstance(env, list) or _is_set(env)):
-            continue
-        operation = appended(env, _UNBUFFERED, "spec", "containers", str(number), "env")
-        containers[number] = {**container, "env": [*(env or []), _UNBUFFERED]}
-        return {**spec, "containers": containers}, [operation]
-    return spec, []
+    trainer = container_named(spec, kind.container) if kind.buffers else None
+    if trainer is None:
+        return spec, []
+    number, container = trainer
+    env = container.get("env")
+    if env is not None and (not isinstance(env, list) or _is_set(env)):
+        return spec, []
+    operation = appended(env, _UNBUFFERED, "spec", "containers", str(number), "env")
+    containers = list(spec["containers"])
+    containers[number] = {**container, "env": [*(env or []), _UNBUFFERED]}
+    return {**spec, "containers": containers}, [operation]
 
 
 def _is_set(env: list[Any]) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.admission.job import mutate_job
+from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts, Mutation
 from kfext.model.job import parse_job
 from kfext.model.kinds.registered import KINDS
