@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from kfext import names
 from kfext.core.ledger import cards
 from kfext.core.ledger.cards import CONTEXT, capacity
-from kfext.model.gpu_share import CardNeed
-from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
+from kfext.model.gpu import UNITS, CardNeed, reservation_of, resource_of
 from kfext.model.node import Node
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import SharedGpu

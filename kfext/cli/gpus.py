@@ -10,10 +10,15 @@ from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.output import output_option, printed, table
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
-from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
-from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
+from kfext.model.shared_gpu import (
+    INFEASIBLE,
+    UNHOOKED,
+    SharedGpu,
+    coarse,
+    parse_shared_gpu,
+    shut_out,
+)
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.model.unhooked import UNHOOKED
 
 _HEAD = ("NODE", "SLOT", "CARD", "MEMORY", "STATE")
 _SHARER_HEAD = ("PRIORITY", "SHARE", "BUSY ALONE", "LOSS", "GETS", "WAITED", "POD")

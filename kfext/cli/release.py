@@ -21,7 +21,7 @@ from kfext.core.patches.pod import ungate
 from kfext.errors import ApiError, Conflict, Invalid, NotFound, Unavailable, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.gpu_slots import has_part
+from kfext.model.gpu import has_part
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 

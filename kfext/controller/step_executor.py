@@ -32,7 +32,7 @@ from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
 from kfext.kube.wire import decode_pod
 from kfext.model.constraints import NAME_FIELD
-from kfext.model.gpu_slots import reservation_of
+from kfext.model.gpu import reservation_of
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod

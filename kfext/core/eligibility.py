@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, GangTerm
-from kfext.model.gpu_slots import slot_of
+from kfext.model.gpu import slot_of
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict

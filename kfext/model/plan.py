@@ -8,8 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from kfext.model.bounds import MOST_ANNOTATION_BYTES, MOST_PODS
-from kfext.model.gpu_share import GpuShare, decode_share, encode_share
-from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.gpu import MOST_SLOTS, GpuShare, decode_share, encode_share
 from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
 from kfext.model.pod import ReplicaKey

@@ -12,8 +12,7 @@ from kfext.model.bounds import name as bounded_name
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
-from kfext.model.gpu_share import GpuShare, decode_share
-from kfext.model.gpu_slots import slot_in
+from kfext.model.gpu import GpuShare, decode_share, slot_in
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
 from kfext.model.qos import QoS

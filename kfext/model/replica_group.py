@@ -8,8 +8,7 @@ from zlib import crc32
 from kfext.model.bounds import MOST_REPLICA_TYPES, kept, own
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
-from kfext.model.gpu_request import why_no_part
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare, why_no_part
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess

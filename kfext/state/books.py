@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import card_key, pod_claim, pod_key, shifted_key
 from kfext.core.ledger.ledger import Ledger
+from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.replicas import first_with_parts
-from kfext.model.shared_gpu import Place
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.card_demand import Tolerations
 from kfext.state.cards import Cards

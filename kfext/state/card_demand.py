@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kfext.model.constraints import Toleration
-from kfext.model.shared_gpu import Place
+from kfext.model.gpu import Place
 
 Tolerations = tuple[Toleration, ...]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.backoff import exponential_backoff
+from kfext.model.gpu import Place
 from kfext.model.pod import Pod
-from kfext.model.shared_gpu import Place
 from kfext.state.card_demand import Tolerations
 from kfext.state.cards import Cards
 

@@ -15,13 +15,13 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.settings.table import Settings
-from kfext.model.gpu_slots import parts_in, resource_of
+from kfext.model.gpu import Place, parts_in, resource_of
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
-from kfext.model.shared_gpu import Place, SharedGpu
+from kfext.model.shared_gpu import SharedGpu
 from kfext.state.apart import Apart
 from kfext.state.card_demand import CardDemand, Tolerations
 

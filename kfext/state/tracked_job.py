@@ -26,11 +26,11 @@ from kfext.core.lifecycle.steps import (
     Wait,
 )
 from kfext.model.backoff import exponential_backoff
+from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.shared_gpu import Place
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_WRITE_REFUSED

@@ -24,8 +24,7 @@ from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.table import Settings, parsed
 from kfext.core.settings.values import LOW
-from kfext.model.gpu_request import asks_for_gpu, why_no_part
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import asks_for_gpu, resource_of, why_no_part
 from kfext.model.job import TrainingJob
 from kfext.model.podspec import containers_of, pod_requests
 from kfext.model.tolerant import mapping, sequence, strings

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask
-from kfext.model.gpu_share import CardNeed, CardsFor, counted
-from kfext.model.gpu_slots import MOST_SLOTS, UNITS, resource_of
+from kfext.model.gpu import MOST_SLOTS, UNITS, CardNeed, CardsFor, counted, resource_of
 from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU
 

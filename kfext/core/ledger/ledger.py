@@ -19,9 +19,8 @@ from kfext.core.ledger.columns import LARGEST, Amounts, Columns, Domains, Topolo
 from kfext.core.ledger.fit import Eligibility, Mask, Obstacle
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.gpu import UNITS, Place, resource_of
 from kfext.model.node import Node
-from kfext.model.shared_gpu import Place
 from kfext.names import HOSTNAME
 
 

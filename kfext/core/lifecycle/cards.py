@@ -8,12 +8,10 @@ from kfext.core.lifecycle.situation import CardPart, CardView, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
 from kfext.core.settings.shares import edited_shares
 from kfext.core.words import listed, pods
-from kfext.model.gpu_slots import has_part, parts_in
+from kfext.model.gpu import Place, has_part, parts_in
 from kfext.model.job_state import MOST_APART
 from kfext.model.pod import Pod
-from kfext.model.shared_gpu import Place
-from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
-from kfext.model.unhooked import UNHOOKED
+from kfext.model.shared_gpu import INFEASIBLE, UNHOOKED, coarse, shut_out
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,

@@ -12,13 +12,14 @@ from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
+from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
-from kfext.model.shared_gpu import CardSharer, Place
+from kfext.model.shared_gpu import CardSharer
 from kfext.model.timestamps import left, past
 from kfext.model.verdict import Verdict
 

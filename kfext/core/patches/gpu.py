@@ -4,8 +4,7 @@ import json
 
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.core.settings.table import OF_A_JOB, parsed
-from kfext.model.gpu_share import GpuShare, encode_share
-from kfext.model.gpu_slots import MOST_SLOTS, UNITS
+from kfext.model.gpu import MOST_SLOTS, UNITS, GpuShare, encode_share
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.replica_group import ReplicaGroup

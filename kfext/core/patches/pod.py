@@ -11,7 +11,7 @@ from kfext.core.patches.gpu import on_pod
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.cpu_size import CpuSize
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.model.tolerant import mapping, sequence

@@ -10,8 +10,7 @@ from kfext.core.ledger.fit import Mask, in_words
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang, Limits
 from kfext.core.words import listed, nodes, pods
-from kfext.model.gpu_share import counted
-from kfext.model.gpu_slots import has_part
+from kfext.model.gpu import counted, has_part
 from kfext.model.node import Node
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict

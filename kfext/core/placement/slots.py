@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from kfext.core.ledger.cards import kept_for
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member
-from kfext.model.gpu_share import uncounted
+from kfext.model.gpu import Place, uncounted
 from kfext.model.plan import NO_SLOTS, Assignment, Slots
 from kfext.model.quantity import Resources
-from kfext.model.shared_gpu import Place
 from kfext.names import NATIVE_GPU
 
 

@@ -19,10 +19,8 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import LARGEST, Amounts
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu_share import CardNeed, counted
-from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.gpu import UNITS, CardNeed, Place, counted, resource_of
 from kfext.model.quantity import Resources
-from kfext.model.shared_gpu import Place
 from kfext.names import NATIVE_GPU
 
 Row = NDArray[np.int64]

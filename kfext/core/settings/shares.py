@@ -7,8 +7,7 @@ from types import MappingProxyType
 from kfext import names
 from kfext.core.settings.resolve import share_asked, share_of
 from kfext.core.settings.values import HIGH, LOW
-from kfext.model.gpu_share import CardNeed, CardsFor, GpuShare, uncounted
-from kfext.model.gpu_slots import UNITS, has_part, without_parts
+from kfext.model.gpu import UNITS, CardNeed, CardsFor, GpuShare, has_part, uncounted, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.quantity import MEMORY, Resources, human

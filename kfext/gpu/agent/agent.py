@@ -23,7 +23,7 @@ from kfext.gpu.device.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.device.inventory import Card, Inventory, InventoryError
 from kfext.gpu.device.pod_resources import Held, IncompleteError
 from kfext.gpu.hook.link import LONGEST_PAUSE
-from kfext.model.gpu_slots import resource_of, units_of
+from kfext.model.gpu import resource_of, units_of
 
 _log = structlog.get_logger(__name__)
 

@@ -13,8 +13,7 @@ from kfext.gpu.agent.sharer import Terms
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
-from kfext.model.gpu_share import GpuShare, decode_share
-from kfext.model.gpu_slots import UNITS
+from kfext.model.gpu import UNITS, GpuShare, decode_share
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import GPU_NAMESPACE, GPU_TERMS
 

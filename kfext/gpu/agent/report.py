@@ -24,7 +24,7 @@ class SharerReport:
     `infeasible`: it cannot have its minimum; `times_shut`: how often its gate was shut for losses;
     `times_evicted`: how often it was told to leave for them; `strikes`: how many of the shuttings
     still count; `evict`: it is to leave the card; `unhooked`: why nothing is known of what it does,
-    one of `kfext.model.unhooked`, empty if it is known.
+    one of `kfext.model.shared_gpu`, empty if it is known.
     """
 
     namespace: str

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from e2e.gpu.cpu_card import report
-from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.model.gpu import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from tests.adapters.gpu.agent_process import ASKER, CARD, NODE, PLUGINS, RESOURCES, TERMS
 from tests.adapters.gpu.fake_kubelet import RESOURCES as MESSAGES

@@ -37,7 +37,7 @@ from kfext.errors import (
 from kfext.model.constraints import Toleration
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
-from kfext.model.gpu_slots import reservation_of
+from kfext.model.gpu import reservation_of
 from kfext.model.job_state import JobState, decode_state
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod

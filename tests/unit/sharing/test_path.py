@@ -10,12 +10,11 @@ from kfext import names
 from kfext.core.admission.pod import mutate_pod
 from kfext.core.lifecycle.steps import Pin, Release, SaveState, Step, Suspend, Unsuspend
 from kfext.core.patches import pod as pod_patch
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey, parse_pod
-from kfext.model.shared_gpu import CardSharer
-from kfext.model.unhooked import CALLBACK_LIST
+from kfext.model.shared_gpu import CALLBACK_LIST, CardSharer
 from kfext.state.card_steps import Reserve, Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
@@ -244,7 +243,7 @@ def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
 
 REASONS: dict[str, tuple[CardSharer, str]] = {
     "others do not know when it works": (
-        CardSharer("pod-0", high=True, unhooked=CALLBACK_LIST),
+        CardSharer("pod-0", unhooked=CALLBACK_LIST),
         "alone, not hooked: Model.fit is given a CallbackList instead of a list",
     ),
     "it gives way late": (

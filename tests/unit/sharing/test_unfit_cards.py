@@ -6,7 +6,7 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend
-from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.gpu import UNITS, resource_of
 from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.node import Node
 from kfext.model.shared_gpu import SharedGpu

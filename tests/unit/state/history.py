@@ -26,7 +26,7 @@ from kfext.core.placement.gang import members_of
 from kfext.core.placement.slots import Places
 from kfext.model.constraints import Requirement, Term
 from kfext.model.gang_terms import GangTerm
-from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
+from kfext.model.gpu import UNITS, reservation_of, resource_of
 from kfext.model.job import parse_job
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace

@@ -7,8 +7,7 @@ import pytest
 
 from kfext import names
 from kfext.model.constraints import Toleration
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import GpuShare, resource_of
 from kfext.model.job_state import JobState, Observed
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod

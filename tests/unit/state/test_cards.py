@@ -9,8 +9,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardPart, CardView
 from kfext.core.settings.table import Settings
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import GpuShare, resource_of
 from kfext.model.job_state import MOST_APART, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey

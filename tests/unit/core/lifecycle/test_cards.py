@@ -22,8 +22,7 @@ from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import CardPart, CardView, Refused, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, ForgetPlan, Step, Suspend, Ungate, Wait
 from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import GpuShare, resource_of
 from kfext.model.job_state import EXCLUDED_SECONDS, MOST_APART, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey

@@ -13,15 +13,14 @@ from kfext.core.patches.gpu import on_template, part_of
 from kfext.core.patches.job import suspend_patch, unsuspend_patch
 from kfext.core.patches.pod import pin
 from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.gpu import MOST_SLOTS, GpuShare
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey, parse_pod
 from tests.builders import JobBuilder, Raw, raw_pod
 from tests.gpu_builders import sharing
-from tests.unit.model.test_gpu_share import shares
+from tests.unit.model.test_gpu import shares
 
 MEMORY = names.GPU_MEMORY
 

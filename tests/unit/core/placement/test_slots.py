@@ -9,8 +9,7 @@ from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits
 from kfext.core.placement.slots import kept_requests, slots_for
 from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import CardNeed, GpuShare, counted, uncounted
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import CardNeed, GpuShare, counted, resource_of, uncounted
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits

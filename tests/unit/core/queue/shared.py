@@ -11,7 +11,7 @@ from kfext.core.placement.slots import slots_for
 from kfext.core.queue.occupants import Ends
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import uncounted
+from kfext.model.gpu import uncounted
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits
 from tests.gpu_builders import sharing, sharing_node

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.core.settings.resolve import resolve
 from kfext.core.settings.shares import as_sharing, as_template, as_written, edited_shares
-from kfext.model.gpu_share import GpuShare, counted, decode_share, encode_share
+from kfext.model.gpu import GpuShare, counted, decode_share, encode_share
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import TrainingPolicy

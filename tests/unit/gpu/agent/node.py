@@ -16,7 +16,7 @@ from kfext.gpu.hook import words
 from kfext.gpu.hook.link import Link
 from kfext.gpu.hook.orders import Orders
 from kfext.gpu.hook.page import Page
-from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.model.gpu import reservation_of, units_of
 
 NODE = "node-a"
 CARD = Held("kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-1"}))

@@ -9,7 +9,7 @@ from kfext.gpu.agent.node_pods import NodePods, _decode
 from kfext.gpu.agent.sharer import Terms
 from kfext.kube.client import Client
 from kfext.kube.informer import Key
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 
 SHARE = GpuShare(50, 2**30, high=True, loss_budget=0.1, min_share=0.3)
 
