@@ -132,7 +132,7 @@ async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
     for pod in await _gated(client, job):
         path = paths.pods(pod.namespace, pod.name)
         try:
-            if has_part(pod.requests):
+            if pod.has_slot and has_part(pod.requests):
                 await client.delete(path, uid=pod.uid)
                 deleted += 1
             else:

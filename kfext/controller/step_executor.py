@@ -47,7 +47,7 @@ from kfext.names import (
     TRAINING_GROUP,
     TRAINING_VERSION,
 )
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 

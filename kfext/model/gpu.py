@@ -10,6 +10,7 @@ of the resource.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -40,10 +41,13 @@ _PERMILLE = 1000
 _LONGEST_TERMS = 512
 _MOST_TERMS = 8192
 """How many terms are cached, so that equal terms are one object."""
+COUNTS = "GPU shares of "
+"""The prefix of the resources that count cards."""
 _OR_WHOLE = " or whole GPUs"
 """Ends the name of a resource that counts cards for whole GPUs and for shares."""
 _NAME = re.compile(
-    r"GPU shares of (?P<units>[0-9]{1,3}) %(?: \((?=[^)])"
+    rf"{COUNTS}"
+    r"(?P<units>[0-9]{1,3}) %(?: \((?=[^)])"
     r"(?P<high>high priority)?"
     r"(?:(?:, )?(?P<memory>[0-9]{1,9}) Mi)?"
     r"(?:(?:, )?(?P<idle>[0-9]{1,4}) ‰ idle)?"
@@ -170,6 +174,38 @@ def decode_share(written: object) -> GpuShare | None:
     return share
 
 
+def encode_terms(share: GpuShare) -> str:
+    """Return the annotation GPU_TERMS of a pod."""
+    return json.dumps(encode_share(share), separators=(",", ":"))
+
+
+@lru_cache(maxsize=_MOST_TERMS)
+def decode_terms(written: str) -> GpuShare | None:
+    """Return the terms in the annotation GPU_TERMS, None if it has none; never raises."""
+    if len(written) > _LONGEST_TERMS:
+        return None
+    try:
+        return decode_share(json.loads(written))
+    except (ValueError, RecursionError):
+        return None
+
+
+def encode_parts(share: GpuShare, slots: Mapping[int, int]) -> str:
+    """Return the annotation GPU_SLOTS of a template; `slots` are by index of the replica."""
+    parts = (f"{share.units}@{slots[at]}" if at in slots else "" for at in range(max(slots) + 1))
+    return ",".join(parts)
+
+
+def part_of(written: str, index: int) -> tuple[int, int] | None:
+    """Return the units and the slot of a replica by the annotation GPU_SLOTS, None without one."""
+    parts = written.split(",", index + 1)
+    units, at, slot = parts[index].partition("@") if index < len(parts) else ("", "", "")
+    if not (at and units.isdecimal() and slot.isdecimal() and len(units) <= 3 and len(slot) <= 2):
+        return None
+    part = int(units), int(slot)
+    return part if 0 < part[0] <= UNITS and part[1] < MOST_SLOTS else None
+
+
 @dataclass(frozen=True, slots=True)
 class CardNeed:
     """What a card must have left to take a replica.
@@ -197,7 +233,7 @@ class CardNeed:
             "" if self.slot is None else f"slot {self.slot}",
         ]
         stated = ", ".join(filter(None, terms))
-        return f"GPU shares of {self.units} %" + (f" ({stated})" if stated else "")
+        return f"{COUNTS}{self.units} %" + (f" ({stated})" if stated else "")
 
     def at(self, slot: int) -> Self:
         """Return the same need of one slot alone."""

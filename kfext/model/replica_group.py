@@ -44,7 +44,7 @@ class ReplicaGroup:
     `cpu_limit`: the millicores that one pod can use, None if nothing limits it.
     `share`: what each replica is promised of a GPU, None if it shares none.
     `grace`: the seconds that a pod has to end once it is deleted.
-    `no_part`: why a pod with a GPU cannot have a part of one, as `why_no_part` says it.
+    `no_part`: why a pod of a job that shares GPUs cannot have a part, as `why_no_part` says it.
     """
 
     type: str
@@ -68,9 +68,12 @@ class ReplicaGroup:
 
 
 def parse_groups(
-    kind: JobKind, specs: Mapping[str, Any], *, namespace: str
+    kind: JobKind, specs: Mapping[str, Any], *, namespace: str, shares_gpus: bool
 ) -> tuple[ReplicaGroup, ...]:
-    """Return the replica types of a job in rank order, none if there are too many. Never raises."""
+    """Return the replica types of a job in rank order, none if there are too many. Never raises.
+
+    `shares_gpus`: whether the job asks for parts of GPUs.
+    """
     if len(specs) > MOST_REPLICA_TYPES:
         return ()
     spelling = {known.lower(): known for known in kind.types}
@@ -108,7 +111,7 @@ def parse_groups(
                 fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),
                 grace=_grace(pod_spec),
-                no_part=why_no_part(pod_spec) if NATIVE_GPU in requests else "",
+                no_part=why_no_part(pod_spec) if shares_gpus and NATIVE_GPU in requests else "",
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))

@@ -92,8 +92,10 @@ def plan_claims(
     over = job.finished or job.deleting or job.released
     runs = not (job.suspend or over)
     if not runs and all(pod.finished for pod in pods):
-        return {} if over else card_claims(job, plan)
-    kept = {**port_claims(job, plan), **card_claims(job, plan)}
+        return {} if over or not plan.slots else card_claims(job, plan)
+    kept = dict(port_claims(job, plan))
+    if plan.slots:
+        kept |= card_claims(job, plan)
     if not runs or (lapsed and job.kueue_managed):
         return kept
     return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}

@@ -43,7 +43,7 @@ from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from kfext.state.cluster import Cluster
 from tests.builders import affinity_to, job, node, pod, pods, raw_pod
 from tests.gpu_builders import reservation
