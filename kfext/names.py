@@ -112,7 +112,7 @@ that its pod requests, such as `50@0` for 50 hundredths in slot 0. The patch tha
 writes it."""
 
 GPU_TERMS = f"{DOMAIN}/gpu-terms"
-"""Annotation on a pod: JSON of model.gpu_share.GpuShare, the terms on which it shares its GPU. The
+"""Annotation on a pod: JSON of model.gpu.GpuShare, the terms on which it shares its GPU. The
 patch that pins the pod writes it, and only accounts with the verb DECIDE may."""
 
 CHECKPOINT_REQUEST = f"{DOMAIN}/checkpoint-request"

@@ -21,6 +21,7 @@ from kfext.core.settings.resolve import share_of
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HIGH, LOW, Colocation
 from kfext.model.gang_terms import GangTerm
+from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState, state_of
 from kfext.model.kinds.registered import KINDS
@@ -28,7 +29,6 @@ from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.quantity import parse_resources
-from kfext.model.shared_gpu import Place
 
 Raw = dict[str, Any]
 

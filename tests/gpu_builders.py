@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from kfext import names
 from kfext.core.ledger import cards
 from kfext.core.ledger.cards import CONTEXT, capacity
-from kfext.model.gpu_share import CardNeed
-from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
+from kfext.model.gpu import UNITS, CardNeed, reservation_of, resource_of
 from kfext.model.node import Node
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import SharedGpu
@@ -25,9 +24,9 @@ def memory_of(needs: Iterable[CardNeed]) -> float:
     )
 
 
-def plain_node(name: str, *, cards: int = 4) -> Node:
-    """A node as Kubernetes shows it: GPUs, and the time of a slot for each."""
-    time = {resource_of(slot): UNITS for slot in range(cards)}
+def plain_node(name: str, *, cards: int = 4, slots: int | None = None) -> Node:
+    """A node as Kubernetes shows it: GPUs, and the time of a slot for each unless `slots` says."""
+    time = {resource_of(slot): UNITS for slot in range(cards if slots is None else slots)}
     amounts = {"cpu": 64_000, "memory": 2**38, "pods": 110, names.NATIVE_GPU: cards}
     return Node(name, {**amounts, **time})
 

@@ -10,10 +10,15 @@ from kfext.cli.cluster import ClusterOptions, cluster_options
 from kfext.cli.output import Columns, columns, output_option, printed
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
-from kfext.model.shared_gpu import SharedGpu, parse_shared_gpu
-from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
+from kfext.model.shared_gpu import (
+    INFEASIBLE,
+    UNHOOKED,
+    SharedGpu,
+    coarse,
+    parse_shared_gpu,
+    shut_out,
+)
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.model.unhooked import UNHOOKED
 
 _UNKNOWN = "-"
 Raw = Mapping[str, Any]

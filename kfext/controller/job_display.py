@@ -6,8 +6,8 @@ from kfext.controller.step_executor import reference
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.companion.policy import Shown
+from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
-from kfext.core.settings.shares import edited_shares
 from kfext.core.settings.values import HOST, POD
 from kfext.kube.events import EventRecorder
 from kfext.model.plan import Plan
@@ -91,7 +91,7 @@ class JobDisplay:
             ),
             planned=plan.why if plan else "",
             invalid=invalid,
-            edited=edited_shares(tracked.job, tracked.plan),
+            edited=edited_shares(tracked.job, tracked.plan) if tracked.shares_gpus else "",
         )
         if phase == QUEUED and verdict and self._plan_writer.reason(tracked.job) != verdict.reason:
             _log.info(

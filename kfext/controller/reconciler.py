@@ -33,7 +33,7 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from kfext.state.companion import LOOK_SECONDS
 from kfext.state.planner import Planner, Report
 from kfext.state.tracked_job import TrackedJob
@@ -103,7 +103,7 @@ class Reconciler:
             writes.create_task(self._carry_out(tracked, step))
         for report in tick.reports:
             self._report(report)
-        for due in self._planner.cards.due(self._monotonic()):
+        for due in self._planner.card_steps(self._monotonic()):
             writes.create_task(self._reserve(due))
         if not tick.remainder or self._companion_is_due():
             self._change_running(writes)

@@ -32,7 +32,7 @@ from kfext.kube.client import Client
 from kfext.kube.events import EventRecorder, Reference
 from kfext.kube.wire import decode_pod
 from kfext.model.constraints import NAME_FIELD
-from kfext.model.gpu_slots import reservation_of
+from kfext.model.gpu import reservation_of
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
@@ -47,7 +47,7 @@ from kfext.names import (
     TRAINING_GROUP,
     TRAINING_VERSION,
 )
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 

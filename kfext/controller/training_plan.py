@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 
 from kfext.core.companion.policy import Shown
-from kfext.core.elastic import training_pods
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
@@ -160,7 +159,7 @@ def status_of(
     return TrainingPlanStatus(
         phase=phase,
         nodes=nodes,
-        workers=min(training_pods(job), _INT32),
+        workers=min(job.training_pods, _INT32),
         network=network,
         reason=verdict.reason if verdict else "",
         message=verdict.message[:_LONGEST_MESSAGE] if verdict else "",

@@ -21,7 +21,7 @@ def fewest_workers(job: TrainingJob, allowed: Range | None) -> int:
     asked = workers_of(job)
     if allowed is None or not job.scaling.any_start:
         return asked
-    others = training_pods(job) - asked
+    others = job.training_pods - asked
     return min(max(allowed.minimum - others, job.scaling.fewest, 1), asked)
 
 
@@ -49,11 +49,6 @@ def workers_let_go(job: TrainingJob, state: JobState) -> int:
     if job.suspend:
         return asked
     return max(asked, now) if job.scaling.elastic else now
-
-
-def training_pods(job: TrainingJob) -> int:
-    """Return how many pods of a job train; parameter servers, for example, do not."""
-    return sum(group.replicas for group in job.groups if group.type in job.kind.trains)
 
 
 def with_workers(job: TrainingJob, count: int) -> TrainingJob:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, GangTerm
-from kfext.model.gpu_slots import slot_of
+from kfext.model.gpu import SLOT, slot_of
 from kfext.model.job import TrainingJob
 from kfext.model.networking import Port
 from kfext.model.pod import Pod
@@ -62,7 +62,8 @@ def unbound(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
 def _parts(job: TrainingJob) -> Iterator[str]:
     """Yield the parts of GPUs in requests of templates: kfext writes them only into pods."""
     asked = {name for group in job.groups if group.replicas for name in group.requests}
-    yield from (f"requests for {name}" for name in asked if slot_of(name) is not None)
+    named = (name for name in asked if name.startswith(SLOT))
+    yield from (f"requests for {name}" for name in named if slot_of(name) is not None)
 
 
 def _not_within_gang(job: TrainingJob, pods: Iterable[Pod]) -> Iterator[str]:

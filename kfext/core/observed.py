@@ -15,10 +15,10 @@ from dataclasses import astuple, replace
 
 import numpy as np
 
+from kfext.core.ledger.cards import as_template, as_written
 from kfext.core.ledger.fit import NO_SCHEDULE, of_pool, tolerated, why_not
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import block
-from kfext.core.settings.shares import as_template, as_written
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints, Toleration
 from kfext.model.job import TrainingJob
@@ -80,7 +80,7 @@ def observed(
 
     `unchanged`: whether it must also remember pods that equal their template.
     """
-    seen, job = dict(state.observed), as_written(job)
+    seen, job = dict(state.observed), as_written(job) if job.shares_gpus else job
     for group in job.groups:
         known = _known(group, state)
         found = _seen(job, group, pods, plan, known=known.tolerations if known else ())
@@ -108,7 +108,7 @@ def differences(
 
     `eligible`: whether a node is eligible for each pod, so that no toleration is missing.
     """
-    job = as_written(job)
+    job = as_written(job) if job.shares_gpus else job
     words = [_words(job, group, pods, plan=plan, eligible=eligible) for group in job.groups]
     return listed([text for text in words if text], of="types")
 
@@ -186,9 +186,10 @@ def _seen(
             and of_pool(toleration.key)
             and toleration.key not in group.constraints.devices
         }
+        requests = as_template(pod.requests) if pod.has_slot else pod.requests
         found = Observed(
             template=group.template,
-            requests=maximum(found.requests if found else {}, as_template(pod.requests)),
+            requests=maximum(found.requests if found else {}, requests),
             node_selector=have.node_selector,
             host_ports=tuple(sorted(ports.intersection(found.host_ports) if found else ports)),
             untolerated=not all(

@@ -13,6 +13,7 @@ from kfext.model.replica_group import ReplicaGroup, parse_groups, template_setti
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, member, sequence, strings, text
 from kfext.names import (
+    GPU_SHARE,
     HELD,
     JOB_NAME,
     JOB_ROLE,
@@ -143,6 +144,11 @@ class TrainingJob:
         return sum(group.replicas for group in self.groups)
 
     @property
+    def training_pods(self) -> int:
+        """How many pods of the job train; parameter servers, for example, do not."""
+        return sum(group.replicas for group in self.groups if group.type in self.kind.trains)
+
+    @property
     def shares_gpus(self) -> bool:
         """Whether replicas of the job get parts of GPUs."""
         return any(group.share for group in self.groups)
@@ -196,10 +202,11 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     policy = mapping(spec.get("runPolicy"))
     specs, annotations = mapping(spec.get(kind.replica_specs)), own(metadata.get("annotations"))
-    groups = parse_groups(kind, specs, namespace=text(metadata.get("namespace")))
+    namespace, shares = text(metadata.get("namespace")), GPU_SHARE in annotations
+    groups = parse_groups(kind, specs, namespace=namespace, shares_gpus=shares)
     return TrainingJob(
         kind=kind,
-        namespace=text(metadata.get("namespace")),
+        namespace=namespace,
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
         groups=groups,

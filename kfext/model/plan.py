@@ -8,13 +8,12 @@ from types import MappingProxyType
 from typing import Any
 
 from kfext.model.bounds import MOST_ANNOTATION_BYTES, MOST_PODS
-from kfext.model.gpu_share import GpuShare, decode_share, encode_share
-from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.gpu import MOST_SLOTS, GpuShare, decode_share, encode_share
 from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
 from kfext.model.pod import ReplicaKey
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.names import PLAN
+from kfext.names import GPU_SHARE, PLAN
 
 Assignment = Mapping[ReplicaKey, str]
 """The name of each replica's node."""
@@ -22,6 +21,15 @@ Assignment = Mapping[ReplicaKey, str]
 Slots = Mapping[ReplicaKey, int]
 """The slot, on the replica's node, of each replica that shares a GPU."""
 NO_SLOTS: Slots = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The node of each member of a gang, and the slots of the members that share GPUs."""
+
+    nodes: Assignment
+    slots: Slots
+
 
 LARGEST_GENERATION = 2**31 - 1
 MOST_SHARES = 5
@@ -108,6 +116,15 @@ def plan_of(job: TrainingJob) -> Plan | None:
     if not job.run_by_operator or job.excess:
         return None
     return decode_plan(job.annotations.get(PLAN), job_uid=job.uid)
+
+
+def shares_gpus(job: TrainingJob, plan: Plan | None) -> bool:
+    """Return whether GPU sharing concerns a job: it asks for a share, or started with a share.
+
+    For any other job nothing of GPU sharing is executed.
+    """
+    asked = GPU_SHARE in job.annotations or GPU_SHARE in job.template_settings
+    return asked or (plan is not None and bool(plan.shares))
 
 
 def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:

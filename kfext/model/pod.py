@@ -1,6 +1,5 @@
 """The parts of a pod that placement needs."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -12,8 +11,7 @@ from kfext.model.bounds import name as bounded_name
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
-from kfext.model.gpu_share import GpuShare, decode_share
-from kfext.model.gpu_slots import slot_in
+from kfext.model.gpu import SLOT, GpuShare, decode_terms, slot_in
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
 from kfext.model.qos import QoS
@@ -37,10 +35,9 @@ from kfext.names import (
 
 _LONGEST_MESSAGE = 1024
 _MOST_GATES = 16
-_LONGEST_TERMS = 512
 _LARGEST_REQUEST = 10**9
 _SHARED = 8192
-"""Replica keys, and terms, that are cached, so that equal values are one object."""
+"""Replica keys that are cached, so that equal keys are one object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +144,11 @@ class Pod:
         return GATE in self.gates
 
     @property
+    def has_slot(self) -> bool:
+        """Whether the pod may request a part of a GPU, by the names of its resources."""
+        return any(name.startswith(SLOT) for name in self.requests)
+
+    @property
     def behind_gate(self) -> bool:
         """Whether kfext has yet to let the pod through; a deleted pod never starts."""
         return self.gated and not self.deleting
@@ -208,7 +210,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         annotated=bool(annotations),
         checkpoint_request=_request(annotations.get(CHECKPOINT_REQUEST, "")),
         reserves=slot_in(labels.get(GPU_SLOT, "")) if namespace == GPU_NAMESPACE else None,
-        share=_share(annotations.get(GPU_TERMS, "")),
+        share=decode_terms(annotations[GPU_TERMS]) if GPU_TERMS in annotations else None,
         created=timestamp(metadata.get("creationTimestamp")),
         priority=demand.priority,
         on_host=demand.on_host,
@@ -273,17 +275,6 @@ def _request(written: str) -> int:
         return 0
     number = int(written)
     return number if number <= _LARGEST_REQUEST else 0
-
-
-@lru_cache(maxsize=_SHARED)
-def _share(written: str) -> GpuShare | None:
-    """Return the terms in the annotation GPU_TERMS, or None."""
-    if not written or len(written) > _LONGEST_TERMS:
-        return None
-    try:
-        return decode_share(json.loads(written))
-    except (ValueError, RecursionError):
-        return None
 
 
 def _unschedulable(status: Mapping[str, Any]) -> str:

@@ -8,8 +8,7 @@ from zlib import crc32
 from kfext.model.bounds import MOST_REPLICA_TYPES, kept, own
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
-from kfext.model.gpu_request import why_no_part
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare, why_no_part
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
@@ -45,7 +44,7 @@ class ReplicaGroup:
     `cpu_limit`: the millicores that one pod can use; None: unlimited.
     `share`: the promised part of a GPU; None: it shares none.
     `grace`: the seconds that a pod has to end once it is deleted.
-    `no_part`: why a pod with a GPU cannot have a part of a GPU, by `why_no_part`.
+    `no_part`: why a pod of a job that shares GPUs cannot have a part of a GPU, by `why_no_part`.
     """
 
     type: str
@@ -69,9 +68,12 @@ class ReplicaGroup:
 
 
 def parse_groups(
-    kind: JobKind, specs: Mapping[str, Any], *, namespace: str
+    kind: JobKind, specs: Mapping[str, Any], *, namespace: str, shares_gpus: bool
 ) -> tuple[ReplicaGroup, ...]:
-    """Return the replica types of a job in rank order; empty with too many. Never raises."""
+    """Return the replica types of a job in rank order; empty with too many. Never raises.
+
+    `shares_gpus`: whether the job asks for parts of GPUs.
+    """
     if len(specs) > MOST_REPLICA_TYPES:
         return ()
     spelling = {known.lower(): known for known in kind.types}
@@ -109,7 +111,7 @@ def parse_groups(
                 fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),
                 grace=_grace(pod_spec),
-                no_part=why_no_part(pod_spec) if NATIVE_GPU in requests else "",
+                no_part=why_no_part(pod_spec) if shares_gpus and NATIVE_GPU in requests else "",
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))

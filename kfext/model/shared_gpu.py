@@ -1,15 +1,12 @@
-"""A SharedGPU: one slot of a node, as the agent of the node reports it."""
+"""A SharedGPU: one slot of a node, as the agent of the node reports it, and the words for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.gpu import MOST_SLOTS
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.model.unhooked import UNHOOKED
 
-Place = tuple[str, int]
-"""Where a slot is: the name of its node, and its number."""
 MOST_SHARERS = 100
 """A sharer has at least one hundredth."""
 LONGEST_COARSE = 3600.0
@@ -18,6 +15,20 @@ EVICTED_AFTER = 3
 """Strikes after which a low-priority sharer must leave its card."""
 LONGEST_TROUBLE = 256
 """Characters."""
+HOOK_FAILED = "HookFailed"
+OLD_TENSORFLOW = "OldTensorFlow"
+CALLBACK_LIST = "CallbackList"
+NO_FRAMEWORK = "NoFramework"
+
+UNHOOKED: Mapping[str, str] = {
+    HOOK_FAILED: "its hook has failed, as its log says",
+    OLD_TENSORFLOW: "TensorFlow is older than 2.6",
+    CALLBACK_LIST: "Model.fit is given a CallbackList instead of a list",
+    NO_FRAMEWORK: "none of its processes has used the GPU with PyTorch or Keras so far",
+}
+"""Why it is unknown what a pod does on its card: a sentence for each reason."""
+INFEASIBLE = "its minimum cannot be met within the loss budget of the job beside it"
+"""What holds a pod of low priority back, beside the words of `shut_out` and `coarse`."""
 _LARGEST_MEMORY = 2**32
 _PERMILLE = 1000
 
@@ -39,7 +50,6 @@ class CardSharer:
     """
 
     pod: str
-    high: bool = False
     busy: int | None = None
     loss: int | None = None
     gets: int | None = None
@@ -95,11 +105,20 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
     )
 
 
+def shut_out(strikes: int) -> str:
+    """Return the clause on a pod that was shut out for losses, so many times that count."""
+    return f"shut out {strikes} of {EVICTED_AFTER} times for losses"
+
+
+def coarse(millis: int) -> str:
+    """Return the sentence on a pod with micro-steps that are longer than they should be."""
+    return f"it gives way only after micro-steps of up to {millis} ms"
+
+
 def _sharer(raw: Mapping[str, Any]) -> CardSharer:
     unhooked = text(raw.get("unhooked"))
     return CardSharer(
         pod=text(raw.get("podUID")),
-        high=raw.get("priority") == "high",
         busy=_number(raw.get("busyPermille"), most=_PERMILLE),
         loss=_number(raw.get("lossPermille"), most=_PERMILLE),
         gets=_number(raw.get("harvestPermille"), most=_PERMILLE),

@@ -27,7 +27,7 @@ def text(value: object) -> str:
 
 
 def index_in(value: str) -> int | None:
-    """Return the index of a replica that a label or a name shows; None if it shows none.
+    """Return the index of a replica in a label or a name, or None for any other text.
 
     Anyone can write these, so an index has at most six digits: it decides what is allocated.
     """

@@ -18,13 +18,14 @@ from kfext.core.ledger.claims import (
 )
 from kfext.core.ledger.fit import UNBOUND_SECONDS, could_run, may_be_bound
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Limits, limits_of
+from kfext.core.settings.table import Settings
+from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.replicas import first_with_parts
-from kfext.model.shared_gpu import Place
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
-from kfext.state.card_demand import Tolerations
-from kfext.state.cards import Cards
+from kfext.state.cards import Cards, Tolerations
 from kfext.state.members import Members
 from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
@@ -76,7 +77,9 @@ class Books:
         """Take in a pod as it stands, None when it is gone."""
         self._pins.note(uid, pod)
         self._recount({uid: pod})
-        self.cards.take_pod(uid, pod)
+        reserves = pod is not None and pod.reserves is not None
+        if reserves or uid in self.cards.reserving or uid in self.cards.parts:
+            self.cards.take_pod(uid, pod)
         if pod is not None and pod.share:
             owner = self._jobs.get(pod.owner_uid)
             theirs = owner if owner and owner.job.namespace == pod.namespace else None
@@ -128,8 +131,8 @@ class Books:
         planned = believed and (tracked.assumed or tracked.plan) is not None
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
-        self.cards.want(tracked.job.uid, _cards(tracked))
-        self.cards.apart.note(tracked.job.uid, tracked.state.apart)
+        if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
+            self.cards.follow(tracked.job.uid, _cards(tracked), left=tracked.state.apart)
         self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
         self._tell_gains()
 
@@ -163,8 +166,8 @@ class Books:
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Take in that a job is gone, and that it has left some pods behind."""
         self._expect(tracked, None)
-        self.cards.want(tracked.job.uid, {})
-        self.cards.apart.forget(tracked.job.uid)
+        if tracked.job.uid in self.cards.jobs:
+            self.cards.forget(tracked.job.uid)
         pods = tuple(pods)
         self._keep_parts(pods, of=tracked, claimed={})
         for key in tracked.claimed:
@@ -175,6 +178,11 @@ class Books:
         """Plan as if the pods that the operator did not create for a job were never to come."""
         if self.backlog.give_up(tracked.job.uid):
             self._resumed("", REASON_WAITING_FOR_OPERATOR)
+
+    def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
+        """Return the limits within which a job is placed now, in epoch seconds."""
+        closed = self.cards.shunned(tracked.job.uid) if tracked.shares_gpus else ()
+        return limits_of(settings, excluded=tracked.state.excluded_at(now), closed=closed)
 
     def claiming_on(self, node: str) -> set[str]:
         """Return the uids of the jobs that have claims on a node."""

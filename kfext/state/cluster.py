@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from kfext.core.ledger.cards import as_sharing
 from kfext.core.observed import as_observed
 from kfext.core.patches.basis import basis
-from kfext.core.settings.shares import as_sharing
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import state_of
 from kfext.model.node import Node
-from kfext.model.plan import plan_of
+from kfext.model.plan import plan_of, shares_gpus
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
@@ -167,7 +167,9 @@ class Cluster:
         job = self.volumes.of_job(job)
         plan = plan_of(job)
         state = state_of(job)
-        job = as_sharing(as_observed(job, state), plan, busy=state.busy)
+        job = as_observed(job, state)
+        if shares_gpus(job, plan):
+            job = as_sharing(job, plan, busy=state.busy)
         tracked = self.jobs.get(job.uid)
         before = frozenset() if tracked is None else claims_of(tracked.job)
         if tracked is None:
@@ -250,7 +252,8 @@ class Cluster:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
             gains = self.ledger.gains
-            self.ledger.set_node(self.books.cards.with_cards(new))
+            cards = self.books.cards
+            self.ledger.set_node(cards.with_cards(new) if new.name in cards.slots else new)
             self.books.recount_pins_on(new.name)
             if self.ledger.gains != gains:
                 self.mark_queue()
@@ -346,8 +349,13 @@ class Cluster:
             managed = self._managed(tracked.job.namespace)
             tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
-            plan = with_slots_in_use(tracked.plan, tracked.job, pods) if managed else None
-            tracked.observe_unreserved(self.books.cards.unreserved(plan), at=now)
+            plan = tracked.plan if managed else None
+            if plan is not None and plan.slots:
+                plan = with_slots_in_use(plan, tracked.job, pods)
+                unreserved = self.books.cards.unreserved(plan)
+            else:
+                unreserved = ()
+            tracked.observe_unreserved(unreserved, at=now)
         self._untimed.clear()
 
     def take_time(self, now: float) -> None:

@@ -13,19 +13,19 @@ The controller and `kubectl kfext plan` are such drivers.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
-from kfext.core.lifecycle.situation import Refused, Situation
+from kfext.core.lifecycle.situation import CardView, Refused, Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
+from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
-from kfext.state.card_steps import CardSteps
-from kfext.state.cards import with_slots_in_use
+from kfext.state.cards import Reserve, Unreserve, with_slots_in_use
 from kfext.state.cluster import Cluster
 from kfext.state.companion import Companion
 from kfext.state.progress import JobsProgress
@@ -98,7 +98,7 @@ class Planner:
             self.progress,
             lambda one: self.settings.of_tracked(one).settings,
         )
-        self.cards = CardSteps(self.cluster.books.cards, self.cluster.ledger)
+        self.cards = self.cluster.books.cards
         self.alarms = Alarms()
         self._most = most
         self._queued, self._running = Agenda(), Agenda()
@@ -148,7 +148,17 @@ class Planner:
 
     def next_alarm(self) -> float:
         """Return when there is something to look at again, in monotonic seconds, or infinity."""
-        return min(self.alarms.next(), self.companion.next_look(), self.cards.next_look())
+        cards = self.cards.pending.values()
+        return min(self.alarms.next(), self.companion.next_look(), *cards)
+
+    def card_steps(self, now: float) -> Iterable[Reserve | Unreserve]:
+        """Yield the steps that reserve GPUs for slots, or give them back.
+
+        `now` is in monotonic seconds. Call `cards.finish` after each step.
+        """
+        cards, demand = self.cards, self.cards.demand
+        idle = not (demand.by_job or demand.by_pod or cards.reserved or cards.pending)
+        return () if idle else cards.due(now)
 
     def finish(
         self,
@@ -262,15 +272,17 @@ class Planner:
             succeeded=frozenset(tracked.succeeded),
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
-            cards=self.cluster.books.cards.view(
-                with_slots_in_use(tracked.plan, tracked.job, pods), pods, job_uid=tracked.job.uid
-            ),
+            cards=self._cards_of(tracked, pods) if tracked.shares_gpus else CardView(),
             refused={
                 step: Refused(one.message, one.until - now.monotonic)
                 for step, one in tracked.refusals.items()
                 if one.until > now.monotonic
             },
         )
+
+    def _cards_of(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> CardView:
+        plan = with_slots_in_use(tracked.plan, tracked.job, pods)
+        return self.cards.view(plan, pods, job_uid=tracked.job.uid)
 
     def _retry(self, uid: str) -> None:
         """Have a job looked at again whose alarm rang."""

@@ -108,7 +108,7 @@ class Quotas:
     def _sharing(self, namespace: str) -> Counter[PodCharge]:
         """Return the pods of a namespace that have parts of GPUs."""
         total: Counter[PodCharge] = Counter()
-        for uid in self._cluster.books.cards.jobs():
+        for uid in self._cluster.books.cards.demand.by_job:
             tracked = self._cluster.jobs.get(uid)
             if tracked is not None and tracked.job.namespace == namespace:
                 groups = {group.type.lower(): group for group in tracked.job.groups}

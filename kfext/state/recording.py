@@ -8,9 +8,9 @@ there than in the old round.
 import math
 from collections.abc import Iterable, Iterator
 
+from kfext.core.ledger.cards import as_written
 from kfext.core.ledger.claims import pod_of
 from kfext.core.queue.reservation import Reservation, kept_claims
-from kfext.core.settings.shares import as_written
 from kfext.model.moment import Moment
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod
@@ -99,16 +99,22 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     cluster.settle(now.monotonic)
     for tracked in cluster.jobs.values():
         cluster.bring_up_to_date(tracked)
-    reservations = queue.reservations
+    reservations, cards = queue.reservations, cluster.books.cards
     kept, outdated = reservations.kept, reservations.is_outdated(now=now.wall)
     return Snapshot(
-        nodes=tuple(map(without_cards, filter(None, cluster.ledger.nodes))),
+        nodes=tuple(
+            without_cards(node) if node.name in cards.slots else node
+            for node in filter(None, cluster.ledger.nodes)
+        ),
         pods=(*cluster.members(), *_strangers(cluster)),
-        jobs=tuple(as_written(tracked.job) for tracked in cluster.jobs.values()),
+        jobs=tuple(
+            as_written(tracked.job) if tracked.job.shares_gpus else tracked.job
+            for tracked in cluster.jobs.values()
+        ),
         policies=tuple(settings.policies()),
         namespaces=settings.namespaces(),
         classes=dict(queue.classes),
-        cards=cluster.books.cards.all(),
+        cards=tuple(cards.known.values()),
         quotas=queue.quotas.all(),
         limit_ranges=queue.quotas.limit_ranges(),
         network_policies=settings.network_policies(),
@@ -134,7 +140,7 @@ def _strangers(cluster: Cluster) -> Iterator[Pod]:
     that reserve GPUs.
     """
     pinned = {pod.uid: pod for pod in cluster.books.pinned() if not pod.owner_uid}
-    whole = {**pinned, **{pod.uid: pod for pod in cluster.books.cards.reservations()}}
+    whole = {**pinned, **{pod.uid: pod for pod in cluster.books.cards.reserved.values()}}
     yield from whole.values()
     members = {pod.uid for pod in (*cluster.members(), *whole.values())}
     for key, claim in cluster.ledger.claims().items():

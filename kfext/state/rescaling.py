@@ -27,11 +27,10 @@ from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
-from kfext.core.placement.slots import Places
 from kfext.core.settings.table import Settings
 from kfext.model.backoff import exponential_backoff
 from kfext.model.moment import Moment
-from kfext.model.plan import NO_SLOTS, Assignment
+from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress

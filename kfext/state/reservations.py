@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
+from kfext.core.ledger.cards import kept_requests
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import replica_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
@@ -9,10 +10,10 @@ from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
 from kfext.core.observed import expecting_tolerations
 from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
-from kfext.core.placement.slots import Places, kept_requests
 from kfext.core.queue.no_fit import MOST_SHAPES, Gained, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
-from kfext.model.plan import Assignment
+from kfext.model.plan import Assignment, Places
+from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.snapshot import PromiseRecord
 from kfext.model.timestamps import past
@@ -43,17 +44,23 @@ class Promises:
         claims: dict[Hashable, Claim] = {
             ("promise", uid, member.key): replica_claim(
                 member.constraints,
-                kept_requests(member, places.slots.get(member.key)),
+                _kept_requests(member, places.slots.get(member.key)),
                 places.nodes[member.key],
             )
             for member in members
         }
-        cards = self._ledger.cards()
+        if places.slots:
+            claims |= self._gpus(uid, places)
+        self._claim(uid, claims)
+
+    def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
+        """Return the claims of the GPUs that the slots of a job lack."""
+        cards, claims = self._ledger.cards(), dict[Hashable, Claim]()
         for node, slot in {(places.nodes[key], slot) for key, slot in places.slots.items()}:
             row = self._ledger.row(node)
             if row is not None and not cards.is_reserved(row, slot):
                 claims["promise", uid, (node, slot)] = reserved_gpu((node, slot))
-        self._claim(uid, claims)
+        return claims
 
     def record(self) -> Iterator[PromiseRecord]:
         """Yield the promises, for `restore`."""
@@ -350,12 +357,19 @@ class ReservationManager:
 
         A job that starts on a card of which a part is kept takes the GPU that was kept for it.
         """
-        return tracked.job, limits, self._cluster.books.cards.on(found.nodes)
+        demand = self._cluster.books.cards.demand
+        shared = demand.on(found.nodes) if demand.by_job or demand.by_pod else frozenset()
+        return tracked.job, limits, shared
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        settings = self._settings(tracked).settings
-        cards = self._cluster.books.cards
-        return cards.limits(settings, tracked.state, job_uid=tracked.job.uid, now=now)
+        return self._cluster.books.limits(tracked, self._settings(tracked).settings, now=now)
+
+
+def _kept_requests(member: Member, slot: int | None) -> Resources:
+    """Return what is kept of a node for a waiting member, which may share a GPU there."""
+    if member.card is None or slot is None:
+        return member.requests
+    return kept_requests(member.requests, member.card, slot)
 
 
 def _is_hopeless(found: Assignment | Verdict) -> bool:

@@ -8,14 +8,14 @@ import numpy as np
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claims import plan_key, pod_key
 from kfext.core.ledger.ports import hosted, joins_block
+from kfext.core.lifecycle.cards import slots_for
 from kfext.core.lifecycle.network import agents_alike
 from kfext.core.placement.gang import Limits, members_of, present
 from kfext.core.placement.place import place
-from kfext.core.placement.slots import Places, slots_for
 from kfext.core.queue.quota import demand
 from kfext.core.settings.table import Settings
 from kfext.model.kinds.job_kind import WORKER
-from kfext.model.plan import Assignment
+from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.quantity import CPU
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
@@ -38,8 +38,7 @@ class ScaleRoom:
 
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
         """Return the limits within which a job is placed now."""
-        cards = self._cluster.books.cards
-        return cards.limits(settings, tracked.state, job_uid=tracked.job.uid, now=now)
+        return self._cluster.books.limits(tracked, settings, now=now)
 
     def waiting_fits(
         self,
@@ -62,6 +61,8 @@ class ScaleRoom:
         found = place(members, ledger, limits, ignoring=ignoring)
         if isinstance(found, Verdict):
             return None
+        if not tracked.job.shares_gpus:
+            return Places(found, NO_SLOTS)
         slots = slots_for(members, found, ledger, closed=limits.closed, ignoring=ignoring)
         return None if slots is None else Places(found, slots)
 

@@ -19,10 +19,10 @@ from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.placement.slots import Places
 from kfext.core.queue import order
 from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
+from kfext.model.plan import Places
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom

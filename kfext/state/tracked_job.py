@@ -27,11 +27,11 @@ from kfext.core.lifecycle.steps import (
     Wait,
 )
 from kfext.model.backoff import exponential_backoff
+from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
-from kfext.model.plan import Plan
+from kfext.model.plan import Plan, shares_gpus
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.model.shared_gpu import Place
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_WRITE_REFUSED
@@ -122,6 +122,11 @@ class TrackedJob:
         """Whether the job waits for capacity: in the queue, or with gated pods."""
         queued = self.job.suspend and self.job.held
         return (queued or self.gated) and not self.job.finished
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether GPU sharing concerns the job."""
+        return shares_gpus(self.job, self.plan)
 
     @property
     def started(self) -> TrainingJob:

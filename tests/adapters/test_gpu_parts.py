@@ -10,7 +10,7 @@ from e2e.harness.kube import Answer, Kube, Object
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import resource_of
 
 NAMESPACE = "gpu-parts"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"

@@ -15,16 +15,16 @@ from kfext.core.companion.scale import SCALE
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.gpu.agent.report import CardReport, SharerReport
 from kfext.gpu.agent.shared_gpus import SlotView, status_of
-from kfext.model.gpu_slots import MOST_SLOTS, reservation_of
+from kfext.model.gpu import MOST_SLOTS, reservation_of
 from kfext.model.policy import Mode, parse_policy
 from kfext.model.shared_gpu import (
     EVICTED_AFTER,
     LONGEST_COARSE,
     MOST_SHARERS,
+    UNHOOKED,
     SharedGpu,
     parse_shared_gpu,
 )
-from kfext.model.unhooked import UNHOOKED
 from tests.contract.manifests import CRDS, crd, read, schema
 
 PLURALS = ["trainingpolicies", "trainingplans", "sharedgpus"]

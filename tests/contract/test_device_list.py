@@ -18,7 +18,7 @@ from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.slots import Slots
 from kfext.gpu.device.device_plugin import DevicePlugin
 from kfext.gpu.device.pod_resources import Held
-from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.model.gpu import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from tests.adapters.gpu.fake_kubelet import PLUGIN, FakeKubelet
 

@@ -10,7 +10,7 @@ from kfext import names
 from kfext.gpu.agent.metrics import Metrics
 from kfext.gpu.device.device_plugin import FOLDER
 from kfext.gpu.device.pod_resources import SOCKET
-from kfext.model.gpu_slots import MOST_SLOTS, resource_of
+from kfext.model.gpu import MOST_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
 from tests.contract.tables import only, table
 

@@ -10,9 +10,9 @@ from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.hook_files import lay_out
 from kfext.gpu.agent.process import Process
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.hook import words
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
+from kfext.model.gpu import GpuShare
 
 _SAMPLE_SECONDS = 0.005
 """Far shorter than a job of high priority here is busy in a step."""
@@ -31,7 +31,7 @@ class Agent:
         self._card.reserve("GPU-0")
         self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
         self.hook = lay_out(root / "hook", busybox=Path(__file__))  # no image has a path to record
-        self._terms: dict[str, Terms] = {}
+        self._terms: dict[str, GpuShare] = {}
         self._processes: dict[int, tuple[str, Process]] = {}
         self.became_busy: list[float] = []
         self.ended: dict[str, list[list[int]]] = {}
@@ -40,7 +40,7 @@ class Agent:
         """Return the folder through which the processes of a job come."""
         return self._doors.open(job)
 
-    def admit(self, job: str, terms: Terms) -> None:
+    def admit(self, job: str, terms: GpuShare) -> None:
         """Promise a job its part."""
         self._terms[job] = terms
         self._card.promise(job, ("bench", job), terms, now=monotonic())

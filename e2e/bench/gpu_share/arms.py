@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
+from kfext.model.gpu import GpuShare
 
 HIGH, LOW = "high", "low"
 LOADS = (0.5, 0.8)
@@ -24,10 +24,10 @@ class Sharing:
     minimum: float
     micro_step: float = LONGEST_MICRO_STEP
 
-    def terms(self, *, high: bool) -> Terms:
+    def terms(self, *, high: bool) -> GpuShare:
         """Return what a job of that priority is promised."""
-        share = 0.5 if high else 0.3
-        return Terms(high=high, share=share, budget=self.budget, minimum=self.minimum)
+        units = 50 if high else 30
+        return GpuShare(units, high=high, loss_budget=self.budget, min_share=self.minimum)
 
 
 DEFAULT = Sharing(budget=0.05, minimum=0.2)

@@ -19,13 +19,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfext import names
-from kfext.core.patches.gpu import part_of
+from kfext.core.ledger.cards import why_unshareable
 from kfext.core.patches.json_patch import Operation, pointer
-from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.table import Settings, parsed
 from kfext.core.settings.values import LOW
-from kfext.model.gpu_request import asks_for_gpu, why_no_part
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import asks_for_gpu, part_of, resource_of, why_no_part
 from kfext.model.job import TrainingJob
 from kfext.model.podspec import containers_of, pod_requests
 from kfext.model.tolerant import mapping, sequence, strings
@@ -62,7 +60,7 @@ def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) ->
 
     `verdict`: whether kfext handles it.
     """
-    if not settings.shares_gpus or job.released:
+    if job.released:
         return ""
     if why := job.excess or (verdict.message if verdict.reason == names.REASON_HANDS_OFF else ""):
         return f"kfext does not place this job ({why})"
@@ -78,19 +76,14 @@ class Part:
     refusal: str = ""
 
 
-def shares_gpu(metadata: Raw) -> bool:
-    """Return whether a pod's job shares GPUs, so that it must not run otherwise."""
-    annotations = strings(metadata.get("annotations"))
-    stated = names.GPU_SHARE in annotations or names.GPU_SLOTS in annotations
-    return stated and names.RELEASED not in annotations
-
-
 def gpu_part(metadata: Raw, spec: Raw) -> Part:
-    """Return the pod spec with its part of a GPU; as it is if it asks for none, or for several.
+    """Return the spec of a pod of a job that shares GPUs, with its part of a GPU.
+
+    The spec stays as it is if it asks for no GPU, or for several.
 
     A pod without a plan is refused: nothing would account for it. Its operator tries again.
     """
-    if not (shares_gpu(metadata) and any(map(asks_for_gpu, (spec, *containers_of(spec))))):
+    if not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
         return Part(spec)
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
     type_, index = labels.get(names.REPLICA_TYPE, "").lower(), labels.get(names.REPLICA_INDEX, "")

@@ -60,8 +60,9 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
             verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
         )
     verdict = hold_of(job, body, settings=settings, facts=facts)
-    if refusal := why_not_shared(job, settings=settings, verdict=verdict):
-        refusal = f"{names.GPU_SHARE}: {refusal}"
+    unshared = settings.shares_gpus and why_not_shared(job, settings=settings, verdict=verdict)
+    if unshared:
+        refusal = f"{names.GPU_SHARE}: {unshared}"
         return Mutation(
             warnings=settings.warnings,
             refusal=refusal,

@@ -8,7 +8,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.admission.control_file import control_file
-from kfext.core.admission.gpu import gpu_part, shares_gpu
+from kfext.core.admission.gpu import gpu_part
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.review import Mutation
 from kfext.core.patches.host_network import host_network
@@ -41,7 +41,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
         return Mutation()
     ops: list[Operation] = []
     verdicts = []
-    shares = shares_gpu(metadata)
+    shares = _shares_gpus(metadata)
     if (excess := pod_excess(spec)) and shares:
         return Mutation(refusal=f"{_UNSHARED}: it has {excess}")
     if excess:
@@ -53,11 +53,13 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
         spec, variables = unbuffered(kind, spec)
         ops += variables
         spec, mount = control_file(kind, metadata, spec)
-        part = gpu_part(metadata, spec)
-        if part.refusal:
-            return Mutation(refusal=f"{_UNSHARED}: {part.refusal}")
-        spec = part.spec
-        ops += [*mount, *part.operations]
+        ops += mount
+        if shares:
+            part = gpu_part(metadata, spec)
+            if part.refusal:
+                return Mutation(refusal=f"{_UNSHARED}: {part.refusal}")
+            spec = part.spec
+            ops += part.operations
     if moved := host_network(kind, metadata, spec):
         ops += moved
         verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))
@@ -81,6 +83,13 @@ def _kind_of_owner(metadata: Mapping[str, Any]) -> JobKind | None:
 
 def _ours(spec: Mapping[str, Any]) -> bool:
     return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
+
+
+def _shares_gpus(metadata: Mapping[str, Any]) -> bool:
+    """Return whether the job of a pod shares GPUs, so that the pod must not run otherwise."""
+    annotations = strings(metadata.get("annotations"))
+    stated = names.GPU_SHARE in annotations or names.GPU_SLOTS in annotations
+    return stated and names.RELEASED not in annotations
 
 
 def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:

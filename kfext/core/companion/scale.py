@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kfext.core.companion.policy import Policy
 from kfext.core.companion.proposal import RESTORES, Proposal, Rank, Workers
-from kfext.core.elastic import fewest_workers, training_pods, with_workers, workers_of
+from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
@@ -124,7 +124,7 @@ def sizes_of(job: TrainingJob, allowed: Range, *, asked: int) -> Sizes:
     """
     now = workers_of(job)
     asked = asked or now
-    masters = training_pods(job) - now
+    masters = job.training_pods - now
     limit = max(asked, allowed.maximum - masters)
     if job.scaling.most > 0:
         limit = min(limit, job.scaling.most)

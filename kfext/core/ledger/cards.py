@@ -1,4 +1,4 @@
-"""Which cards of a node can take a replica that shares a GPU, and which of them it gets.
+"""Jobs that share GPUs, as the solver sees them, and the cards that can take their replicas.
 
 A card that may be shared is a slot of its node. The ledger counts what sharers take of it like
 everything else, as resources of the node: the hundredths of its time, which Kubernetes counts too,
@@ -6,17 +6,35 @@ and resources that only kfext knows. A slot becomes a card when a GPU of the nod
 it, so the free slots of a node are worth as much as the node has GPUs left.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.fit import Mask
-from kfext.model.gpu_share import CardNeed, CardsFor, counted
-from kfext.model.gpu_slots import MOST_SLOTS, UNITS, resource_of
+from kfext.core.settings.resolve import share_of
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import HIGH
+from kfext.model.gpu import (
+    MOST_SLOTS,
+    UNITS,
+    CardNeed,
+    CardsFor,
+    GpuShare,
+    counted,
+    has_part,
+    resource_of,
+    uncounted,
+    without_parts,
+)
+from kfext.model.job import TrainingJob
+from kfext.model.plan import Plan
 from kfext.model.quantity import Resources
-from kfext.names import NATIVE_GPU
+from kfext.model.replica_group import ReplicaGroup
+from kfext.names import ELASTIC, GPU_PRIORITY, KUEUE_QUEUE, NATIVE_GPU
 
 CONTEXT = 500
 """MiB of a card that a process takes before its first tensor."""
@@ -24,7 +42,125 @@ _RESERVE = 0.03, 512
 """What sharers leave of a card's memory: this part of it, and at least this many MiB."""
 _PERMILLE = 1000
 _OWN = "card "
-"""The prefix of resources that only kfext knows; resources of Kubernetes have no spaces."""
+"""The prefix of the resources of a card that only kfext knows."""
+_UNMEASURED: Mapping[str, int] = MappingProxyType({})
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+def as_sharing(
+    job: TrainingJob, plan: Plan | None, *, busy: Mapping[str, int] = _UNMEASURED
+) -> TrainingJob:
+    """Return a job whose replicas request parts of GPUs instead of whole ones, as the solver does.
+
+    The parts are those of its plan while it runs under one: whoever may edit the job cannot change
+    what its pods were promised. `busy`: by type in lower case, see `GpuShare`.
+    """
+    if job.released:
+        return job
+    running = plan is not None and not job.suspend
+    shares = plan.shares if plan is not None and running else shares_by_type(share_of(job), job)
+    if not shares:
+        return job
+    shares = {type_: replace(share, busy=busy.get(type_)) for type_, share in shares.items()}
+    needs = {share.need for share in shares.values()}
+    whole = any(
+        NATIVE_GPU in group.requests for group in job.groups if group.type.lower() not in shares
+    )
+    groups = []
+    for group in job.groups:
+        share = shares.get(group.type.lower())
+        counts = _counts(group.requests, share.need if share else None, needs=needs, whole=whole)
+        own = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
+        charge = group.charge.sharing(share.units) if share else group.charge
+        groups.append(replace(group, requests={**own, **dict(counts)}, share=share, charge=charge))
+    return replace(job, groups=tuple(groups))
+
+
+def as_written(job: TrainingJob) -> TrainingJob:
+    """Return the job as its templates state it: one GPU for a replica instead of a part of one."""
+    groups = []
+    for group in job.groups:
+        own = uncounted(group.requests)
+        if group.share:
+            own[NATIVE_GPU] = 1
+        groups.append(replace(group, requests=own, share=None))
+    return replace(job, groups=tuple(groups))
+
+
+def as_template(requests: Resources) -> Resources:
+    """Return the requests of a pod as its template states them: one GPU instead of a part of it."""
+    if not has_part(requests):
+        return requests
+    return {**without_parts(requests), NATIVE_GPU: 1}
+
+
+def why_unshareable(job: TrainingJob, settings: Settings) -> str:
+    """Return why a job that asks for parts of GPUs cannot have them; empty if it can.
+
+    Admission refuses such a job. A job that becomes one by an edit stays in the queue: no account
+    would be kept of the whole GPUs that it would get.
+    """
+    return "" if job.released else next(_obstacles(job, settings), "")
+
+
+def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
+    if job.kueue_managed:
+        yield (
+            f"Kueue starts this job (label {KUEUE_QUEUE}), and kfext shares the GPUs of "
+            f"jobs that it starts itself"
+        )
+    if settings.elastic is not None:
+        yield f"the number of its replicas may change ({ELASTIC}); set it to off"
+    asking = [group for group in job.groups if group.replicas and _gpus(group)]
+    sharing = [group for group in asking if _gpus(group) == 1]
+    if not asking:
+        yield f"the job has no GPUs; each replica that shares a GPU asks for {NATIVE_GPU}: 1"
+    for group in sharing or asking:
+        yield from (f"the {group.type} template {why}" for why in _of_template(group))
+    pods = job.training_pods
+    if settings.gpu_priority != HIGH and not (job.kind.yields_gpu and pods == 1):
+        what = f"a job of {pods} pods" if job.kind.yields_gpu else f"a {job.kind.name}"
+        yield f"{what} cannot have low priority yet; set {GPU_PRIORITY} to high"
+
+
+def _of_template(group: ReplicaGroup) -> Iterator[str]:
+    if group.no_part:
+        yield group.no_part
+    if node := group.constraints.node_name:
+        # Its pods would pass the webhook and have whole GPUs, beside those reserved for them.
+        yield (
+            f"names its node (nodeName: {node!r}); allowed: no nodeName, as kfext chooses the node "
+            f'with the GPU; e.g. nodeSelector: {{"kubernetes.io/hostname": "{node}"}}'
+        )
+
+
+def _gpus(group: ReplicaGroup) -> int:
+    """Return how many GPUs a pod asks for, also where a part of one counts instead of it."""
+    return 1 if group.share is not None else group.requests.get(NATIVE_GPU, 0)
+
+
+def shares_by_type(share: GpuShare | None, job: TrainingJob) -> Mapping[str, GpuShare]:
+    """Return the share of each type whose replicas request exactly one GPU, in lower case."""
+    if share is None:
+        return {}
+    types = (group.type.lower() for group in job.groups if group.requests.get(NATIVE_GPU) == 1)
+    return dict.fromkeys(types, share)
+
+
+def _counts(
+    requests: Resources, need: CardNeed | None, *, needs: Collection[CardNeed], whole: bool
+) -> Iterator[tuple[str, int]]:
+    """Yield what a replica takes of the cards that count for a need, alone and with whole GPUs."""
+    if need is not None:
+        yield need.name, 1
+    for other in needs if whole else ():
+        if number := requests.get(NATIVE_GPU, 0) if need is None else int(other == need):
+            yield CardsFor(other, whole=True).name, number
+
+
+# --- cards --------------------------------------------------------------------------------------
 
 
 def lines_of(slot: int) -> tuple[str, ...]:
@@ -44,7 +180,7 @@ def is_of_card(resource: str) -> bool:
     return resource.startswith(_OWN)
 
 
-TIME, MEMORY, UNSIZED, HIGH, IDLE, RESERVED = range(len(lines_of(0)))
+TIME, MEMORY, UNSIZED, PRIORITY, IDLE, RESERVED = range(len(lines_of(0)))
 """The position of each resource in `lines_of`."""
 
 
@@ -76,8 +212,13 @@ def kept_for(need: CardNeed, slot: int) -> Resources:
     A sharer of high priority that came before a waiting sharer of low priority might leave it too
     little.
     """
-    guard = {lines_of(slot)[HIGH]: 1} if need.idle else {}
+    guard = {lines_of(slot)[PRIORITY]: 1} if need.idle else {}
     return {**taken_by(need, slot), **guard}
+
+
+def kept_requests(requests: Resources, need: CardNeed, slot: int) -> Resources:
+    """Return what is kept of a node for a waiting replica that is to be in a slot of it."""
+    return {**uncounted(requests), **kept_for(need, slot)}
 
 
 def taken_by_reservation(slot: int) -> Resources:
@@ -106,7 +247,7 @@ def slots_in(requests: Resources) -> set[int]:
 
 def has_priority(requests: Resources, slot: int) -> bool:
     """Return whether these requests are of the sharer of high priority in a slot."""
-    return lines_of(slot)[HIGH] in requests
+    return lines_of(slot)[PRIORITY] in requests
 
 
 _SIZES = (UNITS, UNITS // 2, UNITS // 4)

@@ -8,15 +8,13 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ports import hosted, port_claims
 from kfext.model.constraints import Constraints
 from kfext.model.cpu_state import CpuState
-from kfext.model.gpu_share import GpuShare, uncounted
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import GpuShare, Place, resource_of, uncounted
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan, Slots
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import CPU, Resources
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.replicas import by_replica
-from kfext.model.shared_gpu import Place
 
 
 def pod_key(uid: str) -> Hashable:
@@ -94,8 +92,10 @@ def plan_claims(
     over = job.finished or job.deleting or job.released
     runs = not (job.suspend or over)
     if not runs and all(pod.finished for pod in pods):
-        return {} if over else card_claims(job, plan)
-    kept = {**port_claims(job, plan), **card_claims(job, plan)}
+        return {} if over or not plan.slots else card_claims(job, plan)
+    kept = dict(port_claims(job, plan))
+    if plan.slots:
+        kept |= card_claims(job, plan)
     if not runs or (lapsed and job.kueue_managed):
         return kept
     return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}

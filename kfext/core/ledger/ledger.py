@@ -19,9 +19,8 @@ from kfext.core.ledger.columns import LARGEST, Amounts, Columns, Domains, Topolo
 from kfext.core.ledger.fit import Eligibility, Mask, Obstacle
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.gpu import COUNTS, SLOT, UNITS, Place, resource_of
 from kfext.model.node import Node
-from kfext.model.shared_gpu import Place
 from kfext.names import HOSTNAME
 
 
@@ -185,11 +184,15 @@ class Ledger:
                 for line, resource in enumerate(resources):
                     if resource in self._columns.resources:
                         free[line, row] += min(claim.requests.get(resource, 0), LARGEST)
+        if not any(name.startswith(COUNTS) for name in resources):
+            return free
         return with_cards(free, resources, lambda: self.cards(ignoring=ignoring))
 
     def allocatable(self, resources: Collection[str]) -> Amounts:
         """Return what pods may request on empty nodes, shape (resources, rows)."""
         amounts = self._columns.allocatable(resources, len(self.nodes))
+        if not any(name.startswith(COUNTS) for name in resources):
+            return amounts
         everything = self.allocatable
         return with_cards(amounts, resources, lambda: self._cards(everything))
 
@@ -210,7 +213,8 @@ class Ledger:
     @property
     def slots(self) -> int:
         """The largest number of slots that a node has."""
-        return slots_among(self._columns.resources)
+        resources = [name for name in self._columns.resources if name.startswith(SLOT)]
+        return slots_among(resources) if resources else 0
 
     def _cards(self, free: Read) -> Cards:
         return Cards(self.slots, free=free, allocatable=self.allocatable)

@@ -1,25 +1,33 @@
-"""A job that shares GPUs: the wait of its pods before they start, and what stops them."""
+"""A job that shares GPUs: its slots, what its pods wait for before they start, what stops it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from kfext import names
+from kfext.core.ledger.cards import as_written, shares_by_type
+from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.patience import suspend
-from kfext.core.lifecycle.situation import CardPart, CardView, Situation
+from kfext.core.lifecycle.situation import CardView, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Ungate, Wait
-from kfext.core.settings.shares import edited_shares
+from kfext.core.placement.gang import Member
+from kfext.core.settings.resolve import share_asked
+from kfext.core.settings.values import HIGH, LOW
 from kfext.core.words import listed, pods
-from kfext.model.gpu_slots import has_part, parts_in
+from kfext.model.gpu import UNITS, GpuShare, Place, has_part, parts_in
+from kfext.model.job import TrainingJob
 from kfext.model.job_state import MOST_APART
+from kfext.model.plan import Assignment, Plan, Slots
 from kfext.model.pod import Pod
-from kfext.model.shared_gpu import Place
-from kfext.model.sharer_words import INFEASIBLE, coarse, shut_out
-from kfext.model.unhooked import UNHOOKED
+from kfext.model.quantity import MEMORY, human
+from kfext.model.shared_gpu import INFEASIBLE, UNHOOKED, CardSharer, SharedGpu, coarse, shut_out
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,
+    NATIVE_GPU,
     REASON_CARD_LOST,
     REASON_CARD_TIMEOUT,
     REASON_EVICTED,
+    REASON_NO_ROOM,
     REASON_SHARE_EDITED,
     REASON_SHARE_REFUSED,
     REASON_WAITING_FOR_CARD,
@@ -33,6 +41,53 @@ KUEUE = Verdict(
 
 _BAND = 50
 """Thousandths by which the use of a GPU must fall before it is stored: each change is a write."""
+_WHOLE = "1 (a whole GPU)"
+
+
+def slots_for(
+    members: Sequence[Member],
+    assignment: Assignment,
+    ledger: Ledger,
+    *,
+    closed: Collection[Place] = (),
+    ignoring: Collection[Hashable] = (),
+) -> Slots | None:
+    """Return the slots of the members that share GPUs, None if their nodes have too few.
+
+    No `closed` slot is used. `ignoring` are claims of the members themselves.
+    """
+    on: dict[str, list[Member]] = {}
+    for member in members:
+        on.setdefault(assignment[member.key], []).append(member)
+    slots, cards = {}, ledger.closing(closed).cards(ignoring=ignoring)
+    for node, present in on.items():
+        sharing = [(member.key, member.card) for member in present if member.card is not None]
+        row = ledger.row(node)
+        if row is None or not sharing:
+            continue
+        whole = sum(member.requests.get(NATIVE_GPU, 0) for member in present)
+        chosen = cards.choose(row, [need for _, need in sharing], whole=whole)
+        if chosen is None:
+            return None
+        slots.update({key: slot for (key, _), slot in zip(sharing, chosen, strict=True)})
+    return slots
+
+
+def undoubled(members: Sequence[Member], assignment: Assignment) -> Assignment | Verdict:
+    """Return an assignment, or in which slot two members would be that have their slots already.
+
+    The search counts the needs of each size separately, as a gang has no slots yet when it is
+    placed. Later, pods with equal slot numbers may be sent to one node.
+    """
+    taken = set()
+    for member in members:
+        if member.key in assignment and member.card is not None and member.card.slot is not None:
+            node, slot = place = (assignment[member.key], member.card.slot)
+            if place in taken:
+                message = f"two of its pods would be in slot {slot} of {node}"
+                return Verdict(REASON_NO_ROOM, message)
+            taken.add(place)
+    return assignment
 
 
 def without_share(situation: Situation) -> Step | None:
@@ -133,7 +188,7 @@ def measured(situation: Situation) -> Mapping[str, int]:
     then the stored use stays. More use is stored at once, less use only once it is clearly less. If
     a replica cannot be measured any more, nothing is stored.
     """
-    sharers = {part.sharer.pod: part.sharer for part in situation.cards.parts}
+    sharers = {sharer.pod: sharer for _, sharer in situation.cards.parts}
     busy = dict(situation.state.busy)
     for group in situation.job.groups if sharers else ():
         type_ = group.type.lower()
@@ -161,8 +216,24 @@ def with_last_attempt(situation: Situation, message: str) -> str:
 
 def with_parts(situation: Situation, message: str) -> str:
     """Return a message with the parts of GPUs of a job's pods, rounded to whole percent."""
-    parts = situation.cards.parts
-    return f"{message}; {listed([*map(_part, parts)], of='parts')}" if parts else message
+    parts = [_part(gpu, sharer) for gpu, sharer in situation.cards.parts]
+    return f"{message}; {listed(parts, of='parts')}" if parts else message
+
+
+def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
+    """Return what the annotations of a running job ask for and its plan has not, in a sentence.
+
+    It is empty if nothing differs: such an edit holds from the next start.
+    """
+    if plan is None or job.suspend or job.finished or job.released:
+        return ""
+    wanted = shares_by_type(share_asked(job), as_written(job))
+    changes = [
+        f"{key} of {type_} is {has} and was edited to {wants}"
+        for type_ in sorted({*plan.shares, *wanted})
+        for key, has, wants in _changes(plan.shares.get(type_), wanted.get(type_))
+    ]
+    return f"{'; '.join(changes)}; edits hold from the next start" if changes else ""
 
 
 def _runs(situation: Situation) -> bool:
@@ -170,11 +241,11 @@ def _runs(situation: Situation) -> bool:
     return any(pod.node_name and not pod.finished for pod in situation.pods)
 
 
-def _part(part: CardPart) -> str:
-    (node, slot), sharer = part.place, part.sharer
-    words = f"slot {slot} of {node}"
-    words += f" ({part.card})" if part.card else ""
-    words += f" with {part.others} other{'s' * (part.others > 1)}" if part.others else " alone"
+def _part(gpu: SharedGpu, sharer: CardSharer) -> str:
+    others = len(gpu.sharers) - 1
+    words = f"slot {gpu.slot} of {gpu.node}"
+    words += f" ({gpu.card})" if gpu.card else ""
+    words += f" with {others} other{'s' * (others > 1)}" if others else " alone"
     if sharer.loss is not None:
         words += f", losing {round(sharer.loss / 10)} %"
     if sharer.gets is not None:
@@ -221,3 +292,28 @@ def _back_to_queue(
 
 def _named(places: Iterable[Place]) -> str:
     return listed([f"slot {slot} of {node}" for node, slot in places], of="slots")
+
+
+def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str, str, str]]:
+    """Yield each key with what a type has and what it asks for; without a share it is whole."""
+    if has == wants:
+        return
+    if has is None or wants is None:
+        share = f"{(has or wants or GpuShare(UNITS)).units / UNITS:g}"
+        yield (names.GPU_SHARE, share, _WHOLE) if has else (names.GPU_SHARE, _WHOLE, share)
+        return
+    terms = _terms(wants)
+    for key, value in _terms(has).items():
+        if terms[key] != value:
+            yield key, value, terms[key]
+
+
+def _terms(share: GpuShare) -> Mapping[str, str]:
+    memory = "that of its share" if share.memory is None else human(MEMORY, share.memory)
+    return {
+        names.GPU_SHARE: f"{share.units / UNITS:g}",
+        names.GPU_MEMORY: memory,
+        names.GPU_PRIORITY: HIGH if share.high else LOW,
+        names.GPU_LOSS_BUDGET: f"{share.loss_budget:g}",
+        names.GPU_MIN_SHARE: f"{share.min_share:g}",
+    }

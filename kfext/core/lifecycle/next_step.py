@@ -13,7 +13,7 @@ from kfext.core.lifecycle.queued import queued_step, unsafe_to_resume
 from kfext.core.lifecycle.refused import instead_of
 from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Wait
+from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Ungate, Wait
 from kfext.core.queue.no_fit import NoFitCache
 from kfext.core.settings.resolve import recorded
 from kfext.core.words import pods
@@ -42,7 +42,8 @@ def next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache | None =
     if isinstance(step, Wait) and step.phase not in {None, FINISHED}:
         before = situation.state
         settings = recorded(situation.job, situation.settings, before=before.settings)
-        state = replace(before, settings=settings, busy=measured(situation))
+        busy = measured(situation) if situation.shares_gpus else before.busy
+        state = replace(before, settings=settings, busy=busy)
         if state != before and SaveState.__name__ not in situation.refused:
             return SaveState(state)
     return step
@@ -102,7 +103,7 @@ def _released_step(situation: Situation) -> Step:
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
     if gated:
-        return ungated(situation, gated)
+        return _ungated(situation, gated)
     stuck = _stuck(situation)
     message = f"kfext released the job ({_why_released(situation)}); it runs as on plain Kubernetes"
     if not stuck or job.suspend:
@@ -113,6 +114,11 @@ def _released_step(situation: Situation) -> Step:
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message), again=again)
     message = f"{len(stuck)} pods were pinned and still not bound after {timeout:g} s"
     return Release(stuck, Verdict(_reason(job), message))
+
+
+def _ungated(situation: Situation, gated: tuple[Pod, ...]) -> Step:
+    """Return the step that lets gated pods start unplaced."""
+    return ungated(situation, gated) if any(pod.has_slot for pod in gated) else Ungate(gated)
 
 
 def _why_released(situation: Situation) -> str:
@@ -143,6 +149,6 @@ def _unmanaged_step(situation: Situation) -> Step:
     if situation.waited < NOTICE_SECONDS:
         return Wait(None, again=NOTICE_SECONDS - situation.waited)
     if gated and not (held or short):
-        return ungated(situation, gated)
+        return _ungated(situation, gated)
     verdict = Verdict(REASON_NOT_MANAGED, f"its namespace is not labelled {MANAGED}=true")
     return (unsafe_to_resume(situation) if held else None) or Release((), verdict)

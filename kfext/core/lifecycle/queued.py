@@ -6,24 +6,23 @@ from dataclasses import replace
 
 from kfext.core.elastic import asked_workers, with_workers, workers_of
 from kfext.core.eligibility import not_placed, unbound
+from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
 from kfext.core.lifecycle.capacity import EXPECTED, HOPELESS, WAITS_FOR_CAPACITY, why_spread
-from kfext.core.lifecycle.cards import KUEUE, with_last_attempt
+from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import let_go, place_on_network
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
 from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
-from kfext.core.placement.slots import slots_for
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
-from kfext.core.queue.unshareable import why_unshareable
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
 from kfext.model.bounds import PLAN_BYTES_PER_POD, plan_excess
 from kfext.model.job_state import JobState
-from kfext.model.plan import Assignment
+from kfext.model.plan import NO_SLOTS, Assignment, Slots
 from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
@@ -133,7 +132,8 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
 def _why_not_searched(situation: Situation) -> Verdict | None:
     """Return why no place is searched for a job; None if a place is searched."""
     job = situation.job
-    if why := why_unshareable(job, situation.settings):
+    shares = situation.settings.shares_gpus
+    if shares and (why := why_unshareable(job, situation.settings)):
         return Verdict(REASON_SHARE_REFUSED, why)
     if waits := unbound(job):
         return waits
@@ -166,9 +166,11 @@ def _planned(
     message += f"; {spread}" if spread else ""
     if taints := unexpected(job, found, ledger):
         message += f"; {EXPECTED} for {listed(taints, of='taints')}"
-    places = members_of(with_workers(job, workers_of(job) - fewer))
-    closed, free = situation.cards.shunned, situation.open_claims
-    slots = slots_for(places, found, ledger, closed=closed, ignoring=free)
+    slots: Slots | None = NO_SLOTS
+    if job.shares_gpus:
+        members = members_of(with_workers(job, workers_of(job) - fewer))
+        closed, free = situation.cards.shunned, situation.open_claims
+        slots = slots_for(members, found, ledger, closed=closed, ignoring=free)
     if slots is None:
         refusal = "no GPUs can be divided so that each of its pods gets its part"
         return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)))
@@ -229,7 +231,7 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
         bound = RELEASE_SECONDS
     message = f"{verdict.message}; {others}" if others else verdict.message
     if situation.never_released:
-        message = with_last_attempt(situation, message)
+        message = with_last_attempt(situation, message) if situation.shares_gpus else message
         message = f"{message}; {situation.why_never_released}, so it is never released"
         return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, verdict))
     if bound is None:

@@ -10,6 +10,7 @@ from kfext.core.ledger.ports import port_claims
 from kfext.core.lifecycle.capacity import most_with_a_place
 from kfext.core.lifecycle.cards import (
     before_cards,
+    undoubled,
     while_unreserved,
     with_parts,
     without_card,
@@ -47,7 +48,6 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.observed import observed, unexpected
 from kfext.core.placement.gang import members_of, present
 from kfext.core.placement.place import place, still_fits
-from kfext.core.placement.slots import doubled
 from kfext.core.settings.values import Colocation
 from kfext.core.words import listed, pods
 from kfext.model.plan import NO_SLOTS, Assignment, Plan
@@ -61,7 +61,6 @@ from kfext.names import (
     PLANNED,
     REASON_BIND_TIMEOUT,
     REASON_CREATE_TIMEOUT,
-    REASON_NO_ROOM,
     REASON_PLACED,
     REASON_REPLANNED,
     REASON_WAITING_FOR_BIND,
@@ -74,16 +73,19 @@ ASTRAY_SECONDS = 2.0
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
     """Return the step of a job that is not suspended."""
-    return while_unreserved(situation, _running_step(situation, ledger))
+    step = _running_step(situation, ledger)
+    return while_unreserved(situation, step) if situation.shares_gpus else step
 
 
 def _running_step(situation: Situation, ledger: Ledger) -> Step:
     live = present(situation.job, situation.pods)
     spare = spare_replicas(situation, live)
     gated = [pod for pod in live.values() if pod.gated]
-    first = without_share(situation)
+    shares = situation.shares_gpus
+    first = without_share(situation) if shares else None
     first = first or training_on(situation, live, spare, _left_to_scheduler(situation, gated))
-    if first := first or without_card(situation) or _evict_again(situation, live):
+    first = first or (without_card(situation) if shares else None)
+    if first := first or _evict_again(situation, live):
         return first
     step = without_succeeded(situation, live) or _gang_step(situation, ledger, live, spare)
     return training_on(situation, live, spare, step) or step
@@ -195,7 +197,7 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
             ignoring=own,
         ):
             learnt = _learnt(situation, ledger, plan)
-            return learnt or before_cards(situation, planned.values()) or _pin(plan, planned)
+            return learnt or _without_part(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
     left = situation.placement.bind_timeout - situation.longest_wait(loose)
     if loose and left > 0:
@@ -233,9 +235,8 @@ def _placed_anew(
     found = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
     if isinstance(found, Verdict) and not wanted:
         return _unplaced(situation, live, found)
-    if not isinstance(found, Verdict) and (twice := doubled(everyone, found)):
-        node, slot = twice
-        found = Verdict(REASON_NO_ROOM, f"two of its pods would be in slot {slot} of {node}")
+    if situation.shares_gpus and not isinstance(found, Verdict):
+        found = undoubled(everyone, found)
     if isinstance(found, Verdict):
         return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
     message = f"the pods go to {listed(sorted(set(found.values())), of='nodes')}"
@@ -270,6 +271,13 @@ def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | Non
     return None if found == state.observed else SaveState(replace(state, observed=found))
 
 
+def _without_part(situation: Situation, gated: Live) -> Step | None:
+    """Return the step of gated pods that lack their parts of GPUs; None if they can be pinned."""
+    if situation.shares_gpus or any(pod.has_slot for pod in gated.values()):
+        return before_cards(situation, gated.values())
+    return None
+
+
 def _pin(plan: Plan, gated: Live) -> Pin:
     first = _first_to_pin(gated.values())
     pins = ((pod, plan.assignment[key]) for key, pod in gated.items() if pod.uid in first)
@@ -287,7 +295,8 @@ def _binding(situation: Situation, live: Live) -> Step:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
         message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes, of='nodes')}"
-        return Wait(PLACED, Verdict(REASON_PLACED, with_parts(situation, message)))
+        message = with_parts(situation, message) if situation.shares_gpus else message
+        return Wait(PLACED, Verdict(REASON_PLACED, message))
     stuck = tuple(pod for pod in waiting if pod.pinned_to)
     astray = _astray(situation, stuck)
     if astray and situation.waited >= ASTRAY_SECONDS:

@@ -11,14 +11,22 @@ from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
+from kfext.model.gpu import Place
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.network_policy import NetworkPolicy
-from kfext.model.plan import LARGEST_GENERATION, NO_SLOTS, Assignment, Plan, Slots
+from kfext.model.plan import (
+    LARGEST_GENERATION,
+    NO_SLOTS,
+    Assignment,
+    Plan,
+    Slots,
+    shares_gpus,
+)
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota
-from kfext.model.shared_gpu import CardSharer, Place
+from kfext.model.shared_gpu import CardSharer, SharedGpu
 from kfext.model.timestamps import left, past
 from kfext.model.verdict import Verdict
 
@@ -103,20 +111,6 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class CardPart:
-    """The part of a card that a pod has.
-
-    `others`: how many other pods share the card.
-    `card`: the UUID of the card.
-    """
-
-    place: Place
-    sharer: CardSharer
-    others: int
-    card: str
-
-
-@dataclass(frozen=True, slots=True)
 class CardView:
     """The slots in which a job has its parts of GPUs.
 
@@ -126,7 +120,7 @@ class CardView:
     `evicted`: the slots that the job must leave, because a job there loses too much.
     `rivals`: the uids of the jobs of high priority in the evicted slots.
     `shunned`: the slots of jobs that this job had to leave, or that had to leave this job.
-    `parts`: the parts of the job's pods, as far as the agents have reported them.
+    `parts`: each slot with a pod of the job, as far as the agents have reported them.
     """
 
     unready: tuple[Place, ...] = ()
@@ -135,7 +129,7 @@ class CardView:
     evicted: tuple[Place, ...] = ()
     rivals: tuple[str, ...] = ()
     shunned: tuple[Place, ...] = ()
-    parts: tuple[CardPart, ...] = ()
+    parts: tuple[tuple[SharedGpu, CardSharer], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +214,11 @@ class Situation:
     def why_never_released(self) -> str:
         """Why the job is never released, in a clause; empty if it may be released."""
         return self.settings.why_never_released or (SHARES_GPUS if self.job.shares_gpus else "")
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether GPU sharing concerns the job."""
+        return shares_gpus(self.job, self.plan)
 
     @property
     def limits(self) -> Limits:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kfext.model.cpu_size import CpuSize
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod

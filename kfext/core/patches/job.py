@@ -9,14 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 from kfext.core.elastic import asked_workers, workers_let_go, workers_of
-from kfext.core.patches.gpu import on_template
 from kfext.core.patches.host_network import port_operations
 from kfext.core.patches.json_patch import Changes, Operation, operations, pointer
+from kfext.core.settings.table import OF_A_JOB, parsed
 from kfext.model.constraints import NAME_FIELD
+from kfext.model.gpu import encode_parts
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.plan import Plan, plan_of
+from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, member, sequence
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -64,11 +66,13 @@ def unsuspend_patch(
             PLAN_GENERATION: str(plan.generation),
             PORT_BASE: str(plan.port) if plan.port else None,
             INTERFACES: ",".join(interfaces) if plan.port and interfaces else None,
+            **_from_start(job),
         },
         affinity=lambda current: _leaning(current, plan),
     )
     for group in job.groups:
-        templates[group.key]["template"]["metadata"]["annotations"] |= on_template(job, group, plan)
+        on_template = templates[group.key]["template"]["metadata"]["annotations"]
+        on_template |= {GPU_SLOTS: _parts(group, plan) if plan.slots else None}
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
     if state is not None:
         templates = _resized(templates, job, workers=state.admitted)
@@ -228,6 +232,25 @@ def _without_plan(job: TrainingJob) -> Changes:
     """
     gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
     return {group.key: gone for group in job.groups}
+
+
+def _from_start(job: TrainingJob) -> dict[str, str | None]:
+    """Return the annotations of a template for settings that hold from the start of the job.
+
+    They may have been edited since the job was created. The last good value of a setting that is
+    malformed now is in the template already.
+    """
+    present = OF_A_JOB.intersection((*job.annotations, *job.template_settings))
+    stated = {key: job.annotations.get(key) for key in present}
+    return {key: text for key, text in stated.items() if text is None or parsed(key, text)}
+
+
+def _parts(group: ReplicaGroup, plan: Plan) -> str | None:
+    """Return the annotation from which the webhook knows the part of a GPU of each pod."""
+    type_ = group.type.lower()
+    slots = {key.index: slot for key, slot in plan.slots.items() if key.type == type_}
+    share = plan.shares.get(type_)
+    return encode_parts(share, slots) if share is not None and slots else None
 
 
 def _templates(

@@ -7,15 +7,14 @@ term that has one, or set if there is none (KEP-3838).
 
 from typing import Any
 
-from kfext.core.patches.gpu import on_pod
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.cpu_size import CpuSize
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare, encode_terms
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.model.tolerant import mapping, sequence
-from kfext.names import CHECKPOINT_REQUEST, GATE
+from kfext.names import CHECKPOINT_REQUEST, GATE, GPU_TERMS
 
 Body = dict[str, Any]
 """A strategic merge patch."""
@@ -30,7 +29,10 @@ def pin(pod: Pod, node: str, *, share: GpuShare | None = None) -> list[Operation
 
     `share`: the terms of its part of a GPU on that node.
     """
-    terms = [on_pod(share)] if share else []
+    terms: list[Operation] = []
+    if share is not None:  # its pod has annotations
+        path = _ANNOTATIONS + pointer(GPU_TERMS)
+        terms = [{"op": "add", "path": path, "value": encode_terms(share)}]
     return [_same(pod), *terms, *_tighten(pod, node), *_without_gate(pod)]
 
 

@@ -12,14 +12,12 @@ from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu_share import CardNeed
-from kfext.model.gpu_slots import parts_in, without_parts
+from kfext.model.gpu import CardNeed, Place, parts_in, without_parts
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.replicas import by_replica
-from kfext.model.shared_gpu import Place
 from kfext.names import COLOCATION
 
 _LARGEST_TOTAL = 2**62

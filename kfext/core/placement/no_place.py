@@ -10,8 +10,7 @@ from kfext.core.ledger.fit import Mask, in_words
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Batch, Gang, Limits
 from kfext.core.words import listed, nodes, pods
-from kfext.model.gpu_share import counted
-from kfext.model.gpu_slots import has_part
+from kfext.model.gpu import COUNTS, has_part
 from kfext.model.node import Node
 from kfext.model.quantity import PODS, human
 from kfext.model.verdict import Verdict
@@ -117,7 +116,7 @@ def _taken_ports(gang: Gang, possible: Sequence[Mask], open_: Sequence[Mask]) ->
 
 def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
     """Yield what keeps slots of some nodes from a gang that shares GPUs."""
-    if not any(map(counted, gang.resources)):
+    if not any(name.startswith(COUNTS) for name in gang.resources):
         return
     troubles = Counter(trouble for node in nodes if node for trouble in node.troubles)
     for trouble, count in troubles.most_common(_CAUSES):

@@ -19,8 +19,8 @@ from kfext.core.placement.no_place import no_place
 from kfext.core.placement.score import BALANCE, DEFAULT, Rows, Weights, instead, ranking
 from kfext.core.placement.solve import Task, cpu_for, roomiest, solve
 from kfext.model.gang_terms import Exclusive
+from kfext.model.gpu import Place
 from kfext.model.plan import Assignment
-from kfext.model.shared_gpu import Place
 from kfext.model.verdict import Verdict
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from kfext.core.ledger.claim import below
 from kfext.core.ledger.columns import Amounts
 from kfext.core.ledger.ledger import Ledger
-from kfext.model.gpu_share import uncounted
+from kfext.model.gpu import uncounted
 from kfext.model.job import TrainingJob
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict

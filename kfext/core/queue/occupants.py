@@ -19,10 +19,8 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.columns import LARGEST, Amounts
 from kfext.core.ledger.ledger import Ledger
 from kfext.model.gang_terms import Exclusive
-from kfext.model.gpu_share import CardNeed, counted
-from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.gpu import COUNTS, UNITS, CardNeed, Place, counted, resource_of
 from kfext.model.quantity import Resources
-from kfext.model.shared_gpu import Place
 from kfext.names import NATIVE_GPU
 
 Row = NDArray[np.int64]
@@ -55,7 +53,7 @@ def need_of(resources: Iterable[str], amounts: Iterable[int]) -> Need:
     """Return the need that amounts of resources state; some resources are counts of cards."""
     own, cards = {}, []
     for name, number in zip(resources, map(int, amounts), strict=True):
-        of = counted(name)
+        of = counted(name) if name.startswith(COUNTS) else None
         if of is None and number > 0:
             own[name] = number
         elif of is not None and not of.whole:

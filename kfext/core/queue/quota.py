@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from kfext.model.charge import GPUS, PodCharge
-from kfext.model.gpu_slots import UNITS
+from kfext.model.gpu import UNITS
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.quantity import human

@@ -23,7 +23,7 @@ from kfext.core.settings.table import (
 )
 from kfext.core.settings.values import NEVER, OFF
 from kfext.errors import SettingError
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import state_of
 from kfext.model.namespace import Namespace

@@ -31,8 +31,7 @@ from kfext.core.settings.values import (
     word_of,
 )
 from kfext.errors import SettingError
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import UNITS
+from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.policy import HostNetwork, Placement, PolicyChoice
 from kfext.names import DOMAIN, GPU_PRIORITY, GPU_SHARE
 

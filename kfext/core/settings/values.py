@@ -15,7 +15,7 @@ from typing import Any
 import re2
 
 from kfext.errors import QuantityError
-from kfext.model.gpu_slots import UNITS
+from kfext.model.gpu import UNITS
 from kfext.model.quantity import MEMORY, amount
 
 OFF, NEVER, CHECKPOINTED = "off", "never", "checkpointed"

@@ -16,14 +16,13 @@ from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.hook_files import lay_out
 from kfext.gpu.agent.process import Process
 from kfext.gpu.agent.report import CardReport, Pod
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.agent.slot_state import SlotState, empty, reserved
 from kfext.gpu.agent.slots import Slots
 from kfext.gpu.device.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.device.inventory import Card, Inventory, InventoryError
 from kfext.gpu.device.pod_resources import Held, IncompleteError
 from kfext.gpu.hook.link import LONGEST_PAUSE
-from kfext.model.gpu_slots import resource_of, units_of
+from kfext.model.gpu import GpuShare, resource_of, units_of
 
 _log = structlog.get_logger(__name__)
 
@@ -59,7 +58,7 @@ class Agent:
         busybox: Path,
         held: Callable[[], Awaitable[list[Held]]],
         offered: Callable[[], Awaitable[frozenset[str]]],
-        terms: Callable[[Pod], Terms | None],
+        terms: Callable[[Pod], GpuShare | None],
         uid: Callable[[Pod], str],
         cdi: bool = False,
         plugins: Path = FOLDER,

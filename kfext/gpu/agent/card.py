@@ -9,12 +9,13 @@ import structlog
 
 from kfext.gpu.agent.process import Process
 from kfext.gpu.agent.report import CardReport, Pod
-from kfext.gpu.agent.sharer import Sharer, Terms, reading
+from kfext.gpu.agent.sharer import Sharer, reading
 from kfext.gpu.hook import words
 from kfext.gpu.hook.link import MOST_DESCRIPTORS
 from kfext.gpu.hook.page import Page
 from kfext.gpu.rules.dispatcher import Dispatcher
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours
+from kfext.model.gpu import UNITS, GpuShare
 
 _log = structlog.get_logger(__name__)
 
@@ -52,7 +53,7 @@ class SharedCard:
             _log.info("a card is reserved", slot=self._slot, card=card)
         self._card = card
 
-    def promise(self, folder: str, pod: Pod, terms: Terms, *, now: float) -> None:
+    def promise(self, folder: str, pod: Pod, terms: GpuShare, *, now: float) -> None:
         """Record a pod on the card, or its new terms; at most one pod has high priority."""
         sharer = self._sharer(folder)
         if sharer.terms == terms and sharer.pod == pod:
@@ -62,7 +63,7 @@ class SharedCard:
         new = sharer.terms is None
         sharer.promise(pod, terms, now=now)
         if not terms.high:
-            self._dispatcher.turns.set(folder, share=terms.share, now=now)
+            self._dispatcher.turns.set(folder, share=terms.units / UNITS, now=now)
         for process in sharer.processes.values() if new else ():
             self._greet(sharer, process)
 
@@ -192,7 +193,7 @@ class SharedCard:
                 sharer.take(None)
             return
         if self._neighbours is None:
-            budget = min(sharer.terms.budget for sharer in highs if sharer.terms)
+            budget = min(sharer.terms.loss_budget for sharer in highs if sharer.terms)
             self._neighbours = Neighbours(budget=budget, now=now, longest_micro_step=self._longest)
         now_read = reading(self._highs, now)
         if now_read is not None:

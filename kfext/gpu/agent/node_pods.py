@@ -3,29 +3,24 @@
 The terms are in an annotation that only the controller can write. The pod itself is not asked.
 """
 
-import json
 from dataclasses import dataclass
 
 import msgspec
 
 from kfext.gpu.agent.report import Pod
-from kfext.gpu.agent.sharer import Terms
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
-from kfext.model.gpu_share import GpuShare, decode_share
-from kfext.model.gpu_slots import UNITS
+from kfext.model.gpu import GpuShare, decode_terms
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import GPU_NAMESPACE, GPU_TERMS
-
-_LONGEST_TERMS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _NodePod:
     pod: Pod
     uid: str
-    terms: Terms | None
+    terms: GpuShare | None
     runs: bool
 
 
@@ -42,7 +37,7 @@ class NodePods:
         self.synced = self._pods.synced
         self.run = self._pods.run
 
-    def terms(self, pod: Pod) -> Terms | None:
+    def terms(self, pod: Pod) -> GpuShare | None:
         """Return the terms on which a pod shares its card, or None without terms or for no pod."""
         pod_read = self._known(pod)
         return pod_read.terms if pod_read else None
@@ -62,17 +57,6 @@ class NodePods:
         return self._pods.store.by_name(name, namespace=namespace)
 
 
-def terms_of(share: GpuShare) -> Terms:
-    """Return the terms of a share as fractions of the card."""
-    return Terms(
-        high=share.high,
-        share=share.units / UNITS,
-        budget=share.loss_budget,
-        minimum=share.min_share,
-        memory=share.memory,
-    )
-
-
 def _decode(raw: bytes) -> _NodePod:
     whole = mapping(msgspec.json.decode(raw))
     metadata, status = mapping(whole.get("metadata")), mapping(whole.get("status"))
@@ -80,16 +64,6 @@ def _decode(raw: bytes) -> _NodePod:
     return _NodePod(
         pod=(text(metadata.get("namespace")), text(metadata.get("name"))),
         uid=text(metadata.get("uid")),
-        terms=_terms(written),
+        terms=decode_terms(written),
         runs=status.get("phase") == "Running" and not metadata.get("deletionTimestamp"),
     )
-
-
-def _terms(written: str) -> Terms | None:
-    if not written or len(written) > _LONGEST_TERMS:
-        return None
-    try:
-        share = decode_share(json.loads(written))
-    except (ValueError, RecursionError):
-        return None
-    return terms_of(share) if share else None

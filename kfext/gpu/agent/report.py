@@ -25,7 +25,7 @@ class SharerReport:
     `infeasible`: it cannot have its minimum.
     `times_shut`, `times_evicted`: how often losses shut its gate, and told it to leave.
     `strikes`: the shuttings that still count. `evict`: it must leave the card.
-    `unhooked`: why its activity is unknown, a word of `kfext.model.unhooked`; empty if known.
+    `unhooked`: why its activity is unknown, a word of `kfext.model.shared_gpu`; empty if known.
     """
 
     namespace: str

@@ -13,7 +13,7 @@ from kfext.errors import ApiError, NotFound
 from kfext.gpu.agent.report import CardReport, Pod, SharerReport
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.model.gpu_slots import UNITS, reservation_of
+from kfext.model.gpu import UNITS, reservation_of
 from kfext.model.shared_gpu import EVICTED_AFTER, LONGEST_TROUBLE
 from kfext.model.tolerant import mapping, text
 from kfext.names import API_GROUP, API_VERSION

@@ -1,7 +1,6 @@
 """A pod that shares a card, as read from the pages of its processes."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from kfext.gpu.agent.bells import Bells
 from kfext.gpu.agent.passes import Passes
@@ -14,23 +13,10 @@ from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
 from kfext.gpu.rules.profile import Profile
 from kfext.gpu.rules.steps import Reading, Throughput
 from kfext.gpu.rules.tally import Recent
+from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.shared_gpu import LONGEST_COARSE
 
 _CALIBRATED = (words.READY, words.COARSE)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a pod was promised, as parts of the card or of its time.
-
-    `memory`: bytes of the card; None: the same part of its memory as of its time.
-    """
-
-    high: bool
-    share: float
-    budget: float = 0.05
-    minimum: float = 0.2
-    memory: int | None = None
 
 
 class Sharer:
@@ -44,7 +30,7 @@ class Sharer:
 
     def __init__(self) -> None:
         self.pod = ("", "")
-        self.terms: Terms | None = None
+        self.terms: GpuShare | None = None
         self.ruling: Ruling | None = None
         self.times_shut = self.times_evicted = 0
         self.processes: dict[int, Process] = {}
@@ -81,7 +67,7 @@ class Sharer:
             told = before is not None and before.evict
             self.times_evicted += more > 0 and ruling.evict and not told
 
-    def promise(self, pod: Pod, terms: Terms, *, now: float) -> None:
+    def promise(self, pod: Pod, terms: GpuShare, *, now: float) -> None:
         """Record the pod, or its new terms."""
         if self.terms is None:
             self._promised = now
@@ -143,7 +129,7 @@ class Sharer:
         """Return what the high-priority job has to bear from it."""
         assert self.terms is not None
         return Seen(
-            self.terms.minimum,
+            self.terms.min_share,
             self.activity.used,
             self._intruded_now,
             self._asks,
@@ -185,7 +171,7 @@ class Sharer:
         return SharerReport(
             *self.pod,
             high=self.high,
-            share=self.terms.share,
+            share=self.terms.units / UNITS,
             memory=sum(process[words.MEMORY] for process in heard) or None,
             promised=self.terms.memory,
             harvest=min(self._worked.share, 1.0) if heard else None,

@@ -7,8 +7,7 @@ from kfext.gpu.agent.doors import SOCKET, Doors
 from kfext.gpu.agent.report import Pod
 from kfext.gpu.device.device_plugin import Allocation, Mount, RefusedError
 from kfext.gpu.device.pod_resources import Held
-from kfext.model.gpu_request import CARDS
-from kfext.model.gpu_slots import folder_of, reservation_of, slot_of, units_of
+from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"

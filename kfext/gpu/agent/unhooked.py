@@ -1,10 +1,10 @@
-"""Why the activity of a pod on its card is unknown, in one word of `kfext.model.unhooked`."""
+"""Why the activity of a pod on its card is unknown, in one word of `kfext.model.shared_gpu`."""
 
 from collections.abc import Collection
 
 from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import words
-from kfext.model.unhooked import CALLBACK_LIST, HOOK_FAILED, NO_FRAMEWORK, OLD_TENSORFLOW
+from kfext.model.shared_gpu import CALLBACK_LIST, HOOK_FAILED, NO_FRAMEWORK, OLD_TENSORFLOW
 
 _WORDS = {
     words.FAILED: HOOK_FAILED,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from kfext.gpu.agent.agent import Agent
 from kfext.gpu.agent.report import Pod
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.device.inventory import Card
 from kfext.gpu.device.pod_resources import held_devices, offered_devices
+from kfext.model.gpu import GpuShare
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 NODE, CARD = "node-a", "GPU-1"
@@ -29,9 +29,9 @@ class Cards:
         return [Card(CARD, 16384)]
 
 
-def terms_of(folder: Path, pod: Pod) -> Terms | None:
+def terms_of(folder: Path, pod: Pod) -> GpuShare | None:
     found = json.loads((folder / TERMS).read_text()).get(pod[1])
-    return Terms(**found) if found else None
+    return GpuShare(**found) if found else None
 
 
 async def run(folder: Path) -> None:

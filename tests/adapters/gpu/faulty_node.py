@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from e2e.gpu.cpu_card import report
-from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.model.gpu import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from tests.adapters.gpu.agent_process import ASKER, CARD, NODE, PLUGINS, RESOURCES, TERMS
 from tests.adapters.gpu.fake_kubelet import RESOURCES as MESSAGES
@@ -76,7 +76,7 @@ class FaultyNode:
         (folder,) = (one.host_path for one in found.mounts if "sockets" in one.host_path)
         self._sockets[role] = f"{folder}/agent"
         self._held[role] = ("team", SLOT, UNITS[role])
-        self._terms[role] = {"high": role == "high", "share": 0.5, "minimum": 0.0}
+        self._terms[role] = {"units": 50, "high": role == "high", "min_share": 0.0}
         self._tell()
 
     def run(self, role: str) -> Process:

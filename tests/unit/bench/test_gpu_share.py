@@ -24,8 +24,8 @@ from e2e.bench.gpu_share.run import Outcome
 from e2e.bench.gpu_share.tables import all_of, group_table, losses_table, shares_table
 from e2e.bench.interleaved import Interleaved, SpoiledError
 from e2e.testbed.preflight import Unavailable
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.hook import words
+from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import Job, until
 
 MS = 10**6
@@ -120,7 +120,7 @@ def test_every_arm_is_stored_under_a_name_of_its_own() -> None:
 
 
 def test_one_arm_has_what_kfext_promises_by_default_and_others_have_nothing_but_the_gate() -> None:
-    default = Terms(high=False, share=0.3)
+    default = GpuShare(30)
     gated = {arm.name: arm for arm in arms.shared(0.5) if arm.sharing is not None}
     for name, arm in gated.items():
         assert arm.sharing is not None

@@ -110,7 +110,7 @@ def turn(planner: Planner, at: float) -> None:
     planner.companion.news()
     for read in planner.progress.due(now.monotonic, most=100):
         planner.progress.fail(read, None, now)
-    for step in tuple(planner.cards.due(now.monotonic)):
+    for step in tuple(planner.card_steps(now.monotonic)):
         planner.cards.finish(step, now.monotonic)
     for tracked, _ in tick.steps:
         planner.finish(tracked, now)

@@ -20,7 +20,7 @@ from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import planner as planner_module
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.running_jobs import News
 from kfext.state.tracked_job import TrackedJob

@@ -37,13 +37,13 @@ from kfext.errors import (
 from kfext.model.constraints import Toleration
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
-from kfext.model.gpu_slots import reservation_of
+from kfext.model.gpu import reservation_of
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from kfext.state.cluster import Cluster
 from tests.builders import affinity_to, job, node, pod, pods, raw_pod, state_in
 from tests.gpu_builders import reservation

@@ -1,11 +1,12 @@
-"""A job that shares no GPU never runs a line of GPU sharing's own package."""
+"""A job that shares no GPU never runs a line of GPU sharing: of its package, or of its seams."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
 import jsonpatch
+import pytest
 
 import kfext.gpu
 from kfext import names
@@ -13,21 +14,34 @@ from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import Facts
 from kfext.core.lifecycle.steps import Pin, Unsuspend
 from kfext.gpu.rules.turns import Turns
-from tests.builders import job
+from kfext.model.moment import Moment
+from kfext.model.pod import parse_pod
+from tests.builders import JobBuilder, job
+from tests.gpu_builders import sharing
 from tests.unit.sharing.test_path import World
 
 (WING,) = map(Path, kfext.gpu.__path__)
 HOUSE = WING.parent
+SEAMS = (
+    *("core/admission/gpu", "core/ledger/cards", "core/lifecycle/cards"),
+    *("model/gpu", "model/shared_gpu", "state/cards"),
+)
+"""The modules by which GPU sharing is part of the house."""
+OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}
+"""What a planner makes at its start, whatever comes."""
 FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+Call = tuple[Path, str]
+"""The file of a function, and its name."""
 
 
-def executed(act: Callable[[], object]) -> set[Path]:
-    """Run `act`; return the files of the functions that it calls, without imports."""
-    called: set[str] = set()
+def executed(act: Callable[[], object]) -> set[Call]:
+    """Run `act`; return the functions that it calls, without imports."""
+    called: set[tuple[str, str]] = set()
 
     def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_name != "<module>":
-            called.add(frame.f_code.co_filename)
+        code = frame.f_code
+        if event == "call" and code.co_name != "<module>":
+            called.add((code.co_filename, code.co_qualname))
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -35,28 +49,105 @@ def executed(act: Callable[[], object]) -> set[Path]:
         act()
     finally:
         sys.setprofile(before)
-    return set(map(Path, called))
+    return {(Path(file), name) for file, name in called}
 
 
-def start_a_plain_job() -> None:
-    """Admit, plan and pin a job of two pods."""
-    made = job().worker(2, gpus=1)
+def of_gpu_sharing(calls: set[Call]) -> set[str]:
+    """The functions of GPU sharing among some, such as core/ledger/cards.py Cards.count."""
+
+    def named() -> Iterator[str]:
+        seams = {HOUSE / f"{seam}.py" for seam in SEAMS}
+        for file, name in calls:
+            if file.is_relative_to(WING) or file in seams:
+                yield f"{file.relative_to(HOUSE)} {name}"
+
+    return {name for name in named() if name.split()[-1] not in OF_ALL_PLANNERS}
+
+
+def create(made: JobBuilder) -> JobBuilder:
+    """The job webhook admits a job."""
     made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, FACTS).ops))
-    world = World(made)
+    return made
+
+
+def run(world: World) -> None:
+    """A held job of two pods starts, its pods get their nodes, and it ends."""
+    planner = world.planner
+
+    def work() -> None:
+        """What the controller does beside the steps of jobs."""
+        assert not list(planner.card_steps(world.now))
+        assert planner.next_alarm() > world.now
+
     assert isinstance(world.step(), Unsuspend)
-    assert not world.create(0)
-    assert not world.create(1)
+    work()
+    for index in range(2):
+        assert not world.create(index)
+        work()
     step = world.step()
     assert isinstance(step, Pin)
     assert len(step.pins) == 2
+    assert world.reason() == names.REASON_WAITING_FOR_BIND
+    for phase in ("Running", "Succeeded"):
+        for number, raw in enumerate(world.pods.values()):
+            raw["spec"]["nodeName"] = "n"
+            raw["status"] = {"phase": phase}
+            raw["metadata"]["resourceVersion"] = f"{len(phase)}{number}"
+            world.see(f"pod-{number}")
+        assert world.step() is None
+        work()
+    world.raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
+    world.show()
+    assert world.reason() == names.REASON_FINISHED
+    for raw in world.pods.values():
+        planner.cluster.observe_pod(parse_pod(raw), None)
+    planner.cluster.forget_job("uid-1")
+    planner.tick(Moment(world.now, world.now))
+    work()
 
 
-def test_a_plain_job_goes_from_admission_to_its_pins_without_the_wing() -> None:
-    files = executed(start_a_plain_job)
-    rooms = {path.relative_to(HOUSE).parts[0] for path in files if path.is_relative_to(HOUSE)}
+def plain() -> JobBuilder:
+    return job().worker(2, gpus=1)
+
+
+def test_a_plain_job_goes_from_creation_to_its_end_without_gpu_sharing() -> None:
+    calls = executed(lambda: run(World(create(plain()), slots=0)))
+    rooms = {file.relative_to(HOUSE).parts[0] for file, _ in calls if file.is_relative_to(HOUSE)}
     assert {"core", "model", "state"} <= rooms
-    assert {path for path in files if path.is_relative_to(WING)} == set()
+    assert of_gpu_sharing(calls) == set()
 
 
-def test_the_trace_shows_the_wing_where_it_is_executed() -> None:
-    assert WING / "rules/turns.py" in executed(Turns)
+def test_so_it_does_where_others_may_share_gpus() -> None:
+    world = World(create(plain()))
+    assert of_gpu_sharing(executed(lambda: run(world))) == set()
+
+
+def wait() -> None:
+    """A job waits for the end of another job until capacity is reserved for it."""
+    world = World(create(plain()), slots=0)
+    assert isinstance(world.step(), Unsuspend)
+    world.planner.cluster.observe_job(create(job(uid="uid-2").worker(1, gpus=2)).raw)
+    for _ in range(2):
+        world.planner.tick(Moment(world.now, world.now))
+        world.now += 1000
+    assert world.planner.queue.reservations.kept is not None
+
+
+def test_a_plain_job_waits_without_gpu_sharing() -> None:
+    assert of_gpu_sharing(executed(wait)) == set()
+
+
+SHOWN: dict[str, tuple[Callable[[], object], str]] = {
+    "in the wing": (Turns, "gpu/rules/turns.py Turns.__init__"),
+    "in a seam": (
+        lambda: World(create(sharing(priority="high"))).step(),
+        "core/ledger/cards.py Cards.choose",
+    ),
+}
+
+
+@pytest.mark.parametrize(("act", "want"), SHOWN.values(), ids=SHOWN)
+def test_the_trace_shows_gpu_sharing_where_it_is_executed(
+    act: Callable[[], object], want: str
+) -> None:
+    assert want in of_gpu_sharing(executed(act))

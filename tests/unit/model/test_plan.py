@@ -5,13 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.bounds import MOST_PODS
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.gpu import MOST_SLOTS, GpuShare
 from kfext.model.plan import MOST_SHARES, Plan, decode_plan, plan_of
 from kfext.model.pod import ReplicaKey
 from kfext.names import PLAN
 from tests.builders import JobBuilder, job
-from tests.unit.model.test_gpu_share import shares
+from tests.unit.model.test_gpu import shares
 from tests.unit.objects import json_values
 
 

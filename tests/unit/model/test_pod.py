@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.pod import ReplicaKey, parse_pod
 from tests.unit.objects import pod
 

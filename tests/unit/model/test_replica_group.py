@@ -47,7 +47,9 @@ HOST_PORTS: dict[str, tuple[JobKind, Spec, list[int]]] = {
 def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
     kind: JobKind, spec: Spec, want: list[int]
 ) -> None:
-    (group,) = parse_groups(kind, {"Worker": {"template": {"spec": spec}}}, namespace="team")
+    (group,) = parse_groups(
+        kind, {"Worker": {"template": {"spec": spec}}}, namespace="team", shares_gpus=False
+    )
     assert group.constraints.host_ports == tuple(("TCP", number) for number in want)
     # Only what the user wrote is in the way of `network: host`.
     assert ("TCP", 23456) not in group.networking.ports

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.replicas import by_replica, first_with_parts
 

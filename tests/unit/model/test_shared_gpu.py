@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.gpu import MOST_SLOTS
 from kfext.model.shared_gpu import MOST_SHARERS, CardSharer, SharedGpu, parse_shared_gpu
 from tests.unit.objects import Raw, json_values
 
@@ -59,7 +59,7 @@ def test_all_that_an_agent_reports() -> None:
             CardSharer("a", busy=450, strikes=3, evict=True),
             CardSharer("b", loss=12),
             CardSharer("c", gets=400),
-            CardSharer("d", high=True),
+            CardSharer("d"),
             CardSharer("e", unhooked="HookFailed"),
             CardSharer("f", coarse=42),
             CardSharer("g", infeasible=True),

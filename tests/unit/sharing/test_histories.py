@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.ledger.claims import card_key
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import UNITS, slot_of
+from kfext.model.gpu import UNITS, GpuShare, slot_of
 from kfext.model.pod import parse_pod
 from tests.gpu_builders import USABLE, memory_of
 from tests.unit.state.history import History, made

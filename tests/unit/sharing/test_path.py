@@ -10,13 +10,12 @@ from kfext import names
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.lifecycle.steps import Pin, Release, SaveState, Step, Suspend, Unsuspend
 from kfext.core.patches import pod as pod_patch
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey, parse_pod
-from kfext.model.shared_gpu import CardSharer
-from kfext.model.unhooked import CALLBACK_LIST
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.model.shared_gpu import CALLBACK_LIST, CardSharer
+from kfext.state.cards import Reserve, Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment
@@ -28,16 +27,19 @@ FIRST = ReplicaKey("worker", 0)
 
 
 class World:
-    """One job, a node of two cards, and what the operator and the agent do at a word."""
+    """One job, a node of two cards, and what the operator and the agent do at a word.
 
-    def __init__(self, made: JobBuilder) -> None:
+    `slots`: how many slots of the node the agent has reported.
+    """
+
+    def __init__(self, made: JobBuilder, *, slots: int = 2) -> None:
         self.raw: dict[str, Any] = made.raw
         self.now = 1000.0
         self.pods: dict[str, dict[str, Any]] = {}
         self.planner = Planner()
         self.planner.settings.observe_namespace(None, TEAM)
-        self.planner.cluster.observe_node(None, plain_node("n", cards=2))
-        for number in range(2):
+        self.planner.cluster.observe_node(None, plain_node("n", cards=2, slots=slots))
+        for number in range(slots):
             self.planner.cluster.observe_card(None, slot("n", number))
         self.show()
 
@@ -107,7 +109,7 @@ class World:
     def reserve(self) -> None:
         """Create the pods that reserve GPUs, and have the agent report their cards."""
         cluster = self.planner.cluster
-        for step in list(self.planner.cards.due(self.now)):
+        for step in list(self.planner.card_steps(self.now)):
             assert isinstance(step, Reserve)
             node, number = step.place
             pod = reservation(node, number)
@@ -244,7 +246,7 @@ def test_a_job_shows_what_it_has_and_what_that_costs() -> None:
 
 REASONS: dict[str, tuple[CardSharer, str]] = {
     "others do not know when it works": (
-        CardSharer("pod-0", high=True, unhooked=CALLBACK_LIST),
+        CardSharer("pod-0", unhooked=CALLBACK_LIST),
         "alone, not hooked: Model.fit is given a CallbackList instead of a list",
     ),
     "it gives way late": (
@@ -333,7 +335,7 @@ def test_G4_a_shared_gpu_is_never_free_for_others_and_comes_back() -> None:
     world.raw["status"] = {"conditions": done}
     world.show()
     world.step()
-    (step,) = world.planner.cards.due(world.now)
+    (step,) = world.planner.card_steps(world.now)
     assert isinstance(step, Unreserve)
     world.planner.cluster.observe_pod(step.pod, None)
     assert free() == 2
@@ -367,4 +369,4 @@ def test_whole_gpus_are_not_touched() -> None:
     assert not world.create()
     (container,) = world.pods["pod-0"]["spec"]["containers"]
     assert container["resources"]["requests"] == {"nvidia.com/gpu": "1"}
-    assert list(world.planner.cards.due(world.now)) == []
+    assert list(world.planner.card_steps(world.now)) == []

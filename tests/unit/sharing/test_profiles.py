@@ -15,7 +15,7 @@ from tests.unit.sharing.test_path import World, admitted
 
 def reports(world: World, **sharer: object) -> None:
     """The agent reports something of the pod of high priority, and what follows is written."""
-    sharers = (CardSharer("pod-0", high=True, **sharer),)  # type: ignore[arg-type]
+    sharers = (CardSharer("pod-0", **sharer),)  # type: ignore[arg-type]
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
     while isinstance(world.step(), SaveState):
         pass

@@ -5,11 +5,11 @@ from copy import deepcopy
 from kfext import names
 from kfext.core.lifecycle.steps import Unsuspend
 from kfext.core.placement.gang import members_of
-from kfext.core.placement.slots import Places
 from kfext.model.job_state import JobState
+from kfext.model.plan import Places
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
-from kfext.state.card_steps import Unreserve
+from kfext.state.cards import Unreserve
 from kfext.state.room import ScaleRoom
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
@@ -80,7 +80,7 @@ def test_D5_nobody_joins_a_card_for_which_a_job_with_whole_gpus_waits() -> None:
     ends(world)
     assert starts(world) == set(), "a pod still reserves the GPU"
     assert waits(world, "young") == names.REASON_RESERVED
-    (step,) = world.planner.cards.due(world.now)
+    (step,) = world.planner.card_steps(world.now)
     assert isinstance(step, Unreserve)
     assert isinstance(step.pod, Pod)
     world.planner.cluster.observe_pod(step.pod, None)

@@ -10,7 +10,7 @@ from kfext.core.ledger.cards import has_priority
 from kfext.core.lifecycle.steps import Pin, Replan, Suspend, Unsuspend
 from kfext.model.pod import ReplicaKey
 from kfext.model.shared_gpu import CardSharer
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from tests.gpu_builders import MEMORY, plain_node, reservation, slot
 from tests.unit.sharing.stages import (
     HOLDING,
@@ -48,7 +48,7 @@ def free(world: World) -> int:
 
 
 def due(world: World) -> list[Reserve | Unreserve]:
-    return list(world.planner.cards.due(world.now))
+    return list(world.planner.card_steps(world.now))
 
 
 # --- who gets a card ------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ def test_a_pod_that_is_bound_elsewhere_than_planned_counts_where_it_is() -> None
     world.pods["pod-0"]["spec"]["nodeName"] = "m"
     world.pods["pod-0"]["status"] = {"phase": "Running"}
     renew(world)
-    assert ("m", 0) in cluster.books.cards.wanted()
+    assert ("m", 0) in cluster.books.cards.demand.all()
     (high,) = [one for one in cluster.ledger.claims_on(["m"]) if has_priority(one.requests, 0)]
     assert high.job == "uid-1"
 
@@ -364,7 +364,7 @@ def test_what_failed_and_is_not_needed_any_more_wakes_nobody() -> None:
     world.planner.cards.finish(step, world.now)
     world.planner.cluster.forget_job("uid-1")
     assert due(world) == []
-    assert world.planner.cards.next_look() == float("inf")
+    assert not world.planner.cards.pending
 
 
 def test_what_was_done_is_not_done_again_before_it_can_have_been_seen() -> None:
@@ -372,7 +372,7 @@ def test_what_was_done_is_not_done_again_before_it_can_have_been_seen() -> None:
     (step,) = due(world)
     world.planner.cards.finish(step, world.now)
     assert due(world) == []
-    assert world.planner.cards.next_look() == world.now + 1
+    assert [*world.planner.cards.pending.values()] == [world.now + 1]
     world.now += 1
     assert due(world) == [step], "nothing came of it"
 
@@ -418,7 +418,7 @@ def test_nothing_is_reserved_on_a_node_that_is_gone() -> None:
     world.planner.cards.finish(step, world.now)
     world.planner.cluster.observe_node(node, None)
     assert due(world) == []
-    assert world.planner.cards.next_look() == float("inf")
+    assert not world.planner.cards.pending
     world.planner.cluster.observe_node(None, node)
     decided(world)
     assert due(world) == [step]

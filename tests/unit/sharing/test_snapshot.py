@@ -60,8 +60,8 @@ def test_a_controller_that_starts_finds_everything_in_the_objects(
     decided(world)
     after = world.planner
     assert after.cluster.ledger.claims() == before.cluster.ledger.claims()
-    assert after.cluster.books.cards.wanted() == before.cluster.books.cards.wanted()
-    assert list(after.cards.due(world.now)) == list(before.cards.due(world.now))
+    assert after.cluster.books.cards.demand.all() == before.cluster.books.cards.demand.all()
+    assert list(after.card_steps(world.now)) == list(before.card_steps(world.now))
 
 
 @pytest.mark.parametrize("made", STAGES.values(), ids=STAGES)

@@ -6,12 +6,12 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend
-from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.gpu import UNITS, resource_of
 from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.node import Node
 from kfext.model.shared_gpu import SharedGpu
 from kfext.names import NATIVE_GPU
-from kfext.state.card_steps import Reserve, Unreserve
+from kfext.state.cards import Reserve, Unreserve
 from tests.builders import moment
 from tests.gpu_builders import reservation, sharing, slot
 from tests.unit.sharing.stages import remove
@@ -61,7 +61,7 @@ class Replicated(World):
         cluster.observe_node(known, Node("n", {**plain, **time}))
 
     def _held(self) -> list[object]:
-        return list(self.planner.cluster.books.cards.reservations())
+        return list(self.planner.cluster.books.cards.reserved.values())
 
     def second(self) -> Step | None:
         """Pass a second, in which operator, kubelet and agent do all that they can."""
@@ -79,7 +79,7 @@ class Replicated(World):
             condition = {"type": "Suspended", "status": "True", **since}
             self.raw["status"] = {"conditions": [condition]}
             self.show()
-        for due in list(self.planner.cards.due(self.now)):
+        for due in list(self.planner.card_steps(self.now)):
             match due:
                 case Reserve():
                     self.reserved += 1

@@ -23,22 +23,21 @@ from kfext.core.lifecycle.steps import (
 )
 from kfext.core.patches import pod as pod_patch
 from kfext.core.placement.gang import members_of
-from kfext.core.placement.slots import Places
 from kfext.model.constraints import Requirement, Term
 from kfext.model.gang_terms import GangTerm
-from kfext.model.gpu_slots import UNITS, reservation_of, resource_of
+from kfext.model.gpu import UNITS, reservation_of, resource_of
 from kfext.model.job import parse_job
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.node import Node
-from kfext.model.plan import NO_SLOTS
+from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.shared_gpu import CardSharer
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
-from kfext.state.card_steps import Unreserve
+from kfext.state.cards import Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, Raw, affinity_to, apart, job, node, raw_pod, together, using
@@ -371,7 +370,7 @@ class History:
     def reserve(self) -> None:
         """GPUs are reserved and given back as kfext wants it, and the agents report that."""
         at = self.moment.monotonic
-        for step in list(self.planner.cards.due(at)):
+        for step in list(self.planner.card_steps(at)):
             if isinstance(step, Unreserve):
                 self.remove_pod(step.pod.uid)
             else:

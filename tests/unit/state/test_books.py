@@ -11,8 +11,7 @@ from kfext.core.ledger.fit import UNBOUND_SECONDS
 from kfext.core.lifecycle.next_step import NOTICE_SECONDS
 from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.model.constraints import Toleration
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import GpuShare, resource_of
 from kfext.model.job_state import JobState, Observed
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
@@ -228,7 +227,7 @@ def test_a_part_that_a_job_leaves_behind_needs_its_gpu_with_what_the_job_tolerat
     else:
         cluster.observe_job(after.raw)
     tolerates = (Toleration(key="gpu", operator="Exists"),)
-    assert cluster.books.cards.wanted() == {("a", 0): tolerates}
+    assert cluster.books.cards.demand.all() == {("a", 0): tolerates}
 
 
 def test_nodes_go_and_come_back_with_their_claims(cluster: Cluster) -> None:

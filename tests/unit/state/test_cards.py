@@ -1,3 +1,5 @@
+"""The GPUs that jobs share: what is known and needed of each, who is kept apart, and the steps."""
+
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,16 +9,18 @@ from kfext import names
 from kfext.core.ledger.cards import taken_by
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.situation import CardPart, CardView
+from kfext.core.lifecycle.situation import CardView
 from kfext.core.settings.table import Settings
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import resource_of
+from kfext.model.constraints import Toleration
+from kfext.model.gpu import GpuShare, resource_of
 from kfext.model.job_state import MOST_APART, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
-from kfext.state.cards import Cards, without_cards
-from tests.gpu_builders import plain_node, reservation, sharing_node, slot
+from kfext.state.cards import Apart, CardDemand, Cards, Reserve, Unreserve, without_cards
+from kfext.state.cluster import Cluster
+from tests.builders import job
+from tests.gpu_builders import plain_node, reservation, sharing, sharing_node, slot
 
 HERE = ("n", 0)
 PLAN = Plan(
@@ -27,6 +31,7 @@ PLAN = Plan(
     slots={ReplicaKey("worker", 0): 0},
 )
 POD = Pod("team", "train-worker-0", "uid-pod")
+GPU = slot("n", card="GPU-1", reservation="uid")
 
 
 class Bed:
@@ -47,7 +52,7 @@ def reserved(*, uid: str = "uid", **more: object) -> Callable[[Bed], None]:
 
 
 def reported(**more: object) -> Callable[[Bed], None]:
-    found = replace(slot("n", card="GPU-1", reservation="uid"), **more)  # type: ignore[arg-type]
+    found = replace(GPU, **more)  # type: ignore[arg-type]
     return lambda bed: bed.cards.observe(None, found)
 
 
@@ -74,7 +79,7 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
     ),
     "the job is to leave": (
         [reserved(), reported(sharers=(LEAVER,))],
-        CardView(evicted=(HERE,), parts=(CardPart(HERE, LEAVER, 0, "GPU-1"),)),
+        CardView(evicted=(HERE,), parts=((replace(GPU, sharers=(LEAVER,)), LEAVER),)),
     ),
     "another is to leave": (
         [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
@@ -143,8 +148,6 @@ def test_a_job_is_kept_from_those_that_had_to_leave_it_wherever_they_are_now() -
     bed.cards.want("uid-b", {HERE: ()})
     bed.cards.want("uid-a", {HERE: (), ("m", 1): ()})
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (("m", 1), HERE)
-    limits = bed.cards.limits(Settings(), JobState(), job_uid="uid-1", now=0.0)
-    assert limits.closed == (("m", 1), HERE)
     bed.cards.want("uid-a", {})
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
@@ -159,20 +162,25 @@ def test_a_job_that_left_as_many_as_are_remembered_is_kept_from_all_others() -> 
 
 
 def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed_it() -> None:
-    bed = Bed()
-    bed.cards.want("uid-high", {HERE: ()})
-    bed.cards.apart.note("uid-1", ("uid-high",))
-    state = JobState(excluded={"m": 100.0, "n": 50.0})
-    found = bed.cards.limits(Settings(), state, job_uid="uid-1", now=60.0)
-    assert (found.excluded, found.closed) == (("m",), (HERE,))
+    cluster = Cluster()
+    cluster.books.cards.want("uid-high", {HERE: ()})
+    state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
+    for made, closed in ((sharing(), (HERE,)), (job().worker(1, gpus=1), ())):
+        made.raw["metadata"]["uid"] = "uid-1"
+        cluster.observe_job(made.annotated(names.STATE, state.encode(job_uid="uid-1")).held().raw)
+        (tracked,) = cluster.jobs.values()
+        found = cluster.books.limits(tracked, Settings(), now=60.0)
+        assert (found.excluded, found.closed) == (("m",), closed)
+        cluster = Cluster()
+        cluster.books.cards.want("uid-high", {HERE: ()})
 
 
 def test_the_slots_in_which_jobs_have_parts_by_node() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: (), ("m", 1): ()})
     bed.cards.want("uid-2", {("n", 1): ()})
-    assert bed.cards.on(["n"]) == {HERE, ("n", 1)}
-    assert bed.cards.on([]) == set()
+    assert bed.cards.demand.on(["n"]) == {HERE, ("n", 1)}
+    assert bed.cards.demand.on([]) == set()
 
 
 def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
@@ -218,9 +226,9 @@ def test_a_pod_with_a_part_that_no_plan_counts_needs_its_gpu_until_it_has_ended(
 ) -> None:
     bed = Bed()
     bed.cards.keep(pod, planned=planned)
-    assert (HERE in bed.cards.wanted(), bed.free()) == (kept, 2 - kept)
+    assert (HERE in bed.cards.demand.all(), bed.free()) == (kept, 2 - kept)
     bed.cards.take_pod(pod.uid, None)
-    assert (HERE in bed.cards.wanted(), bed.free()) == (False, 2)
+    assert (HERE in bed.cards.demand.all(), bed.free()) == (False, 2)
 
 
 def test_jobs_hear_of_their_cards_alone() -> None:
@@ -261,3 +269,181 @@ def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_troubl
     assert found.troubles == (MIG,)
     bed.cards.observe(slot("n", 0), None)
     assert bed.cards.with_cards(found).troubles == ()
+
+
+# --- kept apart ---------------------------------------------------------------------------------
+
+NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
+    "nobody had to leave": ([], {"low": set(), "high": set()}),
+    "it holds for both": (
+        [lambda one: one.note("low", ("high",))],
+        {"low": {"high"}, "high": {"low"}, "other": set()},
+    ),
+    "one left beside two, and two beside one": (
+        [lambda one: one.note("low", ("high", "first")), lambda one: one.note("b", ("high",))],
+        {"low": {"high", "first"}, "high": {"low", "b"}, "first": {"low"}},
+    ),
+    "its state has forgotten one": (
+        [lambda one: one.note("low", ("a", "b")), lambda one: one.note("low", ("b",))],
+        {"low": {"b"}, "a": set(), "b": {"low"}},
+    ),
+    "the one that left is gone": (
+        [lambda one: one.note("low", ("high",)), lambda one: one.forget("low")],
+        {"low": set(), "high": set()},
+    ),
+    "the one beside which it was is gone": (
+        [
+            lambda one: one.note("low", ("high",)),
+            lambda one: one.forget("high"),
+            lambda one: one.note("low", ("high", "next")),
+        ],
+        {"high": set(), "next": {"low"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "want"), NOTES.values(), ids=NOTES)
+def test_who_is_kept_from_whom(
+    given: list[Callable[[Apart], None]], want: dict[str, set[str]]
+) -> None:
+    apart = Apart()
+    for happens in given:
+        happens(apart)
+    assert {uid: apart.of(uid) for uid in want} == want
+
+
+FULL = tuple(f"high-{number}" for number in range(MOST_APART))
+
+
+def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_more() -> None:
+    apart = Apart()
+    apart.note("low", FULL[1:])
+    assert (apart.alone("low"), apart.of("other")) == (False, set())
+    apart.note("low", FULL)
+    assert (apart.alone("low"), apart.of("other")) == (True, {"low"})
+    apart.forget("low")
+    assert (apart.alone("low"), apart.of("other")) == (False, set())
+
+
+def test_nothing_stays_of_jobs_that_are_gone() -> None:
+    apart = Apart()
+    for number in range(100):
+        apart.note(f"low-{number}", ("high", f"high-{number}"))
+    for number in range(100):
+        apart.forget(f"low-{number}")
+    assert (len(apart._left), len(apart._leavers)) == (0, 0)
+
+
+# --- needed -------------------------------------------------------------------------------------
+
+THERE = ("m", 1)
+ON_GPU, ON_SPOT = ((Toleration(key=key, operator="Exists"),) for key in ("gpu", "spot"))
+
+
+def test_a_plan_that_changes_says_which_slots_that_concerns() -> None:
+    demand = CardDemand()
+    assert demand.plan("uid-1", {HERE: ()}) == {HERE}
+    assert demand.plan("uid-1", {HERE: (), THERE: ()}) == {THERE}
+    assert demand.plan("uid-1", {THERE: ()}) == {HERE}
+    assert (demand.wants(HERE), demand.wants(THERE)) == (False, True)
+    assert (list(demand.by_job), demand.jobs_at(THERE)) == (["uid-1"], ["uid-1"])
+    assert demand.of(["uid-1", "gone"]) == {THERE}
+    demand.plan("uid-1", {})
+    assert not demand.by_job
+
+
+def test_so_does_a_pod_that_keeps_its_part() -> None:
+    demand = CardDemand()
+    assert demand.keep("pod", HERE, ()) == {HERE}
+    assert demand.keep("pod", HERE, ()) == set()
+    assert demand.on({"n", "m"}) == {HERE}
+    assert not demand.on({"m"})
+    assert (list(demand.by_job), demand.jobs_at(HERE)) == ([], []), "no plan has it"
+    assert demand.drop("pod") == {HERE}
+    assert demand.drop("pod") == ()
+    assert not demand.wants(HERE)
+
+
+def test_what_a_plan_tolerates_comes_first_and_that_of_a_job_which_is_gone_still_holds() -> None:
+    demand = CardDemand()
+    demand.keep("pod", HERE, ON_SPOT)
+    demand.keep("pod", HERE, ())
+    assert demand.all() == {HERE: ON_SPOT}
+    demand.plan("uid-1", {HERE: ON_GPU, THERE: ()})
+    demand.plan("uid-2", {HERE: ON_SPOT})
+    assert demand.all() == {HERE: ON_GPU, THERE: ()}
+
+
+# --- steps --------------------------------------------------------------------------------------
+
+TOLERATES = (Toleration(key="gpu", operator="Exists"),)
+
+
+def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
+    bed = Bed()
+    found = bed.cards
+    bed.cards.want("uid-1", {HERE: TOLERATES})
+    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    assert list(found.due(1.0)) == [], "it is being written"
+    found.finish(Reserve(HERE, TOLERATES), 1.0)
+    bed.cards.take_pod("uid", reservation("n"))
+    assert list(found.due(2.0)) == []
+    assert not found.pending
+
+
+def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
+    bed = Bed()
+    found, pod = bed.cards, reservation("n")
+    bed.cards.take_pod("uid", pod)
+    bed.cards.keep(SHARER, planned=False, tolerations=TOLERATES)
+    assert list(found.due(0.0)) == []
+    bed.cards.take_pod("uid", None)
+    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    found.finish(Reserve(HERE, TOLERATES), 0.0)
+    bed.cards.take_pod("uid", pod)
+    bed.cards.take_pod(SHARER.uid, None)
+    assert list(found.due(1.0)) == [Unreserve(HERE, pod)]
+
+
+def test_a_node_that_is_gone_gets_no_reservation() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {("gone", 0): ()})
+    assert list(bed.cards.due(0.0)) == []
+
+
+def test_what_nothing_comes_of_is_tried_again_later_each_time() -> None:
+    bed = Bed()
+    found = bed.cards
+    bed.cards.want("uid-1", {HERE: ()})
+    (step,) = found.due(0.0)
+    found.finish(step, 0.0)
+    assert list(found.due(0.5)) == []
+    assert [*found.pending.values()] == [1.0]
+    (step,) = found.due(1.0)
+    found.finish(step, 1.0)
+    assert [*found.pending.values()] == [3.0]
+
+
+def test_G4_a_card_is_given_back_at_once_when_nothing_uses_it() -> None:
+    bed = Bed()
+    found, pod = bed.cards, reservation("n")
+    bed.cards.take_pod("uid", pod)
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.ledger.claim(("pod", "sharer"), Claim("n", {"kfext.dev/gpu-0": 50}))
+    assert list(found.due(0.0)) == []
+    bed.cards.want("uid-1", {})
+    assert list(found.due(0.0)) == [], "a pod still has time of it"
+    bed.ledger.drop(("pod", "sharer"))
+    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
+
+
+def test_a_pod_that_has_ended_makes_way_for_the_next() -> None:
+    bed = Bed()
+    found, pod = bed.cards, reservation("n", phase="Failed")
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.cards.take_pod("uid", pod)
+    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
+    found.finish(Unreserve(HERE, pod), 0.0)
+    bed.cards.take_pod("uid", None)
+    assert list(found.due(0.0)) == [Reserve(HERE, ())]
+    assert names.NATIVE_GPU in pod.requests

@@ -3,13 +3,12 @@
 import msgspec
 import pytest
 
+from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.claims import reserved_gpu
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
-from kfext.core.placement.slots import Places
-from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import CardNeed
-from kfext.model.plan import NO_SLOTS
+from kfext.model.gpu import CardNeed
+from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.snapshot import PromiseRecord
 from kfext.names import NATIVE_GPU
 from kfext.state.reservations import Promises

@@ -12,7 +12,7 @@ from e2e.harness.gpu_pair import named
 from e2e.harness.wait import until
 from e2e.testbed.realnodes import Node
 from kfext import names
-from kfext.model.gpu_slots import UNITS, resource_of
+from kfext.model.gpu import UNITS, resource_of
 from kfext.model.plan import Plan, decode_plan
 from kfext.model.pod import ReplicaKey
 

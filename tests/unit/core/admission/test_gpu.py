@@ -341,8 +341,11 @@ UNTOUCHED: dict[str, Raw] = {
 
 
 @pytest.mark.parametrize("raw", UNTOUCHED.values(), ids=UNTOUCHED)
-def test_other_pods_are_left_as_they_are(raw: Raw) -> None:
-    assert part_of(raw) == Part(raw["spec"])
+def test_other_pods_are_left_as_they_are_but_for_the_gate(raw: Raw) -> None:
+    mutation = mutate_pod(raw, controller_alive=True)
+    assert not mutation.refusal
+    after = jsonpatch.apply_patch(raw, list(mutation.ops))["spec"]
+    assert {key: field for key, field in after.items() if key != "schedulingGates"} == raw["spec"]
 
 
 def test_a_container_that_asks_for_none_is_not_one_more() -> None:

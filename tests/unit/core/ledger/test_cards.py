@@ -23,8 +23,7 @@ from kfext.core.ledger.cards import (
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import part_claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.model.gpu_share import CardNeed, GpuShare
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import CardNeed, GpuShare, resource_of
 from kfext.model.node import Node
 from kfext.model.quantity import Resources
 from kfext.names import NATIVE_GPU

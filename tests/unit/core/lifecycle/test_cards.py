@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import (
     KUEUE,
@@ -19,17 +20,15 @@ from kfext.core.lifecycle.cards import (
 )
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.running import running_step
-from kfext.core.lifecycle.situation import CardPart, CardView, Refused, Situation
+from kfext.core.lifecycle.situation import CardView, Refused, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, ForgetPlan, Step, Suspend, Ungate, Wait
-from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import GpuShare, resource_of
 from kfext.model.job_state import EXCLUDED_SECONDS, MOST_APART, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer
 from tests.builders import JobBuilder, job, pod, situation_of
-from tests.gpu_builders import sharing, sharing_node
+from tests.gpu_builders import sharing, sharing_node, slot
 
 NOW = 1000.0
 KEYS = [ReplicaKey("worker", index) for index in range(2)]
@@ -420,10 +419,7 @@ def test_what_is_remembered_of_the_use_of_gpus(
     before: dict[str, int], shown: list[dict[str, Any]], want: dict[str, int]
 ) -> None:
     pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
-    parts = tuple(
-        CardPart(("n", at), CardSharer(f"pod-{at}", **one), others=0, card="GPU-1")
-        for at, one in enumerate(shown)
-    )
+    parts = tuple((slot("n", at), CardSharer(f"pod-{at}", **one)) for at, one in enumerate(shown))
     view, state = CardView(parts=parts), JobState(busy=before)
     found = measured(running(gang(), pods=pods, cards=view, state=state))
     assert found == want
@@ -433,7 +429,7 @@ def test_what_is_remembered_of_the_use_of_gpus(
 
 def test_a_pod_that_ends_says_nothing_of_the_use_of_gpus() -> None:
     ends = replace(part(0), uid="pod-0", deleting=True)
-    parts = (CardPart(("n", 0), CardSharer("pod-0", busy=300), others=0, card="GPU-1"),)
+    parts = ((slot("n"), CardSharer("pod-0", busy=300)),)
     view = CardView(parts=parts)
     assert measured(running(gang(), pods=(ends,), cards=view)) == {}
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from kfext.core.ledger.cards import as_sharing
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
-from kfext.core.settings.shares import as_sharing
 from kfext.model.gang_terms import GangTerm
 from kfext.model.node import Node
 from kfext.model.verdict import Verdict

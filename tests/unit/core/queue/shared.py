@@ -2,16 +2,15 @@
 
 from collections.abc import Sequence
 
-from kfext.core.ledger.cards import slots_in, taken_by
+from kfext.core.ledger.cards import as_sharing, slots_in, taken_by
 from kfext.core.ledger.claims import replica_claim, reserved_gpu
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.cards import slots_for
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place
-from kfext.core.placement.slots import slots_for
 from kfext.core.queue.occupants import Ends
 from kfext.core.queue.reservation import Reservation, reserve
-from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import uncounted
+from kfext.model.gpu import uncounted
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits
 from tests.gpu_builders import sharing, sharing_node

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from kfext.core.lifecycle.cards import slots_for
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
-from kfext.core.placement.slots import slots_for
 from kfext.core.queue.occupants import Need, Occupants, leavers, need_of
 from kfext.core.queue.reservation import reserve
-from kfext.model.gpu_share import CardNeed, CardsFor
+from kfext.model.gpu import CardNeed, CardsFor
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.names import NATIVE_GPU

@@ -21,7 +21,7 @@ from kfext.core.settings.table import (
     parse_setting,
 )
 from kfext.core.settings.values import Range
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from kfext.model.job_state import JobState, state_of
 from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy, parse_policy

@@ -14,7 +14,7 @@ from kfext.core.settings.table import (
     parse_setting,
 )
 from kfext.errors import SettingError
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 from tests.setting_samples import MALFORMED
 
 SHARE = names.GPU_SHARE

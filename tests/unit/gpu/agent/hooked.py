@@ -5,15 +5,15 @@ from itertools import count
 
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.process import Process
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.hook import words
 from kfext.gpu.hook.link import receive
 from kfext.gpu.hook.orders import Orders
 from kfext.gpu.hook.page import Page
+from kfext.model.gpu import GpuShare
 
 NS = 10**9
-HIGH = Terms(high=True, share=0.5)
-LOW = Terms(high=False, share=0.25)
+HIGH = GpuShare(50, high=True)
+LOW = GpuShare(25)
 _NUMBERS = count()
 
 
@@ -67,7 +67,7 @@ class Hooked:
         self.own.words[words.STEPPED] = int(int(now * rate) / rate * NS)
 
 
-def joined(card: SharedCard, pod: str, terms: Terms, *, now: float = 1.0) -> Hooked:
+def joined(card: SharedCard, pod: str, terms: GpuShare, *, now: float = 1.0) -> Hooked:
     hooked = Hooked()
     card.promise(pod, ("team", pod), terms, now=now)
     card.join(pod, hooked.process)

@@ -9,14 +9,13 @@ import grpc
 
 from kfext.gpu.agent.agent import Agent
 from kfext.gpu.agent.report import Pod, SharerReport
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.device.inventory import Card, InventoryError
 from kfext.gpu.device.pod_resources import Held
 from kfext.gpu.hook import words
 from kfext.gpu.hook.link import Link
 from kfext.gpu.hook.orders import Orders
 from kfext.gpu.hook.page import Page
-from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.model.gpu import GpuShare, reservation_of, units_of
 
 NODE = "node-a"
 CARD = Held("kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-1"}))
@@ -27,7 +26,7 @@ class Node:
     """What kubelet and the API server would say, and the agent that asks them."""
 
     def __init__(self, root: Path) -> None:
-        self.held, self.terms = [CARD], dict[Pod, Terms]()
+        self.held, self.terms = [CARD], dict[Pod, GpuShare]()
         self.offered: set[str] | None = set()
         self.away: Exception | None = None
         self.uids = dict[Pod, str]()
@@ -87,7 +86,7 @@ class Node:
         return Job(f"{folder}/agent", pod)
 
     def promise(self, pod: str) -> None:
-        self.terms["team", pod] = Terms(high=pod == "high", share=0.3)
+        self.terms["team", pod] = GpuShare(30, high=pod == "high")
 
     def sharers(self) -> list[SharerReport]:
         """Return what is shown of the pods on all cards."""

@@ -10,12 +10,12 @@ import structlog
 
 import kfext.gpu.agent.agent as module
 from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.agent.slot_state import SlotState
 from kfext.gpu.device.device_plugin import DevicePlugin
 from kfext.gpu.device.pod_resources import Held, IncompleteError
 from kfext.gpu.hook import words
 from kfext.gpu.hook.orders import PASS, WAIT
+from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import CARD, UNITS, Job, Node, until
 
 
@@ -158,7 +158,7 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     low.own.words[words.WAITED_NS] = 10**18
     await until(lambda: any(one.waited > 0 for one in node.agent.reports()[0].sharers))
     node.end("low")
-    node.terms["team", "next"] = Terms(high=True, share=0.3)
+    node.terms["team", "next"] = GpuShare(30, high=True)
     folder = node.agent._slots.allocate(0, UNITS["low"]).mounts[1].host
     high = Job(f"{folder}/agent", "high")
     node.held = [*node.held, Held("team", "next", "a", "kfext.dev/gpu-0", frozenset(UNITS["low"]))]

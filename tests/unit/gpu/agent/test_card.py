@@ -5,10 +5,10 @@ import pytest
 
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.report import SharerReport
-from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.hook import words
 from kfext.gpu.hook.orders import PASS, TICKET, WAIT
 from kfext.gpu.rules.ladder import PATIENCE
+from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
 
 
@@ -37,7 +37,7 @@ def test_orders_that_are_not_renewed_run_out(card: SharedCard) -> None:
 def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> None:
     lows = {
         "low": joined(card, "low", LOW).read(),
-        "other": joined(card, "other", Terms(high=False, share=0.75)).read(),
+        "other": joined(card, "other", GpuShare(75)).read(),
     }
     for one in lows.values():
         one.asks()
@@ -111,7 +111,7 @@ def test_one_that_falls_short_may_intrude_as_far_as_the_budget_allows(card: Shar
     _, low, _ = beside_a_busy_one(card, 60)
     assert low.orders.page is not None
     allowed = low.orders.page[words.ALLOWANCE_NS]
-    assert 0 < allowed <= HIGH.budget * 10 * NS
+    assert 0 < allowed <= HIGH.loss_budget * 10 * NS
 
 
 def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_used(
@@ -129,7 +129,7 @@ def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_us
     card.look(now + 30)
     page = new.read().orders.page
     assert page is not None
-    assert 7 * NS <= page[words.ALLOWANCE_NS] <= (7 + HIGH.budget * 10) * NS
+    assert 7 * NS <= page[words.ALLOWANCE_NS] <= (7 + HIGH.loss_budget * 10) * NS
 
 
 def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
@@ -165,7 +165,7 @@ def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
 def test_who_waits_for_half_a_minute_may_make_a_step_but_only_on_a_card_that_is_reserved(
     card: SharedCard, *, reserved: bool
 ) -> None:
-    high, low = joined(card, "high", HIGH), joined(card, "low", replace(LOW, minimum=0.0))
+    high, low = joined(card, "high", HIGH), joined(card, "low", replace(LOW, min_share=0.0))
     card.reserve("GPU-1" if reserved else None)
     low.asks()
     words_, now = list[str](), 1.0

@@ -6,10 +6,9 @@ import pytest
 
 from kfext import names
 from kfext.gpu.agent.node_pods import NodePods, _decode
-from kfext.gpu.agent.sharer import Terms
 from kfext.kube.client import Client
 from kfext.kube.informer import Key
-from kfext.model.gpu_share import GpuShare
+from kfext.model.gpu import GpuShare
 
 SHARE = GpuShare(50, 2**30, high=True, loss_budget=0.1, min_share=0.3)
 
@@ -18,10 +17,10 @@ def pod(annotations: dict[str, str]) -> bytes:
     return json.dumps({"metadata": {"uid": "u", "annotations": annotations}}).encode()
 
 
-TERMS: dict[str, tuple[dict[str, str], Terms | None]] = {
+TERMS: dict[str, tuple[dict[str, str], GpuShare | None]] = {
     "what the controller has written": (
         {names.GPU_TERMS: json.dumps(asdict(SHARE))},
-        Terms(high=True, share=0.5, budget=0.1, minimum=0.3, memory=2**30),
+        SHARE,
     ),
     "not what a user asks for": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
     "nothing": ({}, None),

@@ -9,7 +9,7 @@ from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.slots import Slots
 from kfext.gpu.device.device_plugin import Mount, RefusedError
 from kfext.gpu.device.pod_resources import Held
-from kfext.model.gpu_slots import reservation_of, units_of
+from kfext.model.gpu import reservation_of, units_of
 
 NODE, CARD = "node-a", "GPU-11"
 ANSWERS = 5

@@ -1,13 +1,16 @@
-"""What each replica is promised of a GPU, and what was edited of it while the job runs."""
+"""What each replica is promised of a GPU, why it cannot be, and what was edited of it."""
+
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.ledger.cards import as_sharing, as_template, as_written, why_unshareable
+from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.settings.resolve import resolve
-from kfext.core.settings.shares import as_sharing, as_template, as_written, edited_shares
-from kfext.model.gpu_share import GpuShare, counted, decode_share, encode_share
+from kfext.model.gpu import GpuShare, counted, decode_share, encode_share
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import TrainingPolicy
@@ -75,7 +78,6 @@ def test_a_released_job_has_whole_gpus() -> None:
 
 def test_a_pod_with_a_part_was_to_have_a_gpu() -> None:
     assert as_template({"cpu": 1, "kfext.dev/gpu-0": 50}) == {"cpu": 1, names.NATIVE_GPU: 1}
-    assert as_template({"cpu": 1}) == {"cpu": 1}
 
 
 @given(st.integers(1, 100))
@@ -167,3 +169,44 @@ NOT_RUNNING: dict[str, tuple[JobBuilder, Plan | None]] = {
 @pytest.mark.parametrize(("made", "plan"), NOT_RUNNING.values(), ids=NOT_RUNNING)
 def test_nothing_is_said_of_a_job_that_does_not_run(made: JobBuilder, plan: Plan | None) -> None:
     assert said(made, plan) == ""
+
+
+PART: dict[str, Any] = {"kfext.dev/gpu-1": "50"}
+JOBS: dict[str, tuple[JobBuilder, str]] = {
+    "a low job of one pod": (sharing(), ""),
+    "a high job of several": (sharing(replicas=3, priority="high"), ""),
+    "a low job of several": (sharing(replicas=2), "a job of 2 pods cannot have low priority yet"),
+    "Kueue starts it": (
+        sharing().queued_by_kueue(),
+        f"Kueue starts this job (label {names.KUEUE_QUEUE})",
+    ),
+    "another type has whole GPUs": (sharing(priority="high").master(gpus=2), ""),
+    "its template names a node": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, spec={"nodeName": "n"}),
+        "the Worker template names its node (nodeName: 'n')",
+    ),
+    "it was edited to have two GPUs": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(gpus=2),
+        "the Worker template asks for nvidia.com/gpu: 2 in limits and 2 in requests; allowed: ",
+    ),
+    "it was edited to have none": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(),
+        "the job has no GPUs",
+    ),
+    "it was edited to ask for a part itself": (
+        job().annotated(names.GPU_SHARE, "0.5").worker(gpus=1, **PART),
+        "the Worker template asks for kfext.dev/gpu-1 itself",
+    ),
+    "a template without a share names a node": (
+        sharing(priority="high").master(gpus=2, spec={"nodeName": "n"}),
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "why"), JOBS.values(), ids=JOBS)
+def test_why_a_job_cannot_share_gpus(made: JobBuilder, why: str) -> None:
+    found = as_sharing(made.suspended().build(), None)
+    said = why_unshareable(found, resolve(found.annotations, {}, TrainingPolicy()))
+    assert said.startswith(why)
+    assert bool(said) == bool(why)

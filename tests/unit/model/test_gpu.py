@@ -4,13 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.gpu_share import (
+from kfext.model.gpu import (
+    UNITS,
     CardNeed,
     CardsFor,
     GpuShare,
     counted,
     decode_share,
     encode_share,
+    folder_of,
+    reservation_of,
+    resource_of,
+    slot_of,
+    units_of,
 )
 from tests.unit.objects import json_values
 
@@ -85,3 +91,35 @@ def test_who_uses_less_of_a_card_needs_less_time_for_the_same_part_of_its_speed(
     assert GpuShare(50, busy=500).need.idle == 100
     assert GpuShare(50, busy=501).need.idle == 101
     assert GpuShare(50, busy=0).need.idle == 0
+
+
+@given(slot=st.integers(0, 63))
+def test_a_slot_is_found_by_its_resource(slot: int) -> None:
+    assert slot_of(resource_of(slot)) == slot
+    assert len(set(units_of(slot))) == UNITS
+
+
+OTHERS = (
+    *("nvidia.com/gpu", "kfext.dev/gpu-", "kfext.dev/gpu-x", "kfext.dev/gpu-01"),
+    *("kfext.dev/gpu-64", "kfext.dev/gpu-share", "kfext.dev/gpu--1", "kfext.dev/gpu-²"),
+    "kfext.dev/gpu-" + "9" * 5000,
+)
+
+
+@pytest.mark.parametrize("resource", OTHERS)
+def test_other_resources_are_no_slots(resource: str) -> None:
+    assert slot_of(resource) is None
+
+
+def test_a_reservation_has_the_same_name_whoever_makes_it() -> None:
+    assert reservation_of("node-a", 0) == reservation_of("node-a", 0)
+    names = {reservation_of(node, slot) for node in ("node-a", "node-b") for slot in range(8)}
+    assert len(names) == 16
+    assert all(len(name) < 63 for name in names)
+    assert len(reservation_of("a" * 253, 63)) < 63
+
+
+def test_no_two_containers_have_a_folder_of_one_name() -> None:
+    units = units_of(3)
+    assert folder_of(units[:30]) != folder_of(units[30:])
+    assert folder_of(reversed(units[:30])) == folder_of(units[:30])

@@ -1,16 +1,12 @@
 from dataclasses import replace
 
-import pytest
-
-from kfext.core.ledger.cards import taken_by, taken_by_reservation
+from kfext.core.ledger.cards import as_sharing, kept_requests, taken_by, taken_by_reservation
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.cards import slots_for
 from kfext.core.placement.gang import Member, members_of
 from kfext.core.placement.place import place, still_fits
-from kfext.core.placement.slots import kept_requests, slots_for
-from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import CardNeed, GpuShare, counted, uncounted
-from kfext.model.gpu_slots import resource_of
+from kfext.model.gpu import CardNeed, GpuShare, counted, resource_of, uncounted
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from tests.builders import JobBuilder, job, limits
@@ -85,16 +81,10 @@ def test_a_job_goes_to_another_card_of_a_node_where_one_is_closed_to_it() -> Non
     assert isinstance(place(wanted, on, limits(closed=both)), Verdict)
 
 
-KEPT: dict[str, tuple[JobBuilder, int | None, set[str]]] = {
-    "of a member that shares nothing, what it requests": (job().worker(1, gpus=1), None, set()),
-    "of one that shares a GPU, its slot": (sharing("0.5"), 1, {resource_of(1), "card 1 unsized"}),
-}
-
-
-@pytest.mark.parametrize(("made", "slot", "lines"), KEPT.values(), ids=KEPT)
-def test_what_is_kept_for_a_member(made: JobBuilder, slot: int | None, lines: set[str]) -> None:
-    (one,) = members(made)
-    kept = kept_requests(one, slot)
-    assert lines <= kept.keys()
+def test_of_a_node_the_slot_of_a_waiting_member_is_kept() -> None:
+    (one,) = members(sharing("0.5"))
+    assert one.card is not None
+    kept = kept_requests(one.requests, one.card, 1)
+    assert {resource_of(1), "card 1 unsized"} <= kept.keys()
     assert all(counted(name) is None for name in kept)
     assert uncounted(one.requests).items() <= kept.items()

@@ -9,19 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.patches.gpu import on_template, part_of
+from kfext.core.ledger.cards import as_sharing
 from kfext.core.patches.job import suspend_patch, unsuspend_patch
 from kfext.core.patches.pod import pin
-from kfext.core.settings.shares import as_sharing
-from kfext.model.gpu_share import GpuShare
-from kfext.model.gpu_slots import MOST_SLOTS
+from kfext.model.gpu import MOST_SLOTS, GpuShare, part_of
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey, parse_pod
 from tests.builders import JobBuilder, Raw, raw_pod
 from tests.gpu_builders import sharing
-from tests.unit.model.test_gpu_share import shares
+from tests.unit.model.test_gpu import shares
 
 MEMORY = names.GPU_MEMORY
 
@@ -31,21 +29,6 @@ def planned(slots: dict[int, int], units: int = 50) -> Plan:
     keys = {ReplicaKey("worker", index): slot for index, slot in slots.items()}
     shares = {"worker": GpuShare(units)}
     return Plan("uid-1", 1, dict.fromkeys(keys, "n"), shares=shares, slots=keys)
-
-
-@given(
-    slots=st.dictionaries(st.integers(0, 30), st.integers(0, MOST_SLOTS - 1), min_size=1),
-    units=st.integers(1, 100),
-)
-def test_each_replica_reads_its_part_where_the_plan_wrote_it(
-    slots: dict[int, int], units: int
-) -> None:
-    job = sharing(replicas=31).held().build()
-    written = on_template(job, job.groups[0], planned(slots, units))[names.GPU_SLOTS]
-    assert written is not None
-    for index in range(40):
-        want = (units, slots[index]) if index in slots else None
-        assert part_of(written, index) == want
 
 
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
@@ -77,6 +60,23 @@ def started(raw: Raw, plan: Plan) -> Raw:
 
 
 SHARE, PARTS = {names.GPU_SHARE: "0.5"}, {names.GPU_SLOTS: "50@0,50@1"}
+
+
+@given(
+    slots=st.dictionaries(st.integers(0, 30), st.integers(0, MOST_SLOTS - 1), min_size=1),
+    units=st.integers(1, 100),
+)
+def test_each_replica_reads_its_part_where_the_plan_wrote_it(
+    slots: dict[int, int], units: int
+) -> None:
+    raw = made(SHARE, SHARE).raw
+    raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 31
+    written = started(raw, planned(slots, units))[names.GPU_SLOTS]
+    for index in range(40):
+        want = (units, slots[index]) if index in slots else None
+        assert part_of(written, index) == want
+
+
 EDITS: dict[str, tuple[Raw, Raw, Raw]] = {
     "nothing was edited": (SHARE, SHARE, SHARE),
     "a share was edited": ({names.GPU_SHARE: "0.6"}, SHARE, {names.GPU_SHARE: "0.6"}),
