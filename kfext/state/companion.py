@@ -113,10 +113,6 @@ class Companion:
         look = self._sizes_looked + SIZE_LOOK_SECONDS
         return min(look, self._followed + FOLLOW_SECONDS) if self._jobs.any_rescaled else look
 
-    def note_start(self, now: Moment) -> None:
-        """Record that a job is started."""
-        self._scale.note_act(now.monotonic)
-
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
         """Record what came of a step; `final`: why the API server would refuse it again."""
         uid = tracked.job.uid

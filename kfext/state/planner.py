@@ -243,7 +243,7 @@ class Planner:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
                 self.queue.promises.drop(uid)  # its plan claims its places now
-                self.companion.note_start(now)
+                self.queue.started_at = now.monotonic
             return
         again = min(math.inf if step.again is None else step.again, left if left > 0 else math.inf)
         if math.isinf(again):

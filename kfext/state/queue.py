@@ -3,6 +3,7 @@
 Everything here is derived: a new process computes the same order and the same reservation.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from kfext.core.lifecycle.situation import QueueContext
@@ -30,6 +31,7 @@ class Queue:
 
     `promises`, `reservations`: the capacity that is kept for waiting jobs.
     `no_fits`: the refusals that still hold.
+    `started_at`: when a job last started, in monotonic seconds.
     """
 
     def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
@@ -37,6 +39,7 @@ class Queue:
         self.quotas = Quotas(cluster)
         self.no_fits = NoFitCache()
         self.autoscaler = False
+        self.started_at = -math.inf
         self.promises = Promises(cluster.ledger, cluster.wake)
         self.reservations = ReservationManager(cluster, settings, self.promises)
         self._cluster = cluster

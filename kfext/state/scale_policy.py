@@ -59,13 +59,13 @@ class ScaleProposals:
         self._quiet_since = math.inf
 
     def note_act(self, at: float) -> None:
-        """Record that a job was started or resized: until then its room was not idle."""
+        """Record that workers came or went: until then their room was not idle."""
         self._quiet_since = at
 
     def propose(self, now: Moment) -> list[Proposal]:
         """Return what would be done next, of jobs that are scaled and of jobs that only observe."""
         at = now.monotonic
-        self._quiet_since = min(self._quiet_since, at)
+        self._quiet_since = max(min(self._quiet_since, at), self._queue.started_at)
         self._end_promises(at)
         if not self._jobs.scaled:
             return []

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.stand_down import open_range
-from kfext.core.elastic import fewest_workers
+from kfext.core.elastic import fewest_workers, workers_of
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
@@ -183,6 +183,8 @@ class Situation:
     @property
     def fewest_workers(self) -> int:
         """The smallest number of workers with which the job may start."""
+        if self.settings.elastic is None:
+            return workers_of(self.job)
         return fewest_workers(self.job, open_range(self.job, self.settings))
 
     @property

@@ -350,9 +350,6 @@ class FakeCompanion:
     def news(self) -> list[News]:
         return []
 
-    def note_start(self, now: Moment) -> None:
-        pass
-
     def next_look(self) -> float:
         return self.looks_at
 
