@@ -18,9 +18,8 @@ from statistics import median
 from typing import Any
 
 from e2e.bench.bed import Bench, with_client
-from e2e.bench.gang_objects import job_body, pod_names
-from e2e.bench.report import spread, table
-from e2e.bench.targets import FIRST_BIND_RATIO
+from e2e.bench.crowd import job_body, pod_names
+from e2e.bench.report import FIRST_BIND_RATIO, spread, table
 from e2e.bench.watching import Seen, watching
 from kfext.errors import NotFound
 from kfext.kube import paths

@@ -27,10 +27,8 @@ from typing import Any
 
 from e2e.bench import bare_client
 from e2e.bench.bed import Bench, with_client
-from e2e.bench.crowd import in_flight
-from e2e.bench.gang_objects import affinity_of, job_body, pod_body, pod_names
-from e2e.bench.report import quantile, spread, table
-from e2e.bench.targets import GANG_POD_WRITES, GANG_RATIO
+from e2e.bench.crowd import affinity_of, in_flight, job_body, pod_body, pod_names
+from e2e.bench.report import GANG_POD_WRITES, GANG_RATIO, quantile, spread, table
 from e2e.bench.watching import Seen, watching
 from e2e.testbed import training_operator
 from kfext.errors import NotFound

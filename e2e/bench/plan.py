@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from e2e.bench.report import quantile, spread, table
-from e2e.bench.targets import PLAN_RATE
+from e2e.bench.report import PLAN_RATE, quantile, spread, table
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import plan_claims
 from kfext.core.ledger.ledger import Ledger

@@ -20,11 +20,9 @@ from typing import Any
 import orjson
 
 from e2e.bench import crowd
-from e2e.bench.bed import with_client
-from e2e.bench.gang_objects import job_body
-from e2e.bench.report import quantile, table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import IDLE_CPU, IDLE_WRITES, WHY_NOT
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.crowd import job_body
+from e2e.bench.report import IDLE_CPU, IDLE_WRITES, WHY_NOT, quantile, table
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.names import QUEUED

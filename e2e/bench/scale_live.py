@@ -13,11 +13,9 @@ import time
 from dataclasses import dataclass
 
 from e2e.bench import crowd
-from e2e.bench.bed import with_client
-from e2e.bench.gang_objects import job_body, pod_names
-from e2e.bench.report import spread, table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import LIVE_MEMORY, LIVE_PLAN_RATE
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.crowd import job_body, pod_names
+from e2e.bench.report import LIVE_MEMORY, LIVE_PLAN_RATE, spread, table
 from e2e.bench.watching import watching
 from e2e.testbed.progress import step
 from kfext.kube import paths

@@ -20,11 +20,9 @@ from statistics import fmean, median
 from typing import Any
 
 from e2e.bench import crowd
-from e2e.bench.bed import with_client
-from e2e.bench.gang_objects import job_body
-from e2e.bench.report import spread, table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import GANG_POD_WRITES, QUEUE_CPU
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.crowd import job_body
+from e2e.bench.report import GANG_POD_WRITES, QUEUE_CPU, spread, table
 from e2e.bench.watching import Seen, watching
 from kfext.kube import paths
 from kfext.kube.client import Client

@@ -5,12 +5,14 @@ docs/performance.md: unpacked there, a benchmark measures only what is missing.
 """
 
 import json
+import random
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from e2e.testbed.images.layers import files_below, key
+from e2e.testbed.progress import say
 
 Object = dict[str, Any]
 RUNS = Path(__file__).with_name("measured")
@@ -46,3 +48,84 @@ class Store:
         """Remove all of its runs."""
         for path in self._folder.glob("*.json"):
             path.unlink()
+
+
+_Run = TypeVar("_Run")
+_TRIES = 3
+
+
+class SpoiledError(Exception):
+    """A run that does not count: something failed, began again, or never came about."""
+
+
+def unspoiled(title: str, one: Callable[[], _Run]) -> _Run:
+    """Return what the first run measures that counts. Raises RuntimeError after a few tries."""
+    return first_unspoiled(title, one)[0]
+
+
+def first_unspoiled(title: str, one: Callable[[], _Run]) -> tuple[_Run, int]:
+    """Return the same, and how many runs before it did not count."""
+    for spoiled in range(_TRIES):
+        try:
+            return one(), spoiled
+        except SpoiledError as error:
+            say(f"    once more: {error}")
+    raise RuntimeError(f"{title}: {_TRIES} runs were spoiled")
+
+
+class Interleaved:
+    """Some arms, by the name under which each is stored, `repeats` times.
+
+    In each repeat they are in another order, so that no arm always comes after the same one.
+    `once`: returns those that run in the first repeat only. It is asked each time, as what has come
+    of the first repeat may decide it.
+    """
+
+    def __init__(
+        self,
+        stores: Mapping[str, Store],
+        *,
+        repeats: int,
+        once: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self.repeats = repeats
+        self._stores = dict(stores)
+        self._once = once
+
+    def missing(self) -> list[tuple[int, str]]:
+        """Return repeat and arm of each run that is not stored, in the order to run them."""
+        order, turns, once = random.Random(1), list[tuple[int, str]](), self._once()
+        for repeat in range(self.repeats):
+            names = [name for name in self._stores if not repeat or name not in once]
+            turns += [(repeat, name) for name in order.sample(names, len(names))]
+        return [turn for turn in turns if self._find(*turn) is None]
+
+    def measure(self, one: Callable[[int, str], Object]) -> None:
+        """Run what is missing, by repeat and arm, and store each run when it has ended."""
+        while turns := self.missing():
+            repeat, name = turns[0]
+            self.keep(repeat, name, one(repeat, name))
+
+    def keep(self, repeat: int, name: str, measured: Object) -> None:
+        """Store a run."""
+        self._stores[name].put(_repeat_name(repeat), measured)
+
+    def runs(self) -> dict[str, list[Object]]:
+        """Return what is stored of each arm, by repeat; without the arms of which nothing is."""
+        found = {
+            name: [run for repeat in range(self.repeats) if (run := self._find(repeat, name))]
+            for name in self._stores
+        }
+        return {name: some for name, some in found.items() if some}
+
+    def forget(self) -> None:
+        """Remove all that is stored."""
+        for store in self._stores.values():
+            store.forget()
+
+    def _find(self, repeat: int, name: str) -> Object | None:
+        return self._stores[name].find(_repeat_name(repeat))
+
+
+def _repeat_name(repeat: int) -> str:
+    return f"repeat-{repeat}"

@@ -29,8 +29,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from e2e.bench.report import spread, table
-from e2e.bench.targets import COMPANION_TURN, LONGEST_TICK, TAIL_START
+from e2e.bench.report import COMPANION_TURN, LONGEST_TICK, TAIL_START, spread, table
 from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler

@@ -24,10 +24,8 @@ from pathlib import Path
 import orjson
 
 from e2e.bench import crowd, worst_objects
-from e2e.bench.bed import with_client
-from e2e.bench.report import table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import WORST_CONTROLLER, WORST_KEPT, WORST_MEMORY, WORST_REVIEW
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.report import WORST_CONTROLLER, WORST_KEPT, WORST_MEMORY, WORST_REVIEW, table
 from e2e.bench.worst_objects import Object
 from kfext import names
 from kfext.core.admission.job import mutate_job

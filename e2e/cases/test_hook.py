@@ -5,14 +5,14 @@ from functools import cache
 
 import pytest
 
-from e2e.bench.gpu_share.arms import NATIVE as WITHOUT_GATE
-from e2e.bench.gpu_share.arms import Arm, gated
-from e2e.bench.gpu_share.pythons import (
+from e2e.bench.gpu_share.cards import (
     Python,
     of_later_pytorch,
     of_tensorflow_image,
     of_training_image,
 )
+from e2e.bench.gpu_share.run import NATIVE as WITHOUT_GATE
+from e2e.bench.gpu_share.run import Arm, gated
 from e2e.harness.gpu_loss import waited
 from e2e.harness.hooked import HIGH, HOOKS, LOW, NONE, Trainings, trained
 from kfext.gpu.hook import words

@@ -4,11 +4,9 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from e2e.bench.gpu_share.arms import HIGH, LOW, Arm
-from e2e.bench.gpu_share.cards import CpuCard
+from e2e.bench.gpu_share.cards import CpuCard, Python
 from e2e.bench.gpu_share.processes import Bench, bench
-from e2e.bench.gpu_share.pythons import Python
-from e2e.bench.gpu_share.run import training
+from e2e.bench.gpu_share.run import HIGH, LOW, Arm, training
 from e2e.gpu.cpu_card import report
 from e2e.harness.gpu_pair import STEP_KERNELS
 

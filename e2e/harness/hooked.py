@@ -6,11 +6,9 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from e2e.bench.gpu_share.agent import Agent
-from e2e.bench.gpu_share.arms import DEFAULT
-from e2e.bench.gpu_share.cards import CpuCard
-from e2e.bench.gpu_share.processes import Bench, Hooking, bench
-from e2e.bench.gpu_share.pythons import Python
+from e2e.bench.gpu_share.cards import CpuCard, Python
+from e2e.bench.gpu_share.processes import Agent, Bench, Hooking, bench
+from e2e.bench.gpu_share.run import DEFAULT
 from e2e.harness.wait import until
 from e2e.testbed import paths
 

@@ -1,14 +1,19 @@
-"""The jobs: half PyTorch with DDP, half TensorFlow with a parameter server, and when they come."""
+"""Who places the jobs, what the jobs are, and when they come.
+
+Half of them are PyTorch with DDP, half TensorFlow with a parameter server.
+"""
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kubernetes.client import ApiClient
 
+from e2e.bench.cluster.run import Story
 from e2e.harness.jobs import specs
 from e2e.harness.sdk_jobs import pytorch_job, tf_job
+from e2e.testbed.scheduler import GREEDY
 
 Object = dict[str, Any]
 SEED = 1
@@ -103,3 +108,35 @@ def arrivals(jobs: Sequence[TrainingJob], *, seconds: float, seed: int = SEED) -
     order = chance.sample(jobs, len(jobs))
     times = [0.0, *sorted(chance.uniform(0, seconds) for _ in jobs[1:])]
     return [Arrival(time, job) for time, job in zip(times, order, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to place pods."""
+
+    name: str
+    title: str
+    scheduler: str = "default-scheduler"
+    managed: bool = False
+
+
+PLAIN = Arm("plain", "plain Kubernetes")
+GREEDILY = Arm("greedy", "greedy (MostAllocated)", scheduler=GREEDY)
+KFEXT = Arm("kfext", "kfext", managed=True)
+ARMS = (PLAIN, GREEDILY, KFEXT)
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All jobs under one arm; `until` is when the last ended, or when the patience was over.
+
+    CPU seconds, capacity (core seconds) and `wire_bytes` (all links, both directions) are those of
+    the time in which there was a job.
+    """
+
+    arm: Arm
+    stories: list[Story] = field(default_factory=list)
+    until: float = 0.0
+    cpu_seconds: float = 0.0
+    capacity: float = 0.0
+    wire_bytes: int = 0

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from e2e.bench.baselines import flowcon
-from e2e.bench.companion.pods import Pod, Pods
+from e2e.bench.companion import flowcon
+from e2e.bench.companion.site import Pod, Pods
 from e2e.testbed.paths import REPOSITORY
 from kfext import names
 from kfext.core.progress.lines import read_line

@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any, Self
 
-from e2e.bench.gpu_share.agent import Agent
-from e2e.bench.gpu_share.arms import DEFAULT
-from e2e.bench.gpu_share.cards import Card
-from e2e.bench.gpu_share.processes import Bench, Hooking, Job, bench
-from e2e.bench.gpu_share.pythons import Python
+from e2e.bench.gpu_share.cards import Card, Python
+from e2e.bench.gpu_share.processes import Agent, Bench, Hooking, Job, bench
+from e2e.bench.gpu_share.run import DEFAULT
 
 Object = dict[str, Any]
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from e2e.bench.bed import Bench
-from e2e.bench.peers import kueue_objects
+from e2e.bench.peers import kueue
 from e2e.bench.peers.jobs import with_templates
 from e2e.bench.peers.kueue import Kueue
 from e2e.testbed.cluster import Testbed
@@ -111,11 +111,11 @@ class ByKueue(Arm):
         return "\n".join(self.testbed.log("kueue").read_text().splitlines()[-_LAST_LINES:])
 
     def job(self, job: Object) -> Object:
-        return kueue_objects.queued(job)
+        return kueue.queued(job)
 
     @property
     def explains(self) -> str:
-        return f"/apis/{kueue_objects.API}/namespaces/{self.namespace}/workloads"
+        return f"/apis/{kueue.API}/namespaces/{self.namespace}/workloads"
 
     def reason(self, explained: Object) -> str:
         return _message(explained, "QuotaReserved", {"Pending"})

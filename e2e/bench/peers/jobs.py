@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from e2e.bench.gang_objects import job_body
+from e2e.bench.crowd import job_body
 
 Object = dict[str, Any]
 _FILLED_MEAN, _FILLED_DEVIATION = 4.0, 2.0

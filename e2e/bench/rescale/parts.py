@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Self
 
-from e2e.bench.rescale.samples import Pod, Sample
+from e2e.bench.rescale.watch import Pod, Sample
 from e2e.harness.journal import worlds
 from kfext import names
 

@@ -4,7 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from e2e.bench.report import spread, table
+from e2e.bench.report import (
+    GANG_BOUND,
+    GUARD_ACTS,
+    LOSS_TOLERANCE,
+    LOST_STEPS,
+    TORCHRUN_PAUSE,
+    spread,
+    table,
+)
 from e2e.bench.rescale.cases import (
     AGAIN,
     CASES,
@@ -16,13 +24,6 @@ from e2e.bench.rescale.cases import (
     UNDISTURBED,
 )
 from e2e.bench.rescale.parts import Rescale, Story
-from e2e.bench.targets import (
-    GANG_BOUND,
-    GUARD_ACTS,
-    LOSS_TOLERANCE,
-    LOST_STEPS,
-    TORCHRUN_PAUSE,
-)
 
 Object = dict[str, Any]
 Runs = Mapping[str, Sequence[Object]]

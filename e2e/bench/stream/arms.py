@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from e2e.bench.baselines import dragon, dragon_nodes
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
-from e2e.bench.companion.pods import Pods
+from e2e.bench.companion.site import Pods
 from e2e.bench.elastic_body import with_policy
-from e2e.bench.stream import commands, seats
-from e2e.bench.stream.commands import carry_out
-from e2e.bench.stream.seats import Seats
+from e2e.bench.stream import dragon, seats
+from e2e.bench.stream.seats import Seats, carry_out
 from e2e.bench.stream.workload import StreamJob
 from e2e.harness.jobs import specs
 from e2e.testbed.paths import REPOSITORY
@@ -63,7 +61,7 @@ class Dragon(Arm):
     never takes.
     """
 
-    sources = tuple(Path(str(one.__file__)) for one in (dragon, dragon_nodes, seats, commands))
+    sources = tuple(Path(str(one.__file__)) for one in (dragon, seats))
 
     def start(self, pods: Pods, members: Sequence[Node], *, now: float) -> None:
         self._pods = pods

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.companion import split
+from e2e.bench.companion import workload
 from e2e.bench.companion.arms import (
     AGAIN,
     OURS,
@@ -21,11 +21,10 @@ from e2e.bench.companion.arms import (
     plain_and,
     resizing,
 )
-from e2e.bench.companion.bench import Bench, best
 from e2e.bench.companion.measure import estimate
 from e2e.bench.companion.overhead import OPEN, READ, overhead_table
-from e2e.bench.companion.pods import Pod, running
-from e2e.bench.companion.run import Job, Outcome
+from e2e.bench.companion.run import Bench, Job, Outcome, best
+from e2e.bench.companion.site import Pod, running
 from e2e.bench.companion.tables import (
     arms_table,
     bound,
@@ -356,7 +355,9 @@ def test_the_runs_of_kfext_depend_on_its_code() -> None:
     assert "core" in {source.name for source in Kfext.sources}
 
 
-@pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in split.schedules()])
+@pytest.mark.parametrize(
+    "one", [pytest.param(one, id=one.name) for one in workload.split_schedules()]
+)
 def test_the_limits_of_server_and_worker_add_up_to_the_same(one: Schedule) -> None:
     (arrival,) = one.arrivals
     found = containers(arrival)
@@ -366,7 +367,7 @@ def test_the_limits_of_server_and_worker_add_up_to_the_same(one: Schedule) -> No
 
 
 def test_a_badly_split_job_takes_longer_for_a_step() -> None:
-    well, server, worker = (one.lasts / one.arrivals[0].steps for one in split.schedules())
+    well, server, worker = (one.lasts / one.arrivals[0].steps for one in workload.split_schedules())
     assert server > 1.5 * well
     assert worker > 1.5 * well
 

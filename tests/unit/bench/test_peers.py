@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.peers import kueue_objects
+from e2e.bench.peers import kueue
 from e2e.bench.peers.jobs import fillers, gang
-from e2e.bench.peers.runs import Run
-from e2e.bench.peers.tables import Workload, of
-from e2e.bench.peers.whynot import Answer
+from e2e.bench.peers.measure import Workload, of
+from e2e.bench.peers.runs import Answer, Run
 from kfext.names import KUEUE_QUEUE
 
 _NODES, _GPUS = 450, 8
@@ -21,9 +20,9 @@ def _without_metadata(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_kueue_gets_the_same_pods_in_its_queue_and_near_each_other() -> None:
     plain = gang("some", 8)
-    queued = kueue_objects.queued(plain)
+    queued = kueue.queued(plain)
     assert _without_metadata(queued) == _without_metadata(plain)
-    assert queued["metadata"]["labels"] == {KUEUE_QUEUE: kueue_objects.QUEUE}
+    assert queued["metadata"]["labels"] == {KUEUE_QUEUE: kueue.QUEUE}
     for replicas in queued["spec"]["pytorchReplicaSpecs"].values():
         assert list(replicas["template"]["metadata"]["annotations"].values()) == [
             "kubernetes.io/hostname"
@@ -56,7 +55,7 @@ def test_only_the_version_that_kueue_speaks_is_stored_and_served() -> None:
         {"name": "v1beta1", "served": True, "storage": True},
         {"name": "v1beta2", "served": True, "storage": False},
     ]
-    changed = kueue_objects.newest_only({"spec": {"versions": versions, "group": "x"}})
+    changed = kueue.newest_only({"spec": {"versions": versions, "group": "x"}})
     assert changed["spec"] == {
         "group": "x",
         "versions": [
@@ -74,7 +73,7 @@ def test_webhooks_are_called_on_this_machine_and_only_those_that_matter() -> Non
             for name in ("mpod.kb.io", "mpytorchjob.kb.io")
         ],
     }
-    (configured,) = kueue_objects.webhooks([shipped], url="https://127.0.0.1:1", authority="X")
+    (configured,) = kueue.webhooks([shipped], url="https://127.0.0.1:1", authority="X")
     assert configured["webhooks"] == [
         {
             "name": "mpytorchjob.kb.io",

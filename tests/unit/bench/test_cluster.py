@@ -4,10 +4,18 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.cluster.arms import GREEDILY, KFEXT, PLAIN, Outcome
-from e2e.bench.cluster.figures import arms_table, change, gains_table, jobs_table
-from e2e.bench.cluster.story import Story
-from e2e.bench.cluster.workload import FEW, JOBS, TrainingJob, arrivals
+from e2e.bench.cluster.compare import arms_table, change, gains_table, jobs_table
+from e2e.bench.cluster.run import Story
+from e2e.bench.cluster.workload import (
+    FEW,
+    GREEDILY,
+    JOBS,
+    KFEXT,
+    PLAIN,
+    Outcome,
+    TrainingJob,
+    arrivals,
+)
 from e2e.testbed.realnodes.budget import cpu_budget
 
 

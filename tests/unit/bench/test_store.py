@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.interleaved import Interleaved, SpoiledError, first_unspoiled
-from e2e.bench.store import Store
+from e2e.bench.store import Interleaved, SpoiledError, Store, first_unspoiled
 
 
 def arms(*, repeats: int) -> Interleaved:
