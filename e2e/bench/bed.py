@@ -11,8 +11,8 @@ from typing import TypeVar
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.harness.controller_process import COMMAND, ControllerProcess
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.processes import COMMAND, ControllerProcess
 from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
 from kfext.kube import paths
@@ -21,6 +21,9 @@ from kfext.kube.client import Client
 T = TypeVar("T")
 NODES = 200
 _SYSTEM = "system:serviceaccount:kfext-system"
+_STOPPED = ("training-operator", "kube-scheduler", "kube-controller-manager")
+_WRITES = frozenset({"create", "patch", "apply", "delete"})
+_PATIENT = {"bindTimeout": "1h", "createTimeout": "1h"}
 
 
 class _Direct(ControllerProcess):
@@ -113,11 +116,6 @@ def with_client(bench: Bench, measure: Callable[[Client], Awaitable[T]]) -> T:
             return await measure(client)
 
     return asyncio.run(run())
-
-
-_STOPPED = ("training-operator", "kube-scheduler", "kube-controller-manager")
-_WRITES = frozenset({"create", "patch", "apply", "delete"})
-_PATIENT = {"bindTimeout": "1h", "createTimeout": "1h"}
 
 
 @contextmanager

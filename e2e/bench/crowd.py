@@ -26,6 +26,8 @@ _CONTAINER: Object = {
     "resources": {"requests": {"cpu": "2", "memory": "8Gi", **_GPU}, "limits": _GPU},
     "ports": [{"name": "pytorchjob-port", "containerPort": 23456}],
 }
+IN_FLIGHT = 32
+_BORN = "2026-01-01T00:00:00Z"
 
 
 def job_body(name: str, pods: int, *, held: bool) -> Object:
@@ -111,10 +113,6 @@ def affinity_of(nodes: Sequence[str]) -> Object:
         for node in nodes
     ]
     return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
-
-
-IN_FLIGHT = 32
-_BORN = "2026-01-01T00:00:00Z"
 
 
 async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) -> None:

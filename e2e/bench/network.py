@@ -18,10 +18,8 @@ from kubernetes.client import ApiClient
 from e2e.bench.bed import Bench
 from e2e.bench.report import NETWORK_GAIN, UNLIMITED_SPEED, spread, table
 from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.jobs import jobs_path, specs
-from e2e.harness.look import ended
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
-from e2e.harness.training import pods_of
+from e2e.harness.jobs import ended, jobs_path, specs
+from e2e.harness.training import pods_of, pytorch_job, tf_job
 from e2e.harness.wait import TooLateError, until
 from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
@@ -31,6 +29,12 @@ from e2e.testbed.realnodes.shaping import shape, unshape
 from kfext import names
 
 Object = dict[str, Any]
+_CPU, _CPU_OF_SERVER_TOO = "300m", "600m"
+NAME = "bench-network"
+_NAMESPACE = "bench-network"
+_TRAINED_SECONDS = 300.0
+_WARM_STEPS = 5
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +102,6 @@ MODELS = (
 # The exception: compute is not the same, for apart each process has a whole node's CPU.
 UNLIMITED = Model("cnn", "PyTorchJob", 0.03, 500, limited=False)
 CHOSEN = Placement("kfext's choice, overlay", nodes=None)
-_CPU, _CPU_OF_SERVER_TOO = "300m", "600m"
 
 
 def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, steps: int) -> Object:
@@ -236,13 +239,6 @@ def _same_loss(runs: Runs, model: Model) -> bool:
 
 def _rate(runs: Runs, model: Model, where: Placement) -> float:
     return median(one.rate for one in runs[model, where])
-
-
-NAME = "bench-network"
-_NAMESPACE = "bench-network"
-_TRAINED_SECONDS = 300.0
-_WARM_STEPS = 5
-_numbers = itertools.count()
 
 
 def measure(*, links: Sequence[str], repeats: int) -> str:

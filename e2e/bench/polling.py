@@ -23,7 +23,7 @@ import urllib3
 from e2e.bench.bed import ScaleBench, cpu_seconds, with_client
 from e2e.bench.crowd import create_jobs
 from e2e.bench.report import table
-from e2e.harness.growing_log import LINES_PER_SECOND, GrowingLog, growing
+from e2e.harness.fake_kubelet import LINES_PER_SECOND, GrowingLog, growing
 from e2e.harness.jobs import workers
 from e2e.testbed import fakenodes, lifecycle
 from e2e.testbed.progress import step

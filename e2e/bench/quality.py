@@ -39,6 +39,12 @@ Packer = Callable[[Sequence[Amounts], Sequence[Amounts]], Answer]
 RACK = 8
 """Nodes in a rack."""
 _NAMES = ("cpu", "nvidia.com/gpu")
+_NODE: Amounts = (32, 8)
+_NODES = 64
+_SIZES = {1: 30, 2: 20, 4: 15, 8: 15, 12: 10, 16: 7, 24: 3}
+"""Pods of a job -> how often of a hundred."""
+_LIVE = 70
+"""Jobs at a time, in the mean: about three quarters of all GPUs."""
 
 
 def kfext(
@@ -134,14 +140,6 @@ def every_way(pods: Sequence[Amounts], free: Sequence[Amounts]) -> Iterator[tupl
 
     for way in ways(0, list(free), 0):
         yield tuple(way.count(node) for node in sorted(set(way)))
-
-
-_NODE: Amounts = (32, 8)
-_NODES = 64
-_SIZES = {1: 30, 2: 20, 4: 15, 8: 15, 12: 10, 16: 7, 24: 3}
-"""Pods of a job -> how often of a hundred."""
-_LIVE = 70
-"""Jobs at a time, in the mean: about three quarters of all GPUs."""
 
 
 def measure(*, quick: bool) -> str:

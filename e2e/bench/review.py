@@ -44,6 +44,15 @@ _MANY = 100
 """Reviews that differ in uid and name; they are sent in turn."""
 
 Object = dict[str, Any]
+_NAMESPACE = "bench-review"
+_RATE = 200
+_CONNECTIONS = 32
+_PATHS = {
+    ("kopf", "job"): "/job",
+    ("kopf", "pod"): "/pod",
+    ("kfext", "job"): "/mutate-job",
+    ("kfext", "pod"): "/mutate-pod",
+}
 
 
 def write_bodies(bench: Bench, namespace: str, folder: Path) -> dict[str, Path]:
@@ -122,17 +131,6 @@ def _review(kind: str, stored: Object, namespace: str, number: int) -> Object:
             "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
         },
     }
-
-
-_NAMESPACE = "bench-review"
-_RATE = 200
-_CONNECTIONS = 32
-_PATHS = {
-    ("kopf", "job"): "/job",
-    ("kopf", "pod"): "/pod",
-    ("kfext", "job"): "/mutate-job",
-    ("kfext", "pod"): "/mutate-pod",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from e2e.testbed.progress import say
 Object = dict[str, Any]
 RUNS = Path(__file__).with_name("measured")
 """Has a folder for each arm, named after the arm and a hash of all that its runs depend on."""
+_Run = TypeVar("_Run")
+_TRIES = 3
 
 
 class Store:
@@ -48,10 +50,6 @@ class Store:
         """Remove all of its runs."""
         for path in self._folder.glob("*.json"):
             path.unlink()
-
-
-_Run = TypeVar("_Run")
-_TRIES = 3
 
 
 class SpoiledError(Exception):

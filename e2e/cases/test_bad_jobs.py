@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.jobs import job, specs, template, workers
+from e2e.harness.jobs import held, job, specs, suspended, template, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import held, suspended
 from e2e.harness.space import Space
 from kfext.kube.client import API_SERVER_DEPTH, accept_deep_json
 

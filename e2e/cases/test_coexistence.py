@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from e2e.harness import nodes
-from e2e.harness.jobs import job, specs, workers
+from e2e.harness.jobs import gated, held, job, pinned_to, specs, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
-from e2e.harness.opting import set_managed
 from e2e.harness.refusing import admit_pods, refuse_pods
-from e2e.harness.space import CASE, Space
+from e2e.harness.space import CASE, Space, set_managed
 from e2e.harness.stand_in import standing_in
 from e2e.testbed import training_operator
 from e2e.testbed.cluster import Testbed

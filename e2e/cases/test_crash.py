@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import pytest
 
 from e2e.harness.faults import Exchange, KillAfter, Match, pod_patch, unsuspend_patch
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, suspended
 from e2e.harness.refusing import admit_pods, refuse_pods
 from e2e.harness.space import Space
 

@@ -1,8 +1,7 @@
 """Settings of a job that a person edits after the job was accepted."""
 
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import gated, workers
 from e2e.harness.kube import Object
-from e2e.harness.look import gated
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

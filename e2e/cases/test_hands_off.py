@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, held, job, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

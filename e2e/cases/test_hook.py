@@ -11,10 +11,9 @@ from e2e.bench.gpu_share.cards import (
     of_tensorflow_image,
     of_training_image,
 )
+from e2e.bench.gpu_share.run import HIGH, LOW, Arm, gated
 from e2e.bench.gpu_share.run import NATIVE as WITHOUT_GATE
-from e2e.bench.gpu_share.run import Arm, gated
-from e2e.harness.gpu_loss import waited
-from e2e.harness.hooked import HIGH, HOOKS, LOW, NONE, Trainings, trained
+from e2e.harness.hooked import HOOKS, NONE, Trainings, trained, waited
 from kfext.gpu.hook import words
 
 pytestmark = pytest.mark.real_nodes

@@ -1,10 +1,8 @@
 """Host ports that other pods hold, or that all pods of a gang need: it goes elsewhere or waits."""
 
-from e2e.harness.hosting import HOST, master_port
-from e2e.harness.jobs import specs, template, workers
+from e2e.harness.jobs import specs, suspended, template, workers
 from e2e.harness.kube import Object
-from e2e.harness.look import suspended
-from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, HOST, master_port, take_foreign_gate
 from e2e.harness.space import Space
 
 PORT = 8470

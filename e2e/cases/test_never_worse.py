@@ -12,9 +12,8 @@ import pytest
 
 from e2e.harness import odd_world
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.odd_jobs import odd_job
+from e2e.harness.odd_jobs import HARD, odd_job
 from e2e.harness.odd_runs import Pair, run
-from e2e.harness.odd_terms import HARD
 
 _AT_ONCE = 5
 """Jobs, each of which has nodes of its own."""

@@ -6,9 +6,8 @@ import pytest
 
 from e2e.harness import nodes
 from e2e.harness.faults import Hold, pod_patch
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import conditions, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate, uids
 from e2e.harness.space import CASE, Space
 from kfext import names

@@ -2,9 +2,8 @@
 
 import pytest
 
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import gated, pinned_to
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

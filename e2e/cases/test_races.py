@@ -3,9 +3,8 @@
 import json
 
 from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, unsuspend_patch
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import conditions, gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions, gated, pinned_to
 from e2e.harness.pods import uids
 from e2e.harness.refusing import complaint_first
 from e2e.harness.space import Space

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
 from e2e.harness.manual import Shell, commands
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
 from e2e.harness.refusing import admit_pods, refuse_pods

@@ -1,8 +1,7 @@
 """Pods that run are resized in place: what they take, and what they give back, is what counts."""
 
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import suspended, workers
 from e2e.harness.kube import Object
-from e2e.harness.look import suspended
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}

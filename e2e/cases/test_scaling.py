@@ -1,6 +1,6 @@
 """A job that opted in gives workers to a gang that waits, and gets them back afterwards.
 
-The nodes are fake, and so is the training: its lines are made up (e2e/harness/fake_log.py).
+The nodes are fake, and so is the training: its lines are made up (e2e/harness/fake_kubelet.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -8,12 +8,18 @@ from contextlib import ExitStack
 
 import pytest
 
-from e2e.harness.fake_kubelet import FakeKubelet, fake_kubelet
-from e2e.harness.fake_log import PACE, FakeProgram, FakeTraining, training
+from e2e.harness.fake_kubelet import (
+    PACE,
+    FakeKubelet,
+    FakeProgram,
+    FakeTraining,
+    fake_kubelet,
+    training,
+)
 from e2e.harness.faults import KillAfter, Match
+from e2e.harness.jobs import conditions
 from e2e.harness.journal import answers, redone, resumes
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions
 from e2e.harness.nodes import taint
 from e2e.harness.pods import succeed
 from e2e.harness.refusing import limit_pods

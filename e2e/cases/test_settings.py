@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import suspended
 from e2e.harness.space import Space
 
 # key -> what is malformed, what must be in the answer

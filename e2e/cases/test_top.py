@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from e2e.harness.controller_process import COMMAND
 from e2e.harness.jobs import workers
 from e2e.harness.kube import Object
+from e2e.harness.processes import COMMAND
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant
 from e2e.harness.wait import PATIENCE_SECONDS

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 
 from e2e.harness.every_phase import EveryPhase
-from e2e.harness.installed import protection
-from e2e.harness.jobs import job
+from e2e.harness.install import protection
+from e2e.harness.jobs import gated, job, on_host, pinned_to
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, on_host, pinned_to
-from e2e.harness.manual import Shell, commands
+from e2e.harness.manual import Shell, apply_manifests_of, commands, running, unpack_0_1
 from e2e.harness.pods import uids
+from e2e.harness.processes import WebhookProcess
 from e2e.harness.reviews import running_reviews
 from e2e.harness.space import Space
-from e2e.harness.versions import apply_manifests_of, running, unpack_0_1
-from e2e.harness.webhook_process import WebhookProcess
 from e2e.testbed.paths import REPOSITORY
 from kfext import names
 

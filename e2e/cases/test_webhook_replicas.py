@@ -9,9 +9,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.processes import WebhookProcess
 from e2e.harness.reviews import running_reviews
 from e2e.harness.wait import until
-from e2e.harness.webhook_process import WebhookProcess
 from kfext.kube.certs import Pair, due, new_authority
 from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
 

@@ -12,10 +12,8 @@ from kubeflow.training import TrainingClient
 
 from e2e.demo.claims import Round
 from e2e.demo.record import Job, Recorder
-from e2e.harness.jobs import jobs_path
-from e2e.harness.look import ended
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
-from e2e.harness.training import Object, pods_of
+from e2e.harness.jobs import ended, jobs_path
+from e2e.harness.training import Object, pods_of, pytorch_job, tf_job
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed

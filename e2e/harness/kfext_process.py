@@ -1,25 +1,27 @@
-"""kfext as local processes beside the testbed, installed from the project's own manifests."""
+"""kfext as local processes beside the testbed, installed from the project's own manifests.
 
+A `Trial` sends objects as a dry run, which shows what the API server and the webhooks make of them.
+"""
+
+import json
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from e2e.harness.balancer import Balancer
-from e2e.harness.controller_process import COMMAND, ControllerProcess
 from e2e.harness.faults import Exchange, Match
-from e2e.harness.installed import manifests, read
+from e2e.harness.install import manifests, read
+from e2e.harness.jobs import workers
 from e2e.harness.kube import Kube
+from e2e.harness.processes import COMMAND, Balancer, ControllerProcess, WebhookProcess
 from e2e.harness.proxy import Proxy
-from e2e.harness.trial import Trial
 from e2e.harness.wait import until
-from e2e.harness.webhook_process import WebhookProcess
 from e2e.testbed.cluster import Testbed
 from kfext import names
 
+NAMESPACE = "kfext-probe"
 __all__ = ["COMMAND", "Kfext"]
-
 _SYSTEM = names.NAMESPACE
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{_SYSTEM}/leases/{names.LEASE}"
 _HOOKS = (
@@ -29,6 +31,54 @@ _HOOKS = (
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10
 _DEAD_URL = "https://127.0.0.1:1/"  # nobody listens there
+
+
+class Trial:
+    """A managed namespace in which nothing is ever stored."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    def create(self) -> None:
+        labels = {names.MANAGED: "true"}
+        metadata = {"name": NAMESPACE, "labels": labels}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        self._kube.create("/api/v1/namespaces", body)
+
+    def job(self) -> str:
+        """Submit a job on trial; return what became of it: untouched, seen, or held."""
+        path = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs?dryRun=All"
+        answer = self._kube.ask("POST", path, workers("probe", 1))
+        if not answer.ok:
+            return answer.message
+        if answer.body["spec"]["runPolicy"].get("suspend"):
+            return "held"
+        return "seen" if names.COLOCATION in json.dumps(answer.body["spec"]) else "untouched"
+
+    def pod(self) -> str:
+        """Submit a pod on trial that looks like the operator's; return untouched or gated."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+        answer = self._kube.ask("POST", path, _pod_of_a_job())
+        if not answer.ok:
+            return answer.message
+        return "gated" if answer.body["spec"].get("schedulingGates") else "untouched"
+
+
+def _pod_of_a_job() -> dict[str, Any]:
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "probe",
+        "uid": "probe",
+        "controller": True,
+    }
+    metadata = {
+        "name": "probe",
+        "labels": {names.OPERATOR_NAME: "pytorchjob-controller"},
+        "ownerReferences": [owner],
+    }
+    spec = {"containers": [{"name": "pytorch", "image": "none"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 class Kfext:

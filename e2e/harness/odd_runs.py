@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from e2e.harness import odd_storage
+from e2e.harness import odd_world
+from e2e.harness.jobs import conditions
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import conditions
-from e2e.harness.odd_jobs import OddJob
-from e2e.harness.odd_terms import NAME
+from e2e.harness.odd_jobs import NAME, OddJob
 from e2e.harness.space import Space
 from e2e.soak.invariants import Limits
 
@@ -38,7 +37,7 @@ class Arm:
     def submit(self) -> None:
         self.space.submit(self.job.manifest(self.space.name))
         if self.job.late:
-            odd_storage.make_late_claim(self.space)
+            odd_world.make_late_claim(self.space)
 
     def look(self, elapsed: float) -> None:
         """Take in what is there now."""

@@ -1,11 +1,13 @@
-"""What others do to the pods of a job: a second system, a slow end, a program that is done."""
+"""What a test does to the pods of a job, and what kfext says of their host network."""
 
+from e2e.harness.jobs import ports
 from e2e.harness.kube import Object
 from e2e.harness.space import Space
 
 FOREIGN = "example.com/gate"
 FOREIGN_GATE = {"schedulingGates": [{"name": FOREIGN}]}
 _SLOW = "example.com/slow"
+HOST = {"kfext.dev/network": "host"}
 
 
 def take_foreign_gate(space: Space, job: str) -> None:
@@ -50,3 +52,28 @@ def succeed(space: Space, name: str) -> None:
 def uids(space: Space, job: str) -> dict[str, str]:
     """Return the uid of each pod of a job: another one is another pod."""
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in space.pods(job)}
+
+
+def asked(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
+    """Return the condition that answers who asked for the host network."""
+
+    def told() -> Object | None:
+        conditions = space.view(name, kind).get("conditions", [])
+        return next((one for one in conditions if one["type"] == "HostNetwork"), None)
+
+    found: Object = space.until(told, "the TrainingPlan says which network")
+    return found
+
+
+def reasons(space: Space, name: str) -> set[str]:
+    """Return the reasons of the events of a job."""
+    return {event["reason"] for event in space.events(name)}
+
+
+def master_port(space: Space, name: str) -> int:
+    """Wait until a job is placed; return the port of the node that its master has."""
+    space.phase(name, "Placed")
+    (port,) = next(
+        ports(pod) for pod in space.pods(name) if pod["metadata"]["name"] == f"{name}-master-0"
+    )
+    return port

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 from e2e.harness.faults import Hold
 from e2e.harness.kube import Object
+from e2e.harness.nodes import told
 from e2e.harness.pods import squatter
 from e2e.harness.space import CASE, Space
-from e2e.harness.telling import told
 from e2e.harness.wait import until
 
 _ENFORCE = "pod-security.kubernetes.io/enforce"

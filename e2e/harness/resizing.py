@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.harness.installed import component
+from e2e.harness.install import component
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names

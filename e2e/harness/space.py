@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from e2e.harness.faults import pod_patch, unsuspend_patch
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import PLURAL, suspended, told_of_job, told_of_pod, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
-from e2e.harness.look import told_of_job, told_of_pod
-from e2e.harness.telling import delete_told, told
+from e2e.harness.nodes import delete_told, told
 from e2e.harness.wait import until
 from e2e.testbed import fakenodes
 from e2e.testbed.readiness import is_ready
@@ -232,3 +231,13 @@ class Space:
             if one.is_write and f"/{self.name}/" in one.path
         ][-20:]
         return "\n".join([*told, self.kfext.tail()])
+
+
+def set_managed(space: Space, value: str | None) -> None:
+    """Label the namespace, or take the label away, and wait until the webhooks know."""
+    space.label({names.MANAGED: value})
+    trial = workers("trial", 1, each={"cpu": "1"})
+    space.until(
+        lambda: suspended(space.try_submit(trial, query="?dryRun=All").body) is (value is not None),
+        "the webhooks know the label",
+    )

@@ -6,9 +6,9 @@ import subprocess
 from itertools import count
 from pathlib import Path
 
-from e2e.harness.controller_process import COMMAND
 from e2e.harness.jobs import workers
 from e2e.harness.kube import Answer, Kube, Object
+from e2e.harness.processes import COMMAND
 from e2e.harness.space import Space
 from e2e.harness.wait import until
 from kfext import names

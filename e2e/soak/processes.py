@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from e2e.harness.installed import read
+from e2e.harness.install import read
 from e2e.soak.amounts import amount
 
 _LATE_SECONDS = 30.0

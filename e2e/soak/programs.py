@@ -8,7 +8,7 @@ checkpoint, and finds that more of them do not pay.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from e2e.harness.growing_log import LINES_PER_SECOND, GrowingLog, growing
+from e2e.harness.fake_kubelet import LINES_PER_SECOND, GrowingLog, growing
 from e2e.testbed import fakenodes
 from e2e.testbed.cluster import Testbed
 

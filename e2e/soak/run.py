@@ -5,7 +5,7 @@ import time
 from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 
-from e2e.harness.growing_log import GrowingLog
+from e2e.harness.fake_kubelet import GrowingLog
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
 from e2e.soak.deeds import Deeds

@@ -4,9 +4,9 @@ import time
 
 import urllib3
 
-from e2e.harness.controller_process import ControllerProcess
 from e2e.harness.faults import Exchange, Refuse
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.processes import ControllerProcess
 from e2e.harness.wait import until
 from e2e.soak.processes import Leadership, peak_bytes
 

@@ -33,6 +33,11 @@ _PUBLISHED = {
     ("elapsed s, mean", PLAIN.name): "-65 % (DRAGON)",
     ("CPU utilisation %", PLAIN.name): "+20 to +30 % (DRAGON)",
 }
+NAME = "bench-cluster"
+NODES = 4
+LINKS = ("1gbit", "200mbit", "none")
+NETWORKS = ("pod", "host")
+QUICK_MINUTES = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +137,6 @@ def _cells(story: Story, *, until: float) -> list[str]:
 
 def _steps(story: Story) -> str:
     return f"{story.totals['steps']:.0f}" if story.totals else "-"
-
-
-NAME = "bench-cluster"
-NODES = 4
-LINKS = ("1gbit", "200mbit", "none")
-NETWORKS = ("pod", "host")
-QUICK_MINUTES = 1.0
 
 
 def measure(*, quick: bool, minutes: float, link: str, network: str) -> str:

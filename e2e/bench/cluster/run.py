@@ -11,8 +11,7 @@ import urllib3
 
 from e2e.bench.cluster.workload import Arm, Arrival, Outcome, TrainingJob
 from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.jobs import PLURAL, jobs_path
-from e2e.harness.look import ended
+from e2e.harness.jobs import PLURAL, ended, jobs_path
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
@@ -20,6 +19,9 @@ from e2e.testbed.realnodes import Node
 from kfext import names
 
 Object = dict[str, Any]
+_LOOK_SECONDS = 1.0
+_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+_NAME = "training.kubeflow.org/job-name"
 
 
 @dataclass(slots=True)
@@ -86,11 +88,6 @@ class Story:
 
     def _end(self, until: float) -> float:
         return until if self.ended is None else self.ended
-
-
-_LOOK_SECONDS = 1.0
-_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
-_NAME = "training.kubeflow.org/job-name"
 
 
 def run(

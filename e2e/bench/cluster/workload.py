@@ -12,7 +12,7 @@ from kubernetes.client import ApiClient
 
 from e2e.bench.cluster.run import Story
 from e2e.harness.jobs import specs
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
+from e2e.harness.training import pytorch_job, tf_job
 from e2e.testbed.scheduler import GREEDY
 
 Object = dict[str, Any]

@@ -32,6 +32,14 @@ Object = dict[str, Any]
 _HERE = Path(__file__).parent
 _FEW_STEPS, _ENOUGH_STEPS = 3, 100
 _STEP_CPU = "step-cpu"
+_COUNTS = (3, 10)
+_SPIN = ("/bin/busybox", "sh", "-c", "while :; do :; done")
+_SETTLE_SECONDS = 5.0
+_SECONDS, _QUICK_SECONDS = 30.0, 10.0
+NAME = "bench-companion"
+PARTS = ("three", "ten", "killed", "shift")
+_QUICK_PART = 0.1
+"""Of the steps of the jobs between whose components CPU is shifted."""
 
 
 def known_steps() -> StepCpu | None:
@@ -59,12 +67,6 @@ def _step_store() -> Store:
     jobs = paths.REPOSITORY / "e2e/jobs"
     scripts = [jobs / f"{name}.py" for name in ("converge", "converge_tf", "converge_torch")]
     return Store(_STEP_CPU, sources=[*scripts, _HERE / "workload.py"])
-
-
-_COUNTS = (3, 10)
-_SPIN = ("/bin/busybox", "sh", "-c", "while :; do :; done")
-_SETTLE_SECONDS = 5.0
-_SECONDS, _QUICK_SECONDS = 30.0, 10.0
 
 
 def is_calibrated(store: Store) -> bool:
@@ -168,12 +170,6 @@ def _calibration_row(
     off = max(abs(share / expected - 1) for share in shares)
     judged = "" if cap.startswith("none") else CAPPED_SHARE.judge(100 * off)
     return count, cap, who, seen, f"{expected:.3f}", f"{100 * off:.1f} %", judged
-
-
-NAME = "bench-companion"
-PARTS = ("three", "ten", "killed", "shift")
-_QUICK_PART = 0.1
-"""Of the steps of the jobs between whose components CPU is shifted."""
 
 
 def measure(

@@ -22,6 +22,15 @@ Object = dict[str, Any]
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 3600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
+_HERE = Path(__file__).parent
+_JOBS = ("converge", "converge_tf", "converge_torch", "train_tf")
+_FRAME = (
+    *(_HERE / f"{name}.py" for name in ("run", "arms", "site")),
+    *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in _JOBS),
+)
+"""On which the runs of every arm depend."""
+_AROUND_SECONDS = 25.0
+"""Of a run: the first pod starts, and the namespace is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +163,6 @@ def _busy_seconds() -> float:
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )
     return (user + nice + system + irq + soft) / _TICKS
-
-
-_HERE = Path(__file__).parent
-_JOBS = ("converge", "converge_tf", "converge_torch", "train_tf")
-_FRAME = (
-    *(_HERE / f"{name}.py" for name in ("run", "arms", "site")),
-    *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in _JOBS),
-)
-"""On which the runs of every arm depend."""
-_AROUND_SECONDS = 25.0
-"""Of a run: the first pod starts, and the namespace is deleted."""
 
 
 class Bench:

@@ -10,8 +10,7 @@ from itertools import count
 from typing import Any
 
 from e2e.bench.bed import Bench
-from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.installed import component
+from e2e.harness.install import component, create_namespace, kubectl
 from e2e.harness.jobs import jobs_path, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.testbed import lifecycle, metrics_server
@@ -29,6 +28,10 @@ REQUEST = "20m"
 SMALLEST_CAP = 50
 """In millicores: below, a pod gets less than one slice of the kernel's scheduler in a period."""
 _STRATEGIC = "application/strategic-merge-patch+json"
+_COMPONENTS = ("pod-resize",)
+"""Beside those that the default overlay has."""
+_KNOWN_SECONDS = 30.0
+COUNT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +92,6 @@ def running(bodies: list[Object]) -> list[Pod]:
     return sorted(found, key=lambda pod: pod.name)
 
 
-_COMPONENTS = ("pod-resize",)
-"""Beside those that the default overlay has."""
-_KNOWN_SECONDS = 30.0
-
-
 class Site:
     """The node, for one run at a time. kfext is there in all of them, and idle in most."""
 
@@ -139,9 +137,6 @@ def one_cpu(name: str) -> Iterator[Site]:
         with step("metrics-server"):
             metrics_server.start(bed)
         yield Site(bed, node, bench)
-
-
-COUNT = 4
 
 
 @contextmanager

@@ -22,6 +22,13 @@ _START_CPU = 2.0
 _STEADY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 """Has the C library keep what a step frees for the next one. Left to itself it does so in one run
 and not in another, and a step of the PyTorch cnn takes 34 ms in the one and 48 in the other."""
+StepCpu = Mapping[str, float]
+"""CPU seconds of a step on this machine, by the name of the program."""
+_BOTH = 900
+"""Millicores, of a node of 1000."""
+_SPLIT_STEP_CPU = {"PS": 0.0070, "Worker": 0.0095}
+"""CPU seconds of a step, by type, measured on a core of an AMD EPYC."""
+_SPLIT_MEMORY = "256Mi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +145,6 @@ PROGRAMS = (
     Program("torch", "vae", batch=512, pace=0.16),
     Program("tf", "vae", batch=8192, pace=0.2),
 )
-StepCpu = Mapping[str, float]
-"""CPU seconds of a step on this machine, by the name of the program."""
 
 
 def schedule(
@@ -199,13 +204,6 @@ def one_of_each(steps: int) -> Schedule:
     """Return a job of each program, for so many steps."""
     arrivals = tuple(Arrival(0.0, one.name, one, steps) for one in PROGRAMS)
     return Schedule("one-of-each", arrivals, interval=1.0, lasts=15.0)
-
-
-_BOTH = 900
-"""Millicores, of a node of 1000."""
-_SPLIT_STEP_CPU = {"PS": 0.0070, "Worker": 0.0095}
-"""CPU seconds of a step, by type, measured on a core of an AMD EPYC."""
-_SPLIT_MEMORY = "256Mi"
 
 
 @dataclass(frozen=True, slots=True)

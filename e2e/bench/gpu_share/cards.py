@@ -25,6 +25,9 @@ _ENTER = (
     'exec chroot "$0" python3 "$@"'
 )
 """In mounts of its own, so that none is left behind; Python and PyTorch read these folders."""
+Busy = Callable[[], float]
+"""Returns for how many seconds the card has been busy since it was opened."""
+_SAMPLE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,6 @@ def _unpack(layers: Sequence[Layer], root: Path) -> None:
     for layer in layers:
         subprocess.run(["tar", "-xf", str(layer.path), "-C", str(unfinished)], check=True)
     unfinished.rename(root)
-
-
-Busy = Callable[[], float]
-"""Returns for how many seconds the card has been busy since it was opened."""
-_SAMPLE_SECONDS = 0.1
 
 
 class Card(Protocol):

@@ -31,6 +31,9 @@ SCRIPTS = ("share.py", "cpu_card.py", "gate_trace.py")
 _READY_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 _LAST_LINES = 3
+_SAMPLE_SECONDS = 0.005
+"""Far shorter than a job of high priority here is busy in a step."""
+_WORDS = range(words.UNHOOKED + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +193,6 @@ def bench(card: Card, python: Python) -> Iterator[Bench]:
                 yield one
             finally:
                 one.kill_all()
-
-
-_SAMPLE_SECONDS = 0.005
-"""Far shorter than a job of high priority here is busy in a step."""
-_WORDS = range(words.UNHOOKED + 1)
 
 
 class Agent:

@@ -31,6 +31,13 @@ HOOKED = "exclusive, with the hook"
 NO_BUDGET = 1.0
 """What high may lose so that nobody is ever shut out for it, and micro-steps are not shortened."""
 _QUOTAS = (10, 5, 2)
+EVERY = 20
+"""Steps from one digest of losses to the next."""
+_DIGITS = 12
+_ROUNDING = 1e-6
+Object = dict[str, Any]
+WARM_UP_SECONDS = 8.0
+"""In which the gate finds its places, and the agent holds low back for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +130,6 @@ def smoke() -> list[Arm]:
     return [LOW_ALONE, Arm(EXCLUSIVE, u, low=False), *shared(u, quotas=(5,))[:2]]
 
 
-EVERY = 20
-"""Steps from one digest of losses to the next."""
-_DIGITS = 12
-_ROUNDING = 1e-6
-
-
 def rates(ends: Sequence[float], began: float, ended: float) -> list[float]:
     """Return the steps a second in each whole second from `began` to `ended`.
 
@@ -174,11 +175,6 @@ def digests(losses: Sequence[str]) -> dict[str, str]:
         if count % EVERY == 0:
             found[str(count)] = digest.hexdigest()[:_DIGITS]
     return found
-
-
-Object = dict[str, Any]
-WARM_UP_SECONDS = 8.0
-"""In which the gate finds its places, and the agent holds low back for the first time."""
 
 
 @dataclass(frozen=True, slots=True)

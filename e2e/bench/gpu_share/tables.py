@@ -36,6 +36,8 @@ Blocks = Sequence[Sequence[float]]
 _DRAWS = 2000
 _SEED = 1
 _Array = np.ndarray[Any, Any]
+Runs = Mapping[Arm, Sequence[Outcome]]
+"""The outcomes of each arm, by repeat."""
 
 
 def agreed(runs: Iterable[Mapping[str, str]]) -> tuple[int, bool]:
@@ -92,10 +94,6 @@ def mapped(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
 def bound(high: float, low: float) -> float:
     """Return what low can get at most without a loss for high, by how busy each is alone."""
     return min(1.0, (1 - high) / low)
-
-
-Runs = Mapping[Arm, Sequence[Outcome]]
-"""The outcomes of each arm, by repeat."""
 
 
 def all_of(card: str, runs: Runs, seconds: float) -> str:

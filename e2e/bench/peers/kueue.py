@@ -39,6 +39,10 @@ _HOOKS = frozenset(
 )
 # More than the cluster has: what does not fit must be found by the topology, as kfext must.
 _QUOTA = {"cpu": "1000000", "memory": "10000Ti", "nvidia.com/gpu": "100000"}
+VERSION = "v0.15.2"
+_MODULE = Path(__file__).with_name("module")
+_READY_SECONDS = 60.0
+_PROCESS = "kueue"
 
 
 def configuration(*, port: int, probe: int, certificates: str, shipped: Object) -> Object:
@@ -113,12 +117,6 @@ def _near(template: Object) -> Object:
 
 def _object(kind: str, name: str, spec: Object) -> Object:
     return {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-VERSION = "v0.15.2"
-_MODULE = Path(__file__).with_name("module")
-_READY_SECONDS = 60.0
-_PROCESS = "kueue"
 
 
 class Kueue:

@@ -44,6 +44,9 @@ _WHO = {
     "kueue": f"Kueue {VERSION}, TAS",
     "kfext": "kfext",
 }
+_WARM_UP_PODS = 8
+_SEED = 7
+_IN_FLIGHT = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +160,6 @@ def _better(
     if said[0] < said[1]:
         found.append(f"seconds until the reason is said {said[0]:.2f} against {said[1]:.2f}")
     return "Where Kueue is better than kfext: " + ("; ".join(found) or "nowhere") + "."
-
-
-_WARM_UP_PODS = 8
-_SEED = 7
-_IN_FLIGHT = 16
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ _CALM_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
 _IN_FLIGHT = 64
 _TICK = os.sysconf("SC_CLK_TCK")
+_REASON_SECONDS = 60.0
+_LOOK_AGAIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +171,6 @@ def _cpu(testbed: Testbed) -> dict[int, tuple[str, float]]:
             program = names[1] if names[0].startswith("python") else names[0]
             used[pid] = (program, (int(stat[11]) + int(stat[12])) / _TICK)
     return used
-
-
-_REASON_SECONDS = 60.0
-_LOOK_AGAIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from e2e.bench.elastic_body import tf_body, torch_body, with_grace, with_policy
-from e2e.harness.sdk_jobs import pytorch_job
+from e2e.harness.elastic_jobs import tf_body, torch_body, with_grace, with_policy
+from e2e.harness.training import pytorch_job
 
 Object = dict[str, Any]
 TRAIN, GANG, GANG_KIND = "train", "gang", "PyTorchJob"

@@ -43,6 +43,17 @@ _PATIENCE_SECONDS = 600.0
 300 s."""
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 """One request of the ten thousand of a benchmark may go wrong."""
+_HERE = Path(__file__).parent
+_SOURCES = (
+    *(_HERE / f"{name}.py" for name in ("cases", "parts", "watch", "run")),
+    paths.REPOSITORY / "e2e/harness/elastic_jobs.py",
+    _HERE.parent / "companion" / "site.py",
+    *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in ("elastic_ddp", "elastic_ps")),
+)
+_MINUTES = {True: 7.0, False: 6.0}
+"""Of a run, by whether the gang comes."""
+_QUICK = 0.5
+"""A quick run takes this part of it."""
 
 
 @dataclass(slots=True)
@@ -123,19 +134,6 @@ def _measured(watch: Watch, times: tuple[float, float] | None) -> Object:
         came, went = times
         found["story"] = story(watch.samples, came=came, went=went).stored()
     return found
-
-
-_HERE = Path(__file__).parent
-_SOURCES = (
-    *(_HERE / f"{name}.py" for name in ("cases", "parts", "watch", "run")),
-    _HERE.parent / "elastic_body.py",
-    _HERE.parent / "companion" / "site.py",
-    *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in ("elastic_ddp", "elastic_ps")),
-)
-_MINUTES = {True: 7.0, False: 6.0}
-"""Of a run, by whether the gang comes."""
-_QUICK = 0.5
-"""A quick run takes this part of it."""
 
 
 def measure(*, quick: bool, repeats: int, anew: bool) -> str:

@@ -10,12 +10,13 @@ from e2e.bench.companion.site import Pods
 from e2e.bench.rescale.cases import GANG, GANG_KIND, TRAIN
 from e2e.bench.store import SpoiledError
 from e2e.harness.elastic_jobs import journal
-from e2e.harness.jobs import jobs_path, specs
-from e2e.harness.look import ended
+from e2e.harness.jobs import ended, jobs_path, specs
 from e2e.testbed.api import ApiError
 from kfext import names
 
 Object = dict[str, Any]
+_LOOK_SECONDS = 0.25
+_GONE = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +107,6 @@ def _pod(body: Object) -> Pod:
 def _labels(body: Object) -> Mapping[str, str]:
     found: Mapping[str, str] = body["metadata"].get("labels", {})
     return found
-
-
-_LOOK_SECONDS = 0.25
-_GONE = 404
 
 
 class Watch:

@@ -6,10 +6,10 @@ from typing import Any
 
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
 from e2e.bench.companion.site import Pods
-from e2e.bench.elastic_body import with_policy
 from e2e.bench.stream import dragon, seats
 from e2e.bench.stream.seats import Seats, carry_out
 from e2e.bench.stream.workload import StreamJob
+from e2e.harness.elastic_jobs import with_policy
 from e2e.harness.jobs import specs
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node

@@ -34,6 +34,9 @@ Amounts = tuple[int, int]
 """CPU in millicores and memory in bytes."""
 Free = dict[str, Amounts]
 """What each node could still hold; the order of the nodes is that in which they are looked at."""
+WAIT_SECONDS = 30.0
+GROWTH_SECONDS = 60.0
+SYNC_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +83,6 @@ def fitting(amounts: Amounts, pods: Sequence[Amounts]) -> int:
             return count
         amounts = plus(amounts, pod, times=-1)
     return len(pods)
-
-
-WAIT_SECONDS = 30.0
-GROWTH_SECONDS = 60.0
-SYNC_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,18 @@ Runs = Mapping[str, Sequence[Outcome]]
 """The outcomes of each arm, by repeat."""
 _PUBLISHED = {"CPU used %": "+20 to +30 %", "elapsed s, mean": "-65 %"}
 """What DRAGON's authors report of their own cluster and jobs, against plain Kubernetes."""
+Object = dict[str, Any]
+_HERE = Path(__file__).parent
+_SOURCES = (
+    *(_HERE / f"{name}.py" for name in ("workload", "arms", "run")),
+    paths.REPOSITORY / "e2e/harness/elastic_jobs.py",
+    _HERE.parent / "companion" / "site.py",
+    paths.REPOSITORY / "e2e/jobs",
+)
+MINUTES, QUICK_MINUTES = 10.0, 2.0
+_AROUND_MINUTES = 1.5
+"""Of a run: the last jobs end, and the namespace is deleted."""
+_QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,20 +136,6 @@ def jobs_table(runs: Runs) -> str:
 def titled(arm: str) -> str:
     """Return how a table names an arm."""
     return f"{arm} (A/A)" if arm == AGAIN else arm
-
-
-Object = dict[str, Any]
-_HERE = Path(__file__).parent
-_SOURCES = (
-    *(_HERE / f"{name}.py" for name in ("workload", "arms", "run")),
-    _HERE.parent / "elastic_body.py",
-    _HERE.parent / "companion" / "site.py",
-    paths.REPOSITORY / "e2e/jobs",
-)
-MINUTES, QUICK_MINUTES = 10.0, 2.0
-_AROUND_MINUTES = 1.5
-"""Of a run: the last jobs end, and the namespace is deleted."""
-_QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
 
 
 def measure(*, quick: bool, minutes: float, repeats: int, anew: bool) -> str:

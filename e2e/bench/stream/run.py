@@ -15,9 +15,8 @@ from e2e.bench.companion.site import Pods
 from e2e.bench.stream.arms import Arm
 from e2e.bench.stream.workload import JOBS, MILLICORES, Arrival
 from e2e.harness.elastic_jobs import journal
-from e2e.harness.jobs import PLURAL, jobs_path, specs
+from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.journal import redone
-from e2e.harness.look import ended
 from e2e.harness.training import policy
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
@@ -26,6 +25,11 @@ from e2e.testbed.realnodes import Node
 from kfext.names import JOB_NAME
 
 Object = dict[str, Any]
+_LOOK_SECONDS = 1.0
+_PATIENCE_SECONDS = 600.0
+"""After twice the time of a stream, when jobs that have not ended are given up: gangs of which each
+holds what the other lacks never end."""
+_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 
 
 @dataclass(slots=True)
@@ -103,13 +107,6 @@ class Outcome:
         """Return what was stored."""
         jobs = {name: Story(**one) for name, one in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
-
-
-_LOOK_SECONDS = 1.0
-_PATIENCE_SECONDS = 600.0
-"""After twice the time of a stream, when jobs that have not ended are given up: gangs of which each
-holds what the other lacks never end."""
-_UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 
 
 def run(

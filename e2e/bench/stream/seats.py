@@ -27,14 +27,15 @@ from e2e.bench.stream.dragon import (
     plus,
 )
 from e2e.bench.stream.workload import NEED, StreamJob
-from e2e.harness.jobs import jobs_path
-from e2e.harness.look import ended
+from e2e.harness.jobs import ended, jobs_path
 from e2e.testbed.api import ApiError
 from kfext import names
 
 Object = dict[str, Any]
 _CHANGED = (404, 409)
 """The API server's answers for a job or pod that has gone or changed meanwhile."""
+Seat = tuple[str, bool, int]
+"""A job, whether it is the place of a server, and the index among these or among workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,6 @@ def carry_out(command: Command, pods: Pods) -> None:
     except ApiError as error:
         if error.status not in _CHANGED:
             raise
-
-
-Seat = tuple[str, bool, int]
-"""A job, whether it is the place of a server, and the index among these or among workers."""
 
 
 class Seats:

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from e2e.harness.install import kubectl
-from e2e.harness.jobs import jobs_path
-from e2e.harness.look import ended
+from e2e.harness.jobs import ended, jobs_path
 from e2e.harness.training import TRAINED_SECONDS
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed

@@ -6,8 +6,7 @@ import pytest
 
 from e2e.cases.real.test_progress import at_step
 from e2e.harness.install import kubectl
-from e2e.harness.sdk_jobs import pytorch_job
-from e2e.harness.training import submit, trained
+from e2e.harness.training import pytorch_job, submit, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names

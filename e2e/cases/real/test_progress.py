@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
-from e2e.harness.training import submit, trained
+from e2e.harness.training import pytorch_job, submit, tf_job, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 

@@ -13,8 +13,7 @@ import pytest
 from e2e.harness.elastic_jobs import elastic_ddp, elastic_ps, final_loss, half_node, journal
 from e2e.harness.install import kubectl
 from e2e.harness.journal import answers, resumes, worlds
-from e2e.harness.sdk_jobs import pytorch_job
-from e2e.harness.training import pods_of, submit, trained
+from e2e.harness.training import pods_of, pytorch_job, submit, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node

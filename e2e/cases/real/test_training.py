@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from e2e.harness.install import kubectl
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
-from e2e.harness.training import set_suspend, submit, trained
+from e2e.harness.training import pytorch_job, set_suspend, submit, tf_job, trained
 from e2e.testbed.cluster import Testbed
 
 

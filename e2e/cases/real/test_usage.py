@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.installed import component
-from e2e.harness.sdk_jobs import pytorch_job
-from e2e.harness.training import TRAINED_SECONDS, pods_of, submit
+from e2e.harness.install import component, create_namespace, kubectl
+from e2e.harness.training import TRAINED_SECONDS, pods_of, pytorch_job, submit
 from e2e.harness.wait import until
 from e2e.testbed import cgroups
 from e2e.testbed.cluster import Testbed

@@ -14,6 +14,7 @@ Object = dict[str, Any]
 TORCH = StreamJob("torch", "PyTorchJob", 1, 3, 5, steps=1)
 SERVED = StreamJob("served", "TFJob", 1, 2, 4, steps=1)
 RIGID = StreamJob("rigid", "PyTorchJob", 2, 2, 2, steps=1)
+JOB = StreamJob("served", "TFJob", 1, 2, 4, steps=1)
 
 
 class Jobs:
@@ -247,9 +248,6 @@ def test_a_victim_with_a_low_index_is_deleted_and_comes_back_where_another_was()
     assert one.look(grown, 108) == [resize(TORCH, 3), Delete("torch-worker-1")]
     again = [pods[0], pod("torch", "worker", 1, uid="new"), pods[2]]
     assert one.look(again, 110) == [resize(single), Bind("torch-worker-1", "node-1")]
-
-
-JOB = StreamJob("served", "TFJob", 1, 2, 4, steps=1)
 
 
 class Server:

@@ -51,6 +51,28 @@ from kfext.gpu.hook import words
 from tests.unit.gpu.agent.node import Job, until
 
 MS = 10**6
+TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
+    "the card is empty between two micro-steps": (
+        [f"done {10 * MS}", f"pass {20 * MS}", f"done {25 * MS}", f"pass {40 * MS}",
+         f"done {44 * MS}"],
+        [(0.020, 0.025), (0.040, 0.044)],
+    ),
+    "the next one is let through before the last is done": (
+        [f"done {1 * MS}", f"pass {2 * MS}", f"pass {3 * MS}", f"done {6 * MS}", f"done {9 * MS}"],
+        [(0.002, 0.009)],
+    ),
+    "what has not ended yet is left out": ([f"done {1 * MS}", f"pass {2 * MS}"], []),
+    "nothing": ([], []),
+}  # fmt: skip
+NATIVE, GATED = shared(0.8)[0], shared(0.8)[2]
+SHOWS = """
+import json, os, sys, time
+print("ready", flush=True)
+print(json.dumps(dict(os.environ)), flush=True)
+print("step=1 loss=0x1p+0 at=2.5")
+print("step=2 loss=0x1p-1 at=3.5\\nstep=3 loss=0x1p-2 at=4.", end="", flush=True)
+"""
+ABSENT = ("aiohttp", "google.protobuf", "grpc", "kopf", "kubernetes", "msgspec", "yaml")
 
 
 def test_a_step_counts_in_each_second_for_the_part_in_which_it_ran() -> None:
@@ -70,21 +92,6 @@ def test_no_step_is_counted_twice_and_none_is_lost(
     within = sum(began < end <= began + seconds for end in ends)
     assert len(found) == seconds
     assert abs(sum(found) - within) <= 1 + 1e-6
-
-
-TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
-    "the card is empty between two micro-steps": (
-        [f"done {10 * MS}", f"pass {20 * MS}", f"done {25 * MS}", f"pass {40 * MS}",
-         f"done {44 * MS}"],
-        [(0.020, 0.025), (0.040, 0.044)],
-    ),
-    "the next one is let through before the last is done": (
-        [f"done {1 * MS}", f"pass {2 * MS}", f"pass {3 * MS}", f"done {6 * MS}", f"done {9 * MS}"],
-        [(0.002, 0.009)],
-    ),
-    "what has not ended yet is left out": ([f"done {1 * MS}", f"pass {2 * MS}"], []),
-    "nothing": ([], []),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(("trace", "expected"), TRACES.values(), ids=TRACES.keys())
@@ -179,7 +186,6 @@ ALONE = {
     LOW_ALONE: [outcome(None, 10.0, busy=1.0)] * 2,
     Arm(ALONE_ON_CARD, 0.8, low=False): [outcome(5.0, None, busy=0.8)] * 2,
 }
-NATIVE, GATED = shared(0.8)[0], shared(0.8)[2]
 
 
 def cells(table: str) -> list[list[str]]:
@@ -319,15 +325,6 @@ def script(folder: Path, text: str) -> None:
     (folder / "jobs/share.py").write_text(text)
 
 
-SHOWS = """
-import json, os, sys, time
-print("ready", flush=True)
-print(json.dumps(dict(os.environ)), flush=True)
-print("step=1 loss=0x1p+0 at=2.5")
-print("step=2 loss=0x1p-1 at=3.5\\nstep=3 loss=0x1p-2 at=4.", end="", flush=True)
-"""
-
-
 def test_a_job_is_read_up_to_its_last_whole_line() -> None:
     with bench(NoCard(), Python((sys.executable,))) as place:
         script(place.folder, SHOWS)
@@ -419,9 +416,6 @@ def test_the_arms_are_interleaved_in_another_order_each_time() -> None:
     ]
     assert all(sorted(order) == sorted(stores) for order in orders)
     assert all(first != second for first, second in pairwise(orders))
-
-
-ABSENT = ("aiohttp", "google.protobuf", "grpc", "kopf", "kubernetes", "msgspec", "yaml")
 
 
 def test_it_needs_nothing_of_the_agent_that_talks_to_kubelet_or_the_api_server() -> None:

@@ -14,13 +14,15 @@ from e2e.bench.rescale.parts import NotSeenError, Rescale, Story, is_bound, is_w
 from e2e.bench.rescale.run import bench
 from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
 from e2e.bench.rescale.watch import Pod, Sample, sample
-from e2e.harness.jobs import specs
-from e2e.harness.look import ended
+from e2e.harness.jobs import ended, specs
 from e2e.testbed.realnodes.budget import cpu_budget
 from kfext import names
 from kfext.model.kinds.torchrun import why_not_torchrun
 
 Object = dict[str, Any]
+GANG = (Pod(None, True, False, False), Pod(0, True, False, False))
+UNBOUND = (GANG[0], replace(GANG[1], bound=False))
+STEPS = ("step 1/9 loss=1",)
 
 
 def pods_of(body: Object) -> list[Object]:
@@ -129,10 +131,6 @@ def pods(runs: int, *, comes: int = 0, ends: int = 0) -> tuple[Pod, ...]:
     )
 
 
-GANG = (Pod(None, True, False, False), Pod(0, True, False, False))
-UNBOUND = (GANG[0], replace(GANG[1], bound=False))
-
-
 def run_of(changes: Mapping[int, Mapping[str, Any]], *, until: int) -> list[Sample]:
     """Return a look each second; what changes at a second holds from then on, but for lines."""
     now: dict[str, Any] = {"size": 4, "own": pods(4), "lines": ("step 1/9 loss=1",)}
@@ -144,7 +142,6 @@ def run_of(changes: Mapping[int, Mapping[str, Any]], *, until: int) -> list[Samp
     return found
 
 
-STEPS = ("step 1/9 loss=1",)
 TORCH: dict[int, dict[str, Any]] = {
     10: {"gang": UNBOUND},
     41: {"asked": 1},

@@ -20,6 +20,7 @@ from kfext.model.quantity import parse_quantity
 
 Object = dict[str, Any]
 EACH_JOB = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+RIGID = next(job for job in JOBS if not job.elastic)
 
 
 def manifest(job: StreamJob, minutes: float = 10) -> Object:
@@ -216,9 +217,6 @@ def test_all_arms_run_in_each_repeat_and_what_is_stored_is_not_run_again() -> No
     # Another policy is another run, of kfext alone.
     other = of_arms(arms({"wait": 1}), coming, minutes=2, repeats=1)
     assert other.missing() == [(0, OURS)]
-
-
-RIGID = next(job for job in JOBS if not job.elastic)
 
 
 class Cluster:

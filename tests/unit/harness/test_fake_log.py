@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from e2e.harness.fake_log import FakeProgram
+from e2e.harness.fake_kubelet import FakeProgram
 from e2e.harness.journal import answers, resumes, worlds
 from kfext.core.progress.lines import read_line
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from e2e.harness.faults import Exchange
-from e2e.harness.stream import Stream
+from e2e.harness.proxy import Stream
 
 
 def event(kind: str, uid: str, version: int) -> bytes:

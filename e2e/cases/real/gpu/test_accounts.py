@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.gpu import handed_out, unreserved
+from e2e.harness.gpu import handed_out, named, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import named
 from e2e.harness.wait import until
 from e2e.testbed.realnodes import Node
 from kfext import names

@@ -10,28 +10,26 @@ import pytest
 
 from e2e.gpu.node_cards import uuids
 from e2e.harness.gpu import (
-    agent_of,
-    late,
-    reservations,
-    set_trouble,
-    signal_agent,
-    slots,
-)
-from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import (
     ENDLESS,
     HIGH,
     LOAD_MS,
     LOW,
     STEP_KERNELS,
+    agent_of,
     beside_high,
     card_of,
     kernels,
+    late,
     named,
+    reservations,
+    set_trouble,
     sharers,
     sharers_of,
+    signal_agent,
     slot_of,
+    slots,
 )
+from e2e.harness.gpu_jobs import Team, dialled
 from e2e.harness.install import kubectl, scale
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError

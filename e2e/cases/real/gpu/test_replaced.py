@@ -9,26 +9,24 @@ from typing import Any
 import pytest
 
 from e2e.harness.gpu import (
+    ENDLESS,
+    HIGH,
+    LOAD_MS,
     agent_of,
+    beside_high,
+    card_of,
+    kernels,
+    named,
     play_cards,
     reservations,
+    sharers,
+    slot_of,
     start_native_plugin,
     stop_native_plugin,
     unreserved,
     wait_shared,
 )
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import (
-    ENDLESS,
-    HIGH,
-    LOAD_MS,
-    beside_high,
-    card_of,
-    kernels,
-    named,
-    sharers,
-    slot_of,
-)
 from e2e.harness.install import kubectl, lease_holder, scale
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError

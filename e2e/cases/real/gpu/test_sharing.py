@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from e2e.gpu.node_cards import uuids
-from e2e.harness.gpu import counted, late, reservations, slots, unreserved
+from e2e.harness.gpu import ENDLESS, HIGH, LOW, counted, late, reservations, slots, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import ENDLESS, HIGH, LOW
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.realnodes import Node
