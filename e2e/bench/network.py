@@ -25,7 +25,7 @@ from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say, step
 from e2e.testbed.realnodes import Node, nodes
-from e2e.testbed.realnodes.shaping import shape, unshape
+from e2e.testbed.realnodes.node import shape, unshape
 from kfext import names
 
 Object = dict[str, Any]

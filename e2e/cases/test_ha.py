@@ -1,4 +1,7 @@
-""""""
+"""Two controllers and one Lease: whoever leads may end in any way, and no job notices.
+
+`Moving` is many small gangs on the move at once, and what must be true of them at the end.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

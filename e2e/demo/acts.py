@@ -10,8 +10,7 @@ from typing import Any
 
 from kubeflow.training import TrainingClient
 
-from e2e.demo.claims import Round
-from e2e.demo.record import Job, Recorder
+from e2e.demo.claims import Job, Recorder, Round
 from e2e.harness.jobs import ended, jobs_path
 from e2e.harness.training import Object, pods_of, pytorch_job, tf_job
 from e2e.harness.wait import until

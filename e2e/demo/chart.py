@@ -6,8 +6,7 @@ from html import escape
 
 from rich.text import Text
 
-from e2e.demo.claims import Round
-from e2e.demo.record import PodRun, by_node
+from e2e.demo.claims import PodRun, Round, by_node
 
 _COLUMNS = 64
 _NO_NODE = "no node"

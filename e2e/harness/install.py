@@ -1,4 +1,4 @@
-"""What is installed: the project's manifests, one by one, or by kubectl as an administrator does."""
+"""What is installed: the project's manifests, object by object, or by kubectl as admins do."""
 
 import os
 import subprocess

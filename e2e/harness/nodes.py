@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.wait import until
-from e2e.testbed.readiness import is_ready
+from e2e.testbed.api import is_ready
 
 _KWOK = "kwok.x-k8s.io/node"
 NOT_READY = "node.kubernetes.io/not-ready"

@@ -12,7 +12,7 @@ from e2e.harness.kube import Answer, Object
 from e2e.harness.nodes import delete_told, told
 from e2e.harness.wait import until
 from e2e.testbed import fakenodes
-from e2e.testbed.readiness import is_ready
+from e2e.testbed.api import is_ready
 from kfext import names
 
 CASE = "kfext.dev/case"

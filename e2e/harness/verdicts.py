@@ -16,8 +16,8 @@ from urllib.parse import quote
 from e2e.harness.kube import Kube, Object
 from e2e.harness.odd_objects import ODD, Odd, OddPod, runtime_classes
 from e2e.harness.wait import until
+from e2e.testbed.api import is_ready
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.readiness import is_ready
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, limits_of

@@ -4,10 +4,9 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak.amounts import Amounts, larger
-from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Cluster, Gang, Pod
+from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Amounts, Cluster, Gang, Pod, larger
+from e2e.soak.manifests import Sizes
 from e2e.soak.reading import pod_of
-from e2e.soak.sizes import Sizes
 
 Object = dict[str, Any]
 _BY_OTHERS = {

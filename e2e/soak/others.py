@@ -6,9 +6,8 @@ from typing import Any
 
 from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
-from e2e.soak.amounts import amount, amounts, excess, requests, total
-from e2e.soak.asking import Asking, pods_path
-from e2e.soak.facts import GATE, REFUSES
+from e2e.soak.deeds import Asking, pods_path
+from e2e.soak.facts import GATE, REFUSES, amount, amounts, excess, requests, total
 from e2e.soak.reading import node_of, pod_of
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -3,8 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from e2e.soak.amounts import amounts, granted, requests
-from e2e.soak.facts import OVER, REFUSES, Cluster, Gang, Node, Object, Pod
+from e2e.soak.facts import (
+    OVER,
+    REFUSES,
+    Cluster,
+    Gang,
+    Node,
+    Object,
+    Pod,
+    amounts,
+    granted,
+    requests,
+)
 
 _LABEL = "training.kubeflow.org/replica-"
 _OPERATOR = "kubeflow.org/training-operator"

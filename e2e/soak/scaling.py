@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 from e2e.soak.facts import Cluster
-from e2e.soak.gangs import said, started
+from e2e.soak.gangs import said, started, too_often
+from e2e.soak.manifests import Change, allowed, has_opted_in, servers_of, workers_of
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
-from e2e.soak.sizes import Change, allowed, has_opted_in, servers_of, workers_of
-from e2e.soak.starts import too_often
 
 REST_SECONDS = 10
 """Between two changes of one job, by the policy in force."""

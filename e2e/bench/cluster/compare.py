@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from e2e.bench.bed import Bench
-from e2e.bench.cluster.run import Story, run
+from e2e.bench.cluster.run import Outcome, Story, run
 from e2e.bench.cluster.workload import (
     ARMS,
     FEW,
@@ -16,7 +16,6 @@ from e2e.bench.cluster.workload import (
     SEED,
     Arm,
     Arrival,
-    Outcome,
     arrivals,
 )
 from e2e.bench.report import table
@@ -24,7 +23,7 @@ from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import step
 from e2e.testbed.realnodes import Node, nodes
-from e2e.testbed.realnodes.shaping import shape
+from e2e.testbed.realnodes.node import shape
 
 # What the papers say of their own clusters and jobs; sources: the design's table of systems.
 _PUBLISHED = {

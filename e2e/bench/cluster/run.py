@@ -9,7 +9,7 @@ from typing import Any
 
 import urllib3
 
-from e2e.bench.cluster.workload import Arm, Arrival, Outcome, TrainingJob
+from e2e.bench.cluster.workload import Arm, Arrival, TrainingJob
 from e2e.harness.install import create_namespace, kubectl
 from e2e.harness.jobs import PLURAL, ended, jobs_path
 from e2e.testbed.api import ApiError
@@ -88,6 +88,22 @@ class Story:
 
     def _end(self, until: float) -> float:
         return until if self.ended is None else self.ended
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All jobs under one arm; `until` is when the last ended, or when the patience was over.
+
+    CPU seconds, capacity (core seconds) and `wire_bytes` (all links, both directions) are those of
+    the time in which there was a job.
+    """
+
+    arm: Arm
+    stories: list[Story] = field(default_factory=list)
+    until: float = 0.0
+    cpu_seconds: float = 0.0
+    capacity: float = 0.0
+    wire_bytes: int = 0
 
 
 def run(

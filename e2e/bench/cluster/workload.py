@@ -5,15 +5,14 @@ Half of them are PyTorch with DDP, half TensorFlow with a parameter server.
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kubernetes.client import ApiClient
 
-from e2e.bench.cluster.run import Story
 from e2e.harness.jobs import specs
 from e2e.harness.training import pytorch_job, tf_job
-from e2e.testbed.scheduler import GREEDY
+from e2e.testbed.controlplane import GREEDY
 
 Object = dict[str, Any]
 SEED = 1
@@ -124,19 +123,3 @@ PLAIN = Arm("plain", "plain Kubernetes")
 GREEDILY = Arm("greedy", "greedy (MostAllocated)", scheduler=GREEDY)
 KFEXT = Arm("kfext", "kfext", managed=True)
 ARMS = (PLAIN, GREEDILY, KFEXT)
-
-
-@dataclass(slots=True)
-class Outcome:
-    """All jobs under one arm; `until` is when the last ended, or when the patience was over.
-
-    CPU seconds, capacity (core seconds) and `wire_bytes` (all links, both directions) are those of
-    the time in which there was a job.
-    """
-
-    arm: Arm
-    stories: list[Story] = field(default_factory=list)
-    until: float = 0.0
-    cpu_seconds: float = 0.0
-    capacity: float = 0.0
-    wire_bytes: int = 0

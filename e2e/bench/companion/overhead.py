@@ -14,9 +14,9 @@ from statistics import median
 
 from e2e.bench.companion.arms import AGAIN, PLAIN, Kfext, plain_and, resizing
 from e2e.bench.companion.measure import estimate, known_steps, measure_steps
-from e2e.bench.companion.run import Bench, Outcome
+from e2e.bench.companion.run import Bench, Outcome, Runs
 from e2e.bench.companion.site import one_cpu
-from e2e.bench.companion.tables import Runs, changes, percent, titled
+from e2e.bench.companion.tables import changes, percent, titled
 from e2e.bench.companion.workload import StepCpu, alone
 from e2e.bench.report import OVERHEAD, spread, table
 from e2e.testbed.progress import say

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 from e2e.bench.companion.arms import Arm, Makers
 from e2e.bench.companion.site import Pods, Site, running
-from e2e.bench.companion.tables import Runs
 from e2e.bench.companion.workload import Arriving, Schedule
 from e2e.bench.store import Interleaved, SpoiledError, Store, unspoiled
 from e2e.harness.jobs import jobs_path
@@ -163,6 +162,10 @@ def _busy_seconds() -> float:
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )
     return (user + nice + system + irq + soft) / _TICKS
+
+
+Runs = Mapping[str, Sequence[Outcome]]
+"""The outcomes of each arm, by repeat."""
 
 
 class Bench:

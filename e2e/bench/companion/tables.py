@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from e2e.bench.companion.arms import AGAIN, OURS, PLAIN
-from e2e.bench.companion.run import Outcome
+from e2e.bench.companion.run import Outcome, Runs
 from e2e.bench.companion.workload import Schedule
 from e2e.bench.report import spread, table
 
-Runs = Mapping[str, Sequence[Outcome]]
-"""The outcomes of each arm, by repeat."""
 ByJob = Mapping[str, Sequence[float]]
 """The changes of the time of each job, in percent and by repeat."""
 

@@ -15,8 +15,7 @@ from typing import Protocol
 from e2e.gpu.cpu_card import report
 from e2e.harness.wait import until
 from e2e.testbed import paths
-from e2e.testbed.images.layers import Layer, key
-from e2e.testbed.images.lock import exclusively
+from e2e.testbed.images.layers import Layer, exclusively, key
 from e2e.testbed.images.recipes import later_pytorch, tensorflow_image, training_image
 from e2e.testbed.preflight import Unavailable, require_root
 

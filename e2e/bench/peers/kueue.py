@@ -17,7 +17,7 @@ import urllib3
 import yaml
 
 from e2e.bench.peers.jobs import gang, with_templates
-from e2e.testbed import fakenodes, golang, paths, preflight
+from e2e.testbed import binaries, fakenodes, paths, preflight
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import step
 from kfext.names import HOSTNAME, KUEUE_QUEUE
@@ -222,7 +222,7 @@ def resolve() -> Path:
     target = _cached() / "kueue"
     if not target.exists():
         with step(f"building kueue {VERSION}", expect="3 minutes"):
-            golang.build(_MODULE, "sigs.k8s.io/kueue/cmd/kueue", target)
+            binaries.build(_MODULE, "sigs.k8s.io/kueue/cmd/kueue", target)
     return target
 
 
@@ -230,7 +230,9 @@ def _files() -> Path:
     """Return the folder with Kueue's own manifests, copied beside the program once."""
     folder = _cached() / "files"
     if not folder.exists():
-        source = golang.download(_MODULE, f"sigs.k8s.io/kueue@{VERSION}") / "config" / "components"
+        source = (
+            binaries.download(_MODULE, f"sigs.k8s.io/kueue@{VERSION}") / "config" / "components"
+        )
         unfinished = folder.with_name("files.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         for part in ("crd/bases", "manager", "webhook"):

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.testbed.images import apt, rootfs
+from e2e.testbed.images import rootfs
 from e2e.testbed.preflight import Unavailable
 
 KEY = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -153,7 +153,7 @@ def configured(folder: Path, files: Mapping[str, str]) -> Path:
 def test_the_mirror_of_debian_in_apts_files(
     tmp_path: Path, files: Mapping[str, str], found: str
 ) -> None:
-    assert apt.debian_mirror("bookworm", configured(tmp_path, files)) == found
+    assert rootfs.debian_mirror("bookworm", configured(tmp_path, files)) == found
 
 
 def test_a_list_of_mirrors_stands_for_its_first_as_in_debians_cloud_images(tmp_path: Path) -> None:
@@ -161,11 +161,11 @@ def test_a_list_of_mirrors_stands_for_its_first_as_in_debians_cloud_images(tmp_p
     listed.write_text(f"# by region\n\n{NEAR}\tpriority:1\nhttp://far.example/debian\n")
     text = RELEASE.replace("http://near.example/debian/", f"mirror+file://{listed}")
     files = {"sources.list.d/debian.sources": text}
-    assert apt.debian_mirror("bookworm", configured(tmp_path, files)) == NEAR
+    assert rootfs.debian_mirror("bookworm", configured(tmp_path, files)) == NEAR
 
 
 def test_a_machine_without_the_folder_has_no_mirror(tmp_path: Path) -> None:
-    assert apt.debian_mirror("bookworm", tmp_path / "none") == ""
+    assert rootfs.debian_mirror("bookworm", tmp_path / "none") == ""
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ import pytest
 
 from e2e.testbed import cgroups
 from e2e.testbed.mounts import mount_points
-from e2e.testbed.realnodes import packages
-from e2e.testbed.realnodes.budget import cpu_budget, memory_budget
+from e2e.testbed.realnodes import containerd, cpu_budget, memory_budget
 from e2e.testbed.realnodes.containerd import fill_from_template
-from e2e.testbed.realnodes.shaping import burst
+from e2e.testbed.realnodes.node import burst
 
 GIB = 2**30
 
@@ -127,5 +126,5 @@ def test_only_packages_of_missing_programs_are_installed(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         shutil, "which", lambda name: None if name in missing else f"/usr/bin/{name}"
     )
-    monkeypatch.setattr(packages, "cni_folder", lambda: Path("/opt/cni/bin"))
-    assert packages.missing() == ["containerd", "socat"]
+    monkeypatch.setattr(containerd, "cni_folder", lambda: Path("/opt/cni/bin"))
+    assert containerd.missing_packages() == ["containerd", "socat"]

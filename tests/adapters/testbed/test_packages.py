@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from e2e.testbed.preflight import Unavailable
-from e2e.testbed.realnodes import packages
+from e2e.testbed.realnodes import containerd
 
 HELD = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)"
 
@@ -26,19 +26,19 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_lock_of_another_is_waited_for(answers: list[str]) -> None:
     answers += [HELD, HELD, ""]
-    packages._apt_get("update")
+    containerd._apt_get("update")
     assert answers == []
 
 
 def test_a_lock_is_not_waited_for_without_end(answers: list[str]) -> None:
     answers += [HELD] * 1000
     with pytest.raises(Unavailable, match="held by process 7"):
-        packages._apt_get("update")
+        containerd._apt_get("update")
     assert answers
 
 
 def test_any_other_error_is_shown_at_once(answers: list[str]) -> None:
     answers += ["E: Unable to locate package containerd", ""]
     with pytest.raises(Unavailable, match="Unable to locate"):
-        packages._apt_get("install", "containerd")
+        containerd._apt_get("install", "containerd")
     assert answers == [""]

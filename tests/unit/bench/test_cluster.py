@@ -5,18 +5,17 @@ from typing import Any
 import pytest
 
 from e2e.bench.cluster.compare import arms_table, change, gains_table, jobs_table
-from e2e.bench.cluster.run import Story
+from e2e.bench.cluster.run import Outcome, Story
 from e2e.bench.cluster.workload import (
     FEW,
     GREEDILY,
     JOBS,
     KFEXT,
     PLAIN,
-    Outcome,
     TrainingJob,
     arrivals,
 )
-from e2e.testbed.realnodes.budget import cpu_budget
+from e2e.testbed.realnodes import cpu_budget
 
 
 def test_half_of_the_jobs_are_of_each_kind() -> None:

@@ -15,7 +15,7 @@ from e2e.bench.rescale.run import bench
 from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
 from e2e.bench.rescale.watch import Pod, Sample, sample
 from e2e.harness.jobs import ended, specs
-from e2e.testbed.realnodes.budget import cpu_budget
+from e2e.testbed.realnodes import cpu_budget
 from kfext import names
 from kfext.model.kinds.torchrun import why_not_torchrun
 

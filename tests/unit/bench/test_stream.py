@@ -13,7 +13,7 @@ from e2e.bench.stream.run import Outcome, Story, run
 from e2e.bench.stream.workload import FEW, JOBS, MEMORY, MILLICORES, Arrival, StreamJob, arrivals
 from e2e.harness.jobs import specs
 from e2e.testbed.api import ApiError
-from e2e.testbed.realnodes.budget import cpu_budget
+from e2e.testbed.realnodes import cpu_budget
 from kfext import names
 from kfext.model.kinds.torchrun import why_not_torchrun
 from kfext.model.quantity import parse_quantity

@@ -1,7 +1,6 @@
 """Rounds of the demo as they were seen, for its tests."""
 
-from e2e.demo.claims import Round
-from e2e.demo.record import PodRun
+from e2e.demo.claims import PodRun, Round
 
 BEGAN = 1000.0
 

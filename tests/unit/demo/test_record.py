@@ -1,6 +1,6 @@
 import pytest
 
-from e2e.demo.record import by_node, pod_run
+from e2e.demo.claims import by_node, pod_run
 from tests.unit.demo.rounds import pod
 
 NOW = 5000.0

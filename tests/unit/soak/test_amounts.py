@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.soak.amounts import amount, excess, granted, requests
+from e2e.soak.facts import amount, excess, granted, requests
 
 QUANTITIES = {
     "2": Fraction(2),

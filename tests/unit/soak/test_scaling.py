@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from e2e.soak.invariants import Checker, Limits
+from e2e.soak.manifests import BY_HAND
 from e2e.soak.scaling import MOST_CHANGES
-from e2e.soak.sizes import BY_HAND
 from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
 
 LONG = 1000.0

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from e2e.soak.invariants import Checker, Limits
-from e2e.soak.sizes import HEEDED_SECONDS
+from e2e.soak.manifests import HEEDED_SECONDS
 from tests.unit.soak.raw import Raw, cluster, namespace, view
 from tests.unit.soak.test_scaling import LONG, NODES, judged, sized
 

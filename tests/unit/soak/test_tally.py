@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from e2e.soak.invariants import Tally
 from e2e.soak.memory import Memory
-from e2e.soak.tally import Tally
 
 OFTEN = Counter({"resize": 20, "submit": 20})
 
