@@ -75,8 +75,7 @@ class Interleaved:
     """Some arms, by the name under which each is stored, `repeats` times.
 
     In each repeat they are in another order, so that no arm always comes after the same one.
-    `once`: returns those that run in the first repeat only. It is asked each time, as what has come
-    of the first repeat may decide it.
+    The arms in `once` run in the first repeat only.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Interleaved:
         stores: Mapping[str, Store],
         *,
         repeats: int,
-        once: Callable[[], Collection[str]] = tuple,
+        once: Collection[str] = (),
     ) -> None:
         self.repeats = repeats
         self._stores = dict(stores)
@@ -92,9 +91,9 @@ class Interleaved:
 
     def missing(self) -> list[tuple[int, str]]:
         """Return repeat and arm of each run that is not stored, in the order to run them."""
-        order, turns, once = random.Random(1), list[tuple[int, str]](), self._once()
+        order, turns = random.Random(1), list[tuple[int, str]]()
         for repeat in range(self.repeats):
-            names = [name for name in self._stores if not repeat or name not in once]
+            names = [name for name in self._stores if not repeat or name not in self._once]
             turns += [(repeat, name) for name in order.sample(names, len(names))]
         return [turn for turn in turns if self._find(*turn) is None]
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from e2e.bench.companion.arms import DEAD, OURS, Arm, arms, grid, killed, plain_and, resizing
-from e2e.bench.companion.run import Bench, best, run
+from e2e.bench.companion.arms import DEAD, OURS, Arm, arms, killed, plain_and, resizing
+from e2e.bench.companion.run import Bench, run
 from e2e.bench.companion.site import REQUEST, Pod, Pods, Site, one_cpu, running
 from e2e.bench.companion.tables import arms_table, jobs_table, shift_table
 from e2e.bench.companion.workload import StepCpu, few_and_many, one_of_each, split_schedules
@@ -198,10 +198,7 @@ def measure(
             say(calibration_table(calibration))
             if chosen:
                 step_cpu = measure_steps(site)
-            for number in range(len(of_jobs())):
-                # Anew each time: an arm of one may be chosen by what came of another.
-                of_jobs()[number].measure(site)
-            for bench in splits:
+            for bench in (*of_jobs(), *splits):
                 bench.measure(site)
     tables = [calibration_table(calibration)]
     for bench in of_jobs():
@@ -213,17 +210,11 @@ def measure(
 
 
 def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: int) -> list[Bench]:
-    """Return the benches of jobs that share a node.
-
-    FlowCon's grid is tried on three jobs; ten of them run under the best of it as well.
-    """
+    """Return the benches of jobs that share a node."""
     few, many = few_and_many(step_cpu, quick=quick)
-    cells = grid(few.interval)
-    three = Bench(few, arms(few.interval), repeats=repeats, grid=cells)
-    tuned = best(three.runs(), list(cells))
     found = {
-        "three": three,
-        "ten": Bench(many, {**arms(many.interval), tuned: cells[tuned]}, repeats=repeats),
+        "three": Bench(few, arms(few.interval), repeats=repeats),
+        "ten": Bench(many, arms(many.interval), repeats=repeats),
         # Named apart, so that it is compared with runs of the same day and machine.
         "killed": Bench(replace(few, name="killed"), plain_and(DEAD, killed), repeats=repeats),
     }

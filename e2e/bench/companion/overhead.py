@@ -68,7 +68,7 @@ def _row(runs: Runs, arm: str) -> tuple[str, ...]:
     found_changes = [changes(_of(runs[PLAIN], of), _of(found, of)) for of in _FIGURES]
     # Neighbours of the machine change what a step takes by more than the target is.
     judged = "" if arm == AGAIN else OVERHEAD.judge(median(found_changes[-1]))
-    return (titled(arm, runs), *map(percent, found_changes), judged, *last)
+    return (titled(arm), *map(percent, found_changes), judged, *last)
 
 
 def _of(found: Sequence[Outcome], figure: Callable[[Outcome], float]) -> list[float]:

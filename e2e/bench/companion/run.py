@@ -3,10 +3,9 @@
 import json
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Self
 
 from e2e.bench.companion.arms import Arm, Makers
@@ -169,29 +168,19 @@ Runs = Mapping[str, Sequence[Outcome]]
 
 
 class Bench:
-    """A schedule under `arms`, each of them `repeats` times.
+    """A schedule under `arms`, each of them `repeats` times."""
 
-    Those in `grid` are tried in the first repeat only; the one of them whose mean job ended first
-    is an arm like the others from then on.
-    """
-
-    def __init__(
-        self, schedule: Schedule, arms: Makers, *, repeats: int, grid: Makers | None = None
-    ) -> None:
+    def __init__(self, schedule: Schedule, arms: Makers, *, repeats: int) -> None:
         self.schedule = schedule
-        self._grid = dict(grid or {})
-        self._makers = {**arms, **self._grid}
+        self._makers = dict(arms)
         stores = {
             name: Store(f"{schedule.name} {name}", [repr(schedule)], [*_FRAME, *make().sources])
             for name, make in self._makers.items()
         }
-        self._runs = Interleaved(stores, repeats=repeats, once=self._worse)
+        self._runs = Interleaved(stores, repeats=repeats)
 
     def missing(self) -> list[tuple[int, str]]:
-        """Return repeat and arm of each run that is not stored, the arms in turn.
-
-        Until the grid has been tried, its best is counted as the first of it.
-        """
+        """Return repeat and arm of each run that is not stored, the arms in turn."""
         return self._runs.missing()
 
     def seconds(self) -> float:
@@ -221,10 +210,6 @@ class Bench:
         found = self._runs.runs()
         return {arm: list(map(Outcome.of, found.get(arm, []))) for arm in self._makers}
 
-    def _worse(self) -> Collection[str]:
-        """Return all of the grid but its best."""
-        return self._grid.keys() - {best(self.runs(), list(self._grid))} if self._grid else ()
-
     def _one(self, site: Site, name: str) -> Outcome:
         def one() -> Outcome:
             arm = self._makers[name]()
@@ -232,14 +217,3 @@ class Bench:
                 return run(pods, arm, self.schedule)
 
         return unspoiled(name, one)
-
-
-def best(runs: Mapping[str, Sequence[Outcome]], names: Sequence[str]) -> str:
-    """Return the arm whose mean job was shortest in the first repeat; the first if none has run."""
-
-    def mean(name: str) -> float:
-        first = runs[name][0]
-        return fmean(job.seconds for job in first.jobs.values())
-
-    tried = [name for name in names if runs.get(name)]
-    return min(tried, key=mean) if tried else names[0]

@@ -22,8 +22,8 @@ def bound(count: int) -> float:
 
 
 def changes(before: Sequence[float], after: Sequence[float]) -> list[float]:
-    """Return the changes of pairs in percent; an arm may have fewer repeats than the others."""
-    return [100 * (new / old - 1) for old, new in zip(before, after, strict=False)]
+    """Return the changes of pairs in percent."""
+    return [100 * (new / old - 1) for old, new in zip(before, after, strict=True)]
 
 
 def by_job(runs: Runs, arm: str) -> dict[str, list[float]]:
@@ -81,7 +81,7 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     medians = {job: median(some) for job, some in jobs.items()}
     best, worst = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
     return (
-        titled(arm, runs),
+        titled(arm),
         percent(changes(*([_mean(one) for one in some] for some in (plain, found)))),
         percent(jobs[best]),
         percent(jobs[worst]),
@@ -93,10 +93,9 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     )
 
 
-def titled(arm: str, runs: Runs) -> str:
+def titled(arm: str) -> str:
     """Return how a row names an arm."""
-    short = len(runs[arm]) < len(runs[PLAIN])
-    return f"{arm} (A/A)" if arm == AGAIN else f"{arm}; repeats: {len(runs[arm])}" if short else arm
+    return f"{arm} (A/A)" if arm == AGAIN else arm
 
 
 def _mean(outcome: Outcome) -> float:
@@ -110,7 +109,7 @@ def percent(found: Sequence[float]) -> str:
 
 def jobs_table(schedule: Schedule, runs: Runs) -> str:
     """Return a row for each job: its time under `plain`, and its change under each other arm."""
-    others = [arm for arm in runs if arm != PLAIN and len(runs[arm]) == len(runs[PLAIN])]
+    others = [arm for arm in runs if arm != PLAIN]
     head = ("job", "comes after s", "steps", "start-up CPU s", "CPU s", "loss", "plain s", *others)
     rows = []
     for one in schedule.arrivals:

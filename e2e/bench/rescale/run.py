@@ -164,7 +164,7 @@ def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
         for case in cases
     }
     once = [case.title for case in UNDISTURBED.values()]
-    return Interleaved(stores, repeats=repeats, once=lambda: once)
+    return Interleaved(stores, repeats=repeats, once=once)
 
 
 def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:

@@ -9,7 +9,7 @@ from e2e.bench.store import Interleaved, SpoiledError, Store, first_unspoiled
 
 def arms(*, repeats: int) -> Interleaved:
     stores = {name: Store(name) for name in ("a", "b", "c", "alone")}
-    return Interleaved(stores, repeats=repeats, once=lambda: ["alone"])
+    return Interleaved(stores, repeats=repeats, once=["alone"])
 
 
 def test_each_arm_runs_once_in_each_repeat_and_the_repeats_come_one_after_the_other() -> None:
