@@ -81,7 +81,7 @@ def trial(team: Team, node: Node, name: str, *, steps: int) -> Outcome:
         if beside:
             team.submit(dialled("low", low, steps=100 * steps, disables=bool(disables)))
             team.running("low")
-        (slot,) = (one for one in slots(team.bed, node.name) if one["status"].get("card"))
+        (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
         team.succeeded("high")
         clients = counted(node, slot["status"]["card"])
     ends = team.step_ends("high")

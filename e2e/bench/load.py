@@ -103,7 +103,7 @@ class Load:
         }
 
     def answered(self, connection: Connection, good: bool) -> None:
-        """Take in an answer, and go on with the connection."""
+        """Register an answer, and go on with the connection."""
         now = self._loop.time()
         if good:
             self.latencies.append(now - connection.due)

@@ -342,7 +342,7 @@ class _Seen:
                 self.homes.add(node)
                 self.hosted.add(pod["spec"].get("hostNetwork", False))
             statuses = pod["status"].get("containerStatuses", [])
-            self.restarts += sum(one["restartCount"] for one in statuses)
+            self.restarts += sum(status["restartCount"] for status in statuses)
 
     def check(self, where: Placement) -> None:
         """Raise RuntimeError for a job that was elsewhere, or whose time is of several tries."""

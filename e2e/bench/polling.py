@@ -187,7 +187,7 @@ async def _ages(bench: ScaleBench, log: GrowingLog, size: Size) -> list[float]:
     found: list[float] = []
     for _ in range(size.samples):
         steps = _steps(bench)
-        found += [(log.lines - one) / LINES_PER_SECOND for one in steps]
+        found += [(log.lines - step) / LINES_PER_SECOND for step in steps]
         await asyncio.sleep(3)
     return found
 
@@ -197,20 +197,20 @@ def cost_table(size: Size, costs: Sequence[Cost], ages: Sequence[float]) -> str:
     off, on, again = costs
     idle = {name: (off.cpu[name] + again.cpu[name]) / 2 for name in on.cpu}
     rows = [
-        _row("requests for logs a second (API server)", [one.logs for one in costs]),
+        _row("requests for logs a second (API server)", [cost.logs for cost in costs]),
         ("turned on to every log read once, s", "", f"{on.ready:.0f}", ""),
         ("seconds between two reads of a job", "", f"{size.jobs / on.logs:.0f}", ""),
         ("age of what is known of a job, mean s", "", f"{fmean(ages):.0f}", ""),
         ("age of what is known of a job, longest s", "", f"{max(ages):.0f}", ""),
-        _row("writes of the controller a second (TrainingPlans)", [one.writes for one in costs]),
-        *(_row(f"cores used by {name}", [one.cpu[name] for one in costs], 3) for name in on.cpu),
+        _row("writes of the controller a second (TrainingPlans)", [cost.writes for cost in costs]),
+        *(_row(f"cores used by {name}", [cost.cpu[name] for cost in costs], 3) for name in on.cpu),
         (
             "CPU ms of the controller for a read, all told",
             "",
             f"{1e3 * (on.cpu['controller'] - idle['controller']) / on.logs:.1f}",
             "",
         ),
-        _row("memory of the controller, MiB", [one.memory for one in costs], 0),
+        _row("memory of the controller, MiB", [cost.memory for cost in costs], 0),
     ]
     title = f"{size.jobs} running jobs, logs faked by kwok (ClusterLogs); {size.seconds:.0f} s each"
     return table(title, ("figure", "metrics: off", "metrics: auto", "off again"), rows)

@@ -64,12 +64,12 @@ def measure(*, quick: bool) -> str:
     rows = []
     for number, what in enumerate(("all jobs are new", "one pod ends")):
         rounds = [run[number] for run in runs]
-        longest = [max(one.ticks) for one in rounds]
-        total = [sum(one.ticks) for one in rounds]
+        longest = [max(round_.ticks) for round_ in rounds]
+        total = [sum(round_.ticks) for round_ in rounds]
         rows.append(
             (
                 what,
-                str(round(median(len(one.ticks) for one in rounds))),
+                str(round(median(len(round_.ticks) for round_ in rounds))),
                 spread(longest),
                 spread(total),
                 LONGEST_TICK.judge(median(longest)),

@@ -293,7 +293,7 @@ def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
     homes = space.bound("strict", 3)
     assert space.pins() == dict.fromkeys(homes, 1)
     events = space.kube.items(f"/api/v1/namespaces/{space.name}/events")
-    assert [one["message"] for one in events if one["reason"] == "FailedCreatePod"] == []
+    assert [event["message"] for event in events if event["reason"] == "FailedCreatePod"] == []
     assert space.starts() == 1
 
 

@@ -181,7 +181,7 @@ def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> 
     kfext.proxy.heal()
     kfext.restart_killed_controller()
     homes = space.bound("one", 4)
-    plans = [one.body for one in kfext.proxy.writes(_plan_writes(space.name))]
+    plans = [exchange.body for exchange in kfext.proxy.writes(_plan_writes(space.name))]
     assert len(plans) == 1
     (node,) = set(homes.values())
     assert node in json.dumps(json.loads(plans[0]))

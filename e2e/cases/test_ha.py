@@ -137,7 +137,7 @@ def test_a_leader_that_stood_still_writes_nothing_when_it_moves_again_and_ends(
     before = len(kfext.proxy.log)
     kfext.controller.thaw()
     assert kfext.controller.wait_dead() == 1
-    late = [one for one in kfext.proxy.log[before:] if one.is_write]
+    late = [exchange for exchange in kfext.proxy.log[before:] if exchange.is_write]
     assert [(one.method, one.path, one.status) for one in late] == []
     kfext.wait_leading(standby)
     moving.check()
@@ -174,11 +174,11 @@ def test_of_two_controllers_that_start_at_once_one_leads_and_both_could(
     moving.submit()
     moving.wait_placed()
     moving.check()
-    assert sum(one.metric("kfext_leading") for one in both) == 1
-    (idle,) = (one for one in both if not kfext.leads(one))
+    assert sum(controller.metric("kfext_leading") for controller in both) == 1
+    (idle,) = (controller for controller in both if not kfext.leads(controller))
     assert idle.pid is not None
     # It follows all the same: what it would have to know is what the leader knows.
-    (busy,) = (one for one in both if kfext.leads(one))
+    (busy,) = (controller for controller in both if kfext.leads(controller))
     until(
         lambda: idle.metric("kfext_ledger_claims") == busy.metric("kfext_ledger_claims"),
         what="the standby's ledger is the leader's",

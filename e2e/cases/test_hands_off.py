@@ -44,7 +44,9 @@ def test_in_an_unmanaged_namespace_pods_are_byte_identical_with_and_without_kfex
     beside = new_space(managed=False)
     with_kfext = run(beside)
     assert beside.view("torch") == {}
-    assert not [one for one in kfext.proxy.writes() if f"/{beside.name}/" in one.path]
+    assert not [
+        exchange for exchange in kfext.proxy.writes() if f"/{beside.name}/" in exchange.path
+    ]
     kfext.remove_everything()
     assert run(new_space(managed=False)) == with_kfext
 
@@ -141,7 +143,7 @@ def test_a_dry_run_create_is_answered_and_changes_nothing(space: Space, kfext: K
     space.phase("real", "Placed")
     assert space.kube.find(space.path("pytorchjobs", "trial")) is None
     assert space.view("trial") == {}
-    assert not [one for one in kfext.proxy.writes()[before:] if b"trial" in one.body]
+    assert not [exchange for exchange in kfext.proxy.writes()[before:] if b"trial" in exchange.body]
 
 
 def test_a_job_that_another_controller_runs_is_not_touched(space: Space) -> None:

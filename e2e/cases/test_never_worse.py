@@ -50,7 +50,7 @@ class Arm:
             odd_world.make_late_claim(self.space)
 
     def look(self, elapsed: float) -> None:
-        """Take in what is there now."""
+        """Register what is there now."""
         pods = self.space.pods(NAME)
         self._seen |= {pod["metadata"]["uid"] for pod in pods}
         homes = [pod["spec"].get("nodeName") for pod in pods]
@@ -67,7 +67,7 @@ class Arm:
     def preempted(self) -> list[str]:
         """Return the members that kube-scheduler preempted for another member."""
         path = f"/apis/events.k8s.io/v1/namespaces/{self.space.name}/events"
-        found = [one for one in self.space.kube.items(path) if one.get("reason") == "Preempted"]
+        found = [item for item in self.space.kube.items(path) if item.get("reason") == "Preempted"]
         return [
             str(one["regarding"]["name"])
             for one in found

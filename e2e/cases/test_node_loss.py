@@ -171,7 +171,11 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     space.phase("other", "Placed")
     space.submit(workers("late", 2, each=GPU))
     space.phase("late", "Queued")
-    assert not [one for one in kfext.proxy.log[written:] if one.is_write and "gang" in one.path]
+    assert not [
+        exchange
+        for exchange in kfext.proxy.log[written:]
+        if exchange.is_write and "gang" in exchange.path
+    ]
     assert (space.homes("gang"), uids(space, "gang")) == (before, known)
     nodes.speak_again(space.kfext, node)
     # What runs there still counts: one GPU is free, two are wanted.

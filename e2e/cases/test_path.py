@@ -116,6 +116,8 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
     begun = renewals()
     space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")
     others = [
-        one for one in kfext.proxy.log[before:] if one.is_write and "/leases/" not in one.path
+        exchange
+        for exchange in kfext.proxy.log[before:]
+        if exchange.is_write and "/leases/" not in exchange.path
     ]
     assert others == []

@@ -15,7 +15,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 def attempts(space: Space, kfext: Kfext) -> list[Exchange]:
     """Return the patches of pods that the API server answered, refused ones included."""
     match = pod_patch(space.name)
-    return [one for one in list(kfext.proxy.log) if match(one)]
+    return [exchange for exchange in list(kfext.proxy.log) if match(exchange)]
 
 
 def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_anew(
@@ -63,7 +63,9 @@ def test_a_start_that_is_late_does_not_start_the_next_job_of_that_name(
 
 def _refused(space: Space, kfext: Kfext) -> list[Exchange]:
     match = unsuspend_patch(space.name)
-    return [one for one in list(kfext.proxy.log) if match(one) and one.status == 422]
+    return [
+        exchange for exchange in list(kfext.proxy.log) if match(exchange) and exchange.status == 422
+    ]
 
 
 def test_pins_that_are_late_do_not_touch_the_pods_of_the_next_job_of_that_name(

@@ -89,8 +89,8 @@ def check_once(scene: Scene, trained: FakeTraining) -> None:
 def check_kept(scene: Scene, trained: FakeTraining) -> None:
     """Check that the job had saved its work before each change, and went on from there."""
     starts, changes = resumes(trained.lines), len(scene.sizes())
-    assert all(one.kept for one in starts)
-    assert len({one.step for one in starts if one.step}) >= changes
+    assert all(start.kept for start in starts)
+    assert len({start.step for start in starts if start.step}) >= changes
     assert redone(trained.lines) <= changes * REDONE_SECONDS * PACE * FULL
 
 

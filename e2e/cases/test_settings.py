@@ -218,7 +218,7 @@ def test_a_job_that_kfext_never_gated_is_not_shown_as_suspended_once_it_runs_aga
 def resized(space: Space, name: str) -> Object | None:
     """Return the condition `Resized` of a job's TrainingPlan, None without it."""
     conditions = space.view(name).get("conditions", [])
-    return next((one for one in conditions if one["type"] == names.RESIZED), None)
+    return next((condition for condition in conditions if condition["type"] == names.RESIZED), None)
 
 
 def set_resize(space: Space, name: str, value: str) -> None:

@@ -139,7 +139,11 @@ def spread_reviews(kfext: Kfext) -> None:
 
 def asked(replicas: Sequence[WebhookProcess]) -> dict[tuple[str, str], float]:
     """Return how many reviews of jobs and of pods each replica has answered."""
-    return {(one.name, kind): one.reviews(kind) for one in replicas for kind in ("job", "pod")}
+    return {
+        (replica.name, kind): replica.reviews(kind)
+        for replica in replicas
+        for kind in ("job", "pod")
+    }
 
 
 def settled(space: Space, manifest: Object) -> bool:

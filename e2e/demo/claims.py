@@ -176,7 +176,7 @@ def faster(job: str, *, plain: Sequence[Round], kfext: Round) -> Claim:
     times = [once.step_ms[job] for once in plain]
     usual, time = mean(times), kfext.step_ms[job]
     saved, noise = 1 - time / usual, (max(times) - min(times)) / usual
-    written = " and ".join(f"{one:.0f}" for one in times)
+    written = " and ".join(f"{time:.0f}" for time in times)
     said = (
         f"{job}, {kfext.placed_by}: {time:.0f} ms a step against {written} under plain Kubernetes "
         f"({-saved:+.0%}; the two differ by {noise:.0%})"

@@ -103,7 +103,7 @@ class CpuCard:
             self._advance(monotonic())
 
     def _hear(self, peer: socket.socket) -> None:
-        """Take in all that has come from a client."""
+        """Register all that has come from a client."""
         while peer in self._peers:
             try:
                 message = peer.recv(256, socket.MSG_DONTWAIT)
@@ -147,7 +147,7 @@ class CpuCard:
 
     def _begin(self) -> bool:
         """Begin the kernel of the client that has waited for a turn for longest, if any has one."""
-        waiting = [one for one in self._turns if one.given]
+        waiting = [turn for turn in self._turns if turn.given]
         if not waiting:
             return False
         # Who came while the card was free is first, else whose turn it is.
@@ -157,7 +157,7 @@ class CpuCard:
         self._turns.remove(client)
         self._turns.append(client)
         client.kernels += 1
-        others = (one.works_since for one in self._turns if one is not client)
+        others = (turn.works_since for turn in self._turns if turn is not client)
         since = min((at for at in others if at is not None), default=begins)
         client.beside += since < begins
         client.late += begins - since > LATE_SECONDS
@@ -165,7 +165,7 @@ class CpuCard:
         return True
 
     def _release(self, at: float) -> None:
-        """Take in that the kernel has ended."""
+        """Register that the kernel has ended."""
         client, self._runs = self._runs, None
         assert client is not None
         client.seconds += at - self._began
@@ -183,7 +183,7 @@ class CpuCard:
                 client.peer.send(MARKER.pack(b"m", one.marker, max(one.at, at)))
 
     def _end(self, peer: socket.socket) -> None:
-        """Take in that a process has ended, or was killed, perhaps within a kernel."""
+        """Register that a process has ended, or was killed, perhaps within a kernel."""
         self._peers.remove(peer)
         client = self._clients.pop(peer, None)
         peer.close()
@@ -198,7 +198,7 @@ class CpuCard:
     def _report(self) -> dict[str, object]:
         counted = ("name", "kernels", "beside", "late", "seconds", "outstanding", "micro_steps")
         clients = [*self._gone, *self._clients.values()]
-        shown = [{name: getattr(one, name) for name in counted} for one in clients]
+        shown = [{name: getattr(client, name) for name in counted} for client in clients]
         return {"seconds": monotonic() - self._opened, "clients": shown}
 
 

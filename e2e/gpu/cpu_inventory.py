@@ -48,4 +48,4 @@ def _worked(path: Path) -> float:
         card.settimeout(_SECONDS)
         card.connect(str(path))
         card.send(_REPORT)
-        return sum(float(one["seconds"]) for one in json.loads(card.recv(2**16))["clients"])
+        return sum(float(client["seconds"]) for client in json.loads(card.recv(2**16))["clients"])

@@ -112,7 +112,10 @@ def with_policy(body: Object, *, least: int, most: int, last_call: int | None = 
     if last_call is not None:
         policy["rdzvConf"] = [{"key": "last_call_timeout", "value": str(last_call)}]
     replicas = specs(body)
-    worker = {**replicas["Master"], "replicas": sum(one["replicas"] for one in replicas.values())}
+    worker = {
+        **replicas["Master"],
+        "replicas": sum(replica["replicas"] for replica in replicas.values()),
+    }
     spec = {**body["spec"], "elasticPolicy": policy, "pytorchReplicaSpecs": {"Worker": worker}}
     return {**body, "spec": spec}
 

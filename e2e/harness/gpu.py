@@ -111,7 +111,7 @@ def uninstall_sharing(bed: Testbed, *nodes: Node) -> None:
 
 def slots(bed: Testbed, node: str) -> list[Object]:
     """Return the SharedGPUs of a node, by slot."""
-    found = [one for one in bed.api.get(_SHARED_GPUS)["items"] if one["spec"]["node"] == node]
+    found = [item for item in bed.api.get(_SHARED_GPUS)["items"] if item["spec"]["node"] == node]
     return sorted(found, key=lambda one: int(one["spec"]["slot"]))
 
 
@@ -276,7 +276,7 @@ def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = Fals
     team.running(high)
     if disables:
         until(
-            lambda: any("lossPermille" in one for one in sharers(team, node)),
+            lambda: any("lossPermille" in sharer for sharer in sharers(team, node)),
             what=f"{high} is timed",
             account=team.said,
         )
@@ -302,7 +302,7 @@ def slot_of(team: Team, node: Node, *jobs: str) -> Object | None:
     """Return the slot that the pods of these jobs share, None if there is none."""
     pods = {f"{name}-master-0" for name in jobs}
     for slot in slots(team.bed, node.name):
-        if {one["pod"] for one in sharers_of(slot)} == pods:
+        if {sharer["pod"] for sharer in sharers_of(slot)} == pods:
             return slot
     return None
 
@@ -314,7 +314,7 @@ def sharers_of(slot: Object) -> list[Object]:
 
 def sharers(team: Team, node: Node) -> list[Object]:
     """Return the sharers of all cards of a node."""
-    return [one for slot in slots(team.bed, node.name) for one in sharers_of(slot)]
+    return [sharer for slot in slots(team.bed, node.name) for sharer in sharers_of(slot)]
 
 
 def kernels(node: Node, card: str, name: str) -> int:

@@ -135,7 +135,11 @@ async def _counted(place: Bench, done: Callable[[Counts], bool]) -> Counts:
     while True:
         clients = (await asyncio.to_thread(report, str(place.folder / "card")))["clients"]
         now = Counter(
-            {(one["name"], what): one[what] for one in clients for what in ("kernels", "beside")}
+            {
+                (client["name"], what): client[what]
+                for client in clients
+                for what in ("kernels", "beside")
+            }
         )
         if done(now):
             return now

@@ -116,7 +116,9 @@ def ended(job: Object) -> str:
 def told_of_pod(pod: Object) -> str:
     """Return a line about a pod."""
     conditions = pod["status"].get("conditions", [])
-    said = [one.get("message", "") for one in conditions if one["status"] == "False"]
+    said = [
+        condition.get("message", "") for condition in conditions if condition["status"] == "False"
+    ]
     return (
         f"pod {pod['metadata']['name']}: node {pod['spec'].get('nodeName', '-')}, "
         f"gates {[gate['name'] for gate in pod['spec'].get('schedulingGates', [])]}, "
@@ -129,10 +131,9 @@ def told_of_job(job: Object, *, view: Object, events: Iterable[Object]) -> Itera
     metadata = job["metadata"]
     yield f"{job.get('kind', 'job')} {metadata['name']}: runPolicy {job['spec'].get('runPolicy')}"
     yield f"  annotations {json.dumps(metadata.get('annotations', {}))}"
-    conditions = job.get("status", {}).get("conditions") or []
-    yield f"  conditions {[one['type'] for one in conditions if one['status'] == 'True']}"
+    yield f"  conditions {sorted(conditions(job))}"
     yield f"  plan {json.dumps(view)[:600]}"
-    yield from (f"  event {one.get('reason')}: {one.get('note')}" for one in events)
+    yield from (f"  event {event.get('reason')}: {event.get('note')}" for event in events)
 
 
 def on_host(pod: Object) -> bool:

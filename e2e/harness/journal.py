@@ -46,7 +46,7 @@ def answers(lines: Iterable[str]) -> list[int]:
 
 def worlds(lines: Iterable[str]) -> list[int]:
     """Return the numbers of workers that a training has had, one after the other."""
-    return [one.world for one in resumes(lines)]
+    return [start.world for start in resumes(lines)]
 
 
 def redone(lines: Iterable[str]) -> int:

@@ -21,7 +21,7 @@ def told(kfext: Kfext, path: str) -> None:
     version = int(kfext.kube.get(path)["metadata"]["resourceVersion"])
     streams = kfext.proxy.streams(path.split("/")[-2])
     until(
-        lambda: all(one.version >= version or not one.open for one in streams),
+        lambda: all(stream.version >= version or not stream.open for stream in streams),
         what=f"the controller is told of {path}",
     )
 
@@ -32,7 +32,7 @@ def delete_told(kfext: Kfext, path: str) -> None:
     uid = kfext.kube.get(path)["metadata"]["uid"]
     kfext.kube.delete(path)
     until(
-        lambda: all(uid in one.gone or not one.open for one in streams),
+        lambda: all(uid in stream.gone or not stream.open for stream in streams),
         what=f"the controller is told that {path} is gone",
     )
 

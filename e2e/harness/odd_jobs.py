@@ -219,7 +219,7 @@ def odd_job(seed: int, number: int) -> OddJob:
     manifest = job(NAME, replicas, kind=kind, each=each)
     hard = list(HARD)[number % len(HARD)]
     mild = draw.sample(list(MILD), draw.choice((0, 1, 1, 2)))
-    templates = [one["template"] for one in specs(manifest).values()]
+    templates = [spec["template"] for spec in specs(manifest).values()]
     for template in templates:
         template["metadata"] = {"labels": dict(JOB)}
     for act in (HARD[hard], *(MILD[name] for name in mild)):

@@ -59,7 +59,9 @@ def asked(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
 
     def told() -> Object | None:
         conditions = space.view(name, kind).get("conditions", [])
-        return next((one for one in conditions if one["type"] == "HostNetwork"), None)
+        return next(
+            (condition for condition in conditions if condition["type"] == "HostNetwork"), None
+        )
 
     found: Object = space.until(told, "the TrainingPlan says which network")
     return found

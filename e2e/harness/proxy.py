@@ -48,7 +48,7 @@ class Stream:
         self.version = int(self.exchange.query.get("resourceVersion") or 0)
 
     def note(self, chunk: bytes) -> None:
-        """Take in what was passed on."""
+        """Register what was passed on."""
         if self.plural not in _FOLLOWED:
             return
         *lines, self._rest = (self._rest + chunk).split(b"\n")
@@ -122,7 +122,11 @@ class Proxy:
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
         """Return the recorded writes that the API server carried out."""
         self._call(self._settle())  # what came of a write may be seen before its answer is here
-        return [one for one in list(self.log) if one.is_write and one.status < 300 and match(one)]
+        return [
+            exchange
+            for exchange in list(self.log)
+            if exchange.is_write and exchange.status < 300 and match(exchange)
+        ]
 
     # --- on the loop ------------------------------------------------------------------------------
 

@@ -135,7 +135,9 @@ class Scene:
     def scaled(self) -> Object | None:
         """Return the condition of the job that says what became of its size, None without it."""
         conditions = self.space.view(TRAIN, self.kind).get("conditions", [])
-        return next((one for one in conditions if one["type"] == names.SCALED), None)
+        return next(
+            (condition for condition in conditions if condition["type"] == names.SCALED), None
+        )
 
     def sizes(self) -> list[int]:
         """Return the numbers of workers that kfext has written, one after the other."""

@@ -226,9 +226,9 @@ class Space:
                 told += told_of_job(job, view=self.view(name, kind), events=self.events(name))
         told += [told_of_pod(pod) for pod in self.pods(ending=True)[:24]]
         told += [
-            f"write {one.method} {one.path} {one.status}"
-            for one in self.kfext.proxy.log[-200:]
-            if one.is_write and f"/{self.name}/" in one.path
+            f"write {exchange.method} {exchange.path} {exchange.status}"
+            for exchange in self.kfext.proxy.log[-200:]
+            if exchange.is_write and f"/{self.name}/" in exchange.path
         ][-20:]
         return "\n".join([*told, self.kfext.tail()])
 

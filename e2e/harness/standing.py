@@ -91,7 +91,7 @@ def _found(name: str) -> tuple[Testbed, list[Manifest]]:
     except (FileNotFoundError, ValueError) as missing:
         wrong = str(missing)
     else:
-        if all(one["metadata"]["name"] != names.NAMESPACE for one in namespaces):
+        if all(namespace["metadata"]["name"] != names.NAMESPACE for namespace in namespaces):
             return bed, fake
         wrong = (
             f"kfext is in testbed {name!r} already: of a session that runs or was killed, or put "
@@ -138,7 +138,7 @@ def _without_real_nodes(bed: Testbed, fake: list[Manifest]) -> Iterator[None]:
 def _set_taints(bed: Testbed, path: str, own: list[Manifest]) -> None:
     """Have a node bear these of the testbed's own taints; others stay."""
     taints = bed.api.get(path)["spec"].get("taints", [])
-    others = [one for one in taints if one["key"] != fakenodes.TAINT["key"]]
+    others = [taint for taint in taints if taint["key"] != fakenodes.TAINT["key"]]
     bed.api.patch(path, {"spec": {"taints": [*others, *own]}})
 
 

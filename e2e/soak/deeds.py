@@ -215,7 +215,10 @@ class Deeds(Asking):
 def _is_suspended(job: Object) -> bool:
     """Say whether the operator confirms that a job is suspended."""
     conditions = job.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Suspended" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Suspended" and condition["status"] == "True"
+        for condition in conditions
+    )
 
 
 class Upsets(Asking):
@@ -223,7 +226,7 @@ class Upsets(Asking):
 
     def upset(self, how: str, share: float, count: int) -> None:
         """Do something to one of the jobs whose size is being changed; nothing if there is none."""
-        changing = [one for one in self._kube.items(_PLANS) if _is_changing(one)]
+        changing = [item for item in self._kube.items(_PLANS) if _is_changing(item)]
         if not changing:
             return
         plan = changing[int(share * len(changing))]
@@ -256,7 +259,7 @@ class Upsets(Asking):
 
     def _finish(self, namespace: str, name: str) -> bool:
         """Have all of its pods succeed."""
-        bound = [one for one in self._pods(namespace, name) if one["spec"].get("nodeName")]
+        bound = [pod for pod in self._pods(namespace, name) if pod["spec"].get("nodeName")]
         done = [self._succeed(pod) for pod in bound]
         return bool(done) and all(done)
 

@@ -169,7 +169,7 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
 
 def started(cluster: Cluster) -> Iterator[Gang]:
     """Yield the jobs that run in kfext's hands."""
-    return (one for one in cluster.gangs.values() if one.handled and not one.suspended)
+    return (gang for gang in cluster.gangs.values() if gang.handled and not gang.suspended)
 
 
 def wanted(gang: Gang) -> list[Pod]:

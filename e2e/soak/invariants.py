@@ -91,7 +91,7 @@ class Checker:
         return self._rules
 
     def pod(self, raw: dict[str, Any]) -> None:
-        """Take in a state of a pod that may be gone before the next look."""
+        """Register a state of a pod that may be gone before the next look."""
         self.memory.pod(raw)
 
     def look(self, cluster: Cluster) -> list[Violation]:

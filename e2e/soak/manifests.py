@@ -109,7 +109,7 @@ class Sizes:
     _last: dict[str, _Seen] = field(default_factory=dict)
 
     def see(self, gang: Gang, at: float, *, saved_at: float = 0.0) -> None:
-        """Take in a job as it stands, and when its programs last saved their work."""
+        """Register a job as it stands, and when its programs last saved their work."""
         by_hand = gang.annotations.get(BY_HAND, "")
         now = _Seen(at, workers_of(gang), by_hand, gang.suspended, has_opted_in(gang))
         before = self._last.get(gang.uid, now)
@@ -131,7 +131,7 @@ class Sizes:
             self.staying[gang.uid] = self._still_wanted(gang)
 
     def _take_choice(self, uid: str, now: _Seen, at: float) -> None:
-        """Take in whether a job is to be scaled."""
+        """Register whether a job is to be scaled."""
         if now.opted_in:
             self.out_since.pop(uid, None)
         else:
@@ -139,7 +139,7 @@ class Sizes:
             self.left_alone.discard(uid)
 
     def _take_wish(self, uid: str, before: _Seen, now: _Seen) -> None:
-        """Take in what people want of a job, and whether that is the end of its being scaled.
+        """Register what people want of a job, and whether that is the end of its being scaled.
 
         It is only where kfext had given it another size. That kfext was about to is not seen.
         """

@@ -53,13 +53,13 @@ class Memory:
     def pod(self, raw: Object) -> None:
         """Record a state of a pod, so that no pod is missed however briefly it existed."""
         self._made(pod_of(raw))
-        for one in raw.get("status", {}).get("conditions", ()):
-            if one["type"] == "DisruptionTarget" and one.get("reason") in _BY_OTHERS:
+        for condition in raw.get("status", {}).get("conditions", ()):
+            if condition["type"] == "DisruptionTarget" and condition.get("reason") in _BY_OTHERS:
                 owners = raw["metadata"].get("ownerReferences", ())
                 self.disrupted.update(owner["uid"] for owner in owners)
 
     def cluster(self, cluster: Cluster) -> None:
-        """Take in the cluster as it stands."""
+        """Register the cluster as it stands."""
         self.refused |= dict.fromkeys(cluster.refusing, cluster.at)
         for uid, gang in cluster.gangs.items():
             self.colocation[uid].add(gang.annotations.get(COLOCATION, "preferred"))

@@ -76,7 +76,7 @@ class Others(Asking):
     def resize(self, namespace: str, _kind: str, job: str, share: float, up: bool) -> None:
         """Double or halve the CPU of a pod that runs; its kubelet follows a little later."""
         selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
-        pods = [one for one in self._kube.items(pods_path(namespace) + selector) if _runs(one)]
+        pods = [item for item in self._kube.items(pods_path(namespace) + selector) if _runs(item)]
         if not pods:
             return
         pod = pods[int(share * len(pods))]

@@ -122,7 +122,7 @@ class Soak:
         finally:
             self._mirror.stop()
             say(self.summary())
-        self.wrong += [f"[leader] {one}" for one in self._trouble.leadership.unasked]
+        self.wrong += [f"[leader] {change}" for change in self._trouble.leadership.unasked]
         self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
         self.wrong += self.tally.in_vain(self._took)
         self.wrong += self.tally.unscaled(self.checker.memory)
@@ -168,8 +168,8 @@ class Soak:
         until = time.monotonic() + seconds
         before = len(self._trouble.leadership.unasked)
         at = self._trouble.tick()
-        for one in self._trouble.leadership.unasked[before:]:
-            say("\n".join([f"VIOLATED: {one}", *self._trail, self.kfext.tail()]))
+        for change in self._trouble.leadership.unasked[before:]:
+            say("\n".join([f"VIOLATED: {change}", *self._trail, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
             self._deeds.tend()
@@ -247,7 +247,7 @@ class Soak:
     def _refused(self) -> int:
         """Return how many writes of kfext the API server forbade."""
         log = [*self.kfext.controller.proxy.log, *self.kfext.standby.proxy.log]
-        return sum(one.is_write and one.status == 403 for one in log)
+        return sum(exchange.is_write and exchange.status == 403 for exchange in log)
 
     def _reserved(self) -> Reserved:
         gauge = self._trouble.gauge

@@ -112,7 +112,11 @@ def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
         wished = memory.sizes.wished.get(gang.uid, frozenset())
         if not has_opted_in(gang) or workers_of(gang) in wished or memory.excused(gang, cluster):
             continue
-        told = [one for one in gang.view.get("conditions", ()) if one["type"] == "Scaled"]
+        told = [
+            condition
+            for condition in gang.view.get("conditions", ())
+            if condition["type"] == "Scaled"
+        ]
         if not any(one.get("reason") and one.get("message") for one in told):
             found[gang.uid] = (
                 f"{gang} has {workers_of(gang)} workers, people want {sorted(wished)}, and nothing "

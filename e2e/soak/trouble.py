@@ -37,16 +37,16 @@ class Leadership:
     _until: dict[int, float] = field(default_factory=dict)
 
     def befall(self, pid: int | None) -> None:
-        """Take in that a process is killed, or kept from its work until it may `resume`."""
+        """Register that a process is killed, or kept from its work until it may `resume`."""
         if pid is not None:
             self._until[pid] = math.inf
 
     def resume(self, pid: int, *, at: float) -> None:
-        """Take in that a process is at work again."""
+        """Register that a process is at work again."""
         self._until[pid] = at + _LATE_SECONDS
 
     def see(self, holder: int | None, *, at: float) -> None:
-        """Take in the holder as of now, None if no process of kfext is."""
+        """Register the holder as of now, None if no process of kfext is."""
         if holder is None or holder == self._holder:
             return
         before, self._holder = self._holder, holder
@@ -131,14 +131,14 @@ class Trouble:
         self._kfext.start_webhook()
 
     def cut_watches(self) -> None:
-        for one in self._both:
-            one.proxy.drop_watches()
+        for program in self._both:
+            program.proxy.drop_watches()
 
     def refuse(self, status: int, times: int, carried_out: bool) -> None:
         """Answer some writes with an error status, whether they took place or not."""
-        for one in self._both:
+        for program in self._both:
             fault = Refuse(_is_write, status=status, times=times, carried_out=carried_out)
-            one.proxy.arm(fault)
+            program.proxy.arm(fault)
         self._heal_at = time.monotonic() + _BURST_SECONDS
 
     def tick(self) -> float:
@@ -146,7 +146,7 @@ class Trouble:
         now = time.monotonic()
         if self._heal_at is not None and now > self._heal_at:
             self._heal()
-        self.peak_bytes = max(self.peak_bytes, *(peak_bytes(one.pid) for one in self._both))
+        self.peak_bytes = max(self.peak_bytes, *(peak_bytes(program.pid) for program in self._both))
         for one in self._both:
             if one.pid is None:  # killed, or it lost its Lease and ended, as it should
                 one.wait_dead()
@@ -179,11 +179,11 @@ class Trouble:
     def leader(self) -> ControllerProcess | None:
         """The controller that holds the Lease, as far as anybody can see."""
         holder = (self._kfext.lease() or {}).get("holderIdentity") or ""
-        return next((one for one in self._both if one.is_holder(holder)), None)
+        return next((program for program in self._both if program.is_holder(holder)), None)
 
     def _heal(self) -> None:
-        for one in self._both:
-            one.proxy.heal()
+        for program in self._both:
+            program.proxy.heal()
         self._heal_at = None
 
 

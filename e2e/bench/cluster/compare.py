@@ -84,7 +84,7 @@ FIGURES = (
 def arms_table(outcomes: Sequence[Outcome], *, title: str) -> str:
     """Return one row for each figure, one column for each arm."""
     head = ["", *(outcome.arm.title for outcome in outcomes)]
-    rows = [[one.title, *(one.show(outcome) for outcome in outcomes)] for one in FIGURES]
+    rows = [[figure.title, *(figure.show(outcome) for outcome in outcomes)] for figure in FIGURES]
     return table(title, head, rows)
 
 
@@ -92,11 +92,11 @@ def gains_table(outcomes: Sequence[Outcome]) -> str:
     """Return by how much kfext changes each figure, beside what was published."""
     by_arm = {outcome.arm.name: outcome for outcome in outcomes}
     rows = []
-    for one in FIGURES[:6]:
-        row = [one.title]
+    for figure in FIGURES[:6]:
+        row = [figure.title]
         for arm in (PLAIN, GREEDILY):
-            row.append(change(one.of(by_arm[arm.name]), one.of(by_arm[KFEXT.name])))
-            row.append(_PUBLISHED.get((one.title, arm.name), ""))
+            row.append(change(figure.of(by_arm[arm.name]), figure.of(by_arm[KFEXT.name])))
+            row.append(_PUBLISHED.get((figure.title, arm.name), ""))
         rows.append(row)
     head = ["kfext against", PLAIN.title, "published", GREEDILY.title, "published"]
     return table("What kfext changes", head, rows)

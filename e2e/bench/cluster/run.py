@@ -50,7 +50,7 @@ class Story:
             if node := pod["spec"].get("nodeName"):
                 self.homes[metadata["name"]] = node
             running += status.get("phase") in ("Running", "Succeeded")
-            counts = [one["restartCount"] for one in status.get("containerStatuses", [])]
+            counts = [status["restartCount"] for status in status.get("containerStatuses", [])]
             self.restarts = max([self.restarts, *counts])
         if running and self.started is None:
             self.started = now

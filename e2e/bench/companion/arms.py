@@ -130,7 +130,7 @@ class Use:
         self._samples: deque[tuple[float, float]] = deque()
 
     def note(self, at: float, seconds: float) -> None:
-        """Take in what it has used until now."""
+        """Register what it has used until now."""
         self._samples.append((at, seconds))
         while at - self._samples[0][0] > self._interval:
             self._samples.popleft()

@@ -67,7 +67,7 @@ class Algorithm:
         self._containers: dict[str, _Container] = {}
 
     def run(self, found: Mapping[str, float]) -> dict[str, float]:
-        """Take in G of each container; return the limits to set, as shares of the machine.
+        """Register G of each container; return the limits to set, as shares of the machine.
 
         A container that is not named keeps its limit. The sum may exceed 1: nothing is reserved.
         """
@@ -91,7 +91,7 @@ class Algorithm:
     def all_completing(self) -> bool:
         """Whether there are containers and none of them grows any more."""
         containers = self._containers.values()
-        return bool(containers) and all(one.completing for one in containers)
+        return bool(containers) and all(container.completing for container in containers)
 
 
 class Timer:

@@ -127,7 +127,7 @@ def _all_running(pods: Pods, count: int) -> list[Pod] | None:
 def _capped(pods: Pods) -> int:
     """Return how many pods have a limit according to their kubelet."""
     statuses = [body["status"]["containerStatuses"][0] for body in pods.bodies()]
-    return sum("limits" in one.get("resources", {}) for one in statuses)
+    return sum("limits" in status.get("resources", {}) for status in statuses)
 
 
 def _shares(pods: Pods, spinning: Sequence[Pod], *, seconds: float) -> list[float]:
@@ -224,8 +224,8 @@ def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: i
 def _of_splits(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:
     """Return those of jobs between whose components CPU is shifted."""
     return [
-        Bench(one, plain_and(OURS, resizing), repeats=repeats)
-        for one in split_schedules(_QUICK_PART if quick else 1)
+        Bench(schedule, plain_and(OURS, resizing), repeats=repeats)
+        for schedule in split_schedules(_QUICK_PART if quick else 1)
         if "shift" in parts
     ]
 

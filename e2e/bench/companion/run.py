@@ -133,7 +133,7 @@ class _Run:
     def _see(self, body: Object) -> None:
         """Note the end of a pod."""
         name, status = body["metadata"]["name"], body["status"]
-        if any(one["restartCount"] for one in status.get("containerStatuses", [])):
+        if any(status["restartCount"] for status in status.get("containerStatuses", [])):
             raise SpoiledError(f"{name} was restarted")
         if status.get("phase") == "Failed":
             raise SpoiledError(f"{name} failed")

@@ -84,7 +84,7 @@ def running(bodies: list[Object]) -> list[Pod]:
     for body in bodies:
         metadata = body["metadata"]
         (container,) = body["spec"]["containers"]
-        states = [one["state"] for one in body["status"].get("containerStatuses", [])]
+        states = [status["state"] for status in body["status"].get("containerStatuses", [])]
         if states and "running" in states[0] and "deletionTimestamp" not in metadata:
             job = metadata.get("labels", {}).get(JOB_NAME, "")
             limit = container.get("resources", {}).get("limits", {}).get("cpu", "")

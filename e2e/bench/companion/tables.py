@@ -43,7 +43,9 @@ def noise(again: ByJob) -> float:
 def beyond(found: ByJob, most: float) -> tuple[str, str]:
     """Return how many jobs improved, and how many are worse, in the median by over `most`."""
     medians = [median(some) for some in found.values()]
-    return str(sum(one < -most for one in medians)), str(sum(one > most for one in medians))
+    return str(sum(change < -most for change in medians)), str(
+        sum(change > most for change in medians)
+    )
 
 
 def arms_table(schedule: Schedule, runs: Runs) -> str:
@@ -67,9 +69,9 @@ def _plain_row(runs: Runs) -> tuple[str, ...]:
     seconds = [[job.seconds for job in one.jobs.values()] for one in found]
     return (
         PLAIN,
-        f"{spread([fmean(one) for one in seconds], digits=0)} s",
-        f"{spread([min(one) for one in seconds], digits=0)} s",
-        f"{spread([max(one) for one in seconds], digits=0)} s",
+        f"{spread([fmean(sample) for sample in seconds], digits=0)} s",
+        f"{spread([min(sample) for sample in seconds], digits=0)} s",
+        f"{spread([max(sample) for sample in seconds], digits=0)} s",
         f"{spread([one.makespan for one in found], digits=0)} s",
         "", "", "", "",
         spread([one.beside for one in found]),

@@ -149,7 +149,7 @@ class CpuCard:
 
 
 def _busy(path: Path) -> float:
-    return float(sum(one["seconds"] for one in report(str(path))["clients"]))
+    return float(sum(client["seconds"] for client in report(str(path))["clients"]))
 
 
 class Cuda:

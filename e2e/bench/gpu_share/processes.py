@@ -96,7 +96,7 @@ class Job:
     def cpu_wait(self) -> float:
         """Return for how many seconds its threads were ready to run so far, and had no CPU."""
         threads = Path(f"/proc/{self._process.pid}/task").glob("*/schedstat")
-        return sum(int(one.read_text().split()[1]) for one in threads) / 1e9
+        return sum(int(thread.read_text().split()[1]) for thread in threads) / 1e9
 
     def kill(self) -> None:
         """End it."""
@@ -222,7 +222,7 @@ class Agent:
         self._card.promise(job, ("bench", job), terms, now=monotonic())
 
     def dismiss(self, job: str) -> None:
-        """Take in that a job has ended."""
+        """Register that a job has ended."""
         del self._terms[job]
         self._doors.close(job)
         self._card.withdraw(job)

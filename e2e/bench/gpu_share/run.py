@@ -90,7 +90,7 @@ def shared(u: float, *, quotas: tuple[float, ...] = _QUOTAS) -> list[Arm]:
     """Return the arms with both jobs."""
     return [
         Arm(NATIVE, u, low=True),
-        *(gated(u, one) for one in quotas),
+        *(gated(u, quota) for quota in quotas),
         Arm(BUDGET, u, low=True, sharing=DEFAULT),
     ]
 
@@ -227,7 +227,7 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
             busy / (ended - began),
             waited / (ended - began),
             _preempted(agent, jobs, began, ended),
-            {job.name: digests([one.loss for one in job.steps()]) for job in jobs},
+            {job.name: digests([step.loss for step in job.steps()]) for job in jobs},
             micro_step,
         )
 

@@ -147,7 +147,7 @@ def overhead_table(card: str, runs: Runs) -> str:
     rows = []
     for job, alone in ((HIGH, _exclusive(LOADS[0])), (LOW, LOW_ALONE)):
         for name in (HOOKED, AGAIN):
-            arm = next((one for one in runs if one.name == name and one.u == alone.u), None)
+            arm = next((arm for arm in runs if arm.name == name and arm.u == alone.u), None)
             if arm is None or alone not in runs:
                 continue
             slower = mapped(ratio(_blocks(runs[arm], job), _blocks(runs[alone], job)), _slower)
@@ -213,7 +213,7 @@ def _exclusive(u: float) -> Arm:
 
 
 def _blocks(runs: Sequence[Outcome], job: str) -> Blocks:
-    return [one.rates[job] for one in runs]
+    return [run.rates[job] for run in runs]
 
 
 def _slower(part: float) -> float:
@@ -221,19 +221,19 @@ def _slower(part: float) -> float:
 
 
 def _preemption(runs: Sequence[Outcome]) -> tuple[str, str]:
-    found = [1000 * seconds for one in runs for seconds in one.preempted]
+    found = [1000 * seconds for run in runs for seconds in run.preempted]
     if not found:
         return "", ""
     return f"{quantile(found, 0.5):.1f}", f"{quantile(found, 0.99):.1f}"
 
 
 def _micro_step(runs: Sequence[Outcome]) -> str:
-    found = [1000 * one.micro_step for one in runs if one.micro_step is not None]
+    found = [1000 * run.micro_step for run in runs if run.micro_step is not None]
     return spread(found, digits=1) if found else ""
 
 
 def _cpu_wait(runs: Sequence[Outcome]) -> str:
-    return spread([100 * one.cpu_wait for one in runs], digits=0)
+    return spread([100 * run.cpu_wait for run in runs], digits=0)
 
 
 def _mean(one: GroupOutcome) -> float:

@@ -127,7 +127,7 @@ def _measured(watch: Watch, times: tuple[float, float] | None) -> Object:
     found: Object = {
         "loss": json.loads(lines[-1])["loss"],
         "redone": redone(lines),
-        "lost": sum(not one.kept for one in resumes(lines)),
+        "lost": sum(not start.kept for start in resumes(lines)),
         "resumes": len(resumes(lines)) - 1,
     }
     if times is not None:

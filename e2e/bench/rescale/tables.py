@@ -62,17 +62,17 @@ def guard_table(runs: Runs) -> str:
     )  # fmt: skip
     rows = []
     for name, stories in _stories(runs).items():
-        shrinks = [one.shrink for one in stories]
-        to_bind = [one.to_bind for one in stories]
+        shrinks = [story.shrink for story in stories]
+        to_bind = [story.to_bind for story in stories]
         rows.append(
             (
                 name,
                 _spread(shrinks, _FIGURES["until kfext acts"]),
-                GUARD_ACTS.judge(median(one.idle for one in shrinks)),
+                GUARD_ACTS.judge(median(shrink.idle for shrink in shrinks)),
                 *(_spread(shrinks, _FIGURES[key]) for key in ("checkpoint", "pods")),
                 spread(to_bind, digits=1),
                 GANG_BOUND.judge(median(to_bind)),
-                spread([_waited(one) for one in stories], digits=1),
+                spread([_waited(story) for story in stories], digits=1),
                 str(len(stories)),
             )
         )
@@ -158,11 +158,11 @@ def _stories(runs: Runs) -> dict[str, list[Story]]:
 
 
 def _ways(stories: Sequence[Story], way: str) -> list[Rescale]:
-    return [one.shrink if way == "in" else one.growth for one in stories]
+    return [story.shrink if way == "in" else story.growth for story in stories]
 
 
 def _spread(changes: Sequence[Rescale], figure: Callable[[Rescale], float]) -> str:
-    return spread([figure(one) for one in changes], digits=1)
+    return spread([figure(change) for change in changes], digits=1)
 
 
 def _waited(one: Story) -> float:

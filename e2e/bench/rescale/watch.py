@@ -80,7 +80,10 @@ def sample(
         at,
         size=_size(job) if job else None,
         asked=max(map(int, requests), default=0),
-        reason=next((one["reason"] for one in conditions if one["type"] == names.SCALED), ""),
+        reason=next(
+            (condition["reason"] for condition in conditions if condition["type"] == names.SCALED),
+            "",
+        ),
         own=tuple(map(_pod, by_job[TRAIN])),
         gang=tuple(map(_pod, by_job[GANG])),
         lines=tuple(lines),

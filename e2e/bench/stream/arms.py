@@ -36,7 +36,7 @@ class Arm:
         """Begin to act in a namespace in which there is nothing yet."""
 
     def submitted(self, job: StreamJob, body: Object, *, now: float) -> Object:
-        """Take in a job that comes; return what is submitted of it."""
+        """Register a job that comes; return what is submitted of it."""
         return body
 
     def look(self, jobs: Mapping[str, Object], pods: Sequence[Object], *, now: float) -> None:
@@ -65,7 +65,9 @@ class Dragon(Arm):
 
     def start(self, pods: Pods, members: Sequence[Node], *, now: float) -> None:
         self._pods = pods
-        self._seats = Seats({one.name: (one.millicores, one.memory) for one in members}, began=now)
+        self._seats = Seats(
+            {node.name: (node.millicores, node.memory) for node in members}, began=now
+        )
 
     def submitted(self, job: StreamJob, body: Object, *, now: float) -> Object:
         self._seats.submit(job, now=now)

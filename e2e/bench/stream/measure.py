@@ -50,11 +50,11 @@ class Figure:
 
 
 def _mean(of: Callable[[Story, float], float]) -> Callable[[Outcome], float]:
-    return lambda outcome: fmean(of(one, outcome.until) for one in outcome.jobs.values())
+    return lambda outcome: fmean(of(job, outcome.until) for job in outcome.jobs.values())
 
 
 def _sum(of: Callable[[Story], int]) -> Callable[[Outcome], float]:
-    return lambda outcome: sum(of(one) for one in outcome.jobs.values())
+    return lambda outcome: sum(of(job) for job in outcome.jobs.values())
 
 
 FIGURES = (

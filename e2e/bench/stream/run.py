@@ -167,7 +167,7 @@ class _Run:
         """Count some seconds in which there was a job."""
         self._used += cpu
         self._reserved += seconds * running * MILLICORES / 1000
-        self._capacity += seconds * sum(one.millicores for one in self._members) / 1000
+        self._capacity += seconds * sum(node.millicores for node in self._members) / 1000
 
     def _submit_due(self, now: float) -> None:
         while self._coming and self._coming[0].seconds <= now:
@@ -179,7 +179,7 @@ class _Run:
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
     def _look(self) -> int:
-        """Take in what is there, and have the arm act; return how many pods run."""
+        """Register what is there, and have the arm act; return how many pods run."""
         jobs = {
             body["metadata"]["name"]: body
             for kind in PLURAL
@@ -210,7 +210,7 @@ class _Run:
         return [name for name, story in self._stories.items() if story.ended is None]
 
     def _cpu(self) -> float:
-        return sum(one.cpu_seconds() for one in self._members)
+        return sum(node.cpu_seconds() for node in self._members)
 
     def _now(self) -> float:
         return time.monotonic() - self._began

@@ -94,7 +94,7 @@ class Seats:
         self._started: list[str] = []
 
     def submit(self, job: StreamJob, *, now: float) -> None:
-        """Take in a job that comes."""
+        """Register a job that comes."""
         self._jobs[job.name] = (job, job.for_dragon(now))
 
     def look(

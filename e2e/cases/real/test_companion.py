@@ -142,7 +142,7 @@ def progress(bed: Testbed, namespace: str, job: str) -> dict[str, Any]:
 
 def resized(bed: Testbed, namespace: str) -> dict[str, Any] | None:
     conditions = plan(bed, namespace).get("conditions", [])
-    return next((one for one in conditions if one["type"] == names.RESIZED), None)
+    return next((condition for condition in conditions if condition["type"] == names.RESIZED), None)
 
 
 def shown(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:

@@ -83,7 +83,9 @@ def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) ->
     progress = status["progress"]
     assert (progress["metric"], progress["state"]) == ("loss", "New")
     assert progress["stepsPerSecond"] > 0
-    (known,) = [one for one in status["conditions"] if one["type"] == "ProgressKnown"]
+    (known,) = [
+        condition for condition in status["conditions"] if condition["type"] == "ProgressKnown"
+    ]
     assert (known["status"], known["reason"]) == ("True", "Recognised")
 
 

@@ -57,7 +57,7 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
 
     _wait(lambda: _trains(where, FULL), "the job has grown back")
     trained(sdk, job, managed)
-    assert all(one.kept for one in resumes(journal(where)))
+    assert all(start.kept for start in resumes(journal(where)))
 
     alone = elastic_ddp("alone", 1, cpu=cpu, folder=folder / "alone", arguments=_steps(STEPS))
     trained(submit(bed, alone, managed), alone, managed)
@@ -85,7 +85,7 @@ def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_gro
 
     trained(sdk, job, managed)
     # Neither the server nor the first worker has begun anew, so that no step was lost.
-    assert [one.step for one in resumes(journal(where))] == [0]
+    assert [start.step for start in resumes(journal(where))] == [0]
 
     steps, alone = _steps(2 * STEPS), folder / "alone"
     job = elastic_ps("alone", 1, cpu=cpu, folder=alone, arguments=steps)

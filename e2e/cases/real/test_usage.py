@@ -62,7 +62,7 @@ class Seen:
         """Return the uses whose windows lie between the first look and the last."""
         uses = [one for one in self.found if isinstance(one, CpuUse)]
         return [
-            one for one in uses if self.times[0] <= one.at - one.window and one.at <= self.times[-1]
+            use for use in uses if self.times[0] <= use.at - use.window and use.at <= self.times[-1]
         ]
 
     def true(self, use: CpuUse) -> float:
@@ -79,7 +79,7 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
         user=f"{_SERVICE}:kfext-controller",
         groups=("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}"),
     )
-    (node,) = (one for one in nodes(bed) if one.name == pod.node_name)
+    (node,) = (node for node in nodes(bed) if node.name == pod.node_name)
     cgroup = f"{node.sandbox.pods_cgroup}/kubepods/pod{pod.uid}"
 
     async def follow() -> Seen:

@@ -38,7 +38,7 @@ def promised(job: Object) -> Plan | None:
 def ended(job: Object) -> bool:
     """Return whether a job has ended, and check that it did well."""
     conditions = job.get("status", {}).get("conditions", [])
-    holds = {one["type"] for one in conditions if one["status"] == "True"}
+    holds = {condition["type"] for condition in conditions if condition["status"] == "True"}
     assert "Failed" not in holds, job["metadata"]["name"]
     return "Succeeded" in holds
 
