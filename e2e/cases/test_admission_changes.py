@@ -9,8 +9,7 @@ from e2e.harness import nodes
 from e2e.harness.jobs import gated, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.pods import FOREIGN_GATE, squatter
-from e2e.harness.refusing import refusing_pins
+from e2e.harness.pods import FOREIGN_GATE, refusing_pins, squatter
 from e2e.harness.space import Space
 from e2e.harness.stand_in import Mutate, standing_in
 

@@ -9,8 +9,7 @@ from e2e.harness import nodes
 from e2e.harness.faults import Hold, pod_patch
 from e2e.harness.jobs import conditions, gated, job, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import end_now, end_slowly, occupy, squatter, succeed, uids
-from e2e.harness.refusing import refusing
+from e2e.harness.pods import end_now, end_slowly, occupy, refusing, squatter, succeed, uids
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

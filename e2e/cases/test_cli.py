@@ -10,7 +10,7 @@ import pytest
 
 from e2e.harness.jobs import Object, job, template, workers
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.refusing import limit_pods
+from e2e.harness.pods import limit_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

@@ -9,7 +9,7 @@ from e2e.harness import nodes
 from e2e.harness.jobs import gated, held, job, pinned_to, specs, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.pods import admit_pods, refuse_pods
 from e2e.harness.space import CASE, Space, set_managed
 from e2e.harness.stand_in import standing_in
 from e2e.testbed import training_operator

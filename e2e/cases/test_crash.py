@@ -10,7 +10,7 @@ from e2e.harness.faults import Exchange, KillAfter, Match, pod_patch, unsuspend_
 from e2e.harness.jobs import gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.pods import admit_pods, refuse_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

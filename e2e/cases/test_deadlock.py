@@ -10,8 +10,7 @@ from functools import partial
 
 from e2e.harness.jobs import workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import succeed
-from e2e.harness.refusing import limit_pods
+from e2e.harness.pods import limit_pods, succeed
 from e2e.harness.space import CASE, Space
 from e2e.harness.wait import until
 

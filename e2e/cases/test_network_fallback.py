@@ -8,8 +8,7 @@ from e2e.harness.jobs import gated, job, on_host, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.nodes import told
-from e2e.harness.pods import HOST, asked, master_port, occupy, reasons
-from e2e.harness.refusing import complaint_first, refusing
+from e2e.harness.pods import HOST, asked, complaint_first, master_port, occupy, reasons, refusing
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}

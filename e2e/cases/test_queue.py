@@ -7,7 +7,7 @@ import pytest
 from e2e.harness import nodes
 from e2e.harness.jobs import workers
 from e2e.harness.kube import Object
-from e2e.harness.refusing import limit_pods
+from e2e.harness.pods import limit_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

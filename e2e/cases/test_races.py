@@ -5,8 +5,7 @@ import json
 from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, unsuspend_patch
 from e2e.harness.jobs import conditions, gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import uids
-from e2e.harness.refusing import complaint_first
+from e2e.harness.pods import complaint_first, uids
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

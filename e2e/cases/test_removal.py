@@ -10,8 +10,7 @@ from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
 from e2e.harness.manual import Shell, commands
-from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
-from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, take_foreign_gate
 from e2e.harness.space import Space
 from kfext import names
 from kfext.controller.training_plan import encode_condition

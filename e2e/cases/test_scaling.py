@@ -21,8 +21,7 @@ from e2e.harness.jobs import conditions
 from e2e.harness.journal import answers, redone, resumes
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.nodes import taint
-from e2e.harness.pods import succeed
-from e2e.harness.refusing import limit_pods
+from e2e.harness.pods import limit_pods, succeed
 from e2e.harness.scaling import (
     FULL,
     GANG,

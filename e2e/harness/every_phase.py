@@ -5,9 +5,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from e2e.harness.jobs import job, suspended, workers
-from e2e.harness.pods import FOREIGN_GATE, end_now, end_slowly, squatter, succeed, take_foreign_gate
+from e2e.harness.pods import (
+    FOREIGN_GATE,
+    admit_pods,
+    end_now,
+    end_slowly,
+    refuse_pods,
+    refusing,
+    squatter,
+    succeed,
+    take_foreign_gate,
+)
 from e2e.harness.processes import COMMAND
-from e2e.harness.refusing import admit_pods, refuse_pods, refusing
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
 
