@@ -1,6 +1,6 @@
 """The GPU demo: two real jobs on one card, without a gate between them and with it.
 
-Run with `make demo-gpu`. It brings up a cluster of one real node, whose CPU simulates two cards,
+Run with `make demo-gpu`. It brings up a cluster of one real node; its CPU simulates two cards,
 and installs kfext with GPU sharing as an administrator would. A job of high priority trains alone;
 then one of low priority is put on its card, first without a gate and then with it.
 """

@@ -124,7 +124,7 @@ def scale_cluster(name: str) -> Iterator["ScaleBench"]:
     with lifecycle.running(f"bench-{name}", fast=True) as bed:
         bench = ScaleBench(bed)
         bench.install()
-        # Nobody binds pods here, so kfext must not take them back.
+        # Nothing binds pods here, so kfext must not take them back.
         with_client(bench, _create_policy)
         for process in _STOPPED:
             bed.stop_process(process)

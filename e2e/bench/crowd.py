@@ -166,7 +166,7 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
 
 
 def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str]) -> Object:
-    """Return a pod of nobody, on its node already, so that no scheduler has to look at it."""
+    """Return a pod without an owner, on its node already, so that no scheduler has to act."""
     gpus = {key: value for key, value in requests.items() if "/" in key}
     return {
         "metadata": {

@@ -1,7 +1,7 @@
 """Submit to first pod bound, and to all bound: a PyTorchJob of two pods on an idle cluster.
 
 The real training-operator creates the pods and the real kube-scheduler binds them, once in a
-namespace that kfext manages and once in one that it does not; all processes run in both cases.
+namespace that kfext manages and once in an unmanaged one; all processes run in both cases.
 Repeats alternate. Measured from before the POST to what the driver's own watches show, in ms.
 The cluster is 200 fake nodes; operator and scheduler run with raised request limits, which makes
 plain Kubernetes the harder reference. A gang's first pod cannot be bound before its last one

@@ -50,7 +50,7 @@ _COLD_SECONDS = 70.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One gang, in milliseconds from the last ADDED, of each pod: those of the last one judge.
+    """One gang, in milliseconds from the last ADDED, of each pod: the last pod's time is judged.
 
     Of the controller also: writes by resource, and CPU milliseconds from the job to its rest.
     """
@@ -159,7 +159,7 @@ async def _by_kfext(bench: Bench, client: Client, name: str, size: int) -> Run:
 async def _by_bare_client(bench: Bench, client: Client, name: str, size: int) -> Run:
     nodes = [f"fake-{number:03}" for number in range(-(-size // _GPUS))]
     homes = {pod: nodes[number // _GPUS] for number, pod in enumerate(pod_names(name, size))}
-    # Suspended by nobody kfext knows, so that kfext leaves it alone when it wakes up.
+    # Suspended, but not by kfext, so that kfext leaves it alone when it wakes up.
     job = await client.create(_jobs(), job_body(name, size, held=False))
     os.kill(bench.controller_pid, signal.SIGSTOP)
     try:

@@ -41,7 +41,7 @@ _numbers = itertools.count()
 class Placement:
     """Where the pods of a job are, and on which network; `alone` is one process without any.
 
-    `nodes` is None where kfext is left to choose.
+    `nodes` is unset if kfext chooses.
     """
 
     name: str
@@ -135,7 +135,7 @@ def manifest(name: str, model: Model, where: Placement, nodes: list[str], *, ste
 
 
 def first_pod(name: str, model: Model) -> str:
-    """Return the pod whose log ends with the totals."""
+    """Return the pod that logs the totals at its end."""
     return f"{name}-{'master' if model.kind == 'PyTorchJob' else 'chief'}-0"
 
 
@@ -225,7 +225,7 @@ def _shared(runs: Runs, model: Model) -> list[Placement]:
 
 
 def _beaten(runs: Runs, model: Model) -> str:
-    """Return by which other placement the hoped-for one is beaten, empty if by none."""
+    """Return the placement that beats the hoped-for placement, or an empty text."""
     best = max(_shared(runs, model), key=lambda where: _rate(runs, model, where))
     ratio = _rate(runs, model, HOPED) / _rate(runs, model, best)
     return "" if best is HOPED else f"{model.title} ({ratio:.2f} of {best.name})"
@@ -345,7 +345,7 @@ class _Seen:
             self.restarts += sum(status["restartCount"] for status in statuses)
 
     def check(self, where: Placement) -> None:
-        """Raise RuntimeError for a job that was elsewhere, or whose time is of several tries."""
+        """Raise RuntimeError for a job that was elsewhere, or had several tries."""
         if len(self.homes) != (where.nodes or len(self.homes)) or self.hosted != {
             where.network == "host"
         }:

@@ -35,7 +35,7 @@ from kfext.names import HELD
 SIZES = (200, 1000, 5000)
 _KINDS = ("GPU", "CPU")
 _LIVE = 20
-"""Gangs of ours that are on the ledger at any time, besides the half that others hold."""
+"""Gangs of kfext on the ledger at any time, besides the half that others hold."""
 
 
 @dataclass(frozen=True, slots=True)

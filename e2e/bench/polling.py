@@ -2,7 +2,7 @@
 
 API server, kube-scheduler, training-operator and kfext are real; every job has one pod. The nodes
 are fake, and so are the logs: kwok is the kubelet of all nodes and answers `pods/log` from one file
-for all pods (its ClusterLogs), to which five lines a second are added. A job is read every half
+for all pods (its ClusterLogs), which grows by five lines a second. A job is read every half
 minute at most, so that each read finds as many new lines as it asks for, which is what costs most.
 What a real kubelet takes to read a log of its own is not measured here.
 
@@ -34,7 +34,7 @@ from kfext.names import MANAGED, METRICS
 _NAMESPACE = "bench-polling"
 _PATIENCE_SECONDS = 600.0
 _CALM_SECONDS = 15.0
-"""After reading was turned on or off; jobs are looked at every ten seconds."""
+"""After reading was turned on or off; jobs are checked every ten seconds."""
 _PROCESSES = ("kube-apiserver", "kwok")
 _LOG_REQUESTS = re.compile(r'^apiserver_request_total\{[^}]*subresource="log"[^}]*\} (\S+)$', re.M)
 _STEPS = re.compile(r"^kfext_job_step\{[^}]*\} (\S+)$", re.M)
@@ -66,7 +66,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a part came to, a second; memory is that of the controller at its end, in MiB.
+    """What a part came to, a second; memory is the controller's at its end, in MiB.
 
     `ready`: seconds until what was turned on or off had come to every job.
     """

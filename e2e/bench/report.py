@@ -119,7 +119,7 @@ REVIEW_RATE = Target(">=", 2000.0, "/s")
 REVIEW_ERRORS = Target("==", 0.0)
 
 GANG_RATIO = Target(">=", 0.9)
-"""Time of a bare client divided by that of kfext, 64 pods."""
+"""Time of a bare client divided by kfext's, 64 pods."""
 GANG_POD_WRITES = Target("==", 1.0)
 
 PLAN_RATE = {1000: Target(">=", 1000.0, "/s"), 5000: Target(">=", 300.0, "/s")}
@@ -188,7 +188,7 @@ are what an elastic torchrun took without kfext on the same nodes, from the edit
 LOST_STEPS = Target("==", 0.0)
 """Times that a training went on from before what it had saved."""
 LOSS_TOLERANCE = {"PyTorchJob": Target("<=", 0.1, "%"), "TFJob": Target("<=", 2.0, "%")}
-"""By how much the last loss of a job that was rescaled may differ from that of one that was not.
+"""By how much the last loss of a job that was rescaled may differ from an undisturbed job's.
 Workers that do not wait for each other use weights that are a little old, and always in another
 way."""
 

@@ -32,9 +32,9 @@ _OTHER = {"cpu": "500m", "memory": "1Gi"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured. `pods` counts those of the jobs too.
+    """How much is measured. `pods` counts the jobs' pods too.
 
-    All `new_jobs` together have fewer pods than may be outstanding, since nobody creates them.
+    All `new_jobs` together have fewer pods than may be outstanding, since nothing creates them.
     """
 
     nodes: int
@@ -197,7 +197,7 @@ def _table(
         ("memory at the end, MiB", f"{memory:.0f}", LIVE_MEMORY.judge(highest * 2**20 / 1e6)),
         *(
             (f"status of a pod of {whose}, events per CPU s", f"{1 / cpu:.0f}", "")
-            for whose, cpu in zip(("a live job", "nobody"), events, strict=True)
+            for whose, cpu in zip(("a live job", "no job"), events, strict=True)
         ),
         (
             f"{size.new_jobs} new jobs submitted to all resumed, jobs/s",

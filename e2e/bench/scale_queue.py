@@ -3,7 +3,7 @@
 The driver submits the jobs as the job webhook leaves them. Then it creates the pods of each job
 that kfext has resumed, gated, as operator and pod webhook would; kfext pins and ungates gang by
 gang, and goes on with the queue, since it bounds how many pods the operator may have to create at a
-time. Nobody binds the pods. A pod takes one of a node's 16 GPUs and 2 of its 32 CPUs; all together
+time. Nothing binds the pods. A pod takes one of a node's 16 GPUs and 2 of its 32 CPUs; all together
 take about two thirds. Wall times count from the last submit, CPU seconds from before the first.
 
 Judged is the controller's own time, its CPU seconds: beside it, on the same cores, an API server

@@ -35,7 +35,7 @@ class Store:
         self._folder = RUNS / f"{slug}-{key([title, *inputs, *files_below(*sources)])}"
 
     def find(self, name: str) -> Object | None:
-        """Return what a run measured, None if it has not been stored."""
+        """Return what a run measured; None: it has not been stored."""
         path = self._folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
@@ -108,7 +108,7 @@ class Interleaved:
         self._stores[name].put(_repeat_name(repeat), measured)
 
     def runs(self) -> dict[str, list[Object]]:
-        """Return what is stored of each arm, by repeat; without the arms of which nothing is."""
+        """Return what is stored of each arm, by repeat; arms with nothing stored are left out."""
         found = {
             name: [run for repeat in range(self.repeats) if (run := self._find(repeat, name))]
             for name in self._stores

@@ -13,7 +13,7 @@ with four, which may help most of them and starts none. Every two seconds a smal
 comes last in the queue. Measured with the controller's own loop: the time until it starts, and the
 longest time between two turns of the companion.
 
-Seconds are those of the CPU, so that a busy machine does not count; while the loop rests the clock
+Seconds are CPU seconds, so that a busy machine does not count; while the loop rests the clock
 is moved on. Not measured: reading objects from JSON, and writing anything.
 """
 
@@ -123,7 +123,7 @@ class _Churn:
 
 def _while_pods_end() -> str:
     rows = []
-    for what, spare in (("help nobody", False), ("may help most", True)):
+    for what, spare in (("help no job", False), ("may help most", True)):
         with capture_logs():  # a line for each step
             churn = asyncio.run(_churned(spare=spare))
         waits, gaps = [*churn.waits.values()], [b - a for a, b in pairwise(churn.turns)]
@@ -292,7 +292,7 @@ def _pod(number: int, index: int, node: str) -> Pod:
 
 
 def _job(number: int) -> dict[str, Any]:
-    """Return a queued job; those of a shape differ in their age only."""
+    """Return a queued job; jobs of a shape differ in their age only."""
     shape = number % _SHAPES
     alone = shape % 2 == 1
     replicas = 1 + shape % 8 if alone else 8 + shape

@@ -194,7 +194,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _places(once: Round, job: str) -> str:
-    """Return the pods of a job by node, with those that have ended."""
+    """Return the pods of a job by node, with pods that have ended."""
     places = by_node(run for run in once.pods if run.job == job)
     return "; ".join(
         f"{node or 'no node'}: {', '.join(run.replica for run in runs)}"

@@ -34,7 +34,7 @@ _TRAINED_SECONDS, _BOUND_SECONDS = 600.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to place jobs: how it is called, in which namespace, and with which annotations."""
+    """A way to place jobs: its name, the namespace, and the annotations of the jobs."""
 
     title: str
     namespace: str
@@ -78,7 +78,7 @@ def together(bed: Testbed, way: Way) -> Round:
 
 
 def gangs(bed: Testbed, way: Way) -> Round:
-    """Send two gangs at once, each of which needs both nodes.
+    """Send two gangs at once; each needs both nodes.
 
     Under plain Kubernetes the gangs are ended after a while; under kfext they end by themselves.
     """
@@ -113,7 +113,7 @@ def gangs(bed: Testbed, way: Way) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A job, the replica whose log shows its steps, and how many steps it is to do."""
+    """A job, the replica with the log of its steps, and how many steps it is to do."""
 
     body: Any
     first: str

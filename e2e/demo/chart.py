@@ -62,7 +62,7 @@ def stretches(run: PodRun, *, began: float) -> list[Stretch]:
 
 
 def rows(runs: Sequence[PodRun]) -> list[list[PodRun]]:
-    """Return the pods of a node in as few rows as do: a pod follows another one that has ended."""
+    """Return the pods of a node in as few rows as do: a pod follows another that has ended."""
     filled: list[list[PodRun]] = []
     for run in sorted(runs, key=lambda run: (run.created, run.job, run.replica)):
         free = (row for row in filled if row[-1].ended <= run.created)

@@ -38,7 +38,7 @@ class PodRun:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job that is watched: the pod whose log shows the steps, and how many steps it is to do."""
+    """A job that is watched: the pod that logs its steps, and how many steps it is to do."""
 
     name: str
     first_pod: str
@@ -79,7 +79,7 @@ class Recorder:
         self._shown.close()
 
     def pods(self) -> tuple[PodRun, ...]:
-        """Return every pod that was seen, with those that are gone, by job and replica."""
+        """Return every pod that was seen, also if it is gone, by job and replica."""
         found = [
             replace(run, trains=self._first_step.get(run.job)) for run in list(self._pods.values())
         ]

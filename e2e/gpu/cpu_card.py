@@ -3,7 +3,7 @@
     python3 -m e2e.gpu.cpu_card SOCKET
 
 The processes on the card are its clients. They give it kernels and go on, as with a GPU, and the
-card takes them from its clients in turns, as with time slices. A kernel begins when the one before
+card takes them from its clients in turns, as with time slices. A kernel begins when its forerunner
 it ends, not when this process gets to run, so that a busy CPU does not make the card slow. It
 counts what tells whether one client gave way to another. What runs in a job is
 `e2e/jobs/cpu_card.py`.
@@ -29,7 +29,7 @@ kernels before it have ended, with the time of that."""
 LATE_SECONDS = 0.02
 """After that, what a gate of 5 ms had let through is over: two micro-steps, and some delay."""
 REPORT = b"r"
-"""From anybody: what it has counted, in JSON; see `report`."""
+"""From any process: what it has counted, in JSON; see `report`."""
 
 
 def report(path: str) -> dict[str, Any]:
@@ -54,8 +54,8 @@ class _Given:
 class Client:
     """A process on the card.
 
-    `kernels`, `beside`: how many it has begun, and how many of them while another one had work;
-    `late`: when another one had had work for more than LATE_SECONDS. `outstanding`: how many
+    `kernels`, `beside`: how many it has begun, and how many of them while another client had work;
+    `late`: when another client had had work for more than LATE_SECONDS. `outstanding`: how many
     micro-steps the card had of it, at most; one is all the kernels between two of its markers.
     `micro_steps`: how many it has of it now, or had when it was killed.
     """
@@ -90,7 +90,7 @@ class CpuCard:
         self._opened = monotonic()
 
     def serve(self) -> None:
-        """Serve for ever."""
+        """Serve without end."""
         while True:
             wait = max(self._ends - monotonic(), 0.0) if self._runs else None
             # Not epoll, which waits for whole milliseconds.
@@ -150,7 +150,7 @@ class CpuCard:
         waiting = [turn for turn in self._turns if turn.given]
         if not waiting:
             return False
-        # Who came while the card was free is first, else whose turn it is.
+        # A client that came while the card was free is first, else the turn decides.
         free = self._ends
         client = min(waiting, key=lambda one: max(one.given[0].at, free))
         begins = max(client.given[0].at, free)

@@ -16,7 +16,7 @@ _SECONDS = 1.0
 
 
 class CpuCards:
-    """Those in the list beside this file; a test may edit it to give one a trouble.
+    """The cards in the list beside this file; a test may edit it to give one a trouble.
 
     Of each it is known how much it works; the CPU states no power, and no errors.
     """

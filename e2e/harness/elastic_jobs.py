@@ -1,7 +1,7 @@
-"""Real jobs whose workers come and go; all nodes of a testbed see their checkpoints.
+"""Real jobs with workers that come and go; all nodes of a testbed see their checkpoints.
 
 All pods have CPU requests = limits. The PyTorchJob needs no elasticPolicy under kfext, which writes
-one; without kfext, whoever scales it needs one that its user wrote.
+one; without kfext, its user must write one.
 """
 
 import json
@@ -28,7 +28,7 @@ _RESTARTS = 100
 
 
 def half_node(node: Node) -> str:
-    """Return the CPU of a pod of which a node holds two beside kfext, and not three."""
+    """Return the CPU of a pod if a node is to hold two beside kfext, and not three."""
     return f"{(node.millicores - _KFEXT_MILLICORES - _SPARE_MILLICORES) // 2}m"
 
 
@@ -76,7 +76,7 @@ def journal(folder: Path) -> list[str]:
 
 
 def final_loss(folder: Path) -> float:
-    """Return the loss with which a job has ended."""
+    """Return the last loss of a job."""
     found: float = json.loads(journal(folder)[-1])["loss"]
     return found
 
@@ -121,7 +121,7 @@ def with_policy(body: Object, *, least: int, most: int, last_call: int | None = 
 
 
 def with_grace(body: Object, seconds: int) -> Object:
-    """Return a job whose pods have so many seconds to end when they are deleted."""
+    """Return a job with pods that have so many seconds to end when they are deleted."""
     for spec in specs(body).values():
         spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
     return body

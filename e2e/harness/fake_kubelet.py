@@ -36,7 +36,7 @@ PACE = 1.5
 """Steps that one worker does in a second."""
 LINES_PER_SECOND = 5
 _FIRST_LINES = 400
-"""In the log before anybody reads it."""
+"""In the log before the first read."""
 
 
 @contextmanager
@@ -148,7 +148,7 @@ class FakeKubelet:
 
 @contextmanager
 def fake_kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
-    """Have a kubelet beside a testbed, whose API server takes any certificate from one."""
+    """Run a kubelet beside a testbed; the API server takes any certificate from a kubelet."""
     serving = testbed.pki.server("fake-kubelet", hosts=[_ADDRESS])
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(serving.certificate, serving.key)
@@ -213,7 +213,7 @@ class FakeProgram:
 
 @dataclass
 class FakeTraining:
-    """The program of a job whose pods run on fake nodes; `lines` has all that it has printed."""
+    """The program of a job with pods on fake nodes; `lines` has all that it has printed."""
 
     space: Space
     job: str
@@ -258,7 +258,7 @@ def training(
 
 
 def _trains(pod: Object) -> bool:
-    """Whether a program trains in a pod: not in one that serves parameters."""
+    """Whether a program trains in a pod: not in a parameter server."""
     serves = pod["metadata"]["labels"].get(names.REPLICA_TYPE) == "ps"
     return not serves and bool(pod["status"].get("phase") == "Running")
 
@@ -308,7 +308,7 @@ class GrowingLog:
 
 @contextmanager
 def growing(path: Path, *, saves_every: int = 0) -> Iterator[GrowingLog]:
-    """Have a log in a file to which lines are added for the time of a `with` block."""
+    """Add lines to a log in a file for the time of a `with` block."""
     log = GrowingLog(path, saves_every=saves_every)
     with in_background(log.grow, name="growing-log"):
         yield log

@@ -38,7 +38,7 @@ _SHARED_GPUS = "/apis/kfext.dev/v1alpha1/sharedgpus"
 
 Object = dict[str, Any]
 ENDLESS = 100_000
-"""Steps, of which no case sees the end."""
+"""Steps; no case sees the last."""
 LOAD_MS = 60.0
 HIGH = {"share": "0.5", "priority": "high"}
 LOW = {"share": "0.3", "min_share": "0"}
@@ -268,7 +268,7 @@ def named(role: str) -> str:
 def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = False) -> Pair:
     """Have a job of high priority train, and one of low on its card; see `dialled`.
 
-    Before one without a hook comes, that of high has been timed with the card to itself: later it
+    Before a job without a hook comes, high's has been timed with the card to itself: later it
     never has that.
     """
     high, low = named("high"), named("low")
@@ -299,7 +299,7 @@ def card_of(team: Team, node: Node, *jobs: str) -> str:
 
 
 def slot_of(team: Team, node: Node, *jobs: str) -> Object | None:
-    """Return the slot that the pods of these jobs share, None if there is none."""
+    """Return the slot that the pods of these jobs share, or None."""
     pods = {f"{name}-master-0" for name in jobs}
     for slot in slots(team.bed, node.name):
         if {sharer["pod"] for sharer in sharers_of(slot)} == pods:

@@ -1,6 +1,6 @@
 """Trainings with the hook and the agent's part, without Kubernetes.
 
-`trained` runs those of `e2e/jobs/hooked*.py`; `waited` counts what a job of high priority waits for
+`trained` runs `e2e/jobs/hooked*.py`; `waited` counts what a job of high priority waits for
 low on a played card.
 """
 
@@ -33,7 +33,7 @@ Counts = Counter[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What came of one. `steps`: those of its optimizers, as it has counted them itself.
+    """What came of a training. `steps`: of its optimizers, as it has counted them itself.
 
     `page`: what its hook had counted when the process ended, see `kfext.gpu.hook.words`.
     """
@@ -91,7 +91,7 @@ async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
     await asyncio.to_thread(job.wait)
     said = [json.loads(line) for line in job.said()]
     await asyncio.to_thread(until, lambda: not agent.has(hook), what="its last process is gone")
-    # Each is a process of its own, and no worker of a DataLoader is one that uses the card.
+    # Each is a process of its own, and no worker of a DataLoader uses the card.
     pages = agent.ended.get(hook, []) if hooking else [[]] * len(said)
     by_name = {
         one["name"]: Training(one["found"], one["steps"], page)

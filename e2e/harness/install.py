@@ -27,13 +27,13 @@ def manifests() -> Iterator[dict[str, Any]]:
 
 
 def crds(version: Path) -> Iterator[dict[str, Any]]:
-    """Yield the kinds of the version whose code is in a folder."""
+    """Yield the kinds of the version with its code in a folder."""
     for path in sorted((version / "crds").glob("kfext.dev_*.yaml")):
         yield from read(f"../crds/{path.name}", version)
 
 
 def roles(version: Path) -> Iterator[dict[str, Any]]:
-    """Yield the accounts and rights of the version whose code is in a folder."""
+    """Yield the accounts and rights of the version with its code in a folder."""
     for part in ("controller/rbac", "webhook/rbac", "users/roles"):
         yield from read(f"base/{part}.yaml", version)
     (overlay,) = read("overlays/default/kustomization.yaml", version)

@@ -142,7 +142,7 @@ def on_host(pod: Object) -> bool:
 
 
 def variables(pod: Object) -> dict[str, str]:
-    """Return the environment of a pod's first container, as far as it is written out."""
+    """Return the environment of a pod's first container, if it is written out."""
     env = pod["spec"]["containers"][0].get("env", [])
     return {one["name"]: one.get("value", "") for one in env}
 

@@ -1,4 +1,4 @@
-"""What an elastic training has printed: when it went on from which step, and what it has saved."""
+"""What an elastic training has printed: when it went on, from what step, and what it saved."""
 
 import re
 from collections.abc import Iterable

@@ -30,7 +30,7 @@ _HOOKS = (
 )
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10
-_DEAD_URL = "https://127.0.0.1:1/"  # nobody listens there
+_DEAD_URL = "https://127.0.0.1:1/"  # nothing listens there
 
 
 class Trial:
@@ -86,8 +86,8 @@ class Kfext:
 
     Both run under the identity and RBAC rules of their Deployments. A controller speaks to the API
     server through a proxy. Most cases need one replica of each; `start_standby` and
-    `start_webhooks` bring the second. `environment` is added to that of processes started from now
-    on: a PYTHONPATH makes them run other code.
+    `start_webhooks` bring the second. Processes that start from now on get `environment` too: a
+    PYTHONPATH makes them run other code.
     """
 
     def __init__(self, testbed: Testbed) -> None:
@@ -155,7 +155,7 @@ class Kfext:
 
     @property
     def controller_pid(self) -> int | None:
-        """The id of the controller's process, None if it does not run."""
+        """The id of the controller's process; None: it does not run."""
         return self.controller.pid
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
@@ -245,7 +245,7 @@ class Kfext:
         return found["spec"] if found else None
 
     def steal_lease(self, thief: str) -> None:
-        """Make another the holder, whatever the one that holds it says."""
+        """Make another the holder, whatever the holder says."""
         spec = {"holderIdentity": thief, "leaseDurationSeconds": 15}
         self.kube.patch(_LEASE, {"spec": spec})
 
@@ -275,7 +275,7 @@ class Kfext:
         return both
 
     def _endpoints(self) -> list[int]:
-        """Return the ports to which a Service would send new connections."""
+        """Return the ports that a Service would send new connections to."""
         return [one.port for one in (self.webhook, self.second_webhook) if one.in_service]
 
     def kill_webhook(self) -> None:
@@ -285,7 +285,7 @@ class Kfext:
         """Register the webhooks of manifests/base/webhook: elsewhere, and with more patience.
 
         Each `clientConfig.service` becomes a `url` on this machine, since the process runs in no
-        pod. Webhooks named in `dead` get a URL where nobody listens. kfext injects its own CA.
+        pod. Webhooks named in `dead` get a URL where nothing listens. kfext injects its own CA.
         What is not answered in time passes untouched, which on a busy machine is no defect.
         """
         configuration = read("base/webhook/configuration.yaml")[0]
@@ -318,7 +318,7 @@ class Kfext:
         self.second_webhook.kill()
 
     def kill_processes(self) -> None:
-        """SIGKILL to all: they take leave of nobody."""
+        """SIGKILL to all: they release nothing."""
         for controller in (self.controller, self.standby):
             controller.kill()
             controller.wait_dead()
@@ -326,7 +326,7 @@ class Kfext:
             webhook.kill()
 
     def forget_hooks(self) -> None:
-        """Take note that the webhook configuration is gone or belongs to nobody now."""
+        """Record that the webhook configuration is gone or has no owner now."""
         self._hooks = None
 
     def wait_hooks(self, *, job: str = "held", pod: str = "gated") -> None:

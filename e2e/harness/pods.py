@@ -27,12 +27,12 @@ def take_foreign_gate(space: Space, job: str) -> None:
 
 
 def occupy(space: Space, path: str) -> None:
-    """Have a pod of nobody's job bear a name, so that the operator cannot use it."""
+    """Have a pod without a job bear a name, so that the operator cannot use it."""
     space.kube.create(space.path("pods"), squatter(path.rsplit("/", 1)[-1]))
 
 
 def squatter(name: str) -> Object:
-    """Return a pod of nobody's job that does nothing but bear a name."""
+    """Return a pod without a job that does nothing but bear a name."""
     spec = {"containers": [{"name": "squatter", "image": "none"}], **FOREIGN_GATE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
@@ -56,7 +56,7 @@ def succeed(space: Space, name: str) -> None:
 
 
 def uids(space: Space, job: str) -> dict[str, str]:
-    """Return the uid of each pod of a job: another one is another pod."""
+    """Return the uid of each pod of a job: another uid is another pod."""
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in space.pods(job)}
 
 
@@ -107,11 +107,11 @@ _PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "re
 def limit_pods(space: Space, number: int) -> str:
     """Have a quota hold for the pods of a namespace; return its path.
 
-    Kubernetes counts anew when a pod goes, and may miss one that has just come: whoever needs an
+    Kubernetes counts anew when a pod goes, and may miss a pod that has just come: whoever needs an
     exact number must not let pods go.
     """
     path = f"/api/v1/namespaces/{space.name}/resourcequotas"
-    # Nobody may have a claim, so that asking for one tells whether the quota holds by now.
+    # No claim is allowed, so that asking for one tells whether the quota holds by now.
     hard = {"pods": str(number), "persistentvolumeclaims": "0"}
     body = {"metadata": {"name": "limit"}, "spec": {"hard": hard}}
     space.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
@@ -140,7 +140,7 @@ def admit_pods(space: Space, *jobs: str) -> None:
 def complaint_first(space: Space) -> Iterator[None]:
     """Have kfext learn what the operator complains of only once it does.
 
-    Around the submission of a job whose pods are refused, which ends when the operator complains.
+    The block submits a job with pods that are refused, and ends when the operator complains.
     """
     question = Hold(lambda one: "FailedCreatePod" in one.query.get("fieldSelector", ""))
     space.kfext.proxy.arm(question)

@@ -29,7 +29,7 @@ _CONNECT_SECONDS = 1.0
 class ControllerProcess:
     """A controller that may be killed, frozen and started again; its requests pass `proxy`.
 
-    It is known to others by `name`, which is also that of its log.
+    Others know it by `name`; its log has the same name.
     """
 
     def __init__(self, testbed: Testbed, tls: ssl.SSLContext, *, name: str) -> None:
@@ -56,7 +56,7 @@ class ControllerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The id of the process, None if it does not run."""
+        """The id of the process; None: it does not run."""
         alive = self._process is not None and self._process.poll() is None
         return self._process.pid if alive and self._process else None
 
@@ -81,7 +81,7 @@ class ControllerProcess:
         self.wait_dead()
 
     def wait_dead(self) -> int | None:
-        """Wait for the end; return the exit code, None if it never ran."""
+        """Wait for the end; return the exit code; None: it never ran."""
         if self._process is None:
             return None
         code = self._process.wait(_END_SECONDS)
@@ -162,7 +162,7 @@ class WebhookProcess:
         return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
 
     def kill(self) -> None:
-        """SIGKILL; connections are still sent here until somebody notices."""
+        """SIGKILL; connections are still sent here until the probes fail."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(10)
@@ -188,7 +188,7 @@ class Balancer:
     """Passes each new connection to the next port of `endpoints()`, which may change at any time.
 
     Like a Service it knows nothing of what passes, and ends no connection unless told to. A port
-    where nobody listens any more is passed over.
+    where nothing listens any more is passed over.
     """
 
     port: int

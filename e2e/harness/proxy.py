@@ -33,8 +33,8 @@ _ANSWER_SECONDS = 10.0  # an API server that a test has stopped answers later, o
 class Stream:
     """A watch of one reader, from the version of its list on.
 
-    Of a followed collection, `version` is that of the newest object which passed, and `gone` has
-    the uids of those that were deleted.
+    Of a followed collection, `version` is the newest object's that passed, and `gone` has
+    the uids of deleted objects.
     """
 
     exchange: Exchange
@@ -138,7 +138,7 @@ class Proxy:
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         app = web.Application(client_max_size=_BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        # A watch whose reader is gone must not linger.
+        # A watch must not outlive its reader.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()

@@ -23,7 +23,7 @@ _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
 
 
 class Resizing:
-    """The controller's hands on the pods of a namespace, or those of whoever has a kubeconfig."""
+    """The controller's hands on the pods of a namespace, or of the user of a kubeconfig."""
 
     def __init__(self, bed: Testbed, namespace: str, *, config: Path | None = None) -> None:
         self._bed, self._namespace = bed, namespace

@@ -75,7 +75,7 @@ class Space:
         return [name for name in self._nodes if name not in self._lost]
 
     def policy(self, **spec: Any) -> None:
-        """Make a TrainingPolicy for this namespace only, of which the controller is told."""
+        """Make a TrainingPolicy for this namespace only; return once the controller knows it."""
         name = f"{self.name}-{len(self._policies)}"
         selector = {"matchLabels": {CASE: self.name}}
         body = {
@@ -96,7 +96,7 @@ class Space:
         told(self.kfext, path)
 
     def thief(self, name: str, node: str, gpus: int) -> None:
-        """Put a pod of nobody's job on a node at once, past every scheduler."""
+        """Put a pod without a job on a node at once, past every scheduler."""
         limits = {"nvidia.com/gpu": str(gpus)}
         container = {"name": "thief", "image": "none", "resources": {"limits": limits}}
         spec = {"nodeName": node, "containers": [container]}

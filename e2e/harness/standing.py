@@ -1,4 +1,4 @@
-"""The testbed of a session: one that KFEXT_TESTBED names, or one that runs for the session only.
+"""The testbed of a session: KFEXT_TESTBED names it, or it runs for the session only.
 
 A testbed that was up before the session stays up. What the session installs is gone when it ends,
 so that the next session finds the testbed as this one did. Where the machine cannot have a testbed,
@@ -30,7 +30,7 @@ _ENDING_SECONDS = 120.0
 def running_or_skipped(
     name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
 ) -> Iterator[Testbed]:
-    """Run a testbed, or skip where the machine cannot have it; one that fails to start fails."""
+    """Run a testbed, or skip where the machine cannot have it; a failed start fails the tests."""
     try:
         with running(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast) as bed:
             yield bed
@@ -44,7 +44,7 @@ def named_or_running(
 ) -> Iterator[Testbed]:
     """Lend the testbed that KFEXT_TESTBED names; where it names none, run one of our own.
 
-    One that is not `fast` is lent all the same: it only takes longer.
+    A testbed that is not `fast` is lent all the same: it only takes longer.
     """
     asked = os.environ.get(VARIABLE)
     if asked:

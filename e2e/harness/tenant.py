@@ -83,7 +83,7 @@ def protected(space: Space, folder: Path) -> Tenant:
     made = Tenant(space, folder)
     off = {names.COLOCATION: "off"}
     space.submit(workers("probe", 1, each={"cpu": "1"}, annotations=off))
-    # Another value each time: what is there already may be written by anybody.
+    # Another value each time: any user may have written what is there already.
     tries = count()
     space.until(
         lambda: not made.write("probe", names.PLAN, str(next(tries))).ok, "the policy holds"

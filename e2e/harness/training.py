@@ -142,14 +142,14 @@ def set_suspend(bed: Testbed, job: Any, namespace: str, *, value: bool) -> None:
 
 
 def pods_of(bed: Testbed, namespace: str, job: str = "") -> dict[str, Object]:
-    """Return the pods of a job, or of all jobs, by name, with those that are ending."""
+    """Return the pods of a job, or of all jobs, by name, with pods that are ending."""
     selector = f"?labelSelector=training.kubeflow.org%2Fjob-name%3D{job}" if job else ""
     items = bed.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
     return {pod["metadata"]["name"]: pod for pod in items}
 
 
 def totals(bed: Testbed, namespace: str, pod: str) -> Object:
-    """Return the totals that a program of ours printed last."""
+    """Return the totals that a program of e2e/jobs printed last."""
     log = kubectl(bed, "logs", "-n", namespace, pod)
     found: Object = json.loads(log.strip().splitlines()[-1])
     return found
@@ -186,7 +186,7 @@ def asking(job: Any, network: str = "host", **places: str) -> Any:
 
 
 def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> Any:
-    """Return a PyTorchJob of which three, or nine small pods, fit one node."""
+    """Return a PyTorchJob: three of its pods, or nine small ones, fit one node."""
     arguments = ("--model", model, "--steps", str(steps))
     small = {"cpu": "60m", "memory": "280Mi"} if workers > 1 else {}
     job = pytorch_job(name, workers=workers, arguments=arguments, **small)
@@ -215,7 +215,7 @@ def elastic(workers: int) -> Any:
 
 
 def dynamic(name: str, *, steps: int) -> Any:
-    """Return a TFJob whose workers may come and go: each is told of itself and the server only."""
+    """Return a TFJob with workers that may come and go: each knows itself and the server only."""
     job = tf_job(name, workers=2, arguments=("--steps", str(steps)))
     del replica_specs(job)["Chief"]
     job.spec.enable_dynamic_worker = True

@@ -212,7 +212,7 @@ def _in_vain() -> Iterator[None]:
 
 
 def _judged(one: Compared, pod: Object) -> Compared | None:
-    """Return kube-scheduler's word on a pod, None while there is none."""
+    """Return kube-scheduler's word on a pod; None: there is none yet."""
     node = pod["spec"].get("nodeName", "")
     if node:
         return replace(one, bound=node)

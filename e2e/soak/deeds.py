@@ -1,7 +1,7 @@
 """Carry out what the script says of jobs, pods and nodes, as people and machines would do it.
 
 People ask the API server and find that things have changed meanwhile. `Upsets` are trouble for jobs
-whose size kfext is changing: what people, nodes and programs do just then.
+while kfext changes their size: what people, nodes and programs do just then.
 """
 
 from collections import Counter
@@ -225,7 +225,7 @@ class Upsets(Asking):
     """`took` counts what was done in the middle of a change, by what it was."""
 
     def upset(self, how: str, share: float, count: int) -> None:
-        """Do something to one of the jobs whose size is being changed; nothing if there is none."""
+        """Do something to a job while its size changes; nothing if there is no such job."""
         changing = [item for item in self._kube.items(_PLANS) if _is_changing(item)]
         if not changing:
             return

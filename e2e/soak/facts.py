@@ -238,7 +238,7 @@ class Gang:
     def plan(self) -> dict[Replica, str]:
         """The node of each replica in the plan that is written on the job; empty without one.
 
-        Nobody is to believe a plan on a job that kfext must not place.
+        A plan on a job that kfext must not place counts for nothing.
         """
         if not (self.managed and self.operated):
             return {}
@@ -265,7 +265,7 @@ class Gang:
 class Cluster:
     """Everything at one time. `at` counts seconds in which kfext was there to work.
 
-    `limited`: the namespaces with a ResourceQuota; `refusing`: those in which the API server
+    `limited`: the namespaces with a ResourceQuota; `refusing`: those where the API server
     refuses something, by what it is. `saved_at`: when all programs last printed a checkpoint.
     """
 
@@ -280,8 +280,8 @@ class Cluster:
     def home(self, pod: Pod) -> str:
         """Return the node on which kfext must leave room for a pod, empty if on none.
 
-        A pin that is not of kfext keeps nobody waiting: kube-scheduler carries it out within a
-        moment, or it refuses the pod, and nobody knows for how long.
+        A pin that is not of kfext keeps no pod waiting: kube-scheduler carries it out within a
+        moment, or it refuses the pod, for an unknown time.
         """
         gang = self.gangs.get(pod.owner)
         ours = gang is not None and gang.managed and pod in gang.pods
@@ -289,7 +289,7 @@ class Cluster:
 
 
 def _decoded(written: str | None) -> Object:
-    """Return what an annotation says, nothing if it makes no sense: anybody may have written it."""
+    """Return what an annotation says, nothing if it makes no sense: users write it too."""
     try:
         found = json.loads(written) if written else {}
     except ValueError:

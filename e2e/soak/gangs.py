@@ -30,7 +30,7 @@ _SECONDS = 120.0
 def half_held(cluster: Cluster, memory: Memory) -> Found:
     """No gang that never ran as a whole keeps some of its pods on nodes and others waiting.
 
-    It is whole with the fewest workers with which it trains, where it is never released.
+    A job that is never released is whole with the fewest workers that it can train with.
     """
     found = {}
     for gang in started(cluster):
@@ -78,7 +78,7 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
 
 
 def unbound(cluster: Cluster, memory: Memory) -> Found:
-    """No pod stays pinned to a node that does not take it, nor to two of which somebody named one.
+    """No pod stays pinned to a node that does not take it, nor to two if a person named one.
 
     Neither does one of a released job, where kfext has pinned it.
     """
@@ -115,7 +115,7 @@ def two_plans(cluster: Cluster, _: Memory) -> Found:
 
 
 def torn_apart(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that was always to be on one node is on two, but where somebody let a pod go."""
+    """No gang that was always to be on one node is on two, but where a person let a pod go."""
     found = {}
     for gang in started(cluster):
         bound = [pod for pod in wanted(gang) if pod.node]
@@ -161,7 +161,7 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
         if FORGED in gang.annotations:
             continue  # a tenant may suspend an own job, and write that kfext held it
         if gang.suspended and not gang.held and not person and not gang.over:
-            found[gang.uid] = f"{gang} is suspended, and nobody says why"
+            found[gang.uid] = f"{gang} is suspended without a reason"
         elif person and not gang.suspended:
             found[gang.uid] = f"{gang} was suspended by a person and runs"
     return found
@@ -191,7 +191,7 @@ def restarted_endlessly(cluster: Cluster, memory: Memory) -> Found:
 def too_often(
     cluster: Cluster, seen: Mapping[str, Iterable[float]], *, most: int, what: str
 ) -> Found:
-    """Return the jobs of which something was seen too often of late; `seen`: when, by uid."""
+    """Return the jobs with something that was seen too often of late; `seen`: when, by uid."""
     found = {}
     for uid, gang in cluster.gangs.items():
         times = [at for at in seen.get(uid, ()) if cluster.at - at <= _SECONDS]
@@ -216,7 +216,7 @@ def never_created(cluster: Cluster, memory: Memory) -> Found:
 
 
 def placed_unasked(cluster: Cluster, _: Memory) -> Found:
-    """No pod is gated or pinned by kfext where nobody opted in."""
+    """No pod is gated or pinned by kfext where no user opted in."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed: {pod.name} is "
         f"gated by {sorted(pod.gates)}, pinned to {sorted(pod.pins)}"
@@ -228,7 +228,7 @@ def placed_unasked(cluster: Cluster, _: Memory) -> Found:
 
 
 def held_unasked(cluster: Cluster, _: Memory) -> Found:
-    """No job stays held where nobody opted in: what bears kfext's marks there is let go."""
+    """No job stays held where no user opted in: what bears kfext's marks there is let go."""
     return {
         gang.uid: f"{gang} is in a namespace that is not managed, and held"
         for gang in cluster.gangs.values()

@@ -86,13 +86,13 @@ class _Seen:
 class Sizes:
     """What was seen of the sizes of jobs, by uid.
 
-    `wished` is the number of workers that people want: that of the submission, or what they set
+    `wished` is the number of workers that people want: as submitted, or as they set it
     last. An edit to what the job has already is none that kfext can see, so what was wanted before
     may hold as well. `changes` are those by kfext, in the clusters' time, and `done` counts them.
     `staying` are the pods, by their own uids, that such a change left alone. `servers` is how many
     pods of the other types a job has since it runs, `largest` the most workers it was seen with.
     `out_since` is since when it is not to be scaled.
-    `left_alone` are those that kfext had resized when a person set another size: kfext is not to
+    `left_alone` are the pods that kfext had resized when a person set another size: kfext is not to
     touch these until they opt out or are suspended.
     """
 
@@ -180,7 +180,7 @@ class Sizes:
         self.staying[gang.uid] = {pod.uid: pod.replica for pod in bound}
 
     def _still_wanted(self, gang: Gang) -> dict[str, Replica]:
-        """Return the pods that stay, without those that have no place in the job any more."""
+        """Return the pods that stay, without pods that have no place in the job any more."""
         return {
             uid: (kind, index)
             for uid, (kind, index) in self.staying[gang.uid].items()
@@ -199,7 +199,7 @@ def servers_of(gang: Gang) -> dict[str, int]:
 
 
 def allowed(gang: Gang) -> tuple[int, int] | None:
-    """Return how many workers kfext may give a job at least and at most, None if it may not.
+    """Return the fewest and the most workers that kfext may give a job, or None.
 
     The annotation counts Master and Chief as well.
     """
@@ -211,13 +211,13 @@ def allowed(gang: Gang) -> tuple[int, int] | None:
 
 
 def has_opted_in(gang: Gang) -> bool:
-    """Say whether kfext may scale a job while it runs: nobody else does, and it was asked to."""
+    """Say whether kfext may scale a job while it runs: nothing else does, and it was asked to."""
     elsewhere = gang.kueue or gang.autoscaled or gang.released
     return gang.managed and gang.operated and not elsewhere and allowed(gang) is not None
 
 
 def _edited(before: _Seen, now: _Seen) -> bool:
-    """Say whether the size that a job has now is one that a person has just set."""
+    """Say whether a person has just set the size that a job has now."""
     return now.by_hand != before.by_hand and now.by_hand == str(now.workers)
 
 
@@ -270,7 +270,7 @@ def _kind(
 def _perhaps_elastic(dice: random.Random, made: Object, size: int, *, share: float) -> None:
     """Have some jobs of several pods opt in to be scaled; PyTorchJobs start by torchrun then.
 
-    All may start with fewer, so what they ask for is noted; admission has a Master work with them.
+    All may start with fewer, so what they ask for is kept; admission has a Master work with them.
     """
     if size < _FEW or dice.random() >= share:
         return
@@ -290,7 +290,7 @@ def _each_pod(made: Object, **fields: Any) -> None:
 
 
 def _zones(zones: list[str]) -> Object:
-    """Return two terms of which a node must fulfil one; a pin must go into both."""
+    """Return two terms; a node must fulfil either, and a pin must go into both."""
     terms = [
         {"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]} for zone in zones
     ]
@@ -299,7 +299,7 @@ def _zones(zones: list[str]) -> Object:
 
 
 def _refused(kind: str, job: str) -> Object:
-    """Return terms by which kube-scheduler refuses pods.
+    """Return terms that make kube-scheduler refuse pods.
 
     With podAffinity all of them, for nothing has that label; with podAntiAffinity all but one on
     each node: of the job, or of any if none is named. Those keep the pods of all jobs off their
@@ -317,7 +317,7 @@ def _refused(kind: str, job: str) -> Object:
 
 
 def thief(name: str, node: str, gpus: int) -> Object:
-    """Return a pod of nobody's job, for one node or for any; kube-scheduler gives it its place."""
+    """Return a pod without a job, for one node or for any; kube-scheduler gives it its place."""
     resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
     spec: Object = {"containers": [{"name": "main", "image": "none", "resources": resources}]}
     if node:
@@ -326,7 +326,7 @@ def thief(name: str, node: str, gpus: int) -> Object:
 
 
 def pinned(name: str, node: str, how: str) -> Object:
-    """Return a pod that somebody pins as kfext does; kube-scheduler can bind it only if `plain`."""
+    """Return a pod that a person pins as kfext does; kube-scheduler can bind it only if `plain`."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}

@@ -53,7 +53,7 @@ class Others(Asking):
     def _label(self, namespace: str, what: str | None) -> None:
         self._patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {REFUSES: what}}})
 
-    # --- pods that somebody pins ------------------------------------------------------------------
+    # --- pods that a person pins ------------------------------------------------------------------
 
     def pin_stranger(self, namespace: str, name: str, node: str, how: str) -> None:
         made = self._ask("POST", pods_path(namespace), manifests.pinned(name, node, how))
@@ -141,7 +141,7 @@ def _runs(pod: Object) -> bool:
 
 
 def _is_open_behind_gate(pod: Object) -> bool:
-    """Say whether kfext holds a pod back that nobody has limited to nodes.
+    """Say whether kfext holds a pod back although no person has limited it to nodes.
 
     Not one of a tenant: kfext lets those go as they are, and then the pin is the tenant's business.
     """

@@ -49,7 +49,7 @@ _TRAIL = 60
 
 @contextmanager
 def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
-    """Have fake nodes whose pods print that log; the first of them is there and ready."""
+    """Have fake nodes with pods that print that log; the first node is there and ready."""
     with growing(testbed.folder / "pods.log", saves_every=_SAVES_EVERY) as log:
         fakenodes.start(testbed, 1, log=log.path)
         fakenodes.wait_ready(testbed, 1)
@@ -80,7 +80,7 @@ def set_up(kube: Kube, limits: Limits) -> None:
 
 @dataclass
 class Soak:
-    """A soak on a testbed whose kfext is installed; `wrong` is what did not hold.
+    """A soak on a testbed with kfext installed; `wrong` is what did not hold.
 
     `programs`: what all pods print.
     """
@@ -197,7 +197,7 @@ class Soak:
         self._deeds.unlock(self._script.roster.jobs)
         self._end_mischief()
         deadline = time.monotonic() + _SETTLE_SECONDS
-        restless = ["nothing was looked at"]
+        restless = ["nothing was checked"]
         while restless and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
             cluster = self._mirror.cluster(self._trouble.worked)
@@ -219,7 +219,7 @@ class Soak:
             self._tenants.drop_stray(namespace, name)
 
     def _delete_refused(self, cluster: Cluster) -> None:
-        """Delete jobs that kfext was kept from: it tries again later than anybody waits here."""
+        """Delete jobs that kfext was kept from: it tries again later than a soak waits."""
         for gang in cluster.gangs.values():
             if gang.view.get("reason") == WRITE_REFUSED:
                 self._deeds.delete(gang.namespace, gang.kind, gang.name)

@@ -1,4 +1,4 @@
-"""What must hold of jobs whose number of workers kfext may change."""
+"""What must hold of jobs with a number of workers that kfext may change."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ _MOST_UNSAVED = 20.0
 """Seconds after a checkpoint in which a job may be interrupted: kfext takes 10, and as much again
 for a write that is under way, for a look of the soak's, and for a busy machine."""
 _MOST_FACTOR = 2
-"""Times the largest size that a job was seen with, to which kfext may grow it."""
+"""Times the largest size that a job was seen with: kfext may grow it so far."""
 
 
 def out_of_range(cluster: Cluster, memory: Memory) -> Found:
@@ -65,7 +65,7 @@ def servers_resized(cluster: Cluster, memory: Memory) -> Found:
 
 
 def scaled_unasked(cluster: Cluster, memory: Memory) -> Found:
-    """No job gets another size that is not to be scaled, but towards the one that people want.
+    """No job gets another size that is not to be scaled, but towards the size that people want.
 
     Growth from before it opted out may find no place and be taken back as well.
     """
@@ -128,7 +128,7 @@ def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
 def _wrong_changes(
     cluster: Cluster, memory: Memory, wrong: Callable[[Change], bool], why: str
 ) -> Found:
-    """Return the jobs of which a change by kfext was wrong, and the first of those."""
+    """Return the jobs that kfext changed wrongly, each with the first such change."""
     found = {}
     for uid, gang in cluster.gangs.items():
         one = next(filter(wrong, memory.sizes.changes.get(uid, ())), None)

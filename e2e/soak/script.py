@@ -1,6 +1,6 @@
 """What a soak does, one action after the other: of the dice alone, never of what the cluster says.
 
-The script keeps its own idea of which jobs and nodes there are; whether an action still makes sense
+The script keeps its own idea of the jobs and nodes; whether an action still makes sense
 when it is carried out is for `deeds` to see. So one seed is one sequence of actions. `Mischief` is
 what others than honest users do: policies, strangers and tenants.
 """
@@ -27,7 +27,7 @@ _MOST_WORKERS = 12
 
 @dataclass
 class Mischief:
-    """The arguments of each action; the names are those of Others and Tenants."""
+    """The arguments of each action; Others and Tenants have methods of these names."""
 
     dice: random.Random
     roster: Roster
@@ -121,7 +121,7 @@ class Action:
 
 @dataclass
 class Script(Mischief):
-    """An endless iterator of actions; `until` are those that must follow, by their step."""
+    """An endless iterator of actions; `until` are the actions that must follow, by their step."""
 
     until: list[tuple[int, Action]] = field(default_factory=list)
 
@@ -203,7 +203,7 @@ class Script(Mischief):
         return namespace, kind, name, value
 
     def _set_workers(self) -> tuple[Any, ...]:
-        """Set a job's number of workers by hand, also to one that it does not allow kfext."""
+        """Set a job's number of workers by hand, also to a number that it does not allow kfext."""
         name = self.dice.choice(self.roster.elastic)
         return *self.roster.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
 
@@ -220,7 +220,7 @@ class Script(Mischief):
         return namespace, kind, name
 
     def _upset(self) -> tuple[Any, ...]:
-        """Do something to a job whose size is being changed, whichever that is then."""
+        """Do something to a job while its size changes, whichever job that is then."""
         return self.dice.choice(HOW), self.dice.random(), self.dice.randint(1, _MOST_WORKERS)
 
     # --- nodes ------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class Script(Mischief):
         return (self.dice.random() < 0.3,)
 
     def _pause_controller(self) -> tuple[Any, ...]:
-        # Now and then for longer than the webhooks trust a Lease that nobody renews.
+        # Now and then for longer than the webhooks trust a Lease that is not renewed.
         steps = self.dice.randint(80, 110) if self.dice.random() < 0.2 else self.dice.randint(4, 20)
         self._later(steps, "continue_controller")
         return ()

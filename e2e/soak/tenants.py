@@ -65,13 +65,13 @@ def forged_job(name: str, how: str, *, kind: str = "PyTorchJob", size: int = 2) 
 
     `copied`: as it may be in a backup; `paused`: and suspended as by kfext; `elsewhere`: said to be
     run by another operator; `queued`: with Kueue's label; `junk`: with as many annotations as the
-    API server takes; `giant`: with as many replicas, of which nobody is to make the pods.
+    API server takes; `giant`: with as many replicas, and no pods are to be made.
     """
     counts = {"PyTorchJob": {"Master": 1, "Worker": size}, "TFJob": {"Worker": size}}[kind]
     if how == "giant":
         counts = {"Worker": _MOST_REPLICAS}
     made = jobs.job(name, counts, kind=kind, each=_GPU)
-    # Nobody knows the uid before, so a forger can only guess.
+    # The uid is unknown before, so a forger can only guess.
     marks = {key: forged_mark(key, made, ["node-000"]) for key in MARKS}
     made["metadata"]["annotations"] = {FORGED: how, **(_junk() if how == "junk" else marks)}
     policy = made["spec"]["runPolicy"]

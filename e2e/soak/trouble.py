@@ -46,7 +46,7 @@ class Leadership:
         self._until[pid] = at + _LATE_SECONDS
 
     def see(self, holder: int | None, *, at: float) -> None:
-        """Register the holder as of now, None if no process of kfext is."""
+        """Register the holder as of now; None: no process of kfext holds it."""
         if holder is None or holder == self._holder:
             return
         before, self._holder = self._holder, holder
@@ -168,7 +168,7 @@ class Trouble:
         until(lambda: self.leader, what="a controller leads", account=self._kfext.tail)
 
     def gauge(self, name: str) -> float:
-        """Return a gauge of the leader; -1 while nobody is there to ask."""
+        """Return a gauge of the leader; -1 while no leader answers."""
         leader = self.leader
         try:
             return leader.metric(name) if leader else -1.0
@@ -177,7 +177,7 @@ class Trouble:
 
     @property
     def leader(self) -> ControllerProcess | None:
-        """The controller that holds the Lease, as far as anybody can see."""
+        """The controller that holds the Lease, as the API server shows it."""
         holder = (self._kfext.lease() or {}).get("holderIdentity") or ""
         return next((program for program in self._both if program.is_holder(holder)), None)
 

@@ -77,7 +77,7 @@ class Api:
     def request(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
     ) -> Any:
-        """Send one request; return the decoded answer, or the text of one that is not JSON."""
+        """Send one request; return the decoded answer, or its text if it is not JSON."""
         answer = self._pool.request(
             method,
             self._server + path,

@@ -42,9 +42,9 @@ _FULLEST_FIRST = {
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 _READY_SECONDS = 120.0
 _FRONT_PROXY = "front-proxy-client"
-# By default (20 requests a second) opening 200 new nodes to pods takes 45 s; it is not what anybody
-# measures here, so it is raised in every testbed. By default a claim whose volume was not there is
-# looked at again after 15 s.
+# By default (20 requests a second) opening 200 new nodes to pods takes 45 s; no benchmark
+# measures that, so it is raised in every testbed. By default a claim without a volume is
+# tried again after 15 s.
 _MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000", "--pvclaimbinder-sync-period=1s"]
 # Fake nodes of a fast testbed renew leases of 1200 s, see fakenodes: judge them later than that.
 _FAST_GRACE_SECONDS = 1500
@@ -94,7 +94,7 @@ def _start_etcd(testbed: Testbed, client: int, peer: int) -> None:
             f"--listen-peer-urls={peer_url}",
             f"--initial-advertise-peer-urls={peer_url}",
             f"--initial-cluster=default={peer_url}",
-            "--unsafe-no-fsync",  # the cluster is thrown away, nobody restores it after a power cut
+            "--unsafe-no-fsync",  # the cluster is thrown away, never restored after a power cut
             "--log-level=warn",
         ],
         name="etcd",
@@ -135,7 +135,7 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             "--allow-privileged=true",
             # Reach a webhook's Service by its endpoints: there is no kube-proxy on this machine.
             "--enable-aggregator-routing=true",
-            # How it shows itself to APIs that others serve, such as that of metrics-server.
+            # How it shows itself to APIs that others serve, such as metrics-server's.
             f"--proxy-client-cert-file={front.certificate}",
             f"--proxy-client-key-file={front.key}",
             f"--requestheader-client-ca-file={pki.authority.certificate}",

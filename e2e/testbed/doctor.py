@@ -16,7 +16,7 @@ _REAL_NODE_PROGRAMS = ("ip", "iptables", "containerd", "ctr", "runc", "conntrack
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at; `needed` says whether there is no testbed at all without it."""
+    """One thing that is checked; `needed` says whether there is no testbed at all without it."""
 
     what: str
     holds: bool

@@ -94,7 +94,7 @@ class Story:
 class Outcome:
     """All jobs under one arm; `until` is when the last ended, or when the patience was over.
 
-    CPU seconds, capacity (core seconds) and `wire_bytes` (all links, both directions) are those of
+    CPU seconds, capacity (core seconds) and `wire_bytes` (all links, both directions) count
     the time in which there was a job.
     """
 
@@ -201,7 +201,7 @@ class _Run:
         return time.monotonic(), cpu, float(sum(node.bytes_on_wire() for node in nodes))
 
     def _totals(self, story: Story) -> dict[str, float]:
-        """Return what the job printed at its end; nothing for one that came to none."""
+        """Return what the job printed at its end; nothing for a job that never ended."""
         path = f"/api/v1/namespaces/{self._namespace}/pods/{story.job.first_pod}/log?tailLines=5"
         try:
             lines = str(self._bed.api.get(path)).splitlines()

@@ -20,10 +20,10 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One job; `steps` are those of a 10-minute benchmark, about two minutes of training.
+    """One job; `steps` are for a 10-minute benchmark, about two minutes of training.
 
     `megabytes` is what one computing pod sends, and gets, in one step. A TFJob's steps are counted
-    over all its tasks together: one that starts short of a worker has the same work to do.
+    over all its tasks together: a TFJob that starts short of a worker has the same work to do.
     """
 
     name: str
@@ -36,7 +36,7 @@ class TrainingJob:
 
     @property
     def first_pod(self) -> str:
-        """The pod whose log ends with the totals."""
+        """The pod that logs the totals at its end."""
         return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'chief'}-0"
 
     @property
@@ -101,7 +101,7 @@ class Arrival:
 def arrivals(jobs: Sequence[TrainingJob], *, seconds: float, seed: int = SEED) -> list[Arrival]:
     """Return the jobs in a random order, as they arrive within `seconds`; the first one at once.
 
-    Times are those of a Poisson process that is known to bring so many jobs in that time.
+    Times come from a Poisson process that is known to bring so many jobs in that time.
     """
     chance = random.Random(seed)
     order = chance.sample(jobs, len(jobs))

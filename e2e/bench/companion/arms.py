@@ -107,7 +107,7 @@ class Kfext(Arm):
 
 
 class Killed(Kfext):
-    """kfext whose controller is killed at its first resize, and is not started again in the run."""
+    """kfext; its controller is killed at its first resize, and not started again in the run."""
 
     def start(self, pods: Pods, *, now: float) -> None:
         self._kfext = pods.kfext

@@ -5,8 +5,8 @@ Source: Zheng et al., FlowCon, ICPP 2019, and its code of March 2019 (yingmao/Fl
 A container's loss is divided by the largest that it ever printed. Its progress P is the change of
 the mean of the last `interval` seconds against the interval before, in either direction, a second;
 its growth efficiency G is P / R, with R the share of the machine's CPU that it used meanwhile.
-Growing containers get G / sum of all G of the machine, and those that are not for two intervals
-get that too, but at least 1/(n+1).
+Growing containers get G / sum of all G of the machine, and containers that have not
+grown for two intervals get that too, but at least 1/(n+1).
 
 Its faults are kept, since they are what is compared: `alpha` is a bound on a change a second, so
 that another interval is another bound; a loss that rises counts as growth; one early peak makes all

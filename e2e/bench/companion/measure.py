@@ -39,11 +39,11 @@ _SECONDS, _QUICK_SECONDS = 30.0, 10.0
 NAME = "bench-companion"
 PARTS = ("three", "ten", "killed", "shift")
 _QUICK_PART = 0.1
-"""Of the steps of the jobs between whose components CPU is shifted."""
+"""Of the steps of the `Split` jobs."""
 
 
 def known_steps() -> StepCpu | None:
-    """Return what was measured before, None if nothing was."""
+    """Return what was measured before, or None."""
     return _step_store().find(_STEP_CPU)
 
 
@@ -141,7 +141,7 @@ def _shares(pods: Pods, spinning: Sequence[Pod], *, seconds: float) -> list[floa
 
 
 def calibration_table(store: Store) -> str:
-    """Return the shares beside those of arithmetic, and whether they are near enough."""
+    """Return the shares beside what arithmetic says, and whether they are near enough."""
     rows = []
     for count in _COUNTS:
         found = store.find(_calibration_name(count))
@@ -157,7 +157,7 @@ def _calibration_rows(count: int, found: Mapping[str, Sequence[float]]) -> list[
     return [
         _calibration_row(f"{count}", "none", "each", free, fair),
         _calibration_row("", "none, again (A/A)", "each", found["free again"], fair),
-        _calibration_row("", f"{cap:.3f}", "the one left free", [first], 2 * cap),
+        _calibration_row("", f"{cap:.3f}", "the uncapped pod", [first], 2 * cap),
         _calibration_row("", "", "each of the others", others, cap),
     ]
 
@@ -222,7 +222,7 @@ def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: i
 
 
 def _of_splits(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:
-    """Return those of jobs between whose components CPU is shifted."""
+    """Return the benches of `Split` jobs."""
     return [
         Bench(schedule, plain_and(OURS, resizing), repeats=repeats)
         for schedule in split_schedules(_QUICK_PART if quick else 1)

@@ -90,7 +90,7 @@ def run(pods: Pods, arm: Arm, schedule: Schedule) -> Outcome:
 
 
 class _Run:
-    """A run while it goes on; the clock is the one that stamps the lines of logs."""
+    """A run while it goes on; the clock is what stamps the lines of logs."""
 
     def __init__(self, pods: Pods, arm: Arm, schedule: Schedule) -> None:
         self._pods, self._arm = pods, arm

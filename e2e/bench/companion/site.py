@@ -29,7 +29,7 @@ SMALLEST_CAP = 50
 """In millicores: below, a pod gets less than one slice of the kernel's scheduler in a period."""
 _STRATEGIC = "application/strategic-merge-patch+json"
 _COMPONENTS = ("pod-resize",)
-"""Beside those that the default overlay has."""
+"""Beside the components of the default overlay."""
 _KNOWN_SECONDS = 30.0
 COUNT = 4
 
@@ -79,7 +79,7 @@ class Pods:
 
 
 def running(bodies: list[Object]) -> list[Pod]:
-    """Return the pods whose container runs, by name."""
+    """Return the pods with a running container, by name."""
     found = []
     for body in bodies:
         metadata = body["metadata"]

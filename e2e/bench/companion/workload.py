@@ -1,6 +1,6 @@
 """The jobs that share the node: what they train, for how long, and when they come.
 
-A `Split` job has a parameter server and a worker whose CPU limits were chosen well, or badly. One
+A `Split` job has a parameter server and a worker with good or bad CPU limits. One
 worker trains asynchronously on one node: a step needs CPU of both pods, one after the other, so the
 pod with too little CPU decides how long the step takes. Both may use `_BOTH` of the node together.
 """
@@ -21,7 +21,7 @@ _START_CPU = 2.0
 """CPU seconds that a job takes until its first step."""
 _STEADY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 """Has the C library keep what a step frees for the next one. Left to itself it does so in one run
-and not in another, and a step of the PyTorch cnn takes 34 ms in the one and 48 in the other."""
+and not in another, and a step of the PyTorch cnn takes 34 ms in the first and 48 in the second."""
 StepCpu = Mapping[str, float]
 """CPU seconds of a step on this machine, by the name of the program."""
 _BOTH = 900
@@ -106,7 +106,7 @@ class Arrival:
 
 
 class Arriving(Protocol):
-    """A job that comes after so many seconds; `pod` is the one whose end is the job's."""
+    """A job that comes after so many seconds; it ends when `pod` ends."""
 
     @property
     def seconds(self) -> float: ...
@@ -157,10 +157,10 @@ def schedule(
     step_cpu: StepCpu,
     seed: int = SEED,
 ) -> Schedule:
-    """Return jobs of which each takes one of some `works`, in CPU seconds of this machine.
+    """Return jobs; each takes one of some `works`, in CPU seconds of this machine.
 
     The first comes at once, the last at the end. Those between come at random times, and which
-    program and which work is whose is random too.
+    program and which work a job has is random too.
     """
     chance = random.Random(seed)
     times = [0.0, *sorted(round(chance.uniform(0, within)) for _ in range(count - 2)), within]
@@ -188,7 +188,7 @@ def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
 
 
 def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
-    """Return three jobs of equal work, of which the last to come is the last to end, and ten."""
+    """Return three jobs of equal work, where the last to come is the last to end, and ten."""
     if quick:
         return (
             schedule("three", 3, works=[36], within=25, interval=10, step_cpu=step_cpu),

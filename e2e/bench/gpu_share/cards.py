@@ -47,19 +47,19 @@ class Python:
 
 
 def of_training_image() -> Python:
-    """Return that of the image of PyTorch jobs, unpacked in the cache. Raises Unavailable."""
+    """Return the Python of the image of PyTorch jobs, unpacked in the cache. Raises Unavailable."""
     require_root()
     return _unpacked(training_image().layers[0])
 
 
 def of_later_pytorch() -> Python:
-    """Return one that has PyTorch 2, unpacked in the cache. Raises Unavailable."""
+    """Return a Python that has PyTorch 2, unpacked in the cache. Raises Unavailable."""
     require_root()
     return _unpacked(later_pytorch())
 
 
 def of_tensorflow_image() -> Python:
-    """Return that of the image of TFJobs, unpacked in the cache. Raises Unavailable."""
+    """Return the Python of the image of TFJobs, unpacked in the cache. Raises Unavailable."""
     require_root()
     return _unpacked(*tensorflow_image().layers[:2])
 
@@ -105,7 +105,7 @@ class Card(Protocol):
         """Have the card ready for jobs, which see `folder`."""
 
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
-        """Return the variables with which a job finds the card; `folder`: as the job sees it."""
+        """Return the variables that lead a job to the card; `folder`: as the job sees it."""
 
     def driver(self, *, hooked: bool) -> tuple[str, ...]:
         """Return the arguments of Python before the script of a job."""
@@ -119,7 +119,7 @@ class CpuCard:
     traced = "gate_trace:on_cpu_card"
 
     def python(self) -> Python:
-        """Return that of the image of training jobs."""
+        """Return the Python of the image of training jobs."""
         return of_training_image()
 
     @contextmanager
@@ -156,7 +156,7 @@ class Cuda:
     """The first GPU of this machine, by NVML."""
 
     traced = "gate_trace:on_cuda"
-    # 180 products of matrices a step, each of which takes a GPU of 2024 about a quarter of a ms.
+    # 180 products of matrices a step; each takes a GPU of 2024 about a quarter of a ms.
     model = ("--device", "cuda", "--layers", "60", "--width", "2048", "--batch", "8192")
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class Cuda:
         self.title = name.decode() if isinstance(name, bytes) else name
 
     def python(self) -> Python:
-        """Return the one that runs this."""
+        """Return the Python that runs this."""
         asks = "import sys, torch; sys.exit(not torch.cuda.is_available())"
         if subprocess.run([sys.executable, "-c", asks], check=False).returncode:
             raise Unavailable(f"{sys.executable} has no PyTorch that finds the GPU")

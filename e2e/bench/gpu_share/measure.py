@@ -45,7 +45,7 @@ _SHARING = (
     paths.REPOSITORY / "kfext/gpu/rules",
     paths.REPOSITORY / "kfext/gpu/hook",
 )
-"""On which those with the hook depend too."""
+"""What the runs with the hook depend on too."""
 _AROUND_SECONDS = 6.0
 """Of a run: PyTorch is imported."""
 _SMOKE_SECONDS, _PACE_SECONDS = 5.0, 4.0
@@ -149,7 +149,7 @@ class Measurement:
     def _measure(
         self, stores: Mapping[str, Store], one: Callable[[str], Object], *, seconds: float
     ) -> Mapping[str, Sequence[Object]]:
-        """Run what is missing as far as there is time, each for about so many seconds."""
+        """Run what is missing while there is time, each for about so many seconds."""
         interleaved = Interleaved(stores, repeats=self._repeats)
         if self._anew:
             interleaved.forget()

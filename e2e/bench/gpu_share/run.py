@@ -24,12 +24,12 @@ from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
 
 HIGH, LOW = "high", "low"
 LOADS = (0.5, 0.8)
-"""The parts of the time for which the job of high priority should keep the card busy."""
+"""The parts of the time that the job of high priority should keep the card busy."""
 EXCLUSIVE, AGAIN, NATIVE = "exclusive", "exclusive again (A/A)", "native"
 BUDGET, STRICT = "gate, budget 5 %, minimum 20 %", "gate, budget 2 %, minimum 20 %"
 HOOKED = "exclusive, with the hook"
 NO_BUDGET = 1.0
-"""What high may lose so that nobody is ever shut out for it, and micro-steps are not shortened."""
+"""What high may lose so that no job is ever shut out, and micro-steps are not shortened."""
 _QUOTAS = (10, 5, 2)
 EVERY = 20
 """Steps from one digest of losses to the next."""
@@ -55,12 +55,12 @@ class Sharing:
 
 
 DEFAULT = Sharing(budget=0.05, minimum=0.2)
-"""That of kfext, where no annotation says otherwise."""
+"""The default of kfext, without an annotation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One set-up. `u`: that of high, None if it is not there; `sharing`: None without the hook."""
+    """One set-up. `u`: of high, unset: high is not there; `sharing`: unset: no hook."""
 
     name: str
     u: float | None
@@ -96,12 +96,12 @@ def shared(u: float, *, quotas: tuple[float, ...] = _QUOTAS) -> list[Arm]:
 
 
 def strict(u: float) -> Arm:
-    """Return the one with both jobs whose user allows high to lose no more than the target."""
+    """Return the arm with both jobs that lets high lose no more than the target."""
     return Arm(STRICT, u, low=True, sharing=Sharing(budget=0.02, minimum=0.2))
 
 
 def gated(u: float, milliseconds: float) -> Arm:
-    """Return the one with both jobs in which micro-steps are that long, and nothing else counts."""
+    """Return the arm with both jobs where micro-steps are that long, and nothing else counts."""
     sharing = Sharing(NO_BUDGET, 0.0, milliseconds / 1000)
     return Arm(gate(milliseconds), u, low=True, sharing=sharing)
 
@@ -117,7 +117,7 @@ def figures(*, thorough: bool) -> list[Arm]:
 
 
 def hooked_alone() -> list[Arm]:
-    """Return those of one job that has the hook, and nobody to give way to."""
+    """Return the arms of a lone job that has the hook, and no job to give way to."""
     return [
         Arm(HOOKED, None, low=True, sharing=DEFAULT),
         Arm(HOOKED, LOADS[0], low=False, sharing=DEFAULT),
@@ -125,7 +125,7 @@ def hooked_alone() -> list[Arm]:
 
 
 def smoke() -> list[Arm]:
-    """Return the fewest from which one sees that everything works."""
+    """Return the fewest arms that show that everything works."""
     u = LOADS[0]
     return [LOW_ALONE, Arm(EXCLUSIVE, u, low=False), *shared(u, quotas=(5,))[:2]]
 
@@ -133,7 +133,7 @@ def smoke() -> list[Arm]:
 def rates(ends: Sequence[float], began: float, ended: float) -> list[float]:
     """Return the steps a second in each whole second from `began` to `ended`.
 
-    A step counts in the seconds in which it ran, to the part to which it did.
+    A step counts in the seconds while it ran, each by its part.
     """
     edges = [began + second for second in range(int(ended - began + _ROUNDING) + 1)]
     made = np.interp(edges, ends, np.arange(len(ends), dtype=float))

@@ -41,7 +41,7 @@ Runs = Mapping[Arm, Sequence[Outcome]]
 
 
 def agreed(runs: Iterable[Mapping[str, str]]) -> tuple[int, bool]:
-    """Return up to which step the losses of at least two runs were compared, and if all agree."""
+    """Return the last step that two runs or more were compared at, and whether all agree."""
     seen: dict[int, list[str]] = {}
     for run in runs:
         for count, digest in run.items():
@@ -64,7 +64,7 @@ class Estimate:
 
 
 def ratio(of: Blocks, to: Blocks) -> Estimate:
-    """Return the mean of one arm divided by that of the other, and a bootstrap interval.
+    """Return the mean of an arm divided by the other's, and a bootstrap interval.
 
     Repeats are drawn, the same ones for both arms, and of each the seconds (A. Davison and
     D. Hinkley, "Bootstrap Methods and their Application", 1997, 3.8).

@@ -1,4 +1,4 @@
-"""The four that are compared. Only the one that is measured runs; the others leave no trace.
+"""The four that are compared. Only the arm that is measured runs; the others leave no trace.
 
 plain     plain Kubernetes with the training-operator.
 affinity  plain Kubernetes; both templates prefer (weight 100) the node where a pod of their job is.
@@ -75,7 +75,7 @@ class Arm:
 
 
 class Affinity(Arm):
-    """Pods attract those of their own job."""
+    """Pods attract the pods of their own job."""
 
     name = "affinity"
 
@@ -155,7 +155,7 @@ class ByKfext(Arm):
 
 
 def all_of(testbed: Testbed) -> list[Arm]:
-    """Return the four, none of which runs yet."""
+    """Return the four; none runs yet."""
     return [Arm(testbed), Affinity(testbed), ByKueue(testbed), ByKfext(testbed)]
 
 

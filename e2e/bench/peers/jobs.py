@@ -29,7 +29,7 @@ def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
 
 
 def fillers(nodes: int, *, gpus: int, seed: int) -> Iterator[Object]:
-    """Yield single-GPU pods of nobody, bound already, that take about half of all GPUs.
+    """Yield single-GPU pods without an owner, bound already, that take about half of all GPUs.
 
     Nodes have 4 of them in the mean, of the 8 that fit (standard deviation 2): few are empty.
     """

@@ -148,7 +148,7 @@ def _ratio(workload: Workload, above: str, below: str, of: Callable[[Run], float
 def _better(
     one: Workload, many: Workload, tight: Workload, answers: Mapping[str, Sequence[Answer]]
 ) -> str:
-    """Say in which columns the median of Kueue is better than that of kfext."""
+    """Name the columns where the median of Kueue is better than kfext's."""
     found = []
     for workload in (one, many, tight):
         for figure in _FIGURES:

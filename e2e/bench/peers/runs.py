@@ -183,7 +183,7 @@ class Answer:
 
 
 async def ask(client: Client, arm: Arm, *, name: str, nodes: int) -> Answer:
-    """Submit a gang of one pod more than there are nodes, each of which takes a whole node."""
+    """Submit a gang of one pod more than there are nodes; each pod takes a whole node."""
     gpus = int(fakenodes.CAPACITY["nvidia.com/gpu"])
     body = arm.job(gang(name, nodes + 1, gpus=gpus))
     jobs = paths.jobs("pytorchjobs", arm.namespace)

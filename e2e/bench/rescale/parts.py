@@ -24,7 +24,7 @@ class Rescale:
 
     `idle`: from what it is for (the gang comes, or has gone) until kfext acts.
     `checkpoint`: until the new size is written.
-    `pods`: until the pods that leave are gone, or those that come run.
+    `pods`: until the pods that leave are gone, or the pods that come run.
     `rendezvous`: until the training says that it goes on; 0 if its processes were never stopped.
     `first_step`: until it has done a step.
     `stood_still`: the longest time without a step, of `usual` that a step takes.
@@ -125,7 +125,7 @@ def _runs(pod: Pod) -> bool:
 
 
 def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | None:
-    """Return when the processes of a training began anew, None if they were not stopped."""
+    """Return when the processes of a training began anew; None: they were not stopped."""
     for sample in samples:
         if sample.at >= since and world in worlds(sample.lines):
             return sample.at

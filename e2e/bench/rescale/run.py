@@ -155,7 +155,7 @@ def measure(*, quick: bool, repeats: int, anew: bool) -> str:
 
 
 def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
-    """Return the runs of some cases; those that are not disturbed run once."""
+    """Return the runs of some cases; undisturbed cases run once."""
     kfext = [paths.REPOSITORY / "kfext" / package for package in DECIDES]
     stores = {
         case.title: Store(

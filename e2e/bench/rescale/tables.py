@@ -47,7 +47,7 @@ _BOUGHT = (
     ("none (A/A)", TORCH, AGAIN, "in", _STILL),
     ("none (A/A)", TORCH, AGAIN, "out", _STILL),
 )
-"""An improvement, the case with it and the one without, and the part of a rescale that it shortens.
+"""An improvement, the cases with it and without it, and the part of a rescale that it shortens.
 
 torchrun waits for its last call only while it has fewer than the most that it may have, and it ends
 by SIGTERM within any grace; a TFJob's Python is process 1 and takes all of it.

@@ -21,7 +21,7 @@ _GONE = 404
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod; `worker`: its index among those that may be taken, None of one that is not."""
+    """A pod; `worker`: its index among the workers that may be taken; unset: no such worker."""
 
     worker: int | None
     bound: bool
@@ -33,7 +33,7 @@ class Pod:
 class Sample:
     """One look, `at` seconds after the run began.
 
-    `size`: workers that are written in the job, None while it is not there; `asked`: the number of
+    `size`: workers that are written in the job; unset: it is not there; `asked`: the number of
     the last checkpoint that it was asked for; `reason`: what kfext shows of its size.
     `lines`: what it has printed since the last look. `ended`: how the job has ended, empty if it
     has not.

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 Amounts = tuple[int, int]
 """CPU in millicores and memory in bytes."""
 Free = dict[str, Amounts]
-"""What each node could still hold; the order of the nodes is that in which they are looked at."""
+"""What each node could still hold; the nodes are tried in their order."""
 WAIT_SECONDS = 30.0
 GROWTH_SECONDS = 60.0
 SYNC_SECONDS = 15.0
@@ -149,7 +149,7 @@ class Dragon:
     def run(
         self, free: Free, *, waiting: Sequence[Job], running: Sequence[Running], now: float
     ) -> list[Action]:
-        """Make one pass. Jobs that wait are in order of arrival, those that run in order of start.
+        """Make one pass. Jobs that wait are in order of arrival, running jobs in order of start.
 
         `free`: what each node could still hold by the requests of all pods that have not ended.
         """
@@ -185,7 +185,7 @@ class Passes:
 
 
 def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] | None:
-    """Return what makes room for the fewest workers of a job, None if nothing does."""
+    """Return what makes room for the fewest workers of a job; None: nothing does."""
     left, taken = dict(free), dict[str, set[int]]()
     victims = ((one, index) for one in running for index in _victims(one))
     while len(schedule(left, [], [head.worker] * head.least).workers) < head.least:

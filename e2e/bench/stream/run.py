@@ -27,8 +27,8 @@ from kfext.names import JOB_NAME
 Object = dict[str, Any]
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
-"""After twice the time of a stream, when jobs that have not ended are given up: gangs of which each
-holds what the other lacks never end."""
+"""After twice the time of a stream, when jobs that have not ended are given up: two gangs that each
+hold what the other lacks never end."""
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 
 
@@ -37,7 +37,7 @@ class Story:
     """One job; seconds since the run began, None for what never was.
 
     `trained`: when all pods that it was to have then ran for the first time.
-    `outcome`: the condition with which it has ended.
+    `outcome`: the condition at its end.
     `sizes`: the numbers of its replicas one after the other, from when it trained.
     `redone`: steps that it did more than once.
     """
@@ -89,7 +89,7 @@ class Outcome:
     """All jobs under one arm, by name; `until`: when the last ended, or patience did.
 
     `used`, `reserved` and `capacity` are core seconds while there was a job: of all pods by the
-    nodes' meters, of the requests of those that ran, and of the nodes.
+    nodes' meters, of the requests of running pods, and of the nodes.
     """
 
     jobs: dict[str, Story]
@@ -200,7 +200,7 @@ class _Run:
     def _clear(self, name: str, own: Sequence[Object]) -> None:
         """Delete the pods that a job has left; once more at the next look if that failed.
 
-        An agent of torchrun that comes too late restarts for ever, and keeps its CPU from others.
+        An agent of torchrun that comes too late restarts endlessly, and keeps its CPU from others.
         """
         if any("deletionTimestamp" not in pod["metadata"] for pod in own):
             selector = quote(f"{JOB_NAME}={name}", safe="")

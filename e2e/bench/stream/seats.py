@@ -3,7 +3,7 @@
 What DRAGON decides changes the plan, and what is done follows from how the cluster differs from the
 plan: a request that was lost is made again at the next look. Only `carry_out` does I/O.
 
-The operator removes the workers with the highest indices, DRAGON those that it has chosen. So a
+The operator removes the workers with the highest indices, DRAGON chooses others. So a
 worker that keeps its node but not its index begins anew: it is created again under the index of a
 chosen worker, on the node of a worker that the operator removed.
 """
@@ -156,7 +156,7 @@ class Seats:
         self._nodes |= {(name, servers, n): node for n, node in enumerate(nodes, first)}
 
     def _resizes(self, jobs: Mapping[str, Object]) -> Iterator[Resize]:
-        """Yield what started jobs are to be like, of those that are not like it."""
+        """Yield what started jobs are to be like, where they are not."""
         for name in self._started:
             job = self._jobs[name][0]
             spec: Object = {"runPolicy": {"suspend": False}}
@@ -173,7 +173,7 @@ class Seats:
                 yield Delete(pod["metadata"]["name"])
 
     def _bindings(self, pods: Sequence[Object], there: Mapping[Seat, Object]) -> Iterator[Bind]:
-        """Yield where pods go whose nodes have room by now; a kubelet would fail others."""
+        """Yield where pods go if their nodes have room by now; a kubelet would fail others."""
         free = self._free(pods)
         for seat, pod in there.items():
             node = self._nodes.get(seat)
@@ -194,7 +194,7 @@ class Seats:
         return sum(seat[:2] == (name, False) for seat in self._nodes)
 
     def _seat(self, pod: Object) -> Seat | None:
-        """Return the place of a pod, None if it is of no job that is left, or has ended."""
+        """Return the place of a pod; None: its job is gone, or the pod has ended."""
         labels = pod["metadata"]["labels"]
         name, index = labels[names.JOB_NAME], int(labels[names.REPLICA_INDEX])
         type_ = labels[names.REPLICA_TYPE].lower()

@@ -114,7 +114,7 @@ class Arrival:
 def arrivals(jobs: Sequence[StreamJob], *, minutes: float, seed: int = SEED) -> list[Arrival]:
     """Return the jobs in a random order; the first one comes at once, the last one half-way.
 
-    Times are those of a Poisson process that is known to bring so many jobs in that time.
+    Times come from a Poisson process that is known to bring so many jobs in that time.
     """
     chance = random.Random(seed)
     order = chance.sample(jobs, len(jobs))

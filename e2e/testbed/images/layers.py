@@ -183,7 +183,7 @@ class Image:
 def write_archive(image: Image, output: IO[bytes], *, known: Collection[str] = ()) -> None:
     """Write the image to `output`, which need not be seekable, always as the same bytes.
 
-    The archive is an OCI image layout that has Docker's manifest too. Layers whose digests are in
+    The archive is an OCI image layout that has Docker's manifest too. Layers with digests in
     `known` are left out; only a containerd that has them can read it then.
     """
     config = image.config

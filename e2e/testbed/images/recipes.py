@@ -36,7 +36,7 @@ _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line w
 
 
 def install(root: Path, requirements: Sequence[str], *, dependencies: bool = True) -> None:
-    """Install into the image whose layer is being made in `root`."""
+    """Install into the layer of an image that is made in `root`."""
     packages = root / _PACKAGES
     abi = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in _OLDEST_LIBC]
     _pip(
@@ -49,7 +49,7 @@ def install(root: Path, requirements: Sequence[str], *, dependencies: bool = Tru
 
 def wheel(project: Path, folder: Path) -> Path:
     """Build the wheel of `project` in `folder`."""
-    # Fetching the build backend takes longer than the build; use the one at hand if there is one.
+    # Fetching the build backend takes longer than the build; use what is at hand.
     isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
     _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(project))
     return next(folder.glob("*.whl"))
@@ -82,7 +82,7 @@ def _move_scripts(installed: Path, target: Path) -> None:
 
 
 def all_images() -> list[Image]:
-    """Return every image of the testbed, made now as far as the cache lacks it.
+    """Return every image of the testbed, made now if the cache lacks it.
 
     Whoever unpacks them in this order, and keeps what he has after each, does little again after a
     change: what seldom changes (the images without their top layers) comes first, kfext last.
@@ -123,7 +123,7 @@ def training_image() -> Image:
 
 
 def later_pytorch() -> Layer:
-    """Make a root file system with PyTorch 2, which no image has: that of a later Debian."""
+    """Make a root file system with PyTorch 2, which no image has, from a later Debian."""
     packages = ["python3-torch"]
 
     def fill(folder: Path) -> None:

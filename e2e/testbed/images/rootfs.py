@@ -1,7 +1,7 @@
 """Root file systems from Debian packages, the bases of our images.
 
 apt's own files say where this machine gets Debian from. `apt-get indextargets` would tell, but only
-of archives whose lists were fetched before; a new container has none.
+of archives with lists that were fetched before; a new container has none.
 """
 
 import os
@@ -173,7 +173,9 @@ def repair_torchrun(folder: Path) -> None:
     source = file.read_text()
     faulty, repaired = "for s in Std:", "for s in Std.__members__.values():"
     if source.count(faulty) != 1:
-        raise Unavailable(f"{file.name} of Debian's python3-torch is not the one we can repair")
+        raise Unavailable(
+            f"{file.name} of Debian's python3-torch is a file that cannot be repaired"
+        )
     file.write_text(source.replace(faulty, repaired))
     for compiled in file.parent.glob("__pycache__/api.*.pyc"):
         compiled.unlink()

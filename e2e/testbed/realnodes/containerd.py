@@ -2,8 +2,8 @@
 
 Unpacking 2.5 GB of images takes a minute, and every node needs the result. So a template of
 containerd's folder is kept in the cache for each state of the images. A node's folder is made from
-it in a moment: the two databases are copied; image contents and unpacked layers, which nobody ever
-changes, are symbolic links to the template's.
+it in a moment: the two databases are copied; image contents and unpacked layers, which never
+change, are symbolic links to the template's.
 
 The programs that real nodes need are installed from Debian where the machine lacks them.
 """
@@ -90,7 +90,7 @@ _NETWORK = """\
 
 
 def cni_folder() -> Path | None:
-    """Return where the CNI plugins lie, None if some are missing."""
+    """Return where the CNI plugins lie, or None: some are missing."""
     for folder in _CNI_FOLDERS:
         if all((folder / plugin).exists() for plugin in _CNI_PLUGINS):
             return folder
@@ -98,7 +98,7 @@ def cni_folder() -> Path | None:
 
 
 def missing_packages() -> list[str]:
-    """Return the Debian packages whose programs this machine lacks."""
+    """Return the Debian packages of the programs that this machine lacks."""
     packages = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
     if cni_folder() is None:
         packages.add(_CNI_PACKAGE)
@@ -123,7 +123,7 @@ def install_packages() -> None:
 
 
 def _apt_get(*arguments: str) -> None:
-    """Run apt-get; while another one has its lock, as of the machine itself, wait for that."""
+    """Run apt-get; while another apt-get has the lock, such as the machine's own, wait."""
     waited = 0.0
     while True:
         ended = subprocess.run(
@@ -146,7 +146,7 @@ def _apt_get(*arguments: str) -> None:
 def _no_services() -> Iterator[None]:
     """Keep Debian from starting containerd for the machine: each node starts its own."""
     if _POLICY.exists():
-        yield  # somebody has a policy already; it is not ours to change
+        yield  # there is a policy already; it must not change
         return
     _POLICY.write_text("#!/bin/sh\nexit 101\n")
     _POLICY.chmod(0o755)

@@ -96,7 +96,7 @@ def _make_namespace(testbed: Testbed, index: int) -> None:
 
 
 def _make_tunnel(testbed: Testbed, index: int, count: int) -> None:
-    """Connect the node's pods with those of every other node."""
+    """Connect the node's pods with the pods of every other node."""
     addresses, name = testbed.addresses, namespace(testbed, index)
     own = ["local", addresses.node(index)]
     _ip("link", "add", _TUNNEL, "address", _mac(index), *_VXLAN, *own, inside=name)
@@ -143,7 +143,7 @@ def _run(*command: str) -> str:
 
 
 def start_dns(testbed: Testbed, nodes: int) -> None:
-    """Serve the names of Services and pods, and those of the real nodes."""
+    """Serve the names of Services, pods and real nodes."""
     # A pod on the node's own network finds itself by the node's name.
     hosts = [f"{testbed.addresses.node(i)} {node_name(i)}" for i in range(nodes)]
     config = testbed.folder / "Corefile"

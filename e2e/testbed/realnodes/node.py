@@ -200,7 +200,7 @@ class Node:
         return cgroups.cpu_seconds(self.sandbox.pods_cgroup)
 
     def pod_cpu_seconds(self, uid: str) -> float | None:
-        """Return what a pod has used so far, None if its cgroup is not there: not yet, or gone."""
+        """Return what a pod has used so far, or None: its cgroup is not there yet, or gone."""
         for cgroup in self._cgroups(uid):
             try:
                 return cgroups.cpu_seconds(cgroup)
@@ -209,7 +209,7 @@ class Node:
         return None
 
     def pod_millicores(self, uid: str) -> int | None:
-        """Return what a pod that runs may use, None if nothing limits it."""
+        """Return what a pod that runs may use, or None without a limit."""
         for cgroup in self._cgroups(uid):
             try:
                 return cgroups.millicores(cgroup)
@@ -218,12 +218,12 @@ class Node:
         raise FileNotFoundError(f"pod {uid} has no cgroup on {self.name}")
 
     def pod_processes(self, uid: str, *, running: str) -> list[int]:
-        """Return the ids of the processes of a pod whose command line has that word in it."""
+        """Return the ids of the processes of a pod with that word in their command line."""
         pids = {pid for cgroup in self._cgroups(uid) for pid in cgroups.members(cgroup)}
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
     def processes(self, *, running: str) -> list[int]:
-        """Return those of all pods of the node whose command line has that word in it."""
+        """Return the same of all pods of the node."""
         pids = cgroups.members(self.sandbox.pods_cgroup)
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 

@@ -96,7 +96,7 @@ def test_a_rate_without_a_unit_is_refused() -> None:
 
 @pytest.mark.parametrize("path", ["", "/"])
 def test_the_root_cgroup_is_never_touched(path: str) -> None:
-    with pytest.raises(ValueError, match="not ours"):
+    with pytest.raises(ValueError, match="not the testbed's"):
         cgroups.remove_cgroup(path)
 
 
