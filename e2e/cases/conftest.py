@@ -1,6 +1,6 @@
 """One cluster for all cases; a namespace for each. Whatever a case broke is mended after it.
 
-The cluster is made for the session, unless KFEXT_TESTBED names one that is up already. In a
+The cluster is made for the session, unless KFEXT_TESTBED names a running one. In a
 parallel run each process has one, and cases that share a cluster or a set-up go to one process.
 """
 
@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Gives all cases on real nodes to one process, and of the others those of a file.
+    """Gives all cases on real nodes to one process, and other cases by their file.
 
     Not by marks and `--dist loadgroup`: xdist 3.8 hands these on within the ids of cases, which
     pytest has not let it change since 9.2. Each case is then a group of its own, without a word,

@@ -1,4 +1,4 @@
-"""Parts of kfext are away: new jobs run as on plain Kubernetes, and nothing waits for ever."""
+"""Parts of kfext are away: new jobs run as on plain Kubernetes, and nothing waits without end."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""Admission changes pods, or refuses what is written: a job is not restarted for ever."""
+"""Admission changes pods, or refuses what is written: a job is not restarted without end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +52,7 @@ def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_release
 
 @contextmanager
 def runtime_class(space: Space, *, cpu: str) -> Iterator[str]:
-    """A RuntimeClass whose pods need so much more."""
+    """A RuntimeClass that makes pods need so much more."""
     path = "/apis/node.k8s.io/v1/runtimeclasses"
     body = {"metadata": {"name": space.name}, "handler": "sandbox"}
     body |= {"overhead": {"podFixed": {"cpu": cpu}}}

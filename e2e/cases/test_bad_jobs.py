@@ -1,6 +1,6 @@
 """Odd and broken jobs: a clear answer at once, or a job that runs; never something in between.
 
-A job may be of any size: one that is beyond a bound holds nobody else up.
+A job may be of any size: beyond a bound it holds no other job up.
 """
 
 import json
@@ -149,7 +149,7 @@ def test_objects_as_deep_as_the_api_server_takes_them_harm_neither_kfext_nor_the
 
 
 def _deepened(manifest: dict[str, Any]) -> bytes:
-    """Return an object with managedFields of many levels, which anybody may write."""
+    """Return an object with managedFields of many levels, which any user may write."""
     entry = {"manager": "me", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": "LEVELS"}
     entry |= {"apiVersion": manifest["apiVersion"], "time": "2026-01-01T00:00:00Z"}
     manifest["metadata"]["managedFields"] = [entry]
@@ -200,7 +200,7 @@ def test_a_copied_manifest_starts_afresh(
     assert "kfext.dev/plan" not in stored["metadata"].get("annotations", {})
     assert "kfext.dev/state" not in stored["metadata"].get("annotations", {})
     assert held(stored) is not by_person
-    if by_person:  # the copy of a job that somebody had suspended, or the wish of who sent it
+    if by_person:  # a copy of a suspended job, or the wish of its sender
         space.phase("copy", "Suspended")
         space.patch_job("copy", {"spec": {"runPolicy": {"suspend": False}}})
     assert len(set(space.bound("copy", 3).values())) == 1

@@ -38,7 +38,7 @@ def default_queue(made: Object) -> list[Object]:
 
 @pytest.fixture
 def queueing(space: Space, kfext: Kfext) -> Iterator[Space]:
-    """A namespace whose jobs get Kueue's label after our webhook has seen them."""
+    """A namespace where jobs get Kueue's label after kfext's webhook has seen them."""
 
     def labelled() -> bool:
         answer = space.try_submit(workers("trial", 1), query="?dryRun=All")
@@ -359,7 +359,7 @@ def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(
     space.phase("after", "Placed")
     assert space.bound("before", 4) == homes
     assert space.view("before") == {}
-    # A pod that is made again is gated now, like any; it must not wait for ever.
+    # A pod that is made again is gated now, like any; it must not wait without end.
     (victim,) = (name for name in homes if "master" not in name and name.endswith("-0"))
     old = space.kube.get(space.path("pods", victim))["metadata"]["uid"]
     space.kube.delete(space.path("pods", victim), grace=0)
@@ -414,7 +414,7 @@ def test_after_the_release_an_autoscaler_sees_pods_that_it_can_make_room_for(spa
 
     pods = space.until(
         lambda: len(pods := space.pods("big")) == 8 and sum(map(refused, pods)) == 4 and pods,
-        "kube-scheduler has taken what it could and says that of the rest",
+        "kube-scheduler has taken what it could and says so of the rest",
     )
     # What an autoscaler would compute with: our nodeSelector of the test, and nothing of kfext's
     # that only one node could fulfil.

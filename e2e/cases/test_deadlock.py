@@ -1,7 +1,7 @@
 """Two jobs that each need more than half of the cluster: a deadlock on plain Kubernetes only.
 
 Both see the same: a quota of their namespace lets five of their six pods come, then is lifted. So
-each holds half of the cluster where nobody decides for the job as a whole. Under one quota that
+each holds half of the cluster where nothing decides for the job as a whole. Under one quota that
 stays, two gangs are never two halves either.
 """
 

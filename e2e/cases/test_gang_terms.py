@@ -24,7 +24,7 @@ def gang(name: str, count: int, **options: object) -> Object:
 
 @pytest.fixture
 def nodes(space: Space) -> list[str]:
-    """Three nodes, each of which could hold a whole job."""
+    """Three nodes; each could hold a whole job."""
     return space.nodes(3, cpu="16", memory="64Gi")
 
 

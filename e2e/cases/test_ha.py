@@ -34,7 +34,7 @@ class Moving:
         space.nodes(-(-count * PODS // _NODE_GPUS), cpu="64", memory="256Gi", gpu=str(_NODE_GPUS))
 
     def submit(self, names_of: Sequence[str] | None = None) -> None:
-        """Submit all gangs, or those that are named, some at once."""
+        """Submit all gangs, or the named ones, some at once."""
         each = {"nvidia.com/gpu": "1", "cpu": "1"}
         jobs = [workers(name, PODS, each=each) for name in names_of or self.names]
         with ThreadPoolExecutor(_IN_FLIGHT) as pool:
@@ -111,7 +111,7 @@ def test_a_leader_that_ends_in_order_hands_over_at_once(space: Space, kfext: Kfe
     moving.submit(moving.names[:16])
     space.until(lambda: len(space.pins()) > 4, "some are placed, some on their way")
     kfext.stop_controller()
-    # The Lease is given back, so nobody waits until it runs out.
+    # The Lease is given back, so the standby need not wait until it runs out.
     lease = kfext.lease() or {}
     assert lease["holderIdentity"] != leader
     kfext.wait_leading(standby)

@@ -30,7 +30,7 @@ HOOKED = {
     "copies of the model": "kept",
 }
 WHOLE = {"a model that TorchScript has compiled": "scripted"}
-"""Models at whose layers no hook can be."""
+"""Models with layers that no hook can reach."""
 TRACED = {"a model that torch.compile traces": "compiled"}
 EARLY, LATER = "torch 1.13", "torch 2.6"
 PYTHONS: Mapping[str, Callable[[], Python]] = {EARLY: of_training_image, LATER: of_later_pytorch}

@@ -1,7 +1,7 @@
 """No job is worse off than without kfext, whatever its pods ask of kube-scheduler.
 
 Random jobs, each alone in two equal worlds: what is bound without kfext is bound with it, at most
-three bindTimeouts later. This is the one place where a test asserts a time.
+three bindTimeouts later. No other test asserts a time.
 """
 
 import json
@@ -31,7 +31,7 @@ _PLAIN_SECONDS = 10.0
 _HALF_HELD_SECONDS = Limits(bind=BIND_SECONDS, create=30.0).gang
 _LOOK_SECONDS = 0.5
 _AT_ONCE = 5
-"""Jobs, each of which has nodes of its own."""
+"""Jobs; each has nodes of its own."""
 
 
 @dataclass

@@ -121,7 +121,7 @@ def test_a_gang_whose_node_dies_under_it_runs_again_on_another(space: Space, los
         ),
         "it is told where it is now",
     )
-    assert space.pins() == dict.fromkeys(homes, 2)  # the first ones, and those that came for them
+    assert space.pins() == dict.fromkeys(homes, 2)  # the first pods, and their successors
     assert space.starts() == 1
     assert "Failed" not in conditions(space.job("gang"))
 

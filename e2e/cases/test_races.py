@@ -148,7 +148,7 @@ def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
 
 
 def test_a_pytorchjob_and_a_tfjob_of_one_name_do_not_share_pods(space: Space) -> None:
-    """Both kinds name their pods alike, so the operator can create those of one job only."""
+    """Both kinds name their pods alike, so the operator can create the pods of one job only."""
     space.submit(job("twin", {"Master": 1, "Worker": 2}, each=GPU))
     homes = space.bound("twin", 3)
     space.phase("twin", "Placed")

@@ -11,7 +11,7 @@ INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasibl
 
 
 def run(space: Space, name: str, node: str, *, cpu: str) -> None:
-    """Have a pod of nobody's job run on a node, with so much CPU allocated."""
+    """Have a pod without a job run on a node, with so much CPU allocated."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     spec = {"nodeName": node, "containers": [container]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

@@ -113,7 +113,7 @@ def test_a_role_of_a_namespace_gives_nobody_the_verb(
         space.until(
             lambda: tenant.write("bare", names.HELD, "true").ok, "who has the verb may write"
         )
-        # Anybody may take a mark away again, as `kubectl kfext release` does.
+        # Any user of the job may take a mark away again, as `kubectl kfext release` does.
         assert tenant.write("bare", names.HELD, None).ok
     finally:
         for path in filter(None, (in_cluster, f"{roles}/{role}")):

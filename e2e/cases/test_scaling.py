@@ -356,7 +356,7 @@ def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> No
     assert scene.shows(names.REASON_NO_CHECKPOINT)["status"] == "False"
     assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
     assert scene.sizes() == []
-    # The first one that it saves is what it was left alone for.
+    # Its first save is what it was left alone for.
     trained.program.saves, trained.program.silent = True, False
     scene.made_room()
 

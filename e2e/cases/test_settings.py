@@ -237,7 +237,7 @@ def test_an_edit_of_a_running_job_opts_in_and_out(space: Space) -> None:
         set_resize(space, name, name)
     for name in VALUES:
         shown = space.until(lambda: resized(space, name), f"it is shown what is done to {name}")  # noqa: B023
-        # Nobody measures what the pods of fake nodes use.
+        # Nothing measures what the pods of fake nodes use.
         assert (shown["status"], shown["reason"]) == ("False", names.REASON_TOO_EARLY)
 
     for name in VALUES:

@@ -1,4 +1,4 @@
-"""`kubectl kfext top` on the real API server: whose jobs a person sees, and how it ends."""
+"""`kubectl kfext top` on the real API server: the jobs that a person sees, and how it ends."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Jobs whose pods have terms that kfext does not model, and volumes that it does."""
+"""Jobs with pods that have terms that kfext does not model, and volumes that it does."""
 
 from collections.abc import Iterator
 
@@ -32,7 +32,7 @@ def even(job: str) -> Object:
 
 
 def spread(made: Object) -> list[Object]:
-    """Do as a webhook does that has pods spread, after ours has gated them."""
+    """Do as a webhook does that has pods spread, after kfext's has gated them."""
     if {"name": GATE} not in made["spec"].get("schedulingGates", []):
         return []
     constraint = {
@@ -46,7 +46,7 @@ def spread(made: Object) -> list[Object]:
 
 @pytest.fixture
 def nodes(space: Space) -> list[str]:
-    """Three nodes, each of which could hold a whole job."""
+    """Three nodes; each could hold a whole job."""
     return space.nodes(3, cpu="16", memory="64Gi")
 
 

@@ -132,7 +132,7 @@ def share(space: Space, replicas: Sequence[WebhookProcess], name: str) -> list[O
 
 
 def spread_reviews(kfext: Kfext) -> None:
-    """Have the API server connect anew, lest it ask only those that it is connected to."""
+    """Have the API server connect anew, lest it ask only the replicas that it is connected to."""
     kfext.balancer.cut()
     kfext.wait_hooks()  # what is sent at that very moment may fail
 

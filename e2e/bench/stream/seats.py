@@ -3,7 +3,7 @@
 What DRAGON decides changes the plan, and what is done follows from how the cluster differs from the
 plan: a request that was lost is made again at the next look. Only `carry_out` does I/O.
 
-The operator removes the workers with the highest indices, DRAGON chooses others. So a
+The operator removes the workers with the highest indices, DRAGON the workers of its choice. So a
 worker that keeps its node but not its index begins anew: it is created again under the index of a
 chosen worker, on the node of a worker that the operator removed.
 """

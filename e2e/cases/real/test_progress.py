@@ -90,7 +90,7 @@ def shows_its_progress(bed: Testbed, plan: str, namespace: str, *, step: int) ->
 
 
 def at_step(bed: Testbed, plan: str, namespace: str, step: int) -> Any:
-    """Return the status of a TrainingPlan whose job has reached a step, None before."""
+    """Return the status of a TrainingPlan once its job has reached a step, None before."""
     path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/{plan}"
     status = bed.api.get(path)["status"]
     return status if (status.get("progress") or {}).get("step") == step else None

@@ -1,6 +1,6 @@
 """Real training gives workers to a gang that waits, and gets them back, with nothing saved lost.
 
-The manifests are those of a user who knows nothing of it but one annotation.
+The user who wrote the manifests knows nothing of it but one annotation.
 """
 
 import shutil
@@ -21,7 +21,7 @@ from e2e.testbed.realnodes import Node
 pytestmark = pytest.mark.long
 
 FULL, LEAST = 4, 2
-"""Pods of the job, of which the cluster holds no more; and when it is smallest."""
+"""Pods of the job (the cluster holds no more), and when it is smallest."""
 PATIENCE = 900.0
 """A change takes a checkpoint, the start of slow pods, and a minute of quiet before growth."""
 STEPS = 2000
@@ -52,7 +52,7 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
 
     _gang_comes_and_goes(bed, managed, cpu)
     # Its agents may take longer to meet again than the gang takes to train.
-    _wait(lambda: LEAST in worlds(journal(where)), "those that it kept train on")
+    _wait(lambda: LEAST in worlds(journal(where)), "the kept workers train on")
     assert answers(journal(where))
 
     _wait(lambda: _trains(where, FULL), "the job has grown back")

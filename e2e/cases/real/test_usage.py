@@ -59,7 +59,7 @@ class Seen:
     seconds: list[float] = field(default_factory=list)
 
     def whole(self) -> list[CpuUse]:
-        """Return the uses whose windows lie between the first look and the last."""
+        """Return the uses with windows between the first look and the last."""
         uses = [one for one in self.found if isinstance(one, CpuUse)]
         return [
             use for use in uses if self.times[0] <= use.at - use.window and use.at <= self.times[-1]
