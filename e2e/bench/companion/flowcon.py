@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 ALPHA = 0.03
-INTERVAL_SECONDS = 30.0
 LISTEN_SECONDS = 10.0
 
 

@@ -233,10 +233,6 @@ class Node:
             f"{self.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}" for tier in ("", "burstable/")
         ]
 
-    def system_cpu_seconds(self) -> float:
-        """Return the CPU time that the node's kubelet and containerd have used so far."""
-        return cgroups.cpu_seconds(self.sandbox.system_cgroup)
-
     def bytes_on_wire(self) -> int:
         """Return the bytes that have passed the node's link so far, both directions together.
 

@@ -192,18 +192,6 @@ def test_every_job_has_a_row() -> None:
     assert "-20.0 % (-20.0 to -10.0)" in rows[0]
 
 
-def test_a_benchmark_that_was_broken_off_goes_on_where_it_was() -> None:
-    bench = Bench(QUICK[0], arms(10), repeats=3)
-    turns = bench.missing()
-    assert sorted(turns) == sorted((repeat, arm) for repeat in range(3) for arm in arms(10))
-    assert [repeat for repeat, _ in turns] == sorted(repeat for repeat, _ in turns)
-    for repeat, arm in turns[:5]:
-        bench.keep(repeat, arm, outcome(1, 2, 3))
-    again = Bench(QUICK[0], arms(10), repeats=3)
-    assert again.missing() == turns[5:]
-    assert again.runs()[turns[0][1]][0] == outcome(1, 2, 3)
-
-
 def test_the_estimate_counts_what_is_not_stored() -> None:
     bench = Bench(ALONE, plain_and(OURS, resizing), repeats=2)
     assert estimate([bench]) == "to run: alone: 6 runs, about 12 min"
@@ -225,13 +213,6 @@ def test_runs_of_another_set_up_do_not_count(tmp_path: Path) -> None:
     assert Store("flowcon", [], [source]).find("run") is None
     source.write_text("2")
     assert Store("plain", [], [source]).find("run") is None
-
-
-def test_what_is_forgotten_is_measured_again() -> None:
-    store = Store("any")
-    store.put("run", {})
-    store.forget()
-    assert store.find("run") is None
 
 
 def test_use_is_that_of_the_last_interval() -> None:

@@ -3,9 +3,8 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ from e2e.bench.gpu_share.tables import (
     ratio,
     shares_table,
 )
-from e2e.bench.store import Interleaved, SpoiledError
+from e2e.bench.store import SpoiledError
 from e2e.testbed.preflight import Unavailable
 from kfext.gpu.agent.sharer import Terms
 from kfext.gpu.hook import words
@@ -65,13 +64,6 @@ TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
     "nothing": ([], []),
 }  # fmt: skip
 NATIVE, GATED = shared(0.8)[0], shared(0.8)[2]
-SHOWS = """
-import json, os, sys, time
-print("ready", flush=True)
-print(json.dumps(dict(os.environ)), flush=True)
-print("step=1 loss=0x1p+0 at=2.5")
-print("step=2 loss=0x1p-1 at=3.5\\nstep=3 loss=0x1p-2 at=4.", end="", flush=True)
-"""
 ABSENT = ("aiohttp", "google.protobuf", "grpc", "kopf", "kubernetes", "msgspec", "yaml")
 
 
@@ -325,52 +317,6 @@ def script(folder: Path, text: str) -> None:
     (folder / "jobs/share.py").write_text(text)
 
 
-def test_a_job_is_read_up_to_its_last_whole_line() -> None:
-    with bench(NoCard(), Python((sys.executable,))) as place:
-        script(place.folder, SHOWS)
-        job = place.start("high", load=0.0, hooking=Hooking(Path("/h"), Path("/d"), high=True))
-        job.wait()
-        assert [(one.at, one.loss) for one in job.steps()] == [(2.5, "0x1p+0"), (3.5, "0x1p-1")]
-        assert job.trace() == []
-
-
-def test_how_long_a_job_has_waited_for_a_cpu_only_grows() -> None:
-    with bench(NoCard(), Python((sys.executable,))) as place:
-        script(place.folder, "while True: pass")
-        job = place.start("high", load=0.0)
-        first = job.cpu_wait()
-        assert 0 <= first <= job.cpu_wait()
-
-
-@pytest.mark.parametrize(
-    ("hooking", "expected"),
-    [
-        (None, {"PYTHONPATH": "{jobs}", "KFEXT_GPU_SOCKET": None}),
-        (
-            Hooking(Path("/h"), Path("/d"), high=True),
-            {"PYTHONPATH": "/h:{jobs}", "KFEXT_GPU_SOCKET": "/d/agent",
-             "KFEXT_GPU_PRIORITY": "high", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
-        ),
-        (
-            Hooking(Path("/h"), Path("/d"), high=False),
-            {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
-        ),
-        (
-            Hooking(Path("/h"), Path("/d"), high=False, traced=True),
-            {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "gate_trace:on_cpu_card"},
-        ),
-    ],
-    ids=["without the hook", "of high priority", "of low priority", "of low priority, traced"],
-)  # fmt: skip
-def test_what_a_job_finds_in_its_environment(
-    hooking: Hooking | None, expected: Mapping[str, str | None]
-) -> None:
-    with bench(NoCard(), Python((sys.executable,))) as place:
-        found = place._environment("job", "/jobs", hooking)
-        for name, value in expected.items():
-            assert found.get(name) == (value and value.format(jobs="/jobs"))
-
-
 def test_a_job_that_fails_spoils_the_run_and_says_why() -> None:
     with bench(NoCard(), Python((sys.executable,))) as place:
         script(place.folder, "raise ValueError('no memory left')")
@@ -404,18 +350,6 @@ async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its
         assert agent.became_busy == came
         agent.dismiss("high")
         await until(lambda: "high" not in {name for name, _ in agent._of_all()})
-
-
-def test_the_arms_are_interleaved_in_another_order_each_time() -> None:
-    one = measurement(repeats=4)
-    pace = Pace(0.06, 0.05)
-    stores = {arm.title: one._store(arm, pace) for arm in figures(thorough=True)}
-    turns = Interleaved(stores, repeats=4).missing()
-    orders: Sequence[Sequence[str]] = [
-        [title for number, title in turns if number == repeat] for repeat in range(4)
-    ]
-    assert all(sorted(order) == sorted(stores) for order in orders)
-    assert all(first != second for first, second in pairwise(orders))
 
 
 def test_it_needs_nothing_of_the_agent_that_talks_to_kubelet_or_the_api_server() -> None:

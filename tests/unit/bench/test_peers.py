@@ -50,38 +50,6 @@ def test_fillers_take_about_half_and_leave_few_nodes_empty_and_room_for_200_gang
     assert _NODES * _GPUS - len(pods) >= 200 * 8
 
 
-def test_only_the_version_that_kueue_speaks_is_stored_and_served() -> None:
-    versions = [
-        {"name": "v1beta1", "served": True, "storage": True},
-        {"name": "v1beta2", "served": True, "storage": False},
-    ]
-    changed = kueue.newest_only({"spec": {"versions": versions, "group": "x"}})
-    assert changed["spec"] == {
-        "group": "x",
-        "versions": [
-            {"name": "v1beta1", "served": False, "storage": False},
-            {"name": "v1beta2", "served": True, "storage": True},
-        ],
-    }
-
-
-def test_webhooks_are_called_on_this_machine_and_only_those_that_matter() -> None:
-    shipped = {
-        "metadata": {"name": "mutating"},
-        "webhooks": [
-            {"name": name, "clientConfig": {"service": {"name": "s", "path": f"/{name}"}}}
-            for name in ("mpod.kb.io", "mpytorchjob.kb.io")
-        ],
-    }
-    (configured,) = kueue.webhooks([shipped], url="https://127.0.0.1:1", authority="X")
-    assert configured["webhooks"] == [
-        {
-            "name": "mpytorchjob.kb.io",
-            "clientConfig": {"url": "https://127.0.0.1:1/mpytorchjob.kb.io", "caBundle": "X"},
-        }
-    ]
-
-
 def _run(**changed: Any) -> Run:
     figures: dict[str, Any] = {
         "gangs": 50, "created": 5.0, "ungated": 6.0, "bound": 10.0, "waits": (1.0, 2.0),

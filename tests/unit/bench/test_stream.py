@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from e2e.bench.companion.arms import AGAIN, PLAIN
-from e2e.bench.stream.arms import OFF, OURS, PUBLISHED, Arm, Dragon, arms
+from e2e.bench.stream.arms import OFF, OURS, PUBLISHED, Dragon, arms
 from e2e.bench.stream.measure import arms_table, jobs_table, of_arms, worst_table
-from e2e.bench.stream.run import Outcome, Story, run
-from e2e.bench.stream.workload import FEW, JOBS, MEMORY, MILLICORES, Arrival, StreamJob, arrivals
+from e2e.bench.stream.run import Outcome, Story
+from e2e.bench.stream.workload import FEW, JOBS, MEMORY, MILLICORES, StreamJob, arrivals
 from e2e.harness.jobs import specs
-from e2e.testbed.api import ApiError
 from e2e.testbed.realnodes import cpu_budget
 from kfext import names
 from kfext.model.kinds.torchrun import why_not_torchrun
@@ -20,7 +19,6 @@ from kfext.model.quantity import parse_quantity
 
 Object = dict[str, Any]
 EACH_JOB = pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-RIGID = next(job for job in JOBS if not job.elastic)
 
 
 def manifest(job: StreamJob, minutes: float = 10) -> Object:
@@ -202,11 +200,6 @@ def test_wait_and_run_of_each_job_are_apart() -> None:
     assert rows[1] == ["job-1", "5", "10", "> 190", "10", "190", "10", "170"]
 
 
-def test_an_outcome_is_stored_whole() -> None:
-    one = outcome(1, 2)
-    assert Outcome.of(one.stored()) == one
-
-
 def test_all_arms_run_in_each_repeat_and_what_is_stored_is_not_run_again() -> None:
     coming = arrivals(FEW, minutes=2)
     bench = of_arms(arms({}), coming, minutes=2, repeats=3)
@@ -217,68 +210,3 @@ def test_all_arms_run_in_each_repeat_and_what_is_stored_is_not_run_again() -> No
     # Another policy is another run, of kfext alone.
     other = of_arms(arms({"wait": 1}), coming, minutes=2, repeats=1)
     assert other.missing() == [(0, OURS)]
-
-
-class Cluster:
-    """An API server, in place of the `Pods` that use it: the jobs end one at each look.
-
-    Of each there is a pod, which stays for one more look when it is deleted; the first request to
-    delete any is refused. `asked`: what was to be deleted, and how many jobs had ended then.
-    """
-
-    namespace, path = "any", "/api/v1/namespaces/any/pods"
-
-    def __init__(self, folder: Path) -> None:
-        self.bed = self.api = self
-        self.folder = folder
-        self.asked = list[tuple[str, int]]()
-        self._jobs, self._pods = list[Object](), dict[str, Object]()
-
-    def apply(self, body: Object) -> None:
-        """Take the policy."""
-
-    def create(self, path: str, body: Object) -> None:
-        self._jobs.append(body)
-        labels = {names.JOB_NAME: body["metadata"]["name"]}
-        self._pods[body["metadata"]["name"]] = {"metadata": {"labels": labels}, "status": {}}
-
-    def get(self, path: str) -> Object:
-        if not path.endswith("/pytorchjobs"):
-            return {"items": []}
-        going = next(job for job in self._jobs if "status" not in job)
-        going["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
-        return {"items": self._jobs}
-
-    def bodies(self) -> list[Object]:
-        found = [{**pod, "metadata": dict(pod["metadata"])} for pod in self._pods.values()]
-        for name in [name for name, pod in self._pods.items() if _is_ending(pod)]:
-            del self._pods[name]
-        return found
-
-    def delete(self, path: str) -> None:
-        self.asked.append((path, sum("status" in job for job in self._jobs)))
-        if len(self.asked) == 1:
-            raise ApiError(500, "refused")
-        for name, pod in self._pods.items():
-            if path.endswith(f"=training.kubeflow.org%2Fjob-name%3D{name}"):
-                pod["metadata"]["deletionTimestamp"] = "now"
-
-
-def _is_ending(pod: Object) -> bool:
-    return "deletionTimestamp" in pod["metadata"]
-
-
-def test_the_pods_that_a_job_leaves_are_deleted_once_it_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("e2e.bench.stream.run._LOOK_SECONDS", 0.0)
-    cluster = Cluster(tmp_path)
-    coming = [Arrival(0.0, replace(RIGID, name=name)) for name in ("a", "b", "c", "d")]
-    found = run(cluster, Arm(), coming, [], minutes=1)  # type: ignore[arg-type]
-    assert [one.outcome for one in found.jobs.values()] == ["Succeeded"] * 4
-    *deleted, (policy, _) = cluster.asked
-    assert "trainingpolicies" in policy
-    # The first request is refused, and made again.
-    selector = f"{Cluster.path}?labelSelector=training.kubeflow.org%2Fjob-name%3D"
-    expected = [("a", 1), ("a", 2), ("b", 2), ("c", 3), ("d", 4)]
-    assert deleted == [(f"{selector}{name}", ended) for name, ended in expected]

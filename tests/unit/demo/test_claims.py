@@ -76,9 +76,6 @@ def test_the_claim_gives_its_figures() -> None:
     )
 
 
-BOUND, UNBOUND = pod("", ""), pod("", "", node="", started=None)
-
-
 @pytest.mark.parametrize(("bound", "steps", "holds"), GANGS.values(), ids=GANGS.keys())
 def test_half_gangs_are_those_that_hold_a_part_and_do_not_train(
     bound: tuple[int, int], steps: tuple[int, int], *, holds: bool
