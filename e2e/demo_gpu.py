@@ -1,6 +1,6 @@
 """The GPU demo: two real jobs on one card, without a gate between them and with it.
 
-Run with `make demo-gpu`. It brings up a cluster of one real node, whose CPU simulates two cards,
+Run with `make demo-gpu`. It brings up a cluster of one real node; its CPU simulates two cards,
 and installs kfext with GPU sharing as an administrator would. A job of high priority trains alone;
 then one of low priority is put on its card, first without a gate and then with it.
 """
@@ -81,7 +81,7 @@ def trial(team: Team, node: Node, name: str, *, steps: int) -> Outcome:
         if beside:
             team.submit(dialled("low", low, steps=100 * steps, disables=bool(disables)))
             team.running("low")
-        (slot,) = (one for one in slots(team.bed, node.name) if one["status"].get("card"))
+        (slot,) = (slot for slot in slots(team.bed, node.name) if slot["status"].get("card"))
         team.succeeded("high")
         clients = counted(node, slot["status"]["card"])
     ends = team.step_ends("high")

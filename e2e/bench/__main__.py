@@ -20,16 +20,16 @@ from e2e.bench import (
     tick,
     worst,
 )
+from e2e.bench import network as network_bench
 from e2e.bench.bed import kfext_cluster
 from e2e.bench.cluster import compare
 from e2e.bench.companion import measure as companion
 from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
 from e2e.bench.gpu_share.cards import CARDS
-from e2e.bench.network import measure as network_bench
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
-from e2e.bench.rescale import measure as rescale
+from e2e.bench.rescale import run as rescale
 from e2e.bench.stream import measure as stream
 from e2e.testbed import preflight
 from e2e.testbed.cluster import NotReadyError

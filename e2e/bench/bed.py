@@ -11,15 +11,19 @@ from typing import TypeVar
 import urllib3
 from prometheus_client.parser import text_string_to_metric_families
 
-from e2e.harness.controller_process import COMMAND, ControllerProcess
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.processes import COMMAND, ControllerProcess
 from e2e.testbed import lifecycle
 from e2e.testbed.cluster import Testbed
+from kfext.kube import paths
 from kfext.kube.client import Client
 
 T = TypeVar("T")
 NODES = 200
 _SYSTEM = "system:serviceaccount:kfext-system"
+_STOPPED = ("training-operator", "kube-scheduler", "kube-controller-manager")
+_WRITES = frozenset({"create", "patch", "apply", "delete"})
+_PATIENT = {"bindTimeout": "1h", "createTimeout": "1h"}
 
 
 class _Direct(ControllerProcess):
@@ -112,3 +116,56 @@ def with_client(bench: Bench, measure: Callable[[Client], Awaitable[T]]) -> T:
             return await measure(client)
 
     return asyncio.run(run())
+
+
+@contextmanager
+def scale_cluster(name: str) -> Iterator["ScaleBench"]:
+    """Run such a cluster for the time of a `with` block; nothing of it remains."""
+    with lifecycle.running(f"bench-{name}", fast=True) as bed:
+        bench = ScaleBench(bed)
+        bench.install()
+        # Nothing binds pods here, so kfext must not take them back.
+        with_client(bench, _create_policy)
+        for process in _STOPPED:
+            bed.stop_process(process)
+        yield bench
+
+
+async def _create_policy(client: Client) -> None:
+    spec = {"namespaceSelector": {}, "weight": 1, "placement": _PATIENT}
+    await client.create(paths.policies(), {
+        "apiVersion": "kfext.dev/v1alpha1",
+        "kind": "TrainingPolicy",
+        "metadata": {"name": "patient"},
+        "spec": spec,
+    })  # fmt: skip
+
+
+class ScaleBench(Bench):
+    """Also reads memory and any metric of the controller."""
+
+    def memory(self) -> float:
+        """Return the resident memory of the controller in MiB."""
+        lines = Path(f"/proc/{self.controller_pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS:"))
+
+    def samples(self) -> Mapping[str, float]:
+        """Return every metric of the controller, summed over its labels; none while it starts."""
+        url = self.controller.metrics_url
+        try:
+            page = urllib3.request("GET", url, timeout=5, retries=False).data.decode()
+        except urllib3.exceptions.HTTPError:
+            return {}
+        found: dict[str, float] = {}
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                found[sample.name] = found.get(sample.name, 0.0) + sample.value
+        return found
+
+    def counted_writes(self) -> Mapping[str, int]:
+        """Return how often the controller has written so far, by resource, the Lease apart."""
+        counts: dict[str, int] = {}
+        for (verb, resource), count in self.requests().items():
+            if verb in _WRITES and resource != "leases":
+                counts[resource] = counts.get(resource, 0) + count
+        return counts

@@ -1,25 +1,118 @@
-"""Thousands of objects in a minute or two: nodes, jobs and bound pods that nobody runs.
+"""Thousands of objects in a minute or two: nodes, jobs and pods, as the operator would make them.
 
-Nodes are nothing but their objects: no kwok, no Lease. What keeps pods from a new node (a taint
-that admission adds and the node lifecycle controller takes away) is taken away here, because on a
-testbed for this the controller-manager does not run.
+Nodes are nothing but their objects: no kwok, no Lease. A new node has a taint that admission adds
+and the node lifecycle controller removes; the controller-manager does not run on these testbeds, so
+the taint is removed here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from typing import Any
 
-from e2e.bench.gang_objects import affinity_of, job_body, pod_body
 from e2e.testbed.fakenodes import CAPACITY, node
 from kfext import names
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.constraints import NAME_FIELD
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 
 Object = dict[str, Any]
+_GPU = {"nvidia.com/gpu": "1"}
+_CONTAINER: Object = {
+    "name": "pytorch",
+    "image": "none",
+    "command": ["torchrun", "/workspace/train.py"],
+    "resources": {"requests": {"cpu": "2", "memory": "8Gi", **_GPU}, "limits": _GPU},
+    "ports": [{"name": "pytorchjob-port", "containerPort": 23456}],
+}
 IN_FLIGHT = 32
 _BORN = "2026-01-01T00:00:00Z"
+
+
+def job_body(name: str, pods: int, *, held: bool) -> Object:
+    """Return a suspended PyTorchJob; `held` by kfext's webhook, or by a person."""
+    template = {"spec": {"containers": [_CONTAINER]}}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "annotations": {names.HELD: "true"} if held else {}},
+        "spec": {
+            "runPolicy": {"suspend": True},
+            "pytorchReplicaSpecs": {
+                type_: {"replicas": count, "restartPolicy": "OnFailure", "template": template}
+                for type_, count in (("Master", 1), ("Worker", pods - 1))
+            },
+        },
+    }
+
+
+def pod_names(job: str, pods: int) -> list[str]:
+    """Return the names of a job's pods in rank order."""
+    return [f"{job}-master-0", *(f"{job}-worker-{index}" for index in range(pods - 1))]
+
+
+def pod_body(job: Object, rank: int, *, affinity: Object) -> Object:
+    """Return a gated pod of the job; rank 0 is the master."""
+    name = job["metadata"]["name"]
+    kind, index = ("worker", rank - 1) if rank else ("master", 0)
+    environment = {
+        "PYTHONUNBUFFERED": "1",
+        "MASTER_ADDR": f"{name}-master-0",
+        "MASTER_PORT": "23456",
+        "PET_MASTER_ADDR": f"{name}-master-0",
+        "PET_MASTER_PORT": "23456",
+        "PET_NODE_RANK": str(rank),
+        "RANK": str(rank),
+    }
+    container = {
+        **_CONTAINER,
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{name}-{kind}-{index}",
+            "labels": {
+                names.JOB_NAME: name,
+                names.OPERATOR_NAME: "pytorchjob-controller",
+                names.REPLICA_TYPE: kind,
+                names.REPLICA_INDEX: str(index),
+            },
+            "annotations": {names.PLAN_GENERATION: "1", names.ISTIO_INJECT: "false"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubeflow.org/v1",
+                    "kind": "PyTorchJob",
+                    "name": name,
+                    "uid": job["metadata"]["uid"],
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "schedulingGates": [{"name": names.GATE}],
+            "affinity": affinity,
+            "restartPolicy": "OnFailure",
+            "containers": [container],
+        },
+    }
+
+
+def affinity_of(nodes: Sequence[str]) -> Object:
+    """Return the preference for the planned nodes that kfext writes into templates."""
+    terms = [
+        {
+            "weight": 100,
+            "preference": {
+                "matchFields": [{"key": NAME_FIELD, "operator": "In", "values": [node]}]
+            },
+        }
+        for node in nodes
+    ]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 async def in_flight(requests: Iterable[Awaitable[Any]], count: int = IN_FLIGHT) -> None:
@@ -73,7 +166,7 @@ async def create_nodes(client: Client, count: int, *, gpus: int) -> None:
 
 
 def bound_pod(namespace: str, name: str, *, node: str, requests: dict[str, str]) -> Object:
-    """Return a pod of nobody, on its node already, so that no scheduler has to look at it."""
+    """Return a pod without an owner, on its node already, so that no scheduler has to act."""
     gpus = {key: value for key, value in requests.items() if "/" in key}
     return {
         "metadata": {

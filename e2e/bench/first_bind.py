@@ -1,7 +1,7 @@
 """Submit to first pod bound, and to all bound: a PyTorchJob of two pods on an idle cluster.
 
 The real training-operator creates the pods and the real kube-scheduler binds them, once in a
-namespace that kfext manages and once in one that it does not; all processes run in both cases.
+namespace that kfext manages and once in an unmanaged one; all processes run in both cases.
 Repeats alternate. Measured from before the POST to what the driver's own watches show, in ms.
 The cluster is 200 fake nodes; operator and scheduler run with raised request limits, which makes
 plain Kubernetes the harder reference. A gang's first pod cannot be bound before its last one
@@ -18,9 +18,8 @@ from statistics import median
 from typing import Any
 
 from e2e.bench.bed import Bench, with_client
-from e2e.bench.gang_objects import job_body, pod_names
-from e2e.bench.report import spread, table
-from e2e.bench.targets import FIRST_BIND_RATIO
+from e2e.bench.crowd import job_body, pod_names
+from e2e.bench.report import FIRST_BIND_RATIO, spread, table
 from e2e.bench.watching import Seen, watching
 from kfext.errors import NotFound
 from kfext.kube import paths

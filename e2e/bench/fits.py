@@ -6,7 +6,7 @@ kfext knows before there is a pod. `as told` are disagreements of a documented c
 
 * host address: a port on one address of a node counts as taken on all, so kfext is the stricter;
 * pod affinity, topology spread, unbound volumes: not modelled, so kfext does not place jobs that
-  have them; the verdict here is that of the rest of the pod;
+  have them; the verdict here is on the rest of the pod;
 * set at admission: overhead and node selector of a RuntimeClass are in the pod and not in the
   template; kfext sees them when the pods exist, and plans anew before it releases them.
 """

@@ -27,10 +27,8 @@ from typing import Any
 
 from e2e.bench import bare_client
 from e2e.bench.bed import Bench, with_client
-from e2e.bench.crowd import in_flight
-from e2e.bench.gang_objects import affinity_of, job_body, pod_body, pod_names
-from e2e.bench.report import quantile, spread, table
-from e2e.bench.targets import GANG_POD_WRITES, GANG_RATIO
+from e2e.bench.crowd import affinity_of, in_flight, job_body, pod_body, pod_names
+from e2e.bench.report import GANG_POD_WRITES, GANG_RATIO, quantile, spread, table
 from e2e.bench.watching import Seen, watching
 from e2e.testbed import training_operator
 from kfext.errors import NotFound
@@ -52,7 +50,7 @@ _COLD_SECONDS = 70.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One gang, in milliseconds from the last ADDED, of each pod: those of the last one judge.
+    """One gang, in milliseconds from the last ADDED, of each pod: the last pod's time is judged.
 
     Of the controller also: writes by resource, and CPU milliseconds from the job to its rest.
     """
@@ -161,7 +159,7 @@ async def _by_kfext(bench: Bench, client: Client, name: str, size: int) -> Run:
 async def _by_bare_client(bench: Bench, client: Client, name: str, size: int) -> Run:
     nodes = [f"fake-{number:03}" for number in range(-(-size // _GPUS))]
     homes = {pod: nodes[number // _GPUS] for number, pod in enumerate(pod_names(name, size))}
-    # Suspended by nobody kfext knows, so that kfext leaves it alone when it wakes up.
+    # Suspended, but not by kfext, so that kfext leaves it alone when it wakes up.
     job = await client.create(_jobs(), job_body(name, size, held=False))
     os.kill(bench.controller_pid, signal.SIGSTOP)
     try:

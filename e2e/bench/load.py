@@ -1,7 +1,7 @@
 """The load generator of the review benchmark: a process of its own, HTTP/1.1 over TLS, keep-alive.
 
 Open loop (`--rate`): requests are due at even intervals whatever the server does, and latency
-counts from when a request was due, so that a server that stalls is charged for those that wait.
+counts from when a request was due, so that a server that stalls is charged for requests that wait.
 Closed loop (no rate): each connection sends its next request when it has the last answer.
 Requests are built beforehand and answers are searched, not parsed: on two cores the generator must
 not be what is measured. A connection is opened before the clock starts. Prints one JSON object.
@@ -103,7 +103,7 @@ class Load:
         }
 
     def answered(self, connection: Connection, good: bool) -> None:
-        """Take in an answer, and go on with the connection."""
+        """Register an answer, and go on with the connection."""
         now = self._loop.time()
         if good:
             self.latencies.append(now - connection.due)

@@ -19,8 +19,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from e2e.bench.report import quantile, spread, table
-from e2e.bench.targets import PLAN_RATE
+from e2e.bench.report import PLAN_RATE, quantile, spread, table
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import plan_claims
 from kfext.core.ledger.ledger import Ledger
@@ -36,7 +35,7 @@ from kfext.names import HELD
 SIZES = (200, 1000, 5000)
 _KINDS = ("GPU", "CPU")
 _LIVE = 20
-"""Gangs of ours that are on the ledger at any time, besides the half that others hold."""
+"""Gangs of kfext on the ledger at any time, besides the half that others hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 API server, kube-scheduler, training-operator and kfext are real; every job has one pod. The nodes
 are fake, and so are the logs: kwok is the kubelet of all nodes and answers `pods/log` from one file
-for all pods (its ClusterLogs), to which five lines a second are added. A job is read every half
+for all pods (its ClusterLogs), which grows by five lines a second. A job is read every half
 minute at most, so that each read finds as many new lines as it asks for, which is what costs most.
 What a real kubelet takes to read a log of its own is not measured here.
 
@@ -20,11 +20,10 @@ from statistics import fmean
 
 import urllib3
 
-from e2e.bench.bed import cpu_seconds, with_client
+from e2e.bench.bed import ScaleBench, cpu_seconds, with_client
 from e2e.bench.crowd import create_jobs
 from e2e.bench.report import table
-from e2e.bench.scale_bed import ScaleBench
-from e2e.harness.growing_log import LINES_PER_SECOND, GrowingLog, growing
+from e2e.harness.fake_kubelet import LINES_PER_SECOND, GrowingLog, growing
 from e2e.harness.jobs import workers
 from e2e.testbed import fakenodes, lifecycle
 from e2e.testbed.progress import step
@@ -35,7 +34,7 @@ from kfext.names import MANAGED, METRICS
 _NAMESPACE = "bench-polling"
 _PATIENCE_SECONDS = 600.0
 _CALM_SECONDS = 15.0
-"""After reading was turned on or off; jobs are looked at every ten seconds."""
+"""After reading was turned on or off; jobs are checked every ten seconds."""
 _PROCESSES = ("kube-apiserver", "kwok")
 _LOG_REQUESTS = re.compile(r'^apiserver_request_total\{[^}]*subresource="log"[^}]*\} (\S+)$', re.M)
 _STEPS = re.compile(r"^kfext_job_step\{[^}]*\} (\S+)$", re.M)
@@ -67,7 +66,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a part came to, a second; memory is that of the controller at its end, in MiB.
+    """What a part came to, a second; memory is the controller's at its end, in MiB.
 
     `ready`: seconds until what was turned on or off had come to every job.
     """
@@ -188,7 +187,7 @@ async def _ages(bench: ScaleBench, log: GrowingLog, size: Size) -> list[float]:
     found: list[float] = []
     for _ in range(size.samples):
         steps = _steps(bench)
-        found += [(log.lines - one) / LINES_PER_SECOND for one in steps]
+        found += [(log.lines - step) / LINES_PER_SECOND for step in steps]
         await asyncio.sleep(3)
     return found
 
@@ -198,20 +197,20 @@ def cost_table(size: Size, costs: Sequence[Cost], ages: Sequence[float]) -> str:
     off, on, again = costs
     idle = {name: (off.cpu[name] + again.cpu[name]) / 2 for name in on.cpu}
     rows = [
-        _row("requests for logs a second (API server)", [one.logs for one in costs]),
+        _row("requests for logs a second (API server)", [cost.logs for cost in costs]),
         ("turned on to every log read once, s", "", f"{on.ready:.0f}", ""),
         ("seconds between two reads of a job", "", f"{size.jobs / on.logs:.0f}", ""),
         ("age of what is known of a job, mean s", "", f"{fmean(ages):.0f}", ""),
         ("age of what is known of a job, longest s", "", f"{max(ages):.0f}", ""),
-        _row("writes of the controller a second (TrainingPlans)", [one.writes for one in costs]),
-        *(_row(f"cores used by {name}", [one.cpu[name] for one in costs], 3) for name in on.cpu),
+        _row("writes of the controller a second (TrainingPlans)", [cost.writes for cost in costs]),
+        *(_row(f"cores used by {name}", [cost.cpu[name] for cost in costs], 3) for name in on.cpu),
         (
             "CPU ms of the controller for a read, all told",
             "",
             f"{1e3 * (on.cpu['controller'] - idle['controller']) / on.logs:.1f}",
             "",
         ),
-        _row("memory of the controller, MiB", [one.memory for one in costs], 0),
+        _row("memory of the controller, MiB", [cost.memory for cost in costs], 0),
     ]
     title = f"{size.jobs} running jobs, logs faked by kwok (ClusterLogs); {size.seconds:.0f} s each"
     return table(title, ("figure", "metrics: off", "metrics: auto", "off again"), rows)

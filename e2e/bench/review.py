@@ -6,6 +6,9 @@ which is checked first. Latency is at 200 reviews a second, open loop; throughpu
 of 32 connections. The load comes from a third process, so on two cores the throughput of a fast
 server is as much the generator's. Repeats alternate between the servers.
 
+The reviews are made of what the API server answers to a dry run, so defaults, managed fields and
+the service account's volume are in them; environment variables pad them to their size.
+
 Not measured: the API server's own share, and new connections (it keeps its open).
 """
 
@@ -13,6 +16,7 @@ import base64
 import json
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,15 +25,25 @@ from statistics import median
 from typing import Any
 
 import jsonpatch
+import orjson
 import urllib3
 
-from e2e.bench import targets
+from e2e.bench import report
 from e2e.bench.bed import Bench
+from e2e.bench.crowd import job_body, pod_body
 from e2e.bench.report import quantile, spread, table
-from e2e.bench.review_bodies import write_bodies
 from e2e.harness.wait import until
 from kfext.names import MANAGED
 
+_SIZES = {"job": 11_000, "pod": 5_000}
+_KINDS = {
+    "job": ("kubeflow.org", "PyTorchJob", "pytorchjobs"),
+    "pod": ("", "Pod", "pods"),
+}
+_MANY = 100
+"""Reviews that differ in uid and name; they are sent in turn."""
+
+Object = dict[str, Any]
 _NAMESPACE = "bench-review"
 _RATE = 200
 _CONNECTIONS = 32
@@ -39,6 +53,84 @@ _PATHS = {
     ("kfext", "job"): "/mutate-job",
     ("kfext", "pod"): "/mutate-pod",
 }
+
+
+def write_bodies(bench: Bench, namespace: str, folder: Path) -> dict[str, Path]:
+    """Write the reviews of each kind to a file, one a line; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for kind, size in _SIZES.items():
+        stored = _stored(bench, namespace, kind, size)
+        lines = [orjson.dumps(_review(kind, stored, namespace, number)) for number in range(_MANY)]
+        files[kind] = folder / f"{kind}.jsonl"
+        files[kind].write_bytes(b"\n".join(lines))
+    return files
+
+
+def _stored(bench: Bench, namespace: str, kind: str, size: int) -> Object:
+    """Return an object as the API server would store it, of about `size` bytes."""
+    group, _, plural = _KINDS[kind]
+    root = f"/apis/{group}/v1" if group else "/api/v1"
+    # Not managed, so that what comes back is the object before kfext's edit.
+    path = f"{root}/namespaces/default/{plural}?dryRun=All"
+    padding = 0
+    while True:
+        stored: Object = bench.testbed.api.create(path, _manifest(kind, padding))
+        stored["metadata"]["namespace"] = namespace
+        if len(orjson.dumps(stored)) >= size:
+            return stored
+        padding += 1
+
+
+def _manifest(kind: str, padding: int) -> Object:
+    environment = [
+        {"name": f"TRAINING_OPTION_{number}", "value": f"--some-flag-of-the-job={number}"}
+        for number in range(padding)
+    ]
+    # Copied, because its two templates are one object.
+    manifest: Object = orjson.loads(orjson.dumps(job_body("review", 4, held=False)))
+    manifest["spec"]["runPolicy"] = {"cleanPodPolicy": "None"}
+    if kind == "pod":
+        owner = {"metadata": {"name": "review", "uid": str(uuid.uuid4())}}
+        manifest = pod_body(owner, 1, affinity={})
+        del manifest["spec"]["schedulingGates"]
+        specs = [manifest["spec"]]
+    else:
+        manifest["metadata"]["annotations"] = {}
+        replicas = manifest["spec"]["pytorchReplicaSpecs"].values()
+        specs = [each["template"]["spec"] for each in replicas]
+    for spec in specs:
+        container = spec["containers"][0]
+        spec["containers"] = [{**container, "env": [*container.get("env", []), *environment]}]
+    return manifest
+
+
+def _review(kind: str, stored: Object, namespace: str, number: int) -> Object:
+    group, name, plural = _KINDS[kind]
+    identity = {"name": f"{stored['metadata']['name']}-{number}"}
+    version = {"group": group, "version": "v1"}
+    return {
+        "kind": "AdmissionReview",
+        "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": str(uuid.uuid4()),
+            "kind": {**version, "kind": name},
+            "resource": {**version, "resource": plural},
+            "requestKind": {**version, "kind": name},
+            "requestResource": {**version, "resource": plural},
+            "name": identity["name"],
+            "namespace": namespace,
+            "operation": "CREATE",
+            "userInfo": {
+                "username": "system:serviceaccount:kubeflow:training-operator",
+                "groups": ["system:serviceaccounts", "system:authenticated"],
+            },
+            "object": {**stored, "metadata": {**stored["metadata"], **identity}},
+            "oldObject": None,
+            "dryRun": False,
+            "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
+        },
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,17 +184,17 @@ def _row(kind: str, who: str, runs: list[Run]) -> tuple[str, ...]:
     rates = [run.rate for run in runs]
     errors = sum(run.errors for run in runs)
 
-    def judged(target: targets.Target, values: list[float], digits: int) -> str:
+    def judged(target: report.Target, values: list[float], digits: int) -> str:
         verdict = target.judge(median(values)) if who == "kfext" else ""
         return f"{spread(values, digits=digits)} {verdict}".strip()
 
     return (
         kind,
         who,
-        judged(targets.REVIEW_P50, p50, 2),
-        judged(targets.REVIEW_P99, p99, 2),
-        judged(targets.REVIEW_RATE, rates, 0),
-        f"{errors} {targets.REVIEW_ERRORS.judge(errors) if who == 'kfext' else ''}".strip(),
+        judged(report.REVIEW_P50, p50, 2),
+        judged(report.REVIEW_P99, p99, 2),
+        judged(report.REVIEW_RATE, rates, 0),
+        f"{errors} {report.REVIEW_ERRORS.judge(errors) if who == 'kfext' else ''}".strip(),
         spread([run.late for run in runs]),
     )
 

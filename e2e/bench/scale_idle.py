@@ -5,7 +5,7 @@ but not this one. Jobs of 4-16 pods, one GPU each, are submitted at once, then o
 before the POST to what the driver's watch shows: a TrainingPlan in phase Queued with a reason and a
 sentence that names the job's own number of pods.
 
-Once nobody has written a TrainingPlan for some seconds, nothing happens for a minute. Then small
+Once no TrainingPlan was written for some seconds, nothing happens for a minute. Then small
 pods end, one after the other: room for none of the jobs, but kfext has to look.
 """
 
@@ -20,11 +20,9 @@ from typing import Any
 import orjson
 
 from e2e.bench import crowd
-from e2e.bench.bed import with_client
-from e2e.bench.gang_objects import job_body
-from e2e.bench.report import quantile, table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import IDLE_CPU, IDLE_WRITES, WHY_NOT
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.crowd import job_body
+from e2e.bench.report import IDLE_CPU, IDLE_WRITES, WHY_NOT, quantile, table
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.names import QUEUED
@@ -227,7 +225,7 @@ class _Answers:
                 await self._news.wait()
 
     async def until_quiet(self) -> None:
-        """Wait until nobody has written a TrainingPlan for some seconds."""
+        """Wait until no TrainingPlan was written for some seconds."""
         with suppress(TimeoutError):
             while True:
                 self._news.clear()

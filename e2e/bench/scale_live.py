@@ -13,11 +13,9 @@ import time
 from dataclasses import dataclass
 
 from e2e.bench import crowd
-from e2e.bench.bed import with_client
-from e2e.bench.gang_objects import job_body, pod_names
-from e2e.bench.report import spread, table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import LIVE_MEMORY, LIVE_PLAN_RATE
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.crowd import job_body, pod_names
+from e2e.bench.report import LIVE_MEMORY, LIVE_PLAN_RATE, spread, table
 from e2e.bench.watching import watching
 from e2e.testbed.progress import step
 from kfext.kube import paths
@@ -34,9 +32,9 @@ _OTHER = {"cpu": "500m", "memory": "1Gi"}
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured. `pods` counts those of the jobs too.
+    """How much is measured. `pods` counts the jobs' pods too.
 
-    All `new_jobs` together have fewer pods than may be outstanding, since nobody creates them.
+    All `new_jobs` together have fewer pods than may be outstanding, since nothing creates them.
     """
 
     nodes: int
@@ -199,7 +197,7 @@ def _table(
         ("memory at the end, MiB", f"{memory:.0f}", LIVE_MEMORY.judge(highest * 2**20 / 1e6)),
         *(
             (f"status of a pod of {whose}, events per CPU s", f"{1 / cpu:.0f}", "")
-            for whose, cpu in zip(("a live job", "nobody"), events, strict=True)
+            for whose, cpu in zip(("a live job", "no job"), events, strict=True)
         ),
         (
             f"{size.new_jobs} new jobs submitted to all resumed, jobs/s",

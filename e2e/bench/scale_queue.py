@@ -3,7 +3,7 @@
 The driver submits the jobs as the job webhook leaves them. Then it creates the pods of each job
 that kfext has resumed, gated, as operator and pod webhook would; kfext pins and ungates gang by
 gang, and goes on with the queue, since it bounds how many pods the operator may have to create at a
-time. Nobody binds the pods. A pod takes one of a node's 16 GPUs and 2 of its 32 CPUs; all together
+time. Nothing binds the pods. A pod takes one of a node's 16 GPUs and 2 of its 32 CPUs; all together
 take about two thirds. Wall times count from the last submit, CPU seconds from before the first.
 
 Judged is the controller's own time, its CPU seconds: beside it, on the same cores, an API server
@@ -20,11 +20,9 @@ from statistics import fmean, median
 from typing import Any
 
 from e2e.bench import crowd
-from e2e.bench.bed import with_client
-from e2e.bench.gang_objects import job_body
-from e2e.bench.report import spread, table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import GANG_POD_WRITES, QUEUE_CPU
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.crowd import job_body
+from e2e.bench.report import GANG_POD_WRITES, QUEUE_CPU, spread, table
 from e2e.bench.watching import Seen, watching
 from kfext.kube import paths
 from kfext.kube.client import Client

@@ -5,16 +5,20 @@ docs/performance.md: unpacked there, a benchmark measures only what is missing.
 """
 
 import json
+import random
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from e2e.testbed.images.layers import files_below, key
+from e2e.testbed.progress import say
 
 Object = dict[str, Any]
 RUNS = Path(__file__).with_name("measured")
 """Has a folder for each arm, named after the arm and a hash of all that its runs depend on."""
+_Run = TypeVar("_Run")
+_TRIES = 3
 
 
 class Store:
@@ -31,7 +35,7 @@ class Store:
         self._folder = RUNS / f"{slug}-{key([title, *inputs, *files_below(*sources)])}"
 
     def find(self, name: str) -> Object | None:
-        """Return what a run measured, None if it has not been stored."""
+        """Return what a run measured; None: it has not been stored."""
         path = self._folder / f"{name}.json"
         return json.loads(path.read_text()) if path.exists() else None
 
@@ -46,3 +50,79 @@ class Store:
         """Remove all of its runs."""
         for path in self._folder.glob("*.json"):
             path.unlink()
+
+
+class SpoiledError(Exception):
+    """A run that does not count: something failed, began again, or never came about."""
+
+
+def unspoiled(title: str, one: Callable[[], _Run]) -> _Run:
+    """Return what the first run measures that counts. Raises RuntimeError after a few tries."""
+    return first_unspoiled(title, one)[0]
+
+
+def first_unspoiled(title: str, one: Callable[[], _Run]) -> tuple[_Run, int]:
+    """Return the same, and how many runs before it did not count."""
+    for spoiled in range(_TRIES):
+        try:
+            return one(), spoiled
+        except SpoiledError as error:
+            say(f"    once more: {error}")
+    raise RuntimeError(f"{title}: {_TRIES} runs were spoiled")
+
+
+class Interleaved:
+    """Some arms, by the name under which each is stored, `repeats` times.
+
+    In each repeat they are in another order, so that no arm always comes after the same one.
+    The arms in `once` run in the first repeat only.
+    """
+
+    def __init__(
+        self,
+        stores: Mapping[str, Store],
+        *,
+        repeats: int,
+        once: Collection[str] = (),
+    ) -> None:
+        self.repeats = repeats
+        self._stores = dict(stores)
+        self._once = once
+
+    def missing(self) -> list[tuple[int, str]]:
+        """Return repeat and arm of each run that is not stored, in the order to run them."""
+        order, turns = random.Random(1), list[tuple[int, str]]()
+        for repeat in range(self.repeats):
+            names = [name for name in self._stores if not repeat or name not in self._once]
+            turns += [(repeat, name) for name in order.sample(names, len(names))]
+        return [turn for turn in turns if self._find(*turn) is None]
+
+    def measure(self, one: Callable[[int, str], Object]) -> None:
+        """Run what is missing, by repeat and arm, and store each run when it has ended."""
+        while turns := self.missing():
+            repeat, name = turns[0]
+            self.keep(repeat, name, one(repeat, name))
+
+    def keep(self, repeat: int, name: str, measured: Object) -> None:
+        """Store a run."""
+        self._stores[name].put(_repeat_name(repeat), measured)
+
+    def runs(self) -> dict[str, list[Object]]:
+        """Return what is stored of each arm, by repeat; arms with nothing stored are left out."""
+        found = {
+            name: [run for repeat in range(self.repeats) if (run := self._find(repeat, name))]
+            for name in self._stores
+        }
+        return {name: some for name, some in found.items() if some}
+
+    def forget(self) -> None:
+        """Remove all that is stored."""
+        for store in self._stores.values():
+            store.forget()
+
+    def _find(self, repeat: int, name: str) -> Object | None:
+        return self._stores[name].find(_repeat_name(repeat))
+
+
+def _repeat_name(repeat: int) -> str:
+    return f"repeat-{repeat}"

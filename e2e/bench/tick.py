@@ -13,7 +13,7 @@ with four, which may help most of them and starts none. Every two seconds a smal
 comes last in the queue. Measured with the controller's own loop: the time until it starts, and the
 longest time between two turns of the companion.
 
-Seconds are those of the CPU, so that a busy machine does not count; while the loop rests the clock
+Seconds are CPU seconds, so that a busy machine does not count; while the loop rests the clock
 is moved on. Not measured: reading objects from JSON, and writing anything.
 """
 
@@ -29,8 +29,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from e2e.bench.report import spread, table
-from e2e.bench.targets import COMPANION_TURN, LONGEST_TICK, TAIL_START
+from e2e.bench.report import COMPANION_TURN, LONGEST_TICK, TAIL_START, spread, table
 from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
@@ -65,12 +64,12 @@ def measure(*, quick: bool) -> str:
     rows = []
     for number, what in enumerate(("all jobs are new", "one pod ends")):
         rounds = [run[number] for run in runs]
-        longest = [max(one.ticks) for one in rounds]
-        total = [sum(one.ticks) for one in rounds]
+        longest = [max(round_.ticks) for round_ in rounds]
+        total = [sum(round_.ticks) for round_ in rounds]
         rows.append(
             (
                 what,
-                str(round(median(len(one.ticks) for one in rounds))),
+                str(round(median(len(round_.ticks) for round_ in rounds))),
                 spread(longest),
                 spread(total),
                 LONGEST_TICK.judge(median(longest)),
@@ -124,7 +123,7 @@ class _Churn:
 
 def _while_pods_end() -> str:
     rows = []
-    for what, spare in (("help nobody", False), ("may help most", True)):
+    for what, spare in (("help no job", False), ("may help most", True)):
         with capture_logs():  # a line for each step
             churn = asyncio.run(_churned(spare=spare))
         waits, gaps = [*churn.waits.values()], [b - a for a, b in pairwise(churn.turns)]
@@ -293,7 +292,7 @@ def _pod(number: int, index: int, node: str) -> Pod:
 
 
 def _job(number: int) -> dict[str, Any]:
-    """Return a queued job; those of a shape differ in their age only."""
+    """Return a queued job; jobs of a shape differ in their age only."""
     shape = number % _SHAPES
     alone = shape % 2 == 1
     replicas = 1 + shape % 8 if alone else 8 + shape

@@ -72,7 +72,7 @@ class Seen:
             raise TimeoutError(f"waited {seconds:.0f} s for {what}") from None
 
     def take(self, line: bytes) -> str:
-        """Take in one line of a watch; return its resource version."""
+        """Register one line of a watch; return its resource version."""
         now = time.monotonic()
         change = _decode(line)
         name, spec = change.object.metadata.name, change.object.spec

@@ -2,7 +2,7 @@
 
 For each dimension that a user can make large, one job and one pod of up to 1.4 MB, or with 250 KB
 of annotations (e2e.bench.worst_objects). In this process: the review, from the bytes of the
-AdmissionReview to those of the answer; and the controller, from the decoded JSON of a watch event
+AdmissionReview to the answer's bytes; and the controller, from the decoded JSON of a watch event
 to the decision on a cluster of 1,000 nodes, and the memory that is kept after it.
 
 Then, on a real API server, 200 such objects at once, half of them jobs and half pods, with the
@@ -24,10 +24,8 @@ from pathlib import Path
 import orjson
 
 from e2e.bench import crowd, worst_objects
-from e2e.bench.bed import with_client
-from e2e.bench.report import table
-from e2e.bench.scale_bed import ScaleBench, scale_cluster
-from e2e.bench.targets import WORST_CONTROLLER, WORST_KEPT, WORST_MEMORY, WORST_REVIEW
+from e2e.bench.bed import ScaleBench, scale_cluster, with_client
+from e2e.bench.report import WORST_CONTROLLER, WORST_KEPT, WORST_MEMORY, WORST_REVIEW, table
 from e2e.bench.worst_objects import Object
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
@@ -230,10 +228,10 @@ async def _together(bench: ScaleBench, client: Client, count: int) -> str:
 
 
 async def _create(client: Client, count: int) -> dict[str, str]:
-    """Create as many jobs and pods, all kinds in turn; return those that are refused, and why.
+    """Create as many jobs and pods, all kinds in turn; return the refused ones, and why.
 
     One at a time: the API server alone takes seconds for each. A kind that is refused once, also by
-    no answer in time, is not tried again, so each of the objects is one that can exist.
+    no answer in time, is not tried again, so each of the objects can exist.
     """
     refused: dict[str, str] = {}
     for path, kinds in (

@@ -25,7 +25,7 @@ _REQUESTS = {"requests": {"cpu": "1"}}
 def job(
     name: str, *, replicas: int = 1, annotations: Mapping[str, str] | None = None, **spec: Any
 ) -> Object:
-    """Return a PyTorchJob of workers whose pod spec has these fields."""
+    """Return a PyTorchJob of workers with these fields in the pod spec."""
     container = {"name": "pytorch", "image": "trainer", "resources": _REQUESTS}
     template = {"spec": {"containers": [container], **spec}}
     worker = {"replicas": replicas, "restartPolicy": "Never", "template": template}
@@ -38,7 +38,7 @@ def job(
 
 
 def pod(name: str, **spec: Any) -> Object:
-    """Return a pod whose spec has these fields."""
+    """Return a pod with these fields in its spec."""
     container = {"name": "main", "image": "trainer", "resources": _REQUESTS}
     return {
         "apiVersion": "v1",
@@ -83,7 +83,7 @@ def _sidecars(*, each: int) -> Object:
 
 
 def _made_elastic() -> Object:
-    """Return a job that is read as far as any: its templates are compared, its script is parsed."""
+    """Return the job that costs most: its templates are compared, its script is parsed."""
     env = _many(lambda at: {"name": f"V{at}", "value": "v"}, each=32, of=ETCD_BYTES // 2 - 70_000)
     script = "a " * 2000 + "&& torchrun x " + "$A" * 6_000
     raw = job("worst", annotations={ELASTIC: "1-8"})
@@ -148,7 +148,7 @@ _STORABLE: Mapping[str, Callable[[], Object]] = {
 }
 """The same, as large as the API server stores them."""
 _IN_TEMPLATES_ALONE = "empty tolerations"
-"""The API server judges the tolerations of a pod, not those of a template; these are invalid."""
+"""The API server judges the tolerations of a pod, not of a template; these are invalid."""
 
 _REGEX = "stdout:(?P<value>x)(?i:" + "[ -~]" * 45 + ")"
 ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
@@ -170,7 +170,7 @@ ANNOTATIONS: Mapping[str, Callable[[], Mapping[str, str]]] = {
 def jobs(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
     """Return what makes each job, by what is large in it.
 
-    `storable`: only those that the API server stores.
+    `storable`: only what the API server stores.
     """
     return {
         **{

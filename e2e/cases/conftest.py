@@ -1,7 +1,7 @@
 """One cluster for all cases; a namespace for each. Whatever a case broke is mended after it.
 
-The cluster is made for the session, unless KFEXT_TESTBED names one that is up already. In a
-parallel run each process has one.
+The cluster is made for the session, unless KFEXT_TESTBED names a running one. In a
+parallel run each process has one, and cases that share a cluster or a set-up go to one process.
 """
 
 import itertools
@@ -11,15 +11,34 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-from e2e.harness.groups import GroupScheduling
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.space import Space
 from e2e.harness.standing import named_or_running
 from e2e.testbed.cluster import Testbed
 
+_REAL = "cases/real/"
 _FAKE_NODES = 20
 _numbers = itertools.count()
+
+
+class GroupScheduling(LoadScopeScheduling):
+    """Gives all cases on real nodes to one process, and other cases by their file.
+
+    Not by marks and `--dist loadgroup`: xdist 3.8 hands these on within the ids of cases, which
+    pytest has not let it change since 9.2. Each case is then a group of its own, without a word,
+    and both processes make the cluster of real nodes and every set-up that a file shares.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid)
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a case: its file, or the cluster that several files share."""
+    file = nodeid.partition("::")[0]
+    return _REAL if _REAL in file else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupScheduling:

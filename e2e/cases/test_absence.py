@@ -1,14 +1,12 @@
-"""Parts of kfext are away: new jobs run as on plain Kubernetes, and nothing waits for ever."""
+"""Parts of kfext are away: new jobs run as on plain Kubernetes, and nothing waits without end."""
 
 import subprocess
 
 import pytest
 
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, held, job, pinned_to, suspended, workers
 from e2e.harness.kfext_process import COMMAND, Kfext
-from e2e.harness.look import gated, held, pinned_to, suspended
-from e2e.harness.opting import set_managed
-from e2e.harness.space import Space
+from e2e.harness.space import Space, set_managed
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 

@@ -1,4 +1,4 @@
-"""Admission changes pods, or refuses what is written: a job is not restarted for ever."""
+"""Admission changes pods, or refuses what is written: a job is not restarted without end."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,12 +6,10 @@ from contextlib import contextmanager
 import pytest
 
 from e2e.harness import nodes
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import gated, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, pinned_to, suspended
-from e2e.harness.pods import FOREIGN_GATE, squatter
-from e2e.harness.refusing import refusing_pins
+from e2e.harness.pods import FOREIGN_GATE, refusing_pins, squatter
 from e2e.harness.space import Space
 from e2e.harness.stand_in import Mutate, standing_in
 
@@ -54,7 +52,7 @@ def test_pods_that_a_limit_range_makes_too_big_are_started_once_and_then_release
 
 @contextmanager
 def runtime_class(space: Space, *, cpu: str) -> Iterator[str]:
-    """A RuntimeClass whose pods need so much more."""
+    """A RuntimeClass that makes pods need so much more."""
     path = "/apis/node.k8s.io/v1/runtimeclasses"
     body = {"metadata": {"name": space.name}, "handler": "sandbox"}
     body |= {"overhead": {"podFixed": {"cpu": cpu}}}

@@ -1,4 +1,7 @@
-"""Odd and broken jobs: a clear answer at once, or a job that runs; never something in between."""
+"""Odd and broken jobs: a clear answer at once, or a job that runs; never something in between.
+
+A job may be of any size: beyond a bound it holds no other job up.
+"""
 
 import json
 import sys
@@ -7,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.jobs import job, specs, template, workers
+from e2e.harness.jobs import held, job, specs, suspended, template, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import held, suspended
 from e2e.harness.space import Space
+from kfext import names
 from kfext.kube.client import API_SERVER_DEPTH, accept_deep_json
 
 _LEVELS = API_SERVER_DEPTH - 20
@@ -22,6 +25,20 @@ FOREIGN_PLAN = {
     "nodes": ["fake-019"],
     "replicas": {"master": [0], "worker": [0, 0]},
 }
+MARKS = {
+    "a plan": {"kfext.dev/plan": json.dumps(FOREIGN_PLAN)},
+    "a state": {"kfext.dev/state": '{"strikes":3,"retryAt":9e10,"excluded":{"fake-001":9e9}}'},
+    "the held mark": {"kfext.dev/held": "true"},
+    "garbage for a plan": {"kfext.dev/plan": "{[" * 500, "kfext.dev/state": "\u0000-ish"},
+    "all of them": {
+        "kfext.dev/held": "true",
+        "kfext.dev/plan": json.dumps(FOREIGN_PLAN),
+        "kfext.dev/state": '{"strikes":2}',
+    },
+}
+HUGE = 2**31 - 1
+CPU = {"cpu": "1"}
+REQUIRED = {names.COLOCATION: "required"}
 
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "TFJob"])
@@ -132,7 +149,7 @@ def test_objects_as_deep_as_the_api_server_takes_them_harm_neither_kfext_nor_the
 
 
 def _deepened(manifest: dict[str, Any]) -> bytes:
-    """Return an object with managedFields of many levels, which anybody may write."""
+    """Return an object with managedFields of many levels, which any user may write."""
     entry = {"manager": "me", "operation": "Update", "fieldsType": "FieldsV1", "fieldsV1": "LEVELS"}
     entry |= {"apiVersion": manifest["apiVersion"], "time": "2026-01-01T00:00:00Z"}
     manifest["metadata"]["managedFields"] = [entry]
@@ -172,19 +189,6 @@ def test_a_job_of_five_hundred_pods_is_planned_at_once_on_the_fewest_nodes(space
     assert not suspended(space.job("crowd"))
 
 
-MARKS = {
-    "a plan": {"kfext.dev/plan": json.dumps(FOREIGN_PLAN)},
-    "a state": {"kfext.dev/state": '{"strikes":3,"retryAt":9e10,"excluded":{"fake-001":9e9}}'},
-    "the held mark": {"kfext.dev/held": "true"},
-    "garbage for a plan": {"kfext.dev/plan": "{[" * 500, "kfext.dev/state": "\u0000-ish"},
-    "all of them": {
-        "kfext.dev/held": "true",
-        "kfext.dev/plan": json.dumps(FOREIGN_PLAN),
-        "kfext.dev/state": '{"strikes":2}',
-    },
-}
-
-
 @pytest.mark.parametrize("marks", MARKS.values(), ids=MARKS.keys())
 @pytest.mark.parametrize("suspend", [True, False], ids=["suspended", "running"])
 def test_a_copied_manifest_starts_afresh(
@@ -196,7 +200,7 @@ def test_a_copied_manifest_starts_afresh(
     assert "kfext.dev/plan" not in stored["metadata"].get("annotations", {})
     assert "kfext.dev/state" not in stored["metadata"].get("annotations", {})
     assert held(stored) is not by_person
-    if by_person:  # the copy of a job that somebody had suspended, or the wish of who sent it
+    if by_person:  # a copy of a suspended job, or the wish of its sender
         space.phase("copy", "Suspended")
         space.patch_job("copy", {"spec": {"runPolicy": {"suspend": False}}})
     assert len(set(space.bound("copy", 3).values())) == 1
@@ -224,3 +228,51 @@ def test_a_view_that_somebody_deletes_is_made_again(space: Space) -> None:
     after = space.phase("seen", "Placed")
     assert after["nodes"] == before["nodes"]
     assert specs(space.job("seen"))["Worker"]["replicas"] == 1
+
+
+def test_a_job_with_as_many_replicas_as_the_api_takes_is_not_held(space: Space) -> None:
+    # On trial: the operator would try to create them.
+    answer = space.try_submit(workers("huge", HUGE, each=CPU), query="?dryRun=All")
+    assert answer.ok, answer.message
+    (warning,) = answer.warnings
+    assert f"{HUGE} pods, more than the 10000 that kfext handles" in warning
+    assert answer.body["spec"]["runPolicy"]["suspend"] is False
+    assert names.HELD not in answer.body["metadata"].get("annotations", {})
+
+
+def test_a_required_job_with_so_many_waits_and_others_are_placed(space: Space) -> None:
+    space.nodes(1, cpu="8", memory="64Gi")
+    space.submit(workers("huge", HUGE, each=CPU, annotations=REQUIRED))
+    space.phase("huge", "Queued")
+    view = space.view("huge")
+    assert view["reason"] == names.REASON_HANDS_OFF
+    assert f"{HUGE} pods, more than the 10000" in view["message"]
+    space.submit(workers("small", 2, each=CPU))
+    space.phase("small", "Placed")
+    assert space.view("huge")["phase"] == "Queued"
+
+
+def test_a_job_of_a_thousand_pods_that_fit_nowhere_is_answered_and_others_are_placed(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="8", memory="64Gi")
+    space.submit(workers("thousand", 1000, each=CPU))
+    space.phase("thousand", "Queued")
+    assert space.view("thousand")["reason"] == names.REASON_TOO_BIG
+    space.submit(workers("small", 2, each=CPU))
+    space.phase("small", "Placed")
+
+
+@pytest.mark.long
+def test_a_job_of_a_thousand_pods_is_placed_whole_on_the_fewest_nodes(space: Space) -> None:
+    made = space.nodes(5, cpu="256", memory="640Gi", pods="210")
+    space.submit(workers("thousand", 1000, each=CPU))
+    space.patiently(lambda: space.view("thousand").get("phase") == "Placed", seconds=300)
+    homes = space.homes("thousand")
+    assert len(homes) == 1000
+    assert set(homes.values()) == set(made)
+    assert set(space.pins().values()) == {1}
+    assert space.starts() == 1
+    space.kube.delete(space.path("pytorchjobs", "thousand"))
+    left = f"{space.path('pods')}?limit=1"  # a request that deletes so many at once takes too long
+    space.patiently(lambda: not space.kube.items(left), seconds=300)

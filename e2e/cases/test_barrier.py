@@ -7,11 +7,9 @@ import pytest
 
 from e2e.harness import nodes
 from e2e.harness.faults import Hold, pod_patch
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import conditions, gated, job, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions, gated, pinned_to, suspended
-from e2e.harness.pods import end_now, end_slowly, occupy, squatter, succeed, uids
-from e2e.harness.refusing import refusing
+from e2e.harness.pods import end_now, end_slowly, occupy, refusing, squatter, succeed, uids
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -117,7 +115,7 @@ def test_the_rest_of_a_gang_that_finds_no_room_is_left_to_kube_scheduler_in_the_
 def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_when_all_is_quiet(
     space: Space, kfext: Kfext
 ) -> None:
-    """A TFJob of which running pods end while it is not suspended has failed, for ever."""
+    """A TFJob has failed for good if running pods end while it is not suspended."""
     (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "1s"})
     manifest = job("gang", {"PS": 1, "Worker": 3}, kind="TFJob", each=GPU, annotations=REQUIRED)
@@ -141,7 +139,7 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     )
     assert view["reason"] == "WaitingForSuspend"
     space.submit(workers("quick", 1, each=GPU))  # whatever kfext does meanwhile, not this
-    space.until(lambda: space.view("quick").get("phase"), "another job was looked at")
+    space.until(lambda: space.view("quick").get("phase"), "another job was planned")
     assert suspended(space.job("gang", "TFJob"))
     space.kube.delete(space.path("pytorchjobs", "quick"))
     end_now(space, running)
@@ -162,7 +160,7 @@ def test_a_lost_member_is_not_held_back_for_another_that_never_comes(space: Spac
     space.policy(placement={"createTimeout": "1s"})
     unless = "!object.metadata.name.endsWith('-worker-1')"
     with refusing(space, unless=unless, message="not again", probe=squatter("any-worker-1")):
-        # The one that never comes goes first: the other must not complete the gang before it goes.
+        # The gang that never comes goes first: the other must not complete the gang before it goes.
         for name in ("gang-worker-1", "gang-worker-0"):
             space.kube.delete(space.path("pods", name), grace=0)
         space.phase("gang", "Released")

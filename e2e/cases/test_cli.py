@@ -10,7 +10,7 @@ import pytest
 
 from e2e.harness.jobs import Object, job, template, workers
 from e2e.harness.kfext_process import COMMAND
-from e2e.harness.refusing import limit_pods
+from e2e.harness.pods import limit_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -44,7 +44,7 @@ def planned(space: Space, *manifests: Object) -> list[dict[str, Any]]:
     done = kfext(space, "plan", "-f", "-", "-o", "json", sent=sent)
     assert done.returncode in {0, 3}, done.stderr
     answers: list[dict[str, Any]] = json.loads(done.stdout)
-    assert done.returncode == (3 if any(one["outcome"] == "waits" for one in answers) else 0)
+    assert done.returncode == (3 if any(answer["outcome"] == "waits" for answer in answers) else 0)
     return answers
 
 
@@ -77,7 +77,7 @@ def test_jobs_of_one_file_are_planned_one_after_the_other(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="8")
     manifests = [workers(name, 6, each=GPU) for name in ("first", "second", "third")]
     answers = planned(space, *manifests)
-    assert [one["outcome"] for one in answers] == ["starts", "starts", "waits"]
+    assert [answer["outcome"] for answer in answers] == ["starts", "starts", "waits"]
     for manifest, answer in zip(manifests[:2], answers, strict=False):
         space.submit(manifest)
         space.phase(manifest["metadata"]["name"], "Placed")

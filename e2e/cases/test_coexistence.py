@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from e2e.harness import nodes
-from e2e.harness.jobs import job, specs, workers
+from e2e.harness.jobs import gated, held, job, pinned_to, specs, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
-from e2e.harness.opting import set_managed
-from e2e.harness.refusing import admit_pods, refuse_pods
-from e2e.harness.space import CASE, Space
+from e2e.harness.pods import admit_pods, refuse_pods
+from e2e.harness.space import CASE, Space, set_managed
 from e2e.harness.stand_in import standing_in
 from e2e.testbed import training_operator
 from e2e.testbed.cluster import Testbed
@@ -40,7 +38,7 @@ def default_queue(made: Object) -> list[Object]:
 
 @pytest.fixture
 def queueing(space: Space, kfext: Kfext) -> Iterator[Space]:
-    """A namespace whose jobs get Kueue's label after our webhook has seen them."""
+    """A namespace where jobs get Kueue's label after kfext's webhook has seen them."""
 
     def labelled() -> bool:
         answer = space.try_submit(workers("trial", 1), query="?dryRun=All")
@@ -295,7 +293,7 @@ def test_what_we_inject_is_refused_neither_by_pod_security_nor_by_a_quota(
     homes = space.bound("strict", 3)
     assert space.pins() == dict.fromkeys(homes, 1)
     events = space.kube.items(f"/api/v1/namespaces/{space.name}/events")
-    assert [one["message"] for one in events if one["reason"] == "FailedCreatePod"] == []
+    assert [event["message"] for event in events if event["reason"] == "FailedCreatePod"] == []
     assert space.starts() == 1
 
 
@@ -361,7 +359,7 @@ def test_a_namespace_that_is_switched_on_leaves_running_jobs_where_they_are(
     space.phase("after", "Placed")
     assert space.bound("before", 4) == homes
     assert space.view("before") == {}
-    # A pod that is made again is gated now, like any; it must not wait for ever.
+    # A pod that is made again is gated now, like any; it must not wait without end.
     (victim,) = (name for name in homes if "master" not in name and name.endswith("-0"))
     old = space.kube.get(space.path("pods", victim))["metadata"]["uid"]
     space.kube.delete(space.path("pods", victim), grace=0)
@@ -416,7 +414,7 @@ def test_after_the_release_an_autoscaler_sees_pods_that_it_can_make_room_for(spa
 
     pods = space.until(
         lambda: len(pods := space.pods("big")) == 8 and sum(map(refused, pods)) == 4 and pods,
-        "kube-scheduler has taken what it could and says that of the rest",
+        "kube-scheduler has taken what it could and says so of the rest",
     )
     # What an autoscaler would compute with: our nodeSelector of the test, and nothing of kfext's
     # that only one node could fulfil.

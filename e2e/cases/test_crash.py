@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from e2e.harness.faults import Exchange, KillAfter, Match, pod_patch, unsuspend_patch
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, suspended
-from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.pods import admit_pods, refuse_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -182,7 +181,7 @@ def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> 
     kfext.proxy.heal()
     kfext.restart_killed_controller()
     homes = space.bound("one", 4)
-    plans = [one.body for one in kfext.proxy.writes(_plan_writes(space.name))]
+    plans = [exchange.body for exchange in kfext.proxy.writes(_plan_writes(space.name))]
     assert len(plans) == 1
     (node,) = set(homes.values())
     assert node in json.dumps(json.loads(plans[0]))

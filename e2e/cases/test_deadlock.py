@@ -1,15 +1,16 @@
 """Two jobs that each need more than half of the cluster: a deadlock on plain Kubernetes only.
 
 Both see the same: a quota of their namespace lets five of their six pods come, then is lifted. So
-each holds half of the cluster where nobody decides for the job as a whole.
+each holds half of the cluster where nothing decides for the job as a whole. Under one quota that
+stays, two gangs are never two halves either.
 """
 
 from collections.abc import Callable
 from functools import partial
 
 from e2e.harness.jobs import workers
-from e2e.harness.pods import succeed
-from e2e.harness.refusing import limit_pods
+from e2e.harness.kfext_process import Kfext
+from e2e.harness.pods import limit_pods, succeed
 from e2e.harness.space import CASE, Space
 from e2e.harness.wait import until
 
@@ -95,3 +96,23 @@ def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfex
     until(lambda: _bound(second) == _PODS, what="the other job runs", account=second.account)
     second.phase("job", "Placed")
     assert not [both for both in seen if all(both)], "both held a part of the cluster"
+
+
+def test_of_two_gangs_under_a_quota_for_one_the_second_has_no_pod_until_the_first_has_gone(
+    space: Space, kfext: Kfext
+) -> None:
+    limit_pods(space, 5)
+    # Without this both would be stopped in time, and start again: the deadlock must not begin.
+    space.policy(placement={"createTimeout": "10m"})
+    for name in ("first", "second"):
+        space.submit(workers(name, 4, each=GPU))
+    space.bound("first", 4)
+    space.phase("first", "Placed")
+    view = space.phase("second", "Queued")
+    assert "quota" in view["message"]
+    assert space.pods("second") == []
+    assert space.starts() == 1
+    space.kube.delete(space.path("pytorchjobs", "first"))
+    space.bound("second", 4)
+    space.phase("second", "Placed")
+    assert space.starts() == 2

@@ -5,10 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from e2e.harness.faults import Hold, Refuse, pod_patch
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import gated, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import gated
-from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.pods import admit_pods, refuse_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}

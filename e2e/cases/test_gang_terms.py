@@ -2,9 +2,8 @@
 
 import pytest
 
-from e2e.harness.jobs import job, template, workers
+from e2e.harness.jobs import held, job, template, workers
 from e2e.harness.kube import Object
-from e2e.harness.look import held
 from e2e.harness.nodes import cordon
 from e2e.harness.space import Space
 from kfext.names import HOSTNAME, JOB_NAME, REPLICA_TYPE
@@ -25,7 +24,7 @@ def gang(name: str, count: int, **options: object) -> Object:
 
 @pytest.fixture
 def nodes(space: Space) -> list[str]:
-    """Three nodes, each of which could hold a whole job."""
+    """Three nodes; each could hold a whole job."""
     return space.nodes(3, cpu="16", memory="64Gi")
 
 

@@ -5,10 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, held, job, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -45,7 +44,9 @@ def test_in_an_unmanaged_namespace_pods_are_byte_identical_with_and_without_kfex
     beside = new_space(managed=False)
     with_kfext = run(beside)
     assert beside.view("torch") == {}
-    assert not [one for one in kfext.proxy.writes() if f"/{beside.name}/" in one.path]
+    assert not [
+        exchange for exchange in kfext.proxy.writes() if f"/{beside.name}/" in exchange.path
+    ]
     kfext.remove_everything()
     assert run(new_space(managed=False)) == with_kfext
 
@@ -142,7 +143,7 @@ def test_a_dry_run_create_is_answered_and_changes_nothing(space: Space, kfext: K
     space.phase("real", "Placed")
     assert space.kube.find(space.path("pytorchjobs", "trial")) is None
     assert space.view("trial") == {}
-    assert not [one for one in kfext.proxy.writes()[before:] if b"trial" in one.body]
+    assert not [exchange for exchange in kfext.proxy.writes()[before:] if b"trial" in exchange.body]
 
 
 def test_a_job_that_another_controller_runs_is_not_touched(space: Space) -> None:

@@ -5,16 +5,15 @@ from functools import cache
 
 import pytest
 
-from e2e.bench.gpu_share.arms import NATIVE as WITHOUT_GATE
-from e2e.bench.gpu_share.arms import Arm, gated
-from e2e.bench.gpu_share.pythons import (
+from e2e.bench.gpu_share.cards import (
     Python,
     of_later_pytorch,
     of_tensorflow_image,
     of_training_image,
 )
-from e2e.harness.gpu_loss import waited
-from e2e.harness.hooked import HIGH, HOOKS, LOW, NONE, Trainings, trained
+from e2e.bench.gpu_share.run import HIGH, LOW, Arm, gated
+from e2e.bench.gpu_share.run import NATIVE as WITHOUT_GATE
+from e2e.harness.hooked import HOOKS, NONE, Trainings, trained, waited
 from kfext.gpu.hook import words
 
 pytestmark = pytest.mark.real_nodes
@@ -31,7 +30,7 @@ HOOKED = {
     "copies of the model": "kept",
 }
 WHOLE = {"a model that TorchScript has compiled": "scripted"}
-"""Models at whose layers no hook can be."""
+"""Models with layers that no hook can reach."""
 TRACED = {"a model that torch.compile traces": "compiled"}
 EARLY, LATER = "torch 1.13", "torch 2.6"
 PYTHONS: Mapping[str, Callable[[], Python]] = {EARLY: of_training_image, LATER: of_later_pytorch}

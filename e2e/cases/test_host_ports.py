@@ -1,10 +1,8 @@
 """Host ports that other pods hold, or that all pods of a gang need: it goes elsewhere or waits."""
 
-from e2e.harness.hosting import HOST, master_port
-from e2e.harness.jobs import specs, template, workers
+from e2e.harness.jobs import specs, suspended, template, workers
 from e2e.harness.kube import Object
-from e2e.harness.look import suspended
-from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
+from e2e.harness.pods import FOREIGN_GATE, HOST, master_port, take_foreign_gate
 from e2e.harness.space import Space
 
 PORT = 8470
@@ -13,7 +11,7 @@ GUARANTEED = {"cpu": "1", "memory": "1Gi"}
 
 
 def take_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
-    """Have a pod of nobody's job take a port of a node, past every scheduler."""
+    """Have a pod without a job take a port of a node, past every scheduler."""
     ports = [{"containerPort": port, "hostPort": port}]
     resources = {"requests": {"cpu": "1"}}
     container = {"name": "main", "image": "none", "ports": ports, "resources": resources}
@@ -23,7 +21,7 @@ def take_port(space: Space, name: str, node: str, *, port: int = PORT) -> None:
 
 
 def serving(name: str, count: int, *, pod: Object | None = None) -> Object:
-    """Return a job whose master has a port of its node."""
+    """Return a job with a master that has a port of its node."""
     made = workers(name, count, each=GUARANTEED, pod=pod)
     ports = [{"containerPort": PORT, "hostPort": PORT, "name": "serve"}]
     template(made, "Master")["spec"]["containers"][0]["ports"] = ports

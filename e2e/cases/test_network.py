@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from e2e.harness.hosting import HOST, asked, master_port
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import job, on_host, ports, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import on_host, ports, variables
+from e2e.harness.pods import HOST, asked, master_port
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}

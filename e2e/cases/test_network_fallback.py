@@ -4,15 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.hosting import HOST, asked, master_port, reasons
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, job, on_host, variables, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, on_host, variables
-from e2e.harness.pods import occupy
-from e2e.harness.refusing import complaint_first, refusing
+from e2e.harness.nodes import told
+from e2e.harness.pods import HOST, asked, complaint_first, master_port, occupy, reasons, refusing
 from e2e.harness.space import Space
-from e2e.harness.telling import told
 
 CPU = {"cpu": "1"}
 

@@ -6,9 +6,8 @@ import pytest
 
 from e2e.harness import nodes
 from e2e.harness.faults import Hold, pod_patch
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import conditions, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate, uids
 from e2e.harness.space import CASE, Space
 from kfext import names
@@ -122,7 +121,7 @@ def test_a_gang_whose_node_dies_under_it_runs_again_on_another(space: Space, los
         ),
         "it is told where it is now",
     )
-    assert space.pins() == dict.fromkeys(homes, 2)  # the first ones, and those that came for them
+    assert space.pins() == dict.fromkeys(homes, 2)  # the first pods, and their successors
     assert space.starts() == 1
     assert "Failed" not in conditions(space.job("gang"))
 
@@ -172,7 +171,11 @@ def test_a_node_that_is_only_not_ready_costs_a_running_gang_nothing(
     space.phase("other", "Placed")
     space.submit(workers("late", 2, each=GPU))
     space.phase("late", "Queued")
-    assert not [one for one in kfext.proxy.log[written:] if one.is_write and "gang" in one.path]
+    assert not [
+        exchange
+        for exchange in kfext.proxy.log[written:]
+        if exchange.is_write and "gang" in exchange.path
+    ]
     assert (space.homes("gang"), uids(space, "gang")) == (before, known)
     nodes.speak_again(space.kfext, node)
     # What runs there still counts: one GPU is free, two are wanted.

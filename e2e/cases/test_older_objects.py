@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from e2e.harness.jobs import job
+from e2e.harness.jobs import held, job, marks_of, suspended
 from e2e.harness.kube import Answer, Object
-from e2e.harness.look import held, marks_of, suspended
 from e2e.harness.pods import uids
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant, protected

@@ -2,9 +2,8 @@
 
 import pytest
 
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import gated, pinned_to
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -117,6 +116,8 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
     begun = renewals()
     space.until(lambda: renewals() >= begun + 3, "the Lease is renewed three times")
     others = [
-        one for one in kfext.proxy.log[before:] if one.is_write and "/leases/" not in one.path
+        exchange
+        for exchange in kfext.proxy.log[before:]
+        if exchange.is_write and "/leases/" not in exchange.path
     ]
     assert others == []

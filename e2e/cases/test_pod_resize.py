@@ -143,21 +143,21 @@ REFUSED: dict[str, Refusal] = {
     "more requests than a quota leaves": Refusal(
         GUARANTEED, CpuSize(5000, 5000), errors.Forbidden, "exceeded quota: bound", True, quota
     ),
-    "a limit above that of a LimitRange": Refusal(
+    "a limit above a LimitRange's": Refusal(
         BURSTABLE, CpuSize(3000), errors.Forbidden,
         "maximum cpu usage per Container is 1, but limit is 3", True, limit_range,
     ),
     "a pod that would become Guaranteed": Refusal(
         ALMOST_GUARANTEED, CpuSize(20), errors.Invalid, QOS, True
     ),
-    "a Guaranteed pod whose limit alone moves": Refusal(
+    "a Guaranteed pod when only its limit moves": Refusal(
         GUARANTEED, CpuSize(600), errors.Invalid, QOS, True
     ),
     "a BestEffort pod": Refusal({}, CpuSize(500), errors.Invalid, QOS, True),
     "a limit below the request": Refusal(
         BURSTABLE, CpuSize(10), errors.Invalid, "must be less than or equal to cpu limit", True
     ),
-    "anybody wrote to the pod meanwhile": Refusal(
+    "another client wrote to the pod meanwhile": Refusal(
         BURSTABLE, CpuSize(150), errors.Conflict, MODIFIED, False, edit
     ),
     "another pod has its name": Refusal(

@@ -7,7 +7,7 @@ import pytest
 from e2e.harness import nodes
 from e2e.harness.jobs import workers
 from e2e.harness.kube import Object
-from e2e.harness.refusing import limit_pods
+from e2e.harness.pods import limit_pods
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -15,7 +15,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 
 @pytest.fixture
 def high(space: Space) -> Iterator[str]:
-    """A PriorityClass that preempts nobody."""
+    """A PriorityClass that preempts no pod."""
     path, name = "/apis/scheduling.k8s.io/v1/priorityclasses", f"{space.name}-high"
     made = {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": "Never"}
     space.kube.create(path, made)
@@ -59,7 +59,7 @@ def test_of_the_jobs_that_wait_the_highest_priority_goes_first(space: Space, hig
 FOREIGN_PINS: dict[str, Object] = {
     "larger than its node": {"each": {"cpu": "1000"}},
     "behind a gate of another system": {"schedulingGates": [{"name": "example.com/never"}]},
-    "of a scheduler that nobody runs": {"schedulerName": "nobody"},
+    "of a scheduler that does not run": {"schedulerName": "nobody"},
     "with a selector that its node does not match": {"nodeSelector": {"no": "where"}},
     "that kube-scheduler refuses for what kfext does not know": {
         "affinity": {

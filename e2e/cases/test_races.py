@@ -3,11 +3,9 @@
 import json
 
 from e2e.harness.faults import Exchange, Hold, HoldAnswer, pod_patch, unsuspend_patch
-from e2e.harness.jobs import job, workers
+from e2e.harness.jobs import conditions, gated, job, pinned_to, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions, gated, pinned_to
-from e2e.harness.pods import uids
-from e2e.harness.refusing import complaint_first
+from e2e.harness.pods import complaint_first, uids
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -16,7 +14,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 def attempts(space: Space, kfext: Kfext) -> list[Exchange]:
     """Return the patches of pods that the API server answered, refused ones included."""
     match = pod_patch(space.name)
-    return [one for one in list(kfext.proxy.log) if match(one)]
+    return [exchange for exchange in list(kfext.proxy.log) if match(exchange)]
 
 
 def test_a_job_that_shrinks_while_its_start_is_on_its_way_is_planned_anew(
@@ -64,7 +62,9 @@ def test_a_start_that_is_late_does_not_start_the_next_job_of_that_name(
 
 def _refused(space: Space, kfext: Kfext) -> list[Exchange]:
     match = unsuspend_patch(space.name)
-    return [one for one in list(kfext.proxy.log) if match(one) and one.status == 422]
+    return [
+        exchange for exchange in list(kfext.proxy.log) if match(exchange) and exchange.status == 422
+    ]
 
 
 def test_pins_that_are_late_do_not_touch_the_pods_of_the_next_job_of_that_name(
@@ -148,7 +148,7 @@ def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
 
 
 def test_a_pytorchjob_and_a_tfjob_of_one_name_do_not_share_pods(space: Space) -> None:
-    """Both kinds name their pods alike, so the operator can create those of one job only."""
+    """Both kinds name their pods alike, so the operator can create the pods of one job only."""
     space.submit(job("twin", {"Master": 1, "Worker": 2}, each=GPU))
     homes = space.bound("twin", 3)
     space.phase("twin", "Placed")

@@ -1,4 +1,4 @@
-"""kfext goes: every job goes on, and nothing of ours blocks."""
+"""kfext goes: every job goes on, and nothing of kfext blocks."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
 from e2e.harness.manual import Shell, commands
-from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
-from e2e.harness.refusing import admit_pods, refuse_pods
+from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, take_foreign_gate
 from e2e.harness.space import Space
 from kfext import names
 from kfext.controller.training_plan import encode_condition
@@ -25,7 +23,7 @@ GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 def remove_section() -> list[str]:
     """Return the commands of the section "Remove".
 
-    But for the one that switches namespaces off: it would reach those of other cases.
+    Left out: the command that switches namespaces off, as it would reach other cases.
     """
     return [one for one in commands("Remove") if not one.startswith("kubectl label")]
 
@@ -41,9 +39,9 @@ def shell(kfext: Kfext, tmp_path: Path) -> Iterator[Shell]:
 
 
 def held_jobs(space: Space, starved: Space) -> None:
-    """Submit jobs of which two are queued, one is behind our gate, and one has its pods refused.
+    """Submit jobs: two are queued, one is behind kfext's gate, and one has its pods refused.
 
-    One of those in the queue wants a part of a GPU, and no node here shares any.
+    One queued job wants a part of a GPU, and no node here shares any.
     """
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.submit(workers("placed", 2, each=GPU))

@@ -1,8 +1,7 @@
 """Pods that run are resized in place: what they take, and what they give back, is what counts."""
 
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import suspended, workers
 from e2e.harness.kube import Object
-from e2e.harness.look import suspended
 from e2e.harness.space import Space
 
 CPU = {"cpu": "1"}
@@ -12,7 +11,7 @@ INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasibl
 
 
 def run(space: Space, name: str, node: str, *, cpu: str) -> None:
-    """Have a pod of nobody's job run on a node, with so much CPU allocated."""
+    """Have a pod without a job run on a node, with so much CPU allocated."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     spec = {"nodeName": node, "containers": [container]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}

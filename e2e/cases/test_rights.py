@@ -7,10 +7,18 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.installed import protection
-from e2e.harness.jobs import Object, workers
+from e2e.harness.install import protection
+from e2e.harness.jobs import (
+    Object,
+    conditions,
+    gated,
+    held,
+    marks_of,
+    pinned_to,
+    suspended,
+    workers,
+)
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions, gated, held, marks_of, pinned_to, suspended
 from e2e.harness.space import Space
 from e2e.harness.tenant import MERGE, Tenant, protected
 from e2e.harness.wait import until
@@ -105,7 +113,7 @@ def test_a_role_of_a_namespace_gives_nobody_the_verb(
         space.until(
             lambda: tenant.write("bare", names.HELD, "true").ok, "who has the verb may write"
         )
-        # Anybody may take a mark away again, as `kubectl kfext release` does.
+        # Any user of the job may take a mark away again, as `kubectl kfext release` does.
         assert tenant.write("bare", names.HELD, None).ok
     finally:
         for path in filter(None, (in_cluster, f"{roles}/{role}")):

@@ -2,9 +2,8 @@
 
 from e2e.harness import nodes
 from e2e.harness.faults import Hold, pod_patch
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import conditions, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions, suspended
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
 from e2e.harness.space import Space
 

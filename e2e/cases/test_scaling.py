@@ -1,6 +1,6 @@
 """A job that opted in gives workers to a gang that waits, and gets them back afterwards.
 
-The nodes are fake, and so is the training: its lines are made up (e2e/harness/fake_log.py).
+The nodes are fake, and so is the training: its lines are made up (e2e/harness/fake_kubelet.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -8,15 +8,20 @@ from contextlib import ExitStack
 
 import pytest
 
-from e2e.harness.fake_kubelet import FakeKubelet, fake_kubelet
-from e2e.harness.fake_log import PACE, FakeProgram, FakeTraining, training
+from e2e.harness.fake_kubelet import (
+    PACE,
+    FakeKubelet,
+    FakeProgram,
+    FakeTraining,
+    fake_kubelet,
+    training,
+)
 from e2e.harness.faults import KillAfter, Match
+from e2e.harness.jobs import conditions
 from e2e.harness.journal import answers, redone, resumes
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import conditions
 from e2e.harness.nodes import taint
-from e2e.harness.pods import succeed
-from e2e.harness.refusing import limit_pods
+from e2e.harness.pods import limit_pods, succeed
 from e2e.harness.scaling import (
     FULL,
     GANG,
@@ -83,8 +88,8 @@ def check_once(scene: Scene, trained: FakeTraining) -> None:
 def check_kept(scene: Scene, trained: FakeTraining) -> None:
     """Check that the job had saved its work before each change, and went on from there."""
     starts, changes = resumes(trained.lines), len(scene.sizes())
-    assert all(one.kept for one in starts)
-    assert len({one.step for one in starts if one.step}) >= changes
+    assert all(start.kept for start in starts)
+    assert len({start.step for start in starts if start.step}) >= changes
     assert redone(trained.lines) <= changes * REDONE_SECONDS * PACE * FULL
 
 
@@ -351,7 +356,7 @@ def test_a_job_that_never_saved_keeps_its_workers_and_says_why(play: Play) -> No
     assert scene.shows(names.REASON_NO_CHECKPOINT)["status"] == "False"
     assert scene.space.phase(GANG, "Queued")["reason"] == names.REASON_NO_ROOM
     assert scene.sizes() == []
-    # The first one that it saves is what it was left alone for.
+    # Its first save is what it was left alone for.
     trained.program.saves, trained.program.silent = True, False
     scene.made_room()
 

@@ -1,13 +1,18 @@
-"""Settings on the real API server: a malformed one is refused in words, and nothing is stored."""
+"""Settings on the real API server: a malformed one is refused in words, and nothing is stored.
+
+A person may edit the settings of a job that was accepted; a job opts in to the companion so, and
+out again.
+"""
 
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from e2e.harness.jobs import workers
+from e2e.harness.jobs import gated, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.look import suspended
+from e2e.harness.kube import Object
 from e2e.harness.space import Space
+from kfext import names
 
 # key -> what is malformed, what must be in the answer
 MALFORMED = {
@@ -34,6 +39,9 @@ MALFORMED = {
     "gpu-min-share": ["1"],
     "gpu-isolation": ["none"],
 }
+GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
+VALUES = ("observe", "cpu")
+"""Of the setting, and the names of the jobs that are given them."""
 
 
 @pytest.fixture(scope="module")
@@ -148,3 +156,91 @@ def test_a_setting_made_malformed_after_create_does_not_stop_the_job(space: Spac
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
     space.bound("edited", 4)
     space.phase("edited", "Placed")
+
+
+def edit(space: Space, value: str) -> None:
+    space.patch_job("gang", {"metadata": {"annotations": {"kfext.dev/colocation": value}}})
+
+
+def spoilt(space: Space) -> list[Object]:
+    found = space.view("gang").get("conditions", [])
+    return [one for one in found if one["type"] == "SettingsInvalid"]
+
+
+def test_a_malformed_edit_is_told_and_the_last_good_value_holds_until_it_is_mended(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("gang", 4, each=GPU, annotations={"kfext.dev/colocation": "required"}))
+    space.phase("gang", "Queued")
+    edit(space, "prefered")
+    (condition,) = space.until(lambda: spoilt(space), "the TrainingPlan says so")
+    assert condition["status"] == "True"
+    assert "annotation kfext.dev/colocation of the job" in condition["message"]
+    assert "'prefered'" in condition["message"]
+    # Another job goes its whole way: there was time to place this one on two nodes.
+    space.submit(workers("other", 1, each=GPU))
+    space.phase("other", "Placed")
+    view = space.view("gang")
+    assert view["phase"] == "Queued"
+    assert "colocation is required" in view["message"]
+    space.kube.delete(space.path("pytorchjobs", "other"))
+    edit(space, "preferred")
+    assert len(set(space.bound("gang", 4).values())) == 2
+    space.phase("gang", "Placed")
+    assert spoilt(space) == []
+
+
+def test_colocation_switched_off_in_the_queue_lets_the_job_go(space: Space) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("gang", 4, each=GPU, annotations={"kfext.dev/colocation": "required"}))
+    space.phase("gang", "Queued")
+    edit(space, "off")
+    space.phase("gang", "Released")
+    space.bound("gang", 4)
+    assert not any(gated(pod) for pod in space.pods("gang"))
+    assert space.pins() == {}
+
+
+def test_a_job_that_kfext_never_gated_is_not_shown_as_suspended_once_it_runs_again(
+    space: Space,
+) -> None:
+    space.nodes(2, cpu="32", memory="64Gi", gpu="2")
+    space.submit(workers("gang", 4, each=GPU, annotations={"kfext.dev/colocation": "off"}))
+    space.bound("gang", 4)
+    edit(space, "preferred")
+    space.patch_job("gang", {"spec": {"runPolicy": {"suspend": True}}})
+    space.phase("gang", "Suspended")
+    space.patch_job("gang", {"spec": {"runPolicy": {"suspend": False}}})
+    space.phase("gang", "Released")
+
+
+def resized(space: Space, name: str) -> Object | None:
+    """Return the condition `Resized` of a job's TrainingPlan, None without it."""
+    conditions = space.view(name).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == names.RESIZED), None)
+
+
+def set_resize(space: Space, name: str, value: str) -> None:
+    space.patch_job(name, {"metadata": {"annotations": {names.RESIZE: value}}})
+
+
+def test_an_edit_of_a_running_job_opts_in_and_out(space: Space) -> None:
+    space.nodes(1, cpu="32", memory="64Gi")
+    for name in VALUES:
+        space.submit(workers(name, 2, each={"cpu": "1"}))
+    for name in VALUES:
+        space.phase(name, "Placed")
+        assert resized(space, name) is None
+
+    for name in VALUES:
+        set_resize(space, name, name)
+    for name in VALUES:
+        shown = space.until(lambda: resized(space, name), f"it is shown what is done to {name}")  # noqa: B023
+        # Nothing measures what the pods of fake nodes use.
+        assert (shown["status"], shown["reason"]) == ("False", names.REASON_TOO_EARLY)
+
+    for name in VALUES:
+        set_resize(space, name, "off")
+    for name in VALUES:
+        space.until(lambda: resized(space, name) is None, f"nothing is shown of {name} any more")  # noqa: B023

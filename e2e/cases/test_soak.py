@@ -3,9 +3,8 @@
 import os
 
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.testbeds import running_or_skipped
-from e2e.soak.programs import fake_programs
-from e2e.soak.run import Soak
+from e2e.harness.standing import running_or_skipped
+from e2e.soak.run import Soak, fake_programs
 
 _SECONDS = 60.0
 _NODES = 12

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
-from e2e.harness.jobs import workers
-from e2e.harness.look import gated, held, pinned_to, suspended
-from e2e.harness.refusing import admit_pods, complaint_first, refuse_pods
+from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
+from e2e.harness.pods import admit_pods, complaint_first, refuse_pods
 from e2e.harness.space import Space
 from kfext.names import JOB_NAME, REPLICA_INDEX, REPLICA_TYPE
 

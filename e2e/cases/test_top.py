@@ -1,4 +1,4 @@
-"""`kubectl kfext top` on the real API server: whose jobs a person sees, and how it ends."""
+"""`kubectl kfext top` on the real API server: the jobs that a person sees, and how it ends."""
 
 import json
 import os
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from e2e.harness.controller_process import COMMAND
 from e2e.harness.jobs import workers
 from e2e.harness.kube import Object
+from e2e.harness.processes import COMMAND
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant
 from e2e.harness.wait import PATIENCE_SECONDS

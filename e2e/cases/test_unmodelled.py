@@ -1,14 +1,13 @@
-"""Jobs whose pods have terms that kfext does not model, and volumes that it does."""
+"""Jobs with pods that have terms that kfext does not model, and volumes that it does."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness import odd_storage
-from e2e.harness.jobs import workers
+from e2e.harness import odd_world
+from e2e.harness.jobs import gated, held, pinned_to, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, held, pinned_to, suspended
 from e2e.harness.odd_world import World
 from e2e.harness.space import Space
 from e2e.harness.stand_in import standing_in
@@ -33,7 +32,7 @@ def even(job: str) -> Object:
 
 
 def spread(made: Object) -> list[Object]:
-    """Do as a webhook does that has pods spread, after ours has gated them."""
+    """Do as a webhook does that has pods spread, after kfext's has gated them."""
     if {"name": GATE} not in made["spec"].get("schedulingGates", []):
         return []
     constraint = {
@@ -47,7 +46,7 @@ def spread(made: Object) -> list[Object]:
 
 @pytest.fixture
 def nodes(space: Space) -> list[str]:
-    """Three nodes, each of which could hold a whole job."""
+    """Three nodes; each could hold a whole job."""
     return space.nodes(3, cpu="16", memory="64Gi")
 
 
@@ -130,7 +129,7 @@ def using(claim: str) -> Object:
 
 
 def test_a_job_goes_where_its_volume_can_be_used(world: Space) -> None:
-    world.submit(workers("zonal", 3, each=CPU, pod=using(odd_storage.ZONAL)))
+    world.submit(workers("zonal", 3, each=CPU, pod=using(odd_world.ZONAL)))
     (home,) = set(world.bound("zonal", 3).values())
     assert world.kube.get(f"/api/v1/nodes/{home}")["metadata"]["labels"]["zone"] == "a"
     world.phase("zonal", "Placed")
@@ -138,16 +137,16 @@ def test_a_job_goes_where_its_volume_can_be_used(world: Space) -> None:
 
 
 def test_a_job_waits_for_a_claim_that_is_bound_without_it(world: Space) -> None:
-    world.submit(workers("late", 3, each=CPU, pod=using(odd_storage.LATE)))
+    world.submit(workers("late", 3, each=CPU, pod=using(odd_world.LATE)))
     assert world.phase("late", "Queued")["reason"] == "WaitingForVolume"
-    odd_storage.make_late_claim(world)
+    odd_world.make_late_claim(world)
     assert len(set(world.bound("late", 3).values())) == 1
     world.phase("late", "Placed")
     assert set(world.pins().values()) == {1}
 
 
 def test_a_job_whose_claim_waits_for_its_first_pod_is_released_at_once(world: Space) -> None:
-    world.submit(workers("local", 3, each=CPU, pod=using(odd_storage.LOCAL)))
+    world.submit(workers("local", 3, each=CPU, pod=using(odd_world.LOCAL)))
     world.bound("local", 3)
     view = world.phase("local", "Released")
     assert "waits for its first consumer" in view["message"]

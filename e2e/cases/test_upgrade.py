@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 
 from e2e.harness.every_phase import EveryPhase
-from e2e.harness.installed import protection
-from e2e.harness.jobs import job
+from e2e.harness.install import protection
+from e2e.harness.jobs import gated, job, on_host, pinned_to
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.look import gated, on_host, pinned_to
-from e2e.harness.manual import Shell, commands
+from e2e.harness.manual import Shell, apply_manifests_of, commands, running, unpack_0_1
 from e2e.harness.pods import uids
+from e2e.harness.processes import WebhookProcess
 from e2e.harness.reviews import running_reviews
 from e2e.harness.space import Space
-from e2e.harness.versions import apply_manifests_of, running, unpack_0_1
-from e2e.harness.webhook_process import WebhookProcess
 from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
@@ -134,14 +132,18 @@ def share(space: Space, replicas: Sequence[WebhookProcess], name: str) -> list[O
 
 
 def spread_reviews(kfext: Kfext) -> None:
-    """Have the API server connect anew, lest it ask only those that it is connected to."""
+    """Have the API server connect anew, lest it ask only the replicas that it is connected to."""
     kfext.balancer.cut()
     kfext.wait_hooks()  # what is sent at that very moment may fail
 
 
 def asked(replicas: Sequence[WebhookProcess]) -> dict[tuple[str, str], float]:
     """Return how many reviews of jobs and of pods each replica has answered."""
-    return {(one.name, kind): one.reviews(kind) for one in replicas for kind in ("job", "pod")}
+    return {
+        (replica.name, kind): replica.reviews(kind)
+        for replica in replicas
+        for kind in ("job", "pod")
+    }
 
 
 def settled(space: Space, manifest: Object) -> bool:

@@ -9,9 +9,9 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.processes import WebhookProcess
 from e2e.harness.reviews import running_reviews
 from e2e.harness.wait import until
-from e2e.harness.webhook_process import WebhookProcess
 from kfext.kube.certs import Pair, due, new_authority
 from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
 
@@ -45,7 +45,7 @@ def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
         reviews.wait_more()
         noticed = reviews.outcomes
         reviews.wait_more(40)
-        # Those on their way to it passed untouched: a dead webhook blocks nobody.
+        # Jobs on their way to it passed untouched: a dead webhook blocks nothing.
         later = reviews.outcomes - noticed
         assert later.keys() == {"held"}
     assert noticed.keys() <= {"held", "untouched"}
@@ -101,7 +101,7 @@ def _due_in(left: timedelta) -> Pair:
     """Return an authority that was made so long ago that it is due for replacement soon."""
     now = datetime.now(UTC)
     young, old = timedelta(days=365), timedelta()
-    while (young - old) > timedelta(seconds=1):  # the life of one is not ours to know
+    while (young - old) > timedelta(seconds=1):  # its life is not known here
         middle = old + (young - old) / 2
         made = new_authority(now=now - middle)
         young, old = (middle, old) if due(made.certificate, now=now + left) else (young, middle)

@@ -15,15 +15,14 @@ from e2e.demo.acts import AGAIN, DDP, GANG_SECONDS, HOST, KFEXT, PLAIN, PS, WAYS
 from e2e.demo.acts import gangs as train_gangs
 from e2e.demo.acts import together as train_together
 from e2e.demo.chart import Panel, svg, text
-from e2e.demo.claims import Claim, Round, faster, half_gangs, one_after_the_other
-from e2e.demo.record import by_node
+from e2e.demo.claims import Claim, Round, by_node, faster, half_gangs, one_after_the_other
 from e2e.harness.install import create_namespace, install_kfext, kubectl
 from e2e.testbed import lifecycle, training_operator
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.progress import say, step
 from e2e.testbed.realnodes import nodes
-from e2e.testbed.realnodes.shaping import shape
+from e2e.testbed.realnodes.node import shape
 
 NAME, LINK = "demo", "1gbit"
 _TOGETHER = "Together: two jobs whose pods send to each other, 1 Gbit/s between nodes"
@@ -195,7 +194,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _places(once: Round, job: str) -> str:
-    """Return the pods of a job by node, with those that have ended."""
+    """Return the pods of a job by node, with pods that have ended."""
     places = by_node(run for run in once.pods if run.job == job)
     return "; ".join(
         f"{node or 'no node'}: {', '.join(run.replica for run in runs)}"

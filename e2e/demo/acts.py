@@ -10,12 +10,9 @@ from typing import Any
 
 from kubeflow.training import TrainingClient
 
-from e2e.demo.claims import Round
-from e2e.demo.record import Job, Recorder
-from e2e.harness.jobs import jobs_path
-from e2e.harness.look import ended
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
-from e2e.harness.training import Object, pods_of
+from e2e.demo.claims import Job, Recorder, Round
+from e2e.harness.jobs import ended, jobs_path
+from e2e.harness.training import Object, pods_of, pytorch_job, tf_job
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
@@ -37,7 +34,7 @@ _TRAINED_SECONDS, _BOUND_SECONDS = 600.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to place jobs: how it is called, in which namespace, and with which annotations."""
+    """A way to place jobs: its name, the namespace, and the annotations of the jobs."""
 
     title: str
     namespace: str
@@ -81,7 +78,7 @@ def together(bed: Testbed, way: Way) -> Round:
 
 
 def gangs(bed: Testbed, way: Way) -> Round:
-    """Send two gangs at once, each of which needs both nodes.
+    """Send two gangs at once; each needs both nodes.
 
     Under plain Kubernetes the gangs are ended after a while; under kfext they end by themselves.
     """
@@ -116,7 +113,7 @@ def gangs(bed: Testbed, way: Way) -> Round:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A job, the replica whose log shows its steps, and how many steps it is to do."""
+    """A job, the replica with the log of its steps, and how many steps it is to do."""
 
     body: Any
     first: str

@@ -6,8 +6,7 @@ from html import escape
 
 from rich.text import Text
 
-from e2e.demo.claims import Round
-from e2e.demo.record import PodRun, by_node
+from e2e.demo.claims import PodRun, Round, by_node
 
 _COLUMNS = 64
 _NO_NODE = "no node"
@@ -63,7 +62,7 @@ def stretches(run: PodRun, *, began: float) -> list[Stretch]:
 
 
 def rows(runs: Sequence[PodRun]) -> list[list[PodRun]]:
-    """Return the pods of a node in as few rows as do: a pod follows another one that has ended."""
+    """Return the pods of a node in as few rows as do: a pod follows another that has ended."""
     filled: list[list[PodRun]] = []
     for run in sorted(runs, key=lambda run: (run.created, run.job, run.replica)):
         free = (row for row in filled if row[-1].ended <= run.created)

@@ -3,7 +3,7 @@
     python3 -m e2e.gpu.cpu_card SOCKET
 
 The processes on the card are its clients. They give it kernels and go on, as with a GPU, and the
-card takes them from its clients in turns, as with time slices. A kernel begins when the one before
+card takes them from its clients in turns, as with time slices. A kernel begins when its forerunner
 it ends, not when this process gets to run, so that a busy CPU does not make the card slow. It
 counts what tells whether one client gave way to another. What runs in a job is
 `e2e/jobs/cpu_card.py`.
@@ -29,7 +29,7 @@ kernels before it have ended, with the time of that."""
 LATE_SECONDS = 0.02
 """After that, what a gate of 5 ms had let through is over: two micro-steps, and some delay."""
 REPORT = b"r"
-"""From anybody: what it has counted, in JSON; see `report`."""
+"""From any process: what it has counted, in JSON; see `report`."""
 
 
 def report(path: str) -> dict[str, Any]:
@@ -54,8 +54,8 @@ class _Given:
 class Client:
     """A process on the card.
 
-    `kernels`, `beside`: how many it has begun, and how many of them while another one had work;
-    `late`: when another one had had work for more than LATE_SECONDS. `outstanding`: how many
+    `kernels`, `beside`: how many it has begun, and how many of them while another client had work;
+    `late`: when another client had had work for more than LATE_SECONDS. `outstanding`: how many
     micro-steps the card had of it, at most; one is all the kernels between two of its markers.
     `micro_steps`: how many it has of it now, or had when it was killed.
     """
@@ -90,7 +90,7 @@ class CpuCard:
         self._opened = monotonic()
 
     def serve(self) -> None:
-        """Serve for ever."""
+        """Serve without end."""
         while True:
             wait = max(self._ends - monotonic(), 0.0) if self._runs else None
             # Not epoll, which waits for whole milliseconds.
@@ -103,7 +103,7 @@ class CpuCard:
             self._advance(monotonic())
 
     def _hear(self, peer: socket.socket) -> None:
-        """Take in all that has come from a client."""
+        """Register all that has come from a client."""
         while peer in self._peers:
             try:
                 message = peer.recv(256, socket.MSG_DONTWAIT)
@@ -147,17 +147,17 @@ class CpuCard:
 
     def _begin(self) -> bool:
         """Begin the kernel of the client that has waited for a turn for longest, if any has one."""
-        waiting = [one for one in self._turns if one.given]
+        waiting = [turn for turn in self._turns if turn.given]
         if not waiting:
             return False
-        # Who came while the card was free is first, else whose turn it is.
+        # A client that came while the card was free is first, else the turn decides.
         free = self._ends
         client = min(waiting, key=lambda one: max(one.given[0].at, free))
         begins = max(client.given[0].at, free)
         self._turns.remove(client)
         self._turns.append(client)
         client.kernels += 1
-        others = (one.works_since for one in self._turns if one is not client)
+        others = (turn.works_since for turn in self._turns if turn is not client)
         since = min((at for at in others if at is not None), default=begins)
         client.beside += since < begins
         client.late += begins - since > LATE_SECONDS
@@ -165,7 +165,7 @@ class CpuCard:
         return True
 
     def _release(self, at: float) -> None:
-        """Take in that the kernel has ended."""
+        """Register that the kernel has ended."""
         client, self._runs = self._runs, None
         assert client is not None
         client.seconds += at - self._began
@@ -183,7 +183,7 @@ class CpuCard:
                 client.peer.send(MARKER.pack(b"m", one.marker, max(one.at, at)))
 
     def _end(self, peer: socket.socket) -> None:
-        """Take in that a process has ended, or was killed, perhaps within a kernel."""
+        """Register that a process has ended, or was killed, perhaps within a kernel."""
         self._peers.remove(peer)
         client = self._clients.pop(peer, None)
         peer.close()
@@ -198,7 +198,7 @@ class CpuCard:
     def _report(self) -> dict[str, object]:
         counted = ("name", "kernels", "beside", "late", "seconds", "outstanding", "micro_steps")
         clients = [*self._gone, *self._clients.values()]
-        shown = [{name: getattr(one, name) for name in counted} for one in clients]
+        shown = [{name: getattr(client, name) for name in counted} for client in clients]
         return {"seconds": monotonic() - self._opened, "clients": shown}
 
 

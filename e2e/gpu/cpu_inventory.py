@@ -16,7 +16,7 @@ _SECONDS = 1.0
 
 
 class CpuCards:
-    """Those in the list beside this file; a test may edit it to give one a trouble.
+    """The cards in the list beside this file; a test may edit it to give one a trouble.
 
     Of each it is known how much it works; the CPU states no power, and no errors.
     """
@@ -48,4 +48,4 @@ def _worked(path: Path) -> float:
         card.settimeout(_SECONDS)
         card.connect(str(path))
         card.send(_REPORT)
-        return sum(float(one["seconds"]) for one in json.loads(card.recv(2**16))["clients"])
+        return sum(float(client["seconds"]) for client in json.loads(card.recv(2**16))["clients"])

@@ -26,7 +26,7 @@ def allocate(devices: Sequence[str]) -> Allocation:
 
 
 async def offer() -> None:
-    """Offer the cards to kubelet for ever, of those in trouble as unhealthy ones."""
+    """Offer the cards to kubelet without end; cards in trouble are unhealthy."""
     plugin = DevicePlugin(NATIVE_GPU, allocate=allocate)
     await plugin.offer(_health())
     async with asyncio.TaskGroup() as tasks:

@@ -1,4 +1,8 @@
-"""Real jobs whose workers come and go; all nodes of a testbed see their checkpoints."""
+"""Real jobs with workers that come and go; all nodes of a testbed see their checkpoints.
+
+All pods have CPU requests = limits. The PyTorchJob needs no elasticPolicy under kfext, which writes
+one; without kfext, its user must write one.
+"""
 
 import json
 from collections.abc import Sequence
@@ -6,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from kubernetes import client
+from kubernetes.client import ApiClient
 
-from e2e.harness.network_jobs import replica_specs
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
+from e2e.harness.jobs import specs
+from e2e.harness.training import pytorch_job, replica_specs, tf_job
 from e2e.testbed.realnodes import Node
 from kfext import names
 
@@ -17,10 +22,13 @@ _KFEXT_MILLICORES = 200
 """Of a node, at most: its share of kfext's own pods, and a little."""
 _SPARE_MILLICORES = 40
 """That no pod of a job fits into."""
+Object = dict[str, Any]
+_RESTARTS = 100
+"""Each worker that leaves costs torchrun one; as many as kfext writes."""
 
 
 def half_node(node: Node) -> str:
-    """Return the CPU of a pod of which a node holds two beside kfext, and not three."""
+    """Return the CPU of a pod if a node is to hold two beside kfext, and not three."""
     return f"{(node.millicores - _KFEXT_MILLICORES - _SPARE_MILLICORES) // 2}m"
 
 
@@ -68,6 +76,58 @@ def journal(folder: Path) -> list[str]:
 
 
 def final_loss(folder: Path) -> float:
-    """Return the loss with which a job has ended."""
+    """Return the last loss of a job."""
     found: float = json.loads(journal(folder)[-1])["loss"]
     return found
+
+
+def torch_body(
+    name: str, pods: int, *, cpu: str, folder: Path, sizes: str, arguments: Sequence[str]
+) -> Object:
+    """Return a PyTorchJob of `pods` pods that torchrun starts; `sizes`: how many it may have."""
+    made = elastic_ddp(name, pods, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
+    return _plain(made)
+
+
+def tf_body(
+    name: str, workers: int, *, cpu: str, folder: Path, sizes: str, arguments: Sequence[str]
+) -> Object:
+    """Return a TFJob of a parameter server and dynamic workers."""
+    made = elastic_ps(name, workers, cpu=cpu, folder=folder, sizes=sizes, arguments=arguments)
+    return _plain(made)
+
+
+def with_policy(body: Object, *, least: int, most: int, last_call: int | None = None) -> Object:
+    """Return a PyTorchJob with an elasticPolicy, its Master among its Workers.
+
+    `last_call`: the seconds that torchrun waits for more workers once the fewest are there, its own
+    default of 30 s if None.
+    """
+    policy: Object = {
+        "rdzvBackend": "c10d",
+        "minReplicas": least,
+        "maxReplicas": most,
+        "maxRestarts": _RESTARTS,
+    }
+    if last_call is not None:
+        policy["rdzvConf"] = [{"key": "last_call_timeout", "value": str(last_call)}]
+    replicas = specs(body)
+    worker = {
+        **replicas["Master"],
+        "replicas": sum(replica["replicas"] for replica in replicas.values()),
+    }
+    spec = {**body["spec"], "elasticPolicy": policy, "pytorchReplicaSpecs": {"Worker": worker}}
+    return {**body, "spec": spec}
+
+
+def with_grace(body: Object, seconds: int) -> Object:
+    """Return a job with pods that have so many seconds to end when they are deleted."""
+    for spec in specs(body).values():
+        spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
+    return body
+
+
+def _plain(made: Any) -> Object:
+    body: Object = ApiClient().sanitize_for_serialization(made)
+    body["metadata"].setdefault("annotations", {})
+    return body

@@ -4,18 +4,19 @@ import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from e2e.harness.controller_process import COMMAND
-from e2e.harness.jobs import job, workers
-from e2e.harness.look import suspended
+from e2e.harness.jobs import job, suspended, workers
 from e2e.harness.pods import (
     FOREIGN_GATE,
+    admit_pods,
     end_now,
     end_slowly,
+    refuse_pods,
+    refusing,
     squatter,
     succeed,
     take_foreign_gate,
 )
-from e2e.harness.refusing import admit_pods, refuse_pods, refusing
+from e2e.harness.processes import COMMAND
 from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
 
@@ -75,7 +76,7 @@ class EveryPhase:
         self.unbound.phase("binding", "Binding")
 
     def _reach_released(self) -> None:
-        """One that a person released, and one whose terms 0.1 does not know."""
+        """A job that a person released, and a job with terms that 0.1 does not know."""
         crowded = self.crowded
         crowded.submit(workers("released", 4, each=GPU))
         crowded.phase("released", "Queued")
@@ -88,7 +89,7 @@ class EveryPhase:
         crowded.until(lambda: crowded.view("unmodelled"), "kfext has seen it")
 
     def _reach_stopped(self) -> None:
-        """One that kfext suspended, since some of its pods were refused; the others still end."""
+        """A job that kfext suspended, since some of its pods were refused; the others still end."""
         stopped = self.stopped
         stopped.policy(placement={"createTimeout": "10s"})
         self._refused.enter_context(
@@ -143,7 +144,7 @@ class EveryPhase:
         for space in (self.space, self.starved, self.unbound, self.stopped):
             pinned = space.pins()
             assert pinned == dict.fromkeys((p["metadata"]["name"] for p in space.pods()), 1)
-        # The one that a person suspended is not among them.
+        # The job that a person suspended is not among them.
         assert self.space.starts() == len(("finished", "placed", "gated", "queued", "reserved"))
         assert self.starved.starts() == self.unbound.starts() == 1
         assert self.stopped.starts() == 2

@@ -1,25 +1,55 @@
-"""A kubelet for the logs of fake nodes: each pod has printed what a test has it print.
+"""The logs of fake nodes: a kubelet that serves them, and what trainings would print there.
 
 kwok serves files that were named when it was started. Cases make pods as they go, so the API server
 is sent here for their logs; for all else kwok stays the kubelet.
+
+`FakeTraining` prints the lines of `e2e/jobs/elastic_ddp.py` and `elastic_ps.py`: steps,
+checkpoints, answers to requests. It goes as fast as it has workers. When their number changes, a
+training that must restart goes on from its last checkpoint. `GrowingLog` is one log for all pods.
 """
 
+import math
 import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from time import monotonic
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from e2e.harness.kube import Kube
+from e2e.harness.kube import Kube, Object
+from e2e.harness.space import Space
 from e2e.testbed.cluster import Testbed
+from kfext import names
 
 _ADDRESS = "127.0.0.1"
 _MOST_LINES = 5000
+_LOOK_SECONDS = 0.5
+_ANNOUNCED_EVERY = 60.0
+PACE = 1.5
+"""Steps that one worker does in a second."""
+LINES_PER_SECOND = 5
+_FIRST_LINES = 400
+"""In the log before the first read."""
+
+
+@contextmanager
+def in_background(run: Callable[[threading.Event], None], *, name: str) -> Iterator[None]:
+    """Run a function that returns soon after the event it is given is set."""
+    ending = threading.Event()
+    running = threading.Thread(target=run, args=(ending,), name=name)
+    running.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        running.join()
 
 
 class PodLog:
@@ -118,10 +148,172 @@ class FakeKubelet:
 
 @contextmanager
 def fake_kubelet(testbed: Testbed) -> Iterator[FakeKubelet]:
-    """Have a kubelet beside a testbed, whose API server takes any certificate from one."""
+    """Run a kubelet beside a testbed; the API server takes any certificate from a kubelet."""
     serving = testbed.pki.server("fake-kubelet", hosts=[_ADDRESS])
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(serving.certificate, serving.key)
     made = FakeKubelet(testbed.new_port())
     with made.serving(tls):
         yield made
+
+
+@dataclass
+class FakeProgram:
+    """A program with as many workers as `advance` is given, which prints what that returns.
+
+    It saves when it is asked to, and at no other time.
+
+    `total`: steps to its end. `saves`: whether it can save, and says so. `silent`: whether it
+        leaves requests unanswered. `restarts`: whether it goes on from its last checkpoint when its
+        workers have changed.
+    """
+
+    total: int = 10**6
+    saves: bool = True
+    silent: bool = False
+    restarts: bool = True
+    step: int = 0
+    saved: int = 0
+    _team: Sequence[str] = ()
+    _answered: int = 0
+    _progress: float = 0.0
+    _announced: float = math.inf
+
+    def advance(self, seconds: float, team: Sequence[str], asked: int) -> list[str]:
+        """Let time pass with these workers; `asked` is the request for a checkpoint, 0 for none."""
+        lines = self._meet(team)
+        if not team:
+            return lines
+        self._announced += seconds
+        if self.saves and self._announced >= _ANNOUNCED_EVERY:
+            lines.append("kfext.checkpoint 0")
+            self._announced = 0.0
+        self._progress += seconds * PACE * len(team)
+        whole = int(self._progress)
+        self._progress -= whole
+        for _ in range(min(whole, self.total - self.step)):
+            self.step += 1
+            lines.append(f"step {self.step}/{self.total} loss={math.exp(-self.step / 5000):.6f}")
+        if self.saves and not self.silent and asked > self._answered:
+            self._answered, self.saved = asked, self.step
+            lines += [f"saved checkpoint at step {self.step}", f"kfext.checkpoint {asked}"]
+        return lines
+
+    def _meet(self, team: Sequence[str]) -> list[str]:
+        if team == self._team:
+            return []
+        first, self._team = not self._team, team
+        if first:
+            self._answered = 0  # a process that has begun knows of no request
+        if not team or not (first or self.restarts):
+            return []
+        self.step, self._progress, self._announced = self.saved, 0.0, math.inf
+        return [f"resumed at step {self.step} with world {len(team)}"]
+
+
+@dataclass
+class FakeTraining:
+    """The program of a job with pods on fake nodes; `lines` has all that it has printed."""
+
+    space: Space
+    job: str
+    kubelet: FakeKubelet
+    program: FakeProgram
+    lines: list[str] = field(default_factory=list)
+    _known: dict[str, str] = field(default_factory=dict)
+
+    def run(self, ending: threading.Event) -> None:
+        """Train until the end."""
+        last = monotonic()
+        while not ending.wait(_LOOK_SECONDS):
+            pods = [pod for pod in self.space.pods(self.job) if _trains(pod)]
+            pods.sort(key=lambda pod: _rank(pod["metadata"]["name"]))
+            now = monotonic()
+            self._advance(now - last, pods)
+            last = now
+
+    def _advance(self, seconds: float, pods: Sequence[Object]) -> None:
+        uids = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in pods}
+        for name, uid in uids.items():
+            if self._known.get(name, uid) != uid:
+                self.kubelet.forget(self.space.name, name)
+        self._known |= uids
+        asked = max(map(_asked, pods), default=0)
+        printed = self.program.advance(seconds, list(uids.values()), asked)
+        self.lines += printed
+        if uids:
+            log = self.kubelet.log_of(self.space.name, next(iter(uids)))
+            for line in printed:
+                log.write(line)
+
+
+@contextmanager
+def training(
+    space: Space, job: str, kubelet: FakeKubelet, program: FakeProgram
+) -> Iterator[FakeTraining]:
+    """Have a job train for the time of a `with` block."""
+    made = FakeTraining(space, job, kubelet, program)
+    with in_background(made.run, name=f"training-{job}"):
+        yield made
+
+
+def _trains(pod: Object) -> bool:
+    """Whether a program trains in a pod: not in a parameter server."""
+    serves = pod["metadata"]["labels"].get(names.REPLICA_TYPE) == "ps"
+    return not serves and bool(pod["status"].get("phase") == "Running")
+
+
+def _rank(pod: str) -> tuple[str, int]:
+    """Return what pods are ordered by; a master comes before the workers."""
+    rest, _, index = pod.rpartition("-")
+    return rest.rpartition("-")[2], int(index)
+
+
+def _asked(pod: Object) -> int:
+    """Return the number of the checkpoint that is asked for on a pod, 0 for none."""
+    written = pod["metadata"].get("annotations", {}).get(names.CHECKPOINT_REQUEST, "")
+    return int(written) if written.isdecimal() else 0
+
+
+class GrowingLog:
+    """The log of every pod, as containerd writes it: a falling loss, and steps that are lines.
+
+    `saves_every`: after so many of them a checkpoint is printed; never if it is 0. `lines` and
+    `saves` count what was printed.
+    """
+
+    def __init__(self, path: Path, *, saves_every: int = 0) -> None:
+        self.path = path
+        self.lines = self.saves = 0
+        self._saves_every = saves_every
+        with path.open("w") as file:
+            for _ in range(_FIRST_LINES):
+                file.write(self._next())
+
+    def grow(self, ending: threading.Event) -> None:
+        """Add lines until the end."""
+        with self.path.open("a") as file:
+            while not ending.wait(1 / LINES_PER_SECOND):
+                file.write(self._next())
+                file.flush()
+
+    def _next(self) -> str:
+        self.lines += 1
+        found = _stamped(f"step={self.lines} loss={math.exp(-self.lines / 1000):.6f}")
+        if self._saves_every and self.lines % self._saves_every == 0:
+            self.saves += 1
+            found += _stamped(f"saved checkpoint at step {self.lines}")
+        return found
+
+
+@contextmanager
+def growing(path: Path, *, saves_every: int = 0) -> Iterator[GrowingLog]:
+    """Add lines to a log in a file for the time of a `with` block."""
+    log = GrowingLog(path, saves_every=saves_every)
+    with in_background(log.grow, name="growing-log"):
+        yield log
+
+
+def _stamped(line: str) -> str:
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+    return f"{stamp} stdout F {line}\n"

@@ -66,10 +66,6 @@ def pod_patch(namespace: str) -> Match:
     return lambda one: one.method == "PATCH" and f"/namespaces/{namespace}/pods/" in one.path
 
 
-def pod_deletion(namespace: str) -> Match:
-    return lambda one: one.method == "DELETE" and f"/namespaces/{namespace}/pods/" in one.path
-
-
 def watch_of(plural: str) -> Match:
     return lambda one: one.is_watch and one.path.endswith(f"/{plural}")
 

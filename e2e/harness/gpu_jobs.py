@@ -114,7 +114,10 @@ class Team:
         def ended() -> bool:
             job = self.bed.api.get(f"{_JOBS.format(self.namespace)}/{name}")
             conditions = job.get("status", {}).get("conditions", [])
-            return any(one["type"] == "Succeeded" and one["status"] == "True" for one in conditions)
+            return any(
+                condition["type"] == "Succeeded" and condition["status"] == "True"
+                for condition in conditions
+            )
 
         until(ended, what=f"{name} ends", account=self.said, seconds=TRAINED_SECONDS)
 
@@ -129,9 +132,9 @@ class Team:
         plans = self.bed.api.get(path)["items"]
         return next(
             (
-                dict(one.get("status", {}))
-                for one in plans
-                if one["metadata"]["name"] == f"pytorchjob-{name}"
+                dict(plan.get("status", {}))
+                for plan in plans
+                if plan["metadata"]["name"] == f"pytorchjob-{name}"
             ),
             {},
         )
@@ -149,7 +152,9 @@ class Team:
             plans = self.bed.api.get(path)["items"]
         except ApiError as error:
             return str(error)
-        shown = [(one["metadata"]["name"], one.get("status", {}).get("message")) for one in plans]
+        shown = [
+            (plan["metadata"]["name"], plan.get("status", {}).get("message")) for plan in plans
+        ]
         return "\n".join(f"{name}: {message}" for name, message in shown)
 
     def _pods(self, name: str) -> list[Object]:

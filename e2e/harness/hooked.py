@@ -1,27 +1,39 @@
-"""The trainings of `e2e/jobs/hooked*.py` with the hook and the agent's part, without Kubernetes."""
+"""Trainings with the hook and the agent's part, without Kubernetes.
+
+`trained` runs `e2e/jobs/hooked*.py`; `waited` counts what a job of high priority waits for
+low on a played card.
+"""
 
 import asyncio
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from e2e.bench.gpu_share.agent import Agent
-from e2e.bench.gpu_share.arms import DEFAULT
-from e2e.bench.gpu_share.cards import CpuCard
-from e2e.bench.gpu_share.processes import Bench, Hooking, bench
-from e2e.bench.gpu_share.pythons import Python
+from e2e.bench.gpu_share.cards import CpuCard, Python
+from e2e.bench.gpu_share.processes import Agent, Bench, Hooking, bench
+from e2e.bench.gpu_share.run import DEFAULT, HIGH, LOW, Arm, training
+from e2e.gpu.cpu_card import report
+from e2e.harness.gpu import STEP_KERNELS
 from e2e.harness.wait import until
 from e2e.testbed import paths
 
-NONE, HIGH, LOW = "none", "high", "low"
+NONE = "none"
 HOOKS = (NONE, HIGH, LOW)
 _SECONDS = 1200.0
+_LOAD_SECONDS = STEP_KERNELS / 1000
+"""As long as the card is busy in a step, so that u is 0.5."""
+_WARM_UP_STEPS, _STEPS = 10, 60
+_LOSS_SECONDS = 600.0
+_LOOK_SECONDS = 0.1
+Counts = Counter[tuple[str, str]]
+"""By job, and by what the card counts of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """What came of one. `steps`: those of its optimizers, as it has counted them itself.
+    """What came of a training. `steps`: of its optimizers, as it has counted them itself.
 
     `page`: what its hook had counted when the process ended, see `kfext.gpu.hook.words`.
     """
@@ -79,10 +91,56 @@ async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
     await asyncio.to_thread(job.wait)
     said = [json.loads(line) for line in job.said()]
     await asyncio.to_thread(until, lambda: not agent.has(hook), what="its last process is gone")
-    # Each is a process of its own, and no worker of a DataLoader is one that uses the card.
+    # Each is a process of its own, and no worker of a DataLoader uses the card.
     pages = agent.ended.get(hook, []) if hooking else [[]] * len(said)
     by_name = {
         one["name"]: Training(one["found"], one["steps"], page)
         for one, page in zip(said, pages, strict=True)
     }
     return Trainings(by_name, job.errors())
+
+
+def waited(python: Python, arms: Sequence[Arm]) -> Mapping[Arm, float]:
+    """Return by arm how many kernels of low the card began while high had work, by one of high.
+
+    For these high waits, however busy the machine is. All arms run at a time, each on a card of its
+    own, so that what disturbs one disturbs them all. The u of each is 0.5.
+    """
+
+    async def all_of_them() -> Sequence[float]:
+        async with asyncio.timeout(_LOSS_SECONDS):
+            return await asyncio.gather(*(_waited(python, arm) for arm in arms))
+
+    return dict(zip(arms, asyncio.run(all_of_them()), strict=True))
+
+
+async def _waited(python: Python, arm: Arm) -> float:
+    with bench(CpuCard(), python) as place:
+        async with training(place, arm, load=_LOAD_SECONDS) as (agent, _):
+            first = await _counted(
+                place,
+                lambda now: (
+                    min(now[job, "kernels"] for job in arm.jobs) >= _WARM_UP_STEPS * STEP_KERNELS
+                    and (agent is None or agent.is_calibrated(LOW))
+                ),
+            )
+            wanted = first[HIGH, "kernels"] + _STEPS * STEP_KERNELS
+            last = await _counted(place, lambda now: now[HIGH, "kernels"] >= wanted)
+    grown = last - first
+    return grown[LOW, "beside"] / grown[HIGH, "kernels"]
+
+
+async def _counted(place: Bench, done: Callable[[Counts], bool]) -> Counts:
+    """Return what the card has counted, once that is so."""
+    while True:
+        clients = (await asyncio.to_thread(report, str(place.folder / "card")))["clients"]
+        now = Counter(
+            {
+                (client["name"], what): client[what]
+                for client in clients
+                for what in ("kernels", "beside")
+            }
+        )
+        if done(now):
+            return now
+        await asyncio.sleep(_LOOK_SECONDS)

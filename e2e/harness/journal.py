@@ -1,4 +1,4 @@
-"""What an elastic training has printed: when it went on from which step, and what it has saved."""
+"""What an elastic training has printed: when it went on, from what step, and what it saved."""
 
 import re
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ def answers(lines: Iterable[str]) -> list[int]:
 
 def worlds(lines: Iterable[str]) -> list[int]:
     """Return the numbers of workers that a training has had, one after the other."""
-    return [one.world for one in resumes(lines)]
+    return [start.world for start in resumes(lines)]
 
 
 def redone(lines: Iterable[str]) -> int:

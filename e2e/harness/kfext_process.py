@@ -1,25 +1,27 @@
-"""kfext as local processes beside the testbed, installed from the project's own manifests."""
+"""kfext as local processes beside the testbed, installed from the project's own manifests.
 
+A `Trial` sends objects as a dry run, which shows what the API server and the webhooks make of them.
+"""
+
+import json
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from e2e.harness.balancer import Balancer
-from e2e.harness.controller_process import COMMAND, ControllerProcess
 from e2e.harness.faults import Exchange, Match
-from e2e.harness.installed import manifests, read
+from e2e.harness.install import manifests, read
+from e2e.harness.jobs import workers
 from e2e.harness.kube import Kube
+from e2e.harness.processes import COMMAND, Balancer, ControllerProcess, WebhookProcess
 from e2e.harness.proxy import Proxy
-from e2e.harness.trial import Trial
 from e2e.harness.wait import until
-from e2e.harness.webhook_process import WebhookProcess
 from e2e.testbed.cluster import Testbed
 from kfext import names
 
+NAMESPACE = "kfext-probe"
 __all__ = ["COMMAND", "Kfext"]
-
 _SYSTEM = names.NAMESPACE
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{_SYSTEM}/leases/{names.LEASE}"
 _HOOKS = (
@@ -28,7 +30,55 @@ _HOOKS = (
 )
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10
-_DEAD_URL = "https://127.0.0.1:1/"  # nobody listens there
+_DEAD_URL = "https://127.0.0.1:1/"  # nothing listens there
+
+
+class Trial:
+    """A managed namespace in which nothing is ever stored."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    def create(self) -> None:
+        labels = {names.MANAGED: "true"}
+        metadata = {"name": NAMESPACE, "labels": labels}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        self._kube.create("/api/v1/namespaces", body)
+
+    def job(self) -> str:
+        """Submit a job on trial; return what became of it: untouched, seen, or held."""
+        path = f"/apis/kubeflow.org/v1/namespaces/{NAMESPACE}/pytorchjobs?dryRun=All"
+        answer = self._kube.ask("POST", path, workers("probe", 1))
+        if not answer.ok:
+            return answer.message
+        if answer.body["spec"]["runPolicy"].get("suspend"):
+            return "held"
+        return "seen" if names.COLOCATION in json.dumps(answer.body["spec"]) else "untouched"
+
+    def pod(self) -> str:
+        """Submit a pod on trial that looks like the operator's; return untouched or gated."""
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
+        answer = self._kube.ask("POST", path, _pod_of_a_job())
+        if not answer.ok:
+            return answer.message
+        return "gated" if answer.body["spec"].get("schedulingGates") else "untouched"
+
+
+def _pod_of_a_job() -> dict[str, Any]:
+    owner = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "name": "probe",
+        "uid": "probe",
+        "controller": True,
+    }
+    metadata = {
+        "name": "probe",
+        "labels": {names.OPERATOR_NAME: "pytorchjob-controller"},
+        "ownerReferences": [owner],
+    }
+    spec = {"containers": [{"name": "pytorch", "image": "none"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 class Kfext:
@@ -36,8 +86,8 @@ class Kfext:
 
     Both run under the identity and RBAC rules of their Deployments. A controller speaks to the API
     server through a proxy. Most cases need one replica of each; `start_standby` and
-    `start_webhooks` bring the second. `environment` is added to that of processes started from now
-    on: a PYTHONPATH makes them run other code.
+    `start_webhooks` bring the second. Processes that start from now on get `environment` too: a
+    PYTHONPATH makes them run other code.
     """
 
     def __init__(self, testbed: Testbed) -> None:
@@ -105,7 +155,7 @@ class Kfext:
 
     @property
     def controller_pid(self) -> int | None:
-        """The id of the controller's process, None if it does not run."""
+        """The id of the controller's process; None: it does not run."""
         return self.controller.pid
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
@@ -195,7 +245,7 @@ class Kfext:
         return found["spec"] if found else None
 
     def steal_lease(self, thief: str) -> None:
-        """Make another the holder, whatever the one that holds it says."""
+        """Make another the holder, whatever the holder says."""
         spec = {"holderIdentity": thief, "leaseDurationSeconds": 15}
         self.kube.patch(_LEASE, {"spec": spec})
 
@@ -225,7 +275,7 @@ class Kfext:
         return both
 
     def _endpoints(self) -> list[int]:
-        """Return the ports to which a Service would send new connections."""
+        """Return the ports that a Service would send new connections to."""
         return [one.port for one in (self.webhook, self.second_webhook) if one.in_service]
 
     def kill_webhook(self) -> None:
@@ -235,7 +285,7 @@ class Kfext:
         """Register the webhooks of manifests/base/webhook: elsewhere, and with more patience.
 
         Each `clientConfig.service` becomes a `url` on this machine, since the process runs in no
-        pod. Webhooks named in `dead` get a URL where nobody listens. kfext injects its own CA.
+        pod. Webhooks named in `dead` get a URL where nothing listens. kfext injects its own CA.
         What is not answered in time passes untouched, which on a busy machine is no defect.
         """
         configuration = read("base/webhook/configuration.yaml")[0]
@@ -268,7 +318,7 @@ class Kfext:
         self.second_webhook.kill()
 
     def kill_processes(self) -> None:
-        """SIGKILL to all: they take leave of nobody."""
+        """SIGKILL to all: they release nothing."""
         for controller in (self.controller, self.standby):
             controller.kill()
             controller.wait_dead()
@@ -276,7 +326,7 @@ class Kfext:
             webhook.kill()
 
     def forget_hooks(self) -> None:
-        """Take note that the webhook configuration is gone or belongs to nobody now."""
+        """Record that the webhook configuration is gone or has no owner now."""
         self._hooks = None
 
     def wait_hooks(self, *, job: str = "held", pod: str = "gated") -> None:

@@ -1,15 +1,40 @@
-"""What befalls a node, and that the controller is told: tainted, cordoned, shrunk, gone quiet."""
+"""What a test changes of the cluster, and the controller's news of it.
+
+Jobs and pods come to the controller on watches of their own. Without waiting, a job that is sent
+after a policy, a node or a label was changed may be decided by the state before the change.
+A node is tainted, cordoned, shrunk, or goes quiet.
+"""
 
 from collections.abc import Mapping
 
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
-from e2e.harness.telling import told
 from e2e.harness.wait import until
-from e2e.testbed.readiness import is_ready
+from e2e.testbed.api import is_ready
 
 _KWOK = "kwok.x-k8s.io/node"
 NOT_READY = "node.kubernetes.io/not-ready"
+
+
+def told(kfext: Kfext, path: str) -> None:
+    """Wait until the controller, if it listens, is told what an object is by now."""
+    version = int(kfext.kube.get(path)["metadata"]["resourceVersion"])
+    streams = kfext.proxy.streams(path.split("/")[-2])
+    until(
+        lambda: all(stream.version >= version or not stream.open for stream in streams),
+        what=f"the controller is told of {path}",
+    )
+
+
+def delete_told(kfext: Kfext, path: str) -> None:
+    """Delete an object; wait until the controller, if it listens, is told that it is gone."""
+    streams = kfext.proxy.streams(path.split("/")[-2])
+    uid = kfext.kube.get(path)["metadata"]["uid"]
+    kfext.kube.delete(path)
+    until(
+        lambda: all(uid in stream.gone or not stream.open for stream in streams),
+        what=f"the controller is told that {path} is gone",
+    )
 
 
 def path(node: str) -> str:

@@ -1,29 +1,40 @@
 """Jobs drawn at random, over every field of a pod spec that kube-scheduler reads.
 
 Everything comes from one seed. A job has one hard term, in turn, and some mild ones, so that most
-jobs can be bound.
+jobs can be bound. A term changes the pod specs of all replica types of a job. A hard term decides
+whether and where the pods can be bound, a mild one changes little of that.
 """
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from e2e.harness import odd_world
 from e2e.harness.jobs import job, specs
 from e2e.harness.kube import Object
-from e2e.harness.odd_terms import (
-    ARM,
-    DEVICES,
-    HARD,
-    LATE,
-    MILD,
-    NAME,
-    ON_VOLUMES,
-    PREEMPTING,
-    SHUNNED,
-)
-from e2e.harness.odd_world import JOB, World
+from e2e.harness.odd_world import FILLER, JOB, World
+from kfext.names import JOB_NAME
 
+NAME = "odd"
+"""The name of every odd job, which terms about its own pods select."""
+ARM = "ARM"
+"""Stands in a manifest for the namespace."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_HOSTNAME = "kubernetes.io/hostname"
+_OWN = {JOB_NAME: NAME}
+
+Specs = list[dict[str, Any]]
+Act = Callable[[random.Random, Specs], None]
+PREEMPTING, SHUNNED, DEVICES = "preemption", "anti-affinity of another pod", "devices"
+LATE, EPHEMERAL = "a claim that comes later", "a volume of its own"
+_EPHEMERAL = {
+    "volumeClaimTemplate": {
+        "spec": odd_world.claim_spec("ReadWriteOnce", f"{ARM}-{odd_world.LOCAL}")
+    }
+}
 _SHAPES: tuple[tuple[str, Mapping[str, int]], ...] = (
     ("PyTorchJob", {"Master": 1, "Worker": 1}),
     ("PyTorchJob", {"Master": 1, "Worker": 2}),
@@ -31,6 +42,146 @@ _SHAPES: tuple[tuple[str, Mapping[str, int]], ...] = (
     ("TFJob", {"PS": 1, "Worker": 2}),
     ("TFJob", {"Chief": 1, "PS": 1, "Worker": 1}),
 )
+
+
+def _affinity(spec: Object, of: str, when: str, term: Object) -> None:
+    spec.setdefault("affinity", {}).setdefault(of, {}).setdefault(when, []).append(term)
+
+
+def _required(of: str, labels: Mapping[str, str], *keys: str) -> Act:
+    def act(draw: random.Random, pods: Specs) -> None:
+        key = draw.choice(keys)
+        term = {"labelSelector": {"matchLabels": dict(labels)}, "topologyKey": key}
+        for spec in pods:
+            _affinity(spec, of, _REQUIRED, term)
+
+    return act
+
+
+def _preferred(of: str) -> Act:
+    def act(draw: random.Random, pods: Specs) -> None:
+        labels = {"matchLabels": dict(draw.choice((_OWN, FILLER)))}
+        term = {"labelSelector": labels, "topologyKey": draw.choice((_HOSTNAME, "zone"))}
+        for spec in pods:
+            _affinity(spec, of, _PREFERRED, {"weight": 50, "podAffinityTerm": term})
+
+    return act
+
+
+def _spread(when: str) -> Act:
+    def act(draw: random.Random, pods: Specs) -> None:
+        constraint = {
+            "maxSkew": draw.choice((1, 2)),
+            "topologyKey": draw.choice((_HOSTNAME, "zone")),
+            "whenUnsatisfiable": when,
+            "labelSelector": {"matchLabels": _OWN},
+        }
+        for spec in pods:
+            spec.setdefault("topologySpreadConstraints", []).append(constraint)
+
+    return act
+
+
+def _of_all(**fields: Any) -> Act:
+    def act(_: random.Random, pods: Specs) -> None:
+        for spec in pods:
+            spec.update(fields)
+
+    return act
+
+
+def _volume(**source: Any) -> Act:
+    def act(_: random.Random, pods: Specs) -> None:
+        for spec in pods:
+            volumes = spec.setdefault("volumes", [])
+            volumes.append({"name": f"volume-{len(volumes)}", **source})
+
+    return act
+
+
+def _claim(name: str) -> Act:
+    return _volume(persistentVolumeClaim={"claimName": name})
+
+
+def _node_affinity(draw: random.Random, pods: Specs) -> None:
+    line = {"key": "zone", "operator": "In", "values": draw.sample("ab", draw.choice((1, 2)))}
+    if draw.randrange(3) == 0:
+        line = {"key": "disk", "operator": draw.choice(("Exists", "DoesNotExist"))}
+        line["key"] = "disk" if line["operator"] == "Exists" else "absent"
+    for spec in pods:
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [line]}]}
+        spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})[_REQUIRED] = terms
+
+
+def _node_preference(draw: random.Random, pods: Specs) -> None:
+    line = {"key": "zone", "operator": "In", "values": [draw.choice("abc")]}
+    term = {"weight": draw.randrange(1, 101), "preference": {"matchExpressions": [line]}}
+    for spec in pods:
+        _affinity(spec, "nodeAffinity", _PREFERRED, term)
+
+
+def _priorities(draw: random.Random, pods: Specs) -> None:
+    for number, spec in enumerate(draw.sample(pods, len(pods))):
+        spec["priorityClassName"] = odd_world.HIGH if number == 0 else odd_world.MIDDLE
+
+
+def _ports(draw: random.Random, pods: Specs) -> None:
+    port = draw.randrange(8000, 9000)
+    for spec in pods:
+        ports = spec["containers"][0].setdefault("ports", [])
+        ports.append({"name": "data", "containerPort": port, "hostPort": port})
+
+
+def _before(draw: random.Random, pods: Specs) -> None:
+    for spec in pods:
+        requests = {"cpu": f"{draw.choice((200, 1800))}m"}
+        one = {"name": "before", "image": "none", "resources": {"requests": requests}}
+        if draw.randrange(2):
+            one["restartPolicy"] = "Always"
+        spec["initContainers"] = [one]
+
+
+def _cards(_: random.Random, pods: Specs) -> None:
+    for spec in pods:
+        spec["resourceClaims"] = [
+            {"name": odd_world.CARD, "resourceClaimTemplateName": odd_world.CARD}
+        ]
+        spec["containers"][0]["resources"]["claims"] = [{"name": odd_world.CARD}]
+
+
+HARD: Mapping[str, Act] = {
+    "anti-affinity to its own": _required("podAntiAffinity", _OWN, _HOSTNAME),
+    "a hard spread": _spread("DoNotSchedule"),
+    "a claim of one zone": _claim(odd_world.ZONAL),
+    "a claim that waits for a pod": _claim(odd_world.LOCAL),
+    "host ports": _ports,
+    "affinity to its own": _required("podAffinity", _OWN, _HOSTNAME, "zone"),
+    PREEMPTING: _of_all(priorityClassName=odd_world.HIGH),
+    DEVICES: _cards,
+    "priorities": _priorities,
+    "required node affinity": _node_affinity,
+    EPHEMERAL: _volume(ephemeral=_EPHEMERAL),
+    "affinity to other pods": _required("podAffinity", FILLER, _HOSTNAME, "zone"),
+    SHUNNED: _of_all(),
+    "a runtime class that steers": _of_all(runtimeClassName=odd_world.STEERED),
+    LATE: _claim(odd_world.LATE),
+    "anti-affinity to other pods": _required("podAntiAffinity", FILLER, _HOSTNAME, "zone"),
+    "a runtime class with overhead": _of_all(runtimeClassName=odd_world.OVERHEAD),
+    "a node selector": _of_all(nodeSelector={"disk": "ssd"}),
+    "a claim for every node": _claim(odd_world.SHARED),
+    "nothing hard": _of_all(),
+}
+ON_VOLUMES = frozenset(name for name in HARD if "claim" in name) | {EPHEMERAL}
+MILD: Mapping[str, Act] = {
+    "preferred affinity": _preferred("podAffinity"),
+    "preferred anti-affinity": _preferred("podAntiAffinity"),
+    "preferred node affinity": _node_preference,
+    "a soft spread": _spread("ScheduleAnyway"),
+    "a toleration": _of_all(tolerations=[odd_world.DEDICATED]),
+    "init containers and sidecars": _before,
+    "an empty volume": _volume(emptyDir={}),
+    "a network volume": _volume(nfs={"server": "nfs.example.com", "path": "/"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +219,7 @@ def odd_job(seed: int, number: int) -> OddJob:
     manifest = job(NAME, replicas, kind=kind, each=each)
     hard = list(HARD)[number % len(HARD)]
     mild = draw.sample(list(MILD), draw.choice((0, 1, 1, 2)))
-    templates = [one["template"] for one in specs(manifest).values()]
+    templates = [spec["template"] for spec in specs(manifest).values()]
     for template in templates:
         template["metadata"] = {"labels": dict(JOB)}
     for act in (HARD[hard], *(MILD[name] for name in mild)):

@@ -13,7 +13,7 @@ from e2e.testbed import fakenodes
 GROUP = "kfext.dev/case"
 """Label of nodes: which of them a free pod may go to."""
 ODD = "kfext.dev/odd"
-"""Label of nodes: whose they are."""
+"""Label of nodes: their owner."""
 OVERHEAD_CLASS = "overhead"
 STEERED_CLASS = "steered"
 AT_ADMISSION = "set at admission"
@@ -99,7 +99,7 @@ class Odd:
         return self._pod(name, terms, among=(node,))
 
     def free(self, name: str, group: str, nodes: tuple[str, ...]) -> OddPod:
-        """Return a pod that may go to any node of a group, so far as its own terms let it."""
+        """Return a pod that may go to any node of a group, if its own terms let it."""
         terms = self._terms()
         if terms and self._one_in(2):
             node = self._random.choice(nodes)
@@ -252,7 +252,7 @@ def _line(key: str, operator: str, *values: str) -> dict[str, Any]:
 
 
 def runtime_classes(stem: str) -> list[Object]:
-    """Return the classes of which odd pods are: one adds overhead, one adds a node selector."""
+    """Return the classes of odd pods: the first adds overhead, the second a node selector."""
     return [
         {
             "metadata": {"name": f"{stem}-{OVERHEAD_CLASS}"},

@@ -1,16 +1,23 @@
 """A small cluster of one test: nodes of several kinds, pods that run there, volumes and devices.
 
-Two namespaces of the same world have equal nodes, volumes and pods, each its own.
+Two namespaces of the same world have equal nodes, volumes and pods, each its own. Some volumes and
+claims are bound, one waits for a pod, and one is made later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from e2e.harness import odd_storage
 from e2e.harness.kube import Kube, Object
 from e2e.harness.space import CASE, Space
+from e2e.harness.wait import until
 from e2e.testbed import fakenodes
 
+SHARED, ZONAL, LOCAL, LATE = "shared", "zonal", "local", "late"
+VOLUMES = "/api/v1/persistentvolumes"
+_BOUND = (SHARED, ZONAL)
+_PER_NODE = 2
+"""Local volumes of one node."""
 HIGH, MIDDLE, LOW = "never-worse-high", "never-worse-middle", "never-worse-low"
 OVERHEAD, STEERED = "never-worse-overhead", "never-worse-steered"
 DEDICATED = {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"}
@@ -25,6 +32,113 @@ _NODES: tuple[Object, ...] = (
     {"zone": "b", "disk": "hdd", "cpu": 16, "gpus": 0, "cards": 0},
     {"zone": "c", "disk": "ssd", "cpu": 16, "gpus": 0, "cards": 0, "dedicated": True},
 )
+_CLASSES: tuple[tuple[str, Object], ...] = (
+    *(
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses",
+            {"metadata": {"name": name}, "value": value},
+        )
+        for name, value in ((HIGH, 1000), (MIDDLE, 500), (LOW, -10))
+    ),
+    (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {
+            "metadata": {"name": OVERHEAD},
+            "handler": "sandbox",
+            "overhead": {"podFixed": {"cpu": "300m", "memory": "256Mi"}},
+        },
+    ),
+    (
+        "/apis/node.k8s.io/v1/runtimeclasses",
+        {
+            "metadata": {"name": STEERED},
+            "handler": "sandbox",
+            "scheduling": {"nodeSelector": {"disk": "ssd"}, "tolerations": [DEDICATED]},
+        },
+    ),
+    (
+        "/apis/resource.k8s.io/v1/deviceclasses",
+        {
+            "metadata": {"name": DRIVER},
+            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
+        },
+    ),
+)
+
+
+def wait_bound(space: Space) -> None:
+    """Wait until the claims that need no pod are bound."""
+    bound = [f"{_claims(space.name)}/{name}" for name in _BOUND]
+    until(
+        lambda: all(space.kube.get(path)["status"].get("phase") == "Bound" for path in bound),
+        what=f"the claims of {space.name} are bound",
+    )
+
+
+def make_late_claim(space: Space) -> None:
+    """Make the claim that is missing at first; its volume is there."""
+    space.kube.create(_claims(space.name), _static_claim(space.name, LATE))
+
+
+def objects(arm: str, nodes: Sequence[str]) -> Iterator[tuple[str, Object]]:
+    """Yield the class, claims and volumes of a namespace, each with its path."""
+    yield (
+        "/apis/storage.k8s.io/v1/storageclasses",
+        {
+            "metadata": {"name": f"{arm}-{LOCAL}"},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    for name, affinity in ((SHARED, None), (ZONAL, ("zone", "a")), (LATE, None)):
+        yield VOLUMES, _volume(arm, name, affinity=affinity)
+    for number in range(_PER_NODE * len(nodes)):
+        node = nodes[number % len(nodes)]
+        local = {"local": {"path": "/data"}, "storageClassName": f"{arm}-{LOCAL}"}
+        body = _volume(
+            arm, f"{LOCAL}-{number}", affinity=("kubernetes.io/hostname", node), of=local
+        )
+        yield VOLUMES, body
+    for name in _BOUND:
+        yield _claims(arm), _static_claim(arm, name)
+    local_class = claim_spec("ReadWriteOnce", f"{arm}-{LOCAL}")
+    yield _claims(arm), {"metadata": {"name": LOCAL}, "spec": local_class}
+
+
+def _claims(arm: str) -> str:
+    return f"/api/v1/namespaces/{arm}/persistentvolumeclaims"
+
+
+def _static_claim(arm: str, name: str) -> Object:
+    spec = claim_spec("ReadWriteMany", "") | {"volumeName": f"{arm}-{name}"}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def claim_spec(mode: str, storage_class: str) -> Object:
+    """Return the spec of a claim."""
+    return {
+        "accessModes": [mode],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "storageClassName": storage_class,
+    }
+
+
+def _volume(
+    arm: str, name: str, *, affinity: tuple[str, str] | None = None, of: Object | None = None
+) -> Object:
+    spec: dict[str, Any] = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce" if of else "ReadWriteMany"],
+        "persistentVolumeReclaimPolicy": "Retain",
+    }
+    spec |= of or {"nfs": {"server": "nfs.example.com", "path": "/"}, "storageClassName": ""}
+    if of is None:
+        spec["claimRef"] = {"namespace": arm, "name": name}
+    if affinity:
+        line = {"key": affinity[0], "operator": "In", "values": [affinity[1]]}
+        terms = [{"matchExpressions": [line]}]
+        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    return {"metadata": {"name": f"{arm}-{name}"}, "spec": spec}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +163,7 @@ class World:
         for path, body in self._objects(space):
             space.kube.create(path, body)
         if self.storage:
-            odd_storage.wait_bound(space)
+            wait_bound(space)
 
     def remove(self, space: Space) -> None:
         """Remove what of it is in no namespace, its nodes apart."""
@@ -59,7 +173,7 @@ class World:
 
     def _objects(self, space: Space) -> Iterator[tuple[str, Object]]:
         nodes = [_node(space.name, number) for number in range(len(_NODES))]
-        yield from odd_storage.objects(space.name, nodes) if self.storage else ()
+        yield from objects(space.name, nodes) if self.storage else ()
         yield from _devices(space.name) if self.devices else ()
         yield from self._fillers(space)
 
@@ -131,37 +245,3 @@ def _devices(arm: str) -> Iterator[tuple[str, Object]]:
         }
         if kind["cards"]:
             yield f"{root}/resourceslices", {"metadata": {"name": node}, "spec": spec}
-
-
-_CLASSES: tuple[tuple[str, Object], ...] = (
-    *(
-        (
-            "/apis/scheduling.k8s.io/v1/priorityclasses",
-            {"metadata": {"name": name}, "value": value},
-        )
-        for name, value in ((HIGH, 1000), (MIDDLE, 500), (LOW, -10))
-    ),
-    (
-        "/apis/node.k8s.io/v1/runtimeclasses",
-        {
-            "metadata": {"name": OVERHEAD},
-            "handler": "sandbox",
-            "overhead": {"podFixed": {"cpu": "300m", "memory": "256Mi"}},
-        },
-    ),
-    (
-        "/apis/node.k8s.io/v1/runtimeclasses",
-        {
-            "metadata": {"name": STEERED},
-            "handler": "sandbox",
-            "scheduling": {"nodeSelector": {"disk": "ssd"}, "tolerations": [DEDICATED]},
-        },
-    ),
-    (
-        "/apis/resource.k8s.io/v1/deviceclasses",
-        {
-            "metadata": {"name": DRIVER},
-            "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
-        },
-    ),
-)

@@ -1,11 +1,19 @@
-"""What others do to the pods of a job: a second system, a slow end, a program that is done."""
+"""What a test does to the pods of a job, and what kfext says of their host network."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from e2e.harness.faults import Hold
+from e2e.harness.jobs import ports
 from e2e.harness.kube import Object
-from e2e.harness.space import Space
+from e2e.harness.nodes import told
+from e2e.harness.space import CASE, Space
+from e2e.harness.wait import until
 
 FOREIGN = "example.com/gate"
 FOREIGN_GATE = {"schedulingGates": [{"name": FOREIGN}]}
 _SLOW = "example.com/slow"
+HOST = {"kfext.dev/network": "host"}
 
 
 def take_foreign_gate(space: Space, job: str) -> None:
@@ -19,12 +27,12 @@ def take_foreign_gate(space: Space, job: str) -> None:
 
 
 def occupy(space: Space, path: str) -> None:
-    """Have a pod of nobody's job bear a name, so that the operator cannot use it."""
+    """Have a pod without a job bear a name, so that the operator cannot use it."""
     space.kube.create(space.path("pods"), squatter(path.rsplit("/", 1)[-1]))
 
 
 def squatter(name: str) -> Object:
-    """Return a pod of nobody's job that does nothing but bear a name."""
+    """Return a pod without a job that does nothing but bear a name."""
     spec = {"containers": [{"name": "squatter", "image": "none"}], **FOREIGN_GATE}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
@@ -48,5 +56,168 @@ def succeed(space: Space, name: str) -> None:
 
 
 def uids(space: Space, job: str) -> dict[str, str]:
-    """Return the uid of each pod of a job: another one is another pod."""
+    """Return the uid of each pod of a job: another uid is another pod."""
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in space.pods(job)}
+
+
+def asked(space: Space, name: str, kind: str = "PyTorchJob") -> Object:
+    """Return the condition that answers who asked for the host network."""
+
+    def told() -> Object | None:
+        conditions = space.view(name, kind).get("conditions", [])
+        return next(
+            (condition for condition in conditions if condition["type"] == "HostNetwork"), None
+        )
+
+    found: Object = space.until(told, "the TrainingPlan says which network")
+    return found
+
+
+def reasons(space: Space, name: str) -> set[str]:
+    """Return the reasons of the events of a job."""
+    return {event["reason"] for event in space.events(name)}
+
+
+def master_port(space: Space, name: str) -> int:
+    """Wait until a job is placed; return the port of the node that its master has."""
+    space.phase(name, "Placed")
+    (port,) = next(
+        ports(pod) for pod in space.pods(name) if pod["metadata"]["name"] == f"{name}-master-0"
+    )
+    return port
+
+
+_ENFORCE = "pod-security.kubernetes.io/enforce"
+_ROOT = "/apis/admissionregistration.k8s.io/v1"
+_JSON_PATCH = "application/json-patch+json"
+_ADMITTED, _NOT_ADMITTED = {201}, {403, 422}
+_CLAIM: Object = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "probe"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PODS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+
+
+def limit_pods(space: Space, number: int) -> str:
+    """Have a quota hold for the pods of a namespace; return its path.
+
+    Kubernetes counts anew when a pod goes, and may miss a pod that has just come: whoever needs an
+    exact number must not let pods go.
+    """
+    path = f"/api/v1/namespaces/{space.name}/resourcequotas"
+    # No claim is allowed, so that asking for one tells whether the quota holds by now.
+    hard = {"pods": str(number), "persistentvolumeclaims": "0"}
+    body = {"metadata": {"name": "limit"}, "spec": {"hard": hard}}
+    space.kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **body})
+    until(lambda: space.kube.get(f"{path}/limit").get("status"), what="the quota is counted")
+    _wait(space, _CLAIM, _NOT_ADMITTED)
+    told(space.kfext, f"{path}/limit")
+    return f"{path}/limit"
+
+
+def refuse_pods(space: Space, *, create_timeout: str = "30m") -> None:
+    """Have the API server refuse pods of our tests; kfext waits for them for `create_timeout`."""
+    space.policy(placement={"createTimeout": create_timeout})
+    space.label({_ENFORCE: "restricted"})
+    _wait(space, squatter("probe"), _NOT_ADMITTED)
+
+
+def admit_pods(space: Space, *jobs: str) -> None:
+    """Let pods in again, and have the operator look at some jobs at once."""
+    space.label({_ENFORCE: None})
+    _wait(space, squatter("probe"), _ADMITTED)
+    for job in jobs:
+        space.patch_job(job, {"metadata": {"labels": {"looked-at": "again"}}})
+
+
+@contextmanager
+def complaint_first(space: Space) -> Iterator[None]:
+    """Have kfext learn what the operator complains of only once it does.
+
+    The block submits a job with pods that are refused, and ends when the operator complains.
+    """
+    question = Hold(lambda one: "FailedCreatePod" in one.query.get("fieldSelector", ""))
+    space.kfext.proxy.arm(question)
+    yield
+    events = f"/api/v1/namespaces/{space.name}/events"
+    space.until(
+        lambda: [e for e in space.kube.items(events) if e["reason"] == "FailedCreatePod"],
+        "the operator complains",
+    )
+    question.go.set()
+
+
+@contextmanager
+def refusing(space: Space, *, unless: str, message: str, probe: Object) -> Iterator[None]:
+    """Have the API server refuse new pods of a namespace `unless` a CEL expression holds.
+
+    It does once this returns: `probe`, a pod that is never made, was refused.
+    """
+    with _policy(space, rule=_PODS, unless=unless, message=message):
+        _wait(space, probe, _NOT_ADMITTED)
+        yield
+
+
+@contextmanager
+def refusing_pins(space: Space, *, message: str) -> Iterator[None]:
+    """Have the API server refuse every change that pins a pod of a namespace to nodes."""
+    name = "probe"
+    space.kube.create(space.path("pods"), squatter(name))
+    here = {"key": "metadata.name", "operator": "In", "values": ["nowhere"]}
+    pin = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [{"matchFields": [here]}]}}}
+    operation = {"op": "add", "path": "/spec/affinity", "value": pin}
+    path = f"{space.path('pods', name)}?dryRun=All"
+    unless = f"!has(object.spec.affinity.nodeAffinity.{_REQUIRED})"
+    unless = f"!has(object.spec.affinity) || !has(object.spec.affinity.nodeAffinity) || {unless}"
+    rule = {**_PODS, "operations": ["UPDATE"]}
+    with _policy(space, rule=rule, unless=unless, message=message):
+        until(
+            lambda: (
+                space.kube.ask("PATCH", path, [operation], kind=_JSON_PATCH).status in _NOT_ADMITTED
+            ),
+            what="a pin is refused",
+        )
+        space.kube.delete(space.path("pods", name), grace=0)
+        yield
+
+
+@contextmanager
+def _policy(space: Space, *, rule: Object, unless: str, message: str) -> Iterator[None]:
+    specs: dict[str, Object] = {
+        "ValidatingAdmissionPolicy": {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {CASE: space.name}},
+                "resourceRules": [rule],
+            },
+            "validations": [{"expression": unless, "message": message}],
+        },
+        "ValidatingAdmissionPolicyBinding": {
+            "policyName": space.name,
+            "validationActions": ["Deny"],
+        },
+    }
+    paths = [f"{_ROOT}/validatingadmissionpolicies", f"{_ROOT}/validatingadmissionpolicybindings"]
+    for path, (kind, spec) in zip(paths, specs.items(), strict=True):
+        body = {"kind": kind, "metadata": {"name": space.name}, "spec": spec}
+        space.kube.create(path, {"apiVersion": "admissionregistration.k8s.io/v1", **body})
+    try:
+        yield
+    finally:
+        for path in paths:
+            space.kube.delete(f"{path}/{space.name}")
+
+
+def _wait(space: Space, probe: Object, wanted: set[int]) -> None:
+    """Wait until the API server answers so when a pod or a claim is created; none is."""
+    plural = {"Pod": "pods", "PersistentVolumeClaim": "persistentvolumeclaims"}[probe["kind"]]
+    path = f"/api/v1/namespaces/{space.name}/{plural}?dryRun=All"
+    until(
+        lambda: space.kube.ask("POST", path, probe).status in wanted,
+        what=f"{plural} like {probe['metadata']['name']} are answered with {wanted}",
+    )

@@ -2,10 +2,12 @@
 
 The product has no failpoints: what a crash or an outage does is seen from outside. The proxy speaks
 plain HTTP to the controller and puts the controller's own client certificate on what it passes on,
-so that RBAC judges as it would in a real installation.
+so that RBAC judges as it would in a real installation. It knows each open watch and what has passed
+on it, for tests that must not overtake what they changed.
 """
 
 import asyncio
+import json
 import ssl
 import threading
 from collections.abc import Callable, Coroutine
@@ -18,12 +20,45 @@ from aiohttp import web
 from yarl import URL
 
 from e2e.harness.faults import Exchange, Fault, Match
-from e2e.harness.stream import Stream
 
+_FOLLOWED = {"namespaces", "networkpolicies", "nodes", "resourcequotas", "trainingpolicies"}
+"""Small collections that decide about jobs and pods, which come on watches of their own."""
 T = TypeVar("T")
 _HOP_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "accept-encoding"}
 _BODY_LIMIT = 16 * 2**20
 _ANSWER_SECONDS = 10.0  # an API server that a test has stopped answers later, or never
+
+
+@dataclass(eq=False)
+class Stream:
+    """A watch of one reader, from the version of its list on.
+
+    Of a followed collection, `version` is the newest object's that passed, and `gone` has
+    the uids of deleted objects.
+    """
+
+    exchange: Exchange
+    open: bool = True
+    version: int = field(init=False)
+    gone: set[str] = field(default_factory=set)
+    _rest: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.plural = self.exchange.path.rsplit("/", 1)[-1]
+        self.version = int(self.exchange.query.get("resourceVersion") or 0)
+
+    def note(self, chunk: bytes) -> None:
+        """Register what was passed on."""
+        if self.plural not in _FOLLOWED:
+            return
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            event = json.loads(line)
+            metadata = event["object"].get("metadata", {})
+            # The versions of one collection are numbers that grow.
+            self.version = max(self.version, int(metadata.get("resourceVersion") or 0))
+            if event["type"] == "DELETED":
+                self.gone.add(metadata["uid"])
 
 
 @dataclass
@@ -87,7 +122,11 @@ class Proxy:
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
         """Return the recorded writes that the API server carried out."""
         self._call(self._settle())  # what came of a write may be seen before its answer is here
-        return [one for one in list(self.log) if one.is_write and one.status < 300 and match(one)]
+        return [
+            exchange
+            for exchange in list(self.log)
+            if exchange.is_write and exchange.status < 300 and match(exchange)
+        ]
 
     # --- on the loop ------------------------------------------------------------------------------
 
@@ -99,7 +138,7 @@ class Proxy:
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         app = web.Application(client_max_size=_BODY_LIMIT)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        # A watch whose reader is gone must not linger.
+        # A watch must not outlive its reader.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()

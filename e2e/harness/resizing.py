@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e.harness.installed import component
+from e2e.harness.install import component
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from kfext import names
@@ -23,7 +23,7 @@ _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
 
 
 class Resizing:
-    """The controller's hands on the pods of a namespace, or those of whoever has a kubeconfig."""
+    """The controller's hands on the pods of a namespace, or of the user of a kubeconfig."""
 
     def __init__(self, bed: Testbed, namespace: str, *, config: Path | None = None) -> None:
         self._bed, self._namespace = bed, namespace

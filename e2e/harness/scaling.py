@@ -21,28 +21,28 @@ _PATIENCE_SECONDS = 420.0
 
 
 def size_patch(namespace: str) -> Match:
-    """Match the patch with which kfext changes the number of workers of a job that runs.
+    """Match kfext's patch that changes the number of workers of a job that runs.
 
-    One that cannot change while it runs is suspended by it.
+    It suspends a job that cannot change while it runs.
     """
     wanted = job_patch(namespace)
     return lambda one: wanted(one) and _workers(one) is not None
 
 
 def resume_patch(namespace: str) -> Match:
-    """Match the patch with which kfext starts the job again that it has suspended."""
+    """Match kfext's patch that starts the job again that it has suspended."""
     wanted = unsuspend_patch(namespace)
     return lambda one: wanted(one) and one.path.endswith(f"/{TRAIN}")
 
 
 def request_patch(namespace: str) -> Match:
-    """Match the patch of a pod with which kfext asks for a checkpoint."""
+    """Match kfext's patch of a pod that asks for a checkpoint."""
     wanted = pod_patch(namespace)
     return lambda one: wanted(one) and _requests(one)
 
 
 def pin_patch(namespace: str) -> Match:
-    """Match the patch of a pod with which kfext sends it to its node."""
+    """Match kfext's patch of a pod that sends it to its node."""
     wanted = pod_patch(namespace)
     return lambda one: wanted(one) and not _requests(one)
 
@@ -57,7 +57,7 @@ def _requests(one: Exchange) -> bool:
 
 
 def _workers(one: Exchange) -> int | None:
-    """Return the number of workers that a patch writes, None if none or if it starts a job."""
+    """Return the number of workers that a patch writes; None: no number, or it starts a job."""
     operations = [each for each in json.loads(one.body) if each["op"] != "test"]
     written = {each["path"]: each.get("value") for each in operations}
     sizes = [value for path, value in written.items() if path.endswith("/Worker/replicas")]
@@ -92,7 +92,7 @@ class Scene:
     def fill(self, *, nodes: int = 1, mode: str = "act", idle: int = 5) -> list[str]:
         """Have the job on all of its nodes; return these.
 
-        The policy's times are short: what is looked at here are the steps, not when they are taken.
+        The policy's times are short: what is checked here are the steps, not when they are taken.
         Two changes are further apart than a checkpoint counts as fresh, so each asks for one.
         """
         made = self.space.nodes(nodes, cpu=str(FULL // nodes), memory="64Gi")
@@ -135,7 +135,9 @@ class Scene:
     def scaled(self) -> Object | None:
         """Return the condition of the job that says what became of its size, None without it."""
         conditions = self.space.view(TRAIN, self.kind).get("conditions", [])
-        return next((one for one in conditions if one["type"] == names.SCALED), None)
+        return next(
+            (condition for condition in conditions if condition["type"] == names.SCALED), None
+        )
 
     def sizes(self) -> list[int]:
         """Return the numbers of workers that kfext has written, one after the other."""

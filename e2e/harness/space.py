@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from e2e.harness.faults import pod_patch, unsuspend_patch
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import PLURAL, suspended, told_of_job, told_of_pod, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
-from e2e.harness.look import told_of_job, told_of_pod
-from e2e.harness.telling import delete_told, told
+from e2e.harness.nodes import delete_told, told
 from e2e.harness.wait import until
 from e2e.testbed import fakenodes
-from e2e.testbed.readiness import is_ready
+from e2e.testbed.api import is_ready
 from kfext import names
 
 CASE = "kfext.dev/case"
@@ -76,7 +75,7 @@ class Space:
         return [name for name in self._nodes if name not in self._lost]
 
     def policy(self, **spec: Any) -> None:
-        """Make a TrainingPolicy for this namespace only, of which the controller is told."""
+        """Make a TrainingPolicy for this namespace only; return once the controller knows it."""
         name = f"{self.name}-{len(self._policies)}"
         selector = {"matchLabels": {CASE: self.name}}
         body = {
@@ -97,7 +96,7 @@ class Space:
         told(self.kfext, path)
 
     def thief(self, name: str, node: str, gpus: int) -> None:
-        """Put a pod of nobody's job on a node at once, past every scheduler."""
+        """Put a pod without a job on a node at once, past every scheduler."""
         limits = {"nvidia.com/gpu": str(gpus)}
         container = {"name": "thief", "image": "none", "resources": {"limits": limits}}
         spec = {"nodeName": node, "containers": [container]}
@@ -227,8 +226,18 @@ class Space:
                 told += told_of_job(job, view=self.view(name, kind), events=self.events(name))
         told += [told_of_pod(pod) for pod in self.pods(ending=True)[:24]]
         told += [
-            f"write {one.method} {one.path} {one.status}"
-            for one in self.kfext.proxy.log[-200:]
-            if one.is_write and f"/{self.name}/" in one.path
+            f"write {exchange.method} {exchange.path} {exchange.status}"
+            for exchange in self.kfext.proxy.log[-200:]
+            if exchange.is_write and f"/{self.name}/" in exchange.path
         ][-20:]
         return "\n".join([*told, self.kfext.tail()])
+
+
+def set_managed(space: Space, value: str | None) -> None:
+    """Label the namespace, or take the label away, and wait until the webhooks know."""
+    space.label({names.MANAGED: value})
+    trial = workers("trial", 1, each={"cpu": "1"})
+    space.until(
+        lambda: suspended(space.try_submit(trial, query="?dryRun=All").body) is (value is not None),
+        "the webhooks know the label",
+    )

@@ -1,4 +1,4 @@
-"""A mutating webhook of somebody else: the part of another system that changes objects after us."""
+"""A mutating webhook of another system, which changes objects after kfext."""
 
 import base64
 import json
@@ -52,7 +52,7 @@ def standing_in(
 ) -> Iterator[None]:
     """Change new objects of a namespace until the block ends.
 
-    The API server calls mutating webhooks in the order of their configurations' names: one that
+    The API server calls mutating webhooks by their configurations' names: a webhook that
     shall come after kfext's needs a later `name`. `effective` says that it is called by now.
     """
     port = testbed.new_port()

@@ -1,7 +1,8 @@
-"""A testbed that was up before the session, and stays up: KFEXT_TESTBED names it.
+"""The testbed of a session: KFEXT_TESTBED names it, or it runs for the session only.
 
-What the session installs is gone when it ends, so that the next one finds the testbed as this one
-did.
+A testbed that was up before the session stays up. What the session installs is gone when it ends,
+so that the next session finds the testbed as this one did. Where the machine cannot have a testbed,
+the tests are skipped.
 """
 
 import os
@@ -11,12 +12,13 @@ from contextlib import contextmanager, nullcontext
 import pytest
 import urllib3
 
-from e2e.harness import trial
+from e2e.harness import kfext_process
 from e2e.harness.install import uninstall_kfext
-from e2e.harness.testbeds import running_or_skipped
 from e2e.testbed import fakenodes, lifecycle, realnodes
 from e2e.testbed.api import ApiError, Manifest
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.lifecycle import running
+from e2e.testbed.preflight import Unavailable
 from kfext import names
 
 VARIABLE = "KFEXT_TESTBED"
@@ -25,12 +27,24 @@ _ENDING_SECONDS = 120.0
 
 
 @contextmanager
+def running_or_skipped(
+    name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
+) -> Iterator[Testbed]:
+    """Run a testbed, or skip where the machine cannot have it; a failed start fails the tests."""
+    try:
+        with running(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast) as bed:
+            yield bed
+    except Unavailable as missing:
+        pytest.skip(f"this machine cannot have the testbed: {missing}")
+
+
+@contextmanager
 def named_or_running(
     name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
 ) -> Iterator[Testbed]:
     """Lend the testbed that KFEXT_TESTBED names; where it names none, run one of our own.
 
-    One that is not `fast` is lent all the same: it only takes longer.
+    A testbed that is not `fast` is lent all the same: it only takes longer.
     """
     asked = os.environ.get(VARIABLE)
     if asked:
@@ -57,7 +71,7 @@ def _lent(name: str, real_nodes: int, fake_nodes: int) -> Iterator[Testbed]:
         with _without_real_nodes(bed, fake) if fake_nodes else nullcontext():
             yield bed
     finally:
-        bed.api.delete(f"/api/v1/namespaces/{trial.NAMESPACE}")
+        bed.api.delete(f"/api/v1/namespaces/{kfext_process.NAMESPACE}")
         uninstall_kfext(bed)
         bed.wait_for(
             lambda: not any(map(_ending, bed.api.get("/api/v1/namespaces")["items"])),
@@ -77,7 +91,7 @@ def _found(name: str) -> tuple[Testbed, list[Manifest]]:
     except (FileNotFoundError, ValueError) as missing:
         wrong = str(missing)
     else:
-        if all(one["metadata"]["name"] != names.NAMESPACE for one in namespaces):
+        if all(namespace["metadata"]["name"] != names.NAMESPACE for namespace in namespaces):
             return bed, fake
         wrong = (
             f"kfext is in testbed {name!r} already: of a session that runs or was killed, or put "
@@ -124,7 +138,7 @@ def _without_real_nodes(bed: Testbed, fake: list[Manifest]) -> Iterator[None]:
 def _set_taints(bed: Testbed, path: str, own: list[Manifest]) -> None:
     """Have a node bear these of the testbed's own taints; others stay."""
     taints = bed.api.get(path)["spec"].get("taints", [])
-    others = [one for one in taints if one["key"] != fakenodes.TAINT["key"]]
+    others = [taint for taint in taints if taint["key"] != fakenodes.TAINT["key"]]
     bed.api.patch(path, {"spec": {"taints": [*others, *own]}})
 
 

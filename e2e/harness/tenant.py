@@ -6,9 +6,9 @@ import subprocess
 from itertools import count
 from pathlib import Path
 
-from e2e.harness.controller_process import COMMAND
 from e2e.harness.jobs import workers
 from e2e.harness.kube import Answer, Kube, Object
+from e2e.harness.processes import COMMAND
 from e2e.harness.space import Space
 from e2e.harness.wait import until
 from kfext import names
@@ -83,7 +83,7 @@ def protected(space: Space, folder: Path) -> Tenant:
     made = Tenant(space, folder)
     off = {names.COLOCATION: "off"}
     space.submit(workers("probe", 1, each={"cpu": "1"}, annotations=off))
-    # Another value each time: what is there already may be written by anybody.
+    # Another value each time: any user may have written what is there already.
     tries = count()
     space.until(
         lambda: not made.write("probe", names.PLAN, str(next(tries))).ok, "the policy holds"

@@ -1,18 +1,116 @@
-"""Real training jobs, sent and waited for with the Kubeflow SDK as its users do."""
+"""Real training jobs as Kubeflow SDK objects, sent and waited for with the SDK as its users do.
+
+CPU requests = limits, one thread, fixed seeds: compute is equal in every placement, and only
+placement and network differ.
+"""
 
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kubeflow.training import TrainingClient
+from kubeflow.training import (
+    KubeflowOrgV1ElasticPolicy,
+    KubeflowOrgV1PyTorchJob,
+    KubeflowOrgV1PyTorchJobSpec,
+    KubeflowOrgV1ReplicaSpec,
+    KubeflowOrgV1RunPolicy,
+    KubeflowOrgV1TFJob,
+    KubeflowOrgV1TFJobSpec,
+    TrainingClient,
+)
+from kubernetes import client
 
 from e2e.harness.install import kubectl
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
+from kfext import names
 
+_GRACE_SECONDS = 2
+_MEMORY = "700Mi"
 Object = dict[str, Any]
 TRAINED_SECONDS = 600
 """How long a job may take that other tests and a cold disk slow down."""
+_FEW_STEPS = ("--model", "cnn", "--steps", "10")
+
+
+def pytorch_job(
+    name: str,
+    *,
+    workers: int = 1,
+    cpu: str = "200m",
+    memory: str = _MEMORY,
+    arguments: tuple[str, ...] = (),
+) -> KubeflowOrgV1PyTorchJob:
+    """Return a DDP training job of one master and `workers` workers."""
+    command = ["python3", "/jobs/train_ddp.py", *arguments]
+    return KubeflowOrgV1PyTorchJob(
+        api_version="kubeflow.org/v1",
+        kind="PyTorchJob",
+        metadata=client.V1ObjectMeta(name=name),
+        spec=KubeflowOrgV1PyTorchJobSpec(
+            run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="None"),
+            pytorch_replica_specs={
+                kind: _replicas(
+                    count,
+                    container="pytorch",
+                    image=TRAINING_IMAGE,
+                    command=command,
+                    limits={"cpu": cpu, "memory": memory},
+                )
+                for kind, count in (("Master", 1), ("Worker", workers))
+            },
+        ),
+    )
+
+
+def tf_job(
+    name: str, *, workers: int = 1, cpu: str = "150m", arguments: tuple[str, ...] = ()
+) -> KubeflowOrgV1TFJob:
+    """Return a training job of one chief, one parameter server and `workers` workers."""
+    command = ["python3", "/jobs/train_tf.py", *arguments]
+    return KubeflowOrgV1TFJob(
+        api_version="kubeflow.org/v1",
+        kind="TFJob",
+        metadata=client.V1ObjectMeta(name=name),
+        spec=KubeflowOrgV1TFJobSpec(
+            run_policy=KubeflowOrgV1RunPolicy(clean_pod_policy="Running"),
+            tf_replica_specs={
+                kind: _replicas(
+                    count,
+                    container="tensorflow",
+                    image=TENSORFLOW_IMAGE,
+                    command=command,
+                    limits={"cpu": cpu, "memory": _MEMORY},
+                )
+                for kind, count in (("Chief", 1), ("PS", 1), ("Worker", workers))
+            },
+        ),
+    )
+
+
+def _replicas(
+    count: int, *, container: str, image: str, command: list[str], limits: dict[str, str]
+) -> KubeflowOrgV1ReplicaSpec:
+    return KubeflowOrgV1ReplicaSpec(
+        replicas=count,
+        restart_policy="OnFailure",
+        template=client.V1PodTemplateSpec(
+            spec=client.V1PodSpec(
+                # A parameter server never ends by itself, and has nothing to save.
+                termination_grace_period_seconds=_GRACE_SECONDS,
+                containers=[
+                    client.V1Container(
+                        name=container,
+                        image=image,
+                        image_pull_policy="IfNotPresent",
+                        command=command,
+                        resources=client.V1ResourceRequirements(requests=limits, limits=limits),
+                    )
+                ],
+            )
+        ),
+    )
 
 
 def submit(bed: Testbed, job: Any, namespace: str) -> TrainingClient:
@@ -44,14 +142,14 @@ def set_suspend(bed: Testbed, job: Any, namespace: str, *, value: bool) -> None:
 
 
 def pods_of(bed: Testbed, namespace: str, job: str = "") -> dict[str, Object]:
-    """Return the pods of a job, or of all jobs, by name, with those that are ending."""
+    """Return the pods of a job, or of all jobs, by name, with pods that are ending."""
     selector = f"?labelSelector=training.kubeflow.org%2Fjob-name%3D{job}" if job else ""
     items = bed.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
     return {pod["metadata"]["name"]: pod for pod in items}
 
 
 def totals(bed: Testbed, namespace: str, pod: str) -> Object:
-    """Return the totals that a program of ours printed last."""
+    """Return the totals that a program of e2e/jobs printed last."""
     log = kubectl(bed, "logs", "-n", namespace, pod)
     found: Object = json.loads(log.strip().splitlines()[-1])
     return found
@@ -72,3 +170,66 @@ def policy(bed: Testbed, namespace: str, **spec: Any) -> Iterator[None]:
         yield
     finally:
         bed.api.delete(f"/apis/kfext.dev/v1alpha1/trainingpolicies/{namespace}")
+
+
+def replica_specs(job: Any) -> Any:
+    """Return the replica specs of a job of the SDK, by type."""
+    return getattr(job.spec, "pytorch_replica_specs", None) or job.spec.tf_replica_specs
+
+
+def asking(job: Any, network: str = "host", **places: str) -> Any:
+    """Have a job ask for a network, and send the pods of its types to nodes."""
+    job.metadata.annotations = {names.NETWORK: network}
+    for type_, node in places.items():
+        replica_specs(job)[type_].template.spec.node_selector = {names.HOSTNAME: node}
+    return job
+
+
+def ddp(name: str, *, workers: int = 1, steps: int = 10, model: str = "cnn") -> Any:
+    """Return a PyTorchJob: three of its pods, or nine small ones, fit one node."""
+    arguments = ("--model", model, "--steps", str(steps))
+    small = {"cpu": "60m", "memory": "280Mi"} if workers > 1 else {}
+    job = pytorch_job(name, workers=workers, arguments=arguments, **small)
+    if not workers:
+        del replica_specs(job)["Worker"]  # of none the operator may make one all the same
+    return job
+
+
+def with_torchrun(job: Any) -> Any:
+    """Have torchrun start the program of a job."""
+    for spec in replica_specs(job).values():
+        (container,) = spec.template.spec.containers
+        container.command = ["torchrun", *container.command[1:]]
+    job.spec.nproc_per_node = "1"
+    return job
+
+
+def elastic(workers: int) -> Any:
+    """Return a PyTorchJob of torchrun's workers, that meet at the first of them."""
+    job = with_torchrun(pytorch_job("elastic", workers=workers, arguments=_FEW_STEPS))
+    del replica_specs(job)["Master"]
+    job.spec.elastic_policy = KubeflowOrgV1ElasticPolicy(
+        rdzv_backend="c10d", min_replicas=workers, max_replicas=workers, max_restarts=3
+    )
+    return job
+
+
+def dynamic(name: str, *, steps: int) -> Any:
+    """Return a TFJob with workers that may come and go: each knows itself and the server only."""
+    job = tf_job(name, workers=2, arguments=("--steps", str(steps)))
+    del replica_specs(job)["Chief"]
+    job.spec.enable_dynamic_worker = True
+    return job
+
+
+def on_host(pod: Any) -> bool:
+    """Return whether a pod has the network of its node."""
+    return (
+        pod["spec"].get("hostNetwork") is True and pod["status"]["podIP"] == pod["status"]["hostIP"]
+    )
+
+
+def train(bed: Testbed, job: Any, namespace: str) -> list[Any]:
+    """Train a job to Succeeded; return its pods."""
+    trained(submit(bed, job, namespace), job, namespace)
+    return list(pods_of(bed, namespace, job.metadata.name).values())

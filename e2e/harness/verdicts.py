@@ -16,8 +16,8 @@ from urllib.parse import quote
 from e2e.harness.kube import Kube, Object
 from e2e.harness.odd_objects import ODD, Odd, OddPod, runtime_classes
 from e2e.harness.wait import until
+from e2e.testbed.api import is_ready
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.readiness import is_ready
 from kfext.core.ledger.claims import pod_claim, pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Member, limits_of
@@ -108,8 +108,8 @@ class _Arena:
         self._kube.create("/api/v1/namespaces", space)
         account = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
         until(lambda: self._kube.find(account), what="the service account exists")
-        for one in runtime_classes(self.name):
-            self._kube.create(_CLASSES, one)
+        for runtime_class in runtime_classes(self.name):
+            self._kube.create(_CLASSES, runtime_class)
         bodies = [self._odd.node(name, self._group(name)) for name in self._names]
         _at_once(lambda body: self._kube.create("/api/v1/nodes", body), bodies)
         until(
@@ -120,8 +120,8 @@ class _Arena:
 
     def __exit__(self, *_: object) -> None:
         self._kube.delete(f"/api/v1/namespaces/{self.name}")
-        for one in runtime_classes(self.name):
-            self._kube.delete(f"{_CLASSES}/{one['metadata']['name']}")
+        for runtime_class in runtime_classes(self.name):
+            self._kube.delete(f"{_CLASSES}/{runtime_class['metadata']['name']}")
         _at_once(lambda name: self._kube.delete(f"/api/v1/nodes/{name}"), self._names)
 
     def _group(self, name: str) -> str:
@@ -212,7 +212,7 @@ def _in_vain() -> Iterator[None]:
 
 
 def _judged(one: Compared, pod: Object) -> Compared | None:
-    """Return kube-scheduler's word on a pod, None while there is none."""
+    """Return kube-scheduler's word on a pod; None: there is none yet."""
     node = pod["spec"].get("nodeName", "")
     if node:
         return replace(one, bound=node)

@@ -8,7 +8,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 60.0
 """How long anything may take on a busy machine before the test says that it does not happen."""
 _FIRST_PAUSE, _LONGEST_PAUSE, _LONGER = 0.05, 0.2, 1.2
-"""Seconds between two looks, each pause so many times the one before: a look costs CPU too."""
+"""Seconds between two looks, each pause so many times the pause before: a look costs CPU too."""
 
 
 class TooLateError(AssertionError):

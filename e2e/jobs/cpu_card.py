@@ -29,7 +29,7 @@ class Marker:
         self._at = 0.0
 
     def reach(self, at: float) -> None:
-        """Take in when all kernels before it had ended."""
+        """Register when all kernels before it had ended."""
         self._at = at
         self._reached.set()
 
@@ -133,7 +133,7 @@ class Card:
         self.launch()
 
     def _run(self, card: socket.socket) -> None:
-        """Take in the markers that are reached."""
+        """Register the markers that are reached."""
         while True:
             _, number, at = _MARKER.unpack(card.recv(_MARKER.size))
             self._markers.pop(number).reach(at)

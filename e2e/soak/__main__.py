@@ -6,8 +6,7 @@ import sys
 import click
 
 from e2e.harness.kfext_process import Kfext
-from e2e.soak.programs import fake_programs
-from e2e.soak.run import Soak
+from e2e.soak.run import Soak, fake_programs
 from e2e.testbed import lifecycle
 from e2e.testbed.progress import say
 

@@ -1,16 +1,79 @@
-"""Carry out what the script says of jobs, pods and nodes, as people and machines would do it."""
+"""Carry out what the script says of jobs, pods and nodes, as people and machines would do it.
 
-from e2e.harness.jobs import jobs_path
-from e2e.harness.kube import Kube, Object
+People ask the API server and find that things have changed meanwhile. `Upsets` are trouble for jobs
+while kfext changes their size: what people, nodes and programs do just then.
+"""
+
+from collections import Counter
+from typing import Any
+
+from e2e.harness.jobs import jobs_path, specs
+from e2e.harness.kube import Answer, Kube, Object
 from e2e.soak import manifests
-from e2e.soak.asking import Asking, pods_path
-from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, SUSPENDED
-from e2e.soak.sizes import ELASTIC
+from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, RUNNING_CHANGES, SUSPENDED
+from e2e.soak.manifests import BY_HAND, ELASTIC
 from e2e.testbed import fakenodes
 
+REFUSAL = "the soak refuses it"
+"""What the API server says where the soak's own policies are in force."""
+_GONE = {404, 409, 422}
+_MEDIA = {"merge": "merge-patch", "json": "json-patch", "strategic": "strategic-merge-patch"}
 CAPACITY = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "110"}
 _OUT = {"key": "soak.example.com/out", "effect": "NoExecute"}
 _KWOK = "kwok.x-k8s.io/node"
+HOW = ("edit", "evict", "finish", "autoscale")
+_PLANS = "/apis/kfext.dev/v1alpha1/trainingplans"
+_METRICS = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization",
+             "averageUtilization": 80}}}]  # fmt: skip
+
+
+class Asking:
+    """`took` counts what was done and took effect, by its name."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self.took: Counter[str] = Counter()
+
+    def _patch(self, path: str, body: Any, *, kind: str = "merge") -> bool:
+        media = f"application/{_MEDIA[kind]}+json"
+        return self._expect(self._kube.ask("PATCH", path, body, kind=media), path)
+
+    def _ask(self, method: str, path: str, body: Any = None) -> bool:
+        return self._expect(self._kube.ask(method, path, body), path)
+
+    def _pods(self, namespace: str, job: str) -> list[Object]:
+        selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
+        return self._kube.items(pods_path(namespace) + selector)
+
+    def _succeed(self, pod: Object) -> bool:
+        """Have a pod end as its containers would."""
+        metadata = pod["metadata"]
+        path = pods_path(metadata["namespace"], metadata["name"]) + "/status"
+        return self._patch(path, {"status": {"phase": "Succeeded"}})
+
+    def _give_workers(self, path: str, key: str, count: int) -> bool:
+        """Set the number of workers of a job by hand; `key`: of its replica specs."""
+        patch = {"metadata": {"annotations": {BY_HAND: str(count)}},
+                 "spec": {key: {"Worker": {"replicas": count}}}}  # fmt: skip
+        return self._patch(path, patch)
+
+    @staticmethod
+    def _expect(answer: Answer, path: str) -> bool:
+        """Take a refusal because something changed meanwhile; no other. Return whether it was ok.
+
+        Raises AssertionError.
+        """
+        known = ("exceeded quota", REFUSAL)
+        quota = answer.status == 403 and any(one in answer.message for one in known)
+        if not answer.ok and answer.status not in _GONE and not quota:
+            raise AssertionError(f"{path}: {answer.status} {answer.message}")
+        return answer.ok
+
+
+def pods_path(namespace: str, name: str = "") -> str:
+    """Return the path of pods, or of one."""
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    return f"{path}/{name}" if name else path
 
 
 class Deeds(Asking):
@@ -152,4 +215,62 @@ class Deeds(Asking):
 def _is_suspended(job: Object) -> bool:
     """Say whether the operator confirms that a job is suspended."""
     conditions = job.get("status", {}).get("conditions") or ()
-    return any(one["type"] == "Suspended" and one["status"] == "True" for one in conditions)
+    return any(
+        condition["type"] == "Suspended" and condition["status"] == "True"
+        for condition in conditions
+    )
+
+
+class Upsets(Asking):
+    """`took` counts what was done in the middle of a change, by what it was."""
+
+    def upset(self, how: str, share: float, count: int) -> None:
+        """Do something to a job while its size changes; nothing if there is no such job."""
+        changing = [item for item in self._kube.items(_PLANS) if _is_changing(item)]
+        if not changing:
+            return
+        plan = changing[int(share * len(changing))]
+        of, namespace = plan["spec"]["job"], plan["metadata"]["namespace"]
+        path = jobs_path(namespace, of["kind"], of["name"])
+        job = self._kube.find(path)
+        if job is None:
+            return
+        done = {
+            "edit": lambda: self._edit(path, job, count),
+            "evict": lambda: self._evict(namespace, of["name"], share),
+            "finish": lambda: self._finish(namespace, of["name"]),
+            "autoscale": lambda: self._autoscale(path, job),
+        }[how]()
+        self.took["upset"] += done
+        self.took[f"upset: {how}"] += done
+
+    def _edit(self, path: str, job: Object, count: int) -> bool:
+        """Set the number of workers by hand."""
+        key = f"{job['kind'].removesuffix('Job').lower()}ReplicaSpecs"
+        return "Worker" in specs(job) and self._give_workers(path, key, count)
+
+    def _evict(self, namespace: str, name: str, share: float) -> bool:
+        """Evict one of its pods, as `kubectl drain` does."""
+        if not (pods := self._pods(namespace, name)):
+            return False
+        pod = pods[int(share * len(pods))]["metadata"]["name"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+        return self._ask("POST", f"{pods_path(namespace, pod)}/eviction", body)
+
+    def _finish(self, namespace: str, name: str) -> bool:
+        """Have all of its pods succeed."""
+        bound = [pod for pod in self._pods(namespace, name) if pod["spec"].get("nodeName")]
+        done = [self._succeed(pod) for pod in bound]
+        return bool(done) and all(done)
+
+    def _autoscale(self, path: str, job: Object) -> bool:
+        """Have a HorizontalPodAutoscaler scale it from now on."""
+        if "elasticPolicy" not in job["spec"]:
+            return False
+        return self._patch(path, {"spec": {"elasticPolicy": {"metrics": _METRICS}}})
+
+
+def _is_changing(plan: Object) -> bool:
+    """Say whether kfext waits for a checkpoint of a job, or has just given it another size."""
+    told = plan.get("status", {}).get("conditions", ())
+    return any(one["type"] == "Scaled" and one.get("reason") in RUNNING_CHANGES for one in told)

@@ -1,15 +1,28 @@
-"""The cluster as the checker sees it: nodes, pods and gangs, as values; `reading` makes them."""
+"""The cluster as the checker sees it: nodes, pods and gangs, as values; `reading` makes them.
+
+What pods ask for and nodes offer is counted as Kubernetes counts it, from the raw JSON.
+"""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
-from e2e.soak.amounts import Amounts
+_Json = Mapping[str, Any]
+Amounts = dict[str, Fraction]
 
+_UNITS = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "": Fraction(1),
+    **{unit: Fraction(1000) ** power for power, unit in enumerate("kMGTPE", start=1)},
+    **{f"{unit}i": Fraction(1024) ** power for power, unit in enumerate("KMGTPE", start=1)},
+}
 Object = dict[str, Any]
 Replica = tuple[str, int]
-
 GATE = "kfext.dev/placement"
 HELD, PLAN, STATE = "kfext.dev/held", "kfext.dev/plan", "kfext.dev/state"
 RELEASED, COLOCATION = "kfext.dev/released", "kfext.dev/colocation"
@@ -24,6 +37,86 @@ WRITE_REFUSED = "WriteRefused"
 RUNNING_CHANGES = {"AwaitsCheckpoint", "Rescaling"}
 """Reasons of the condition Scaled while kfext changes the size of a job."""
 OVER = {"Succeeded", "Failed"}
+
+
+@lru_cache(maxsize=4096)
+def amount(text: str) -> Fraction:
+    """Return a Kubernetes quantity, e.g. `100m`, `4Gi`, `2`. Raises ValueError."""
+    digits = text.rstrip("numkKMGTPEi")
+    return Fraction(digits) * _UNITS[text[len(digits) :]]
+
+
+def amounts(resources: _Json | None) -> Amounts:
+    """Return the quantities of a resource list."""
+    return {name: amount(str(text)) for name, text in (resources or {}).items()}
+
+
+def requests(spec: _Json, status: _Json | None = None) -> Amounts:
+    """Return what a pod occupies on its node, one place among `pods` included.
+
+    Its containers and sidecars together, or the init container (with the sidecars started before
+    it) that asks for most, whichever is more, resource by resource; and the overhead. While a
+    container is resized, the larger of what it asks for and what its kubelet says it has.
+    """
+    return _occupied(spec, status, larger)
+
+
+def granted(spec: _Json, status: _Json | None = None) -> Amounts:
+    """Return what a pod has on its node: of a container that is resized, what its kubelet says."""
+    return _occupied(spec, status, lambda asked, has: has or asked)
+
+
+def _occupied(
+    spec: _Json, status: _Json | None, of: Callable[[Amounts, Amounts], Amounts]
+) -> Amounts:
+    """Return the room of a pod; `of` a container that asks for one amount and has another."""
+    told = (status or {}).get("containerStatuses", ())
+    has = {one["name"]: amounts((one.get("resources") or {}).get("requests")) for one in told}
+    main = (of(_requests(one), has.get(one.get("name"), {})) for one in spec.get("containers", ()))
+    sidecars: Amounts = {}
+    peak: Amounts = {}
+    for container in spec.get("initContainers", ()):
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = total((sidecars, own))
+            own = {}
+        peak = larger(peak, total((own, sidecars)))
+    running = total((sidecars, *main))
+    asked = total((larger(peak, running), amounts(spec.get("overhead"))))
+    return {**asked, "pods": Fraction(1)}
+
+
+def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:
+    """Return the sum, resource by resource."""
+    added: Amounts = {}
+    for one in many:
+        for name, number in one.items():
+            added[name] = added.get(name, Fraction(0)) + number
+    return added
+
+
+def larger(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> Amounts:
+    """Return the larger of two amounts of each resource."""
+    zero = Fraction(0)
+    return {name: max(one.get(name, zero), other.get(name, zero)) for name in {*one, *other}}
+
+
+def times(one: Mapping[str, Fraction], number: int) -> Amounts:
+    """Return an amount so many times."""
+    return {name: much * number for name, much in one.items()}
+
+
+def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> Amounts:
+    """Return by how much more is wanted than offered, only where it is more."""
+    zero = Fraction(0)
+    over = {name: number - offered.get(name, zero) for name, number in wanted.items()}
+    return {name: number for name, number in over.items() if number > 0}
+
+
+def _requests(container: _Json) -> Amounts:
+    resources = container.get("resources") or {}
+    # What is limited but not requested is requested in the amount of the limit.
+    return amounts({**resources.get("limits", {}), **resources.get("requests", {})})
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +238,7 @@ class Gang:
     def plan(self) -> dict[Replica, str]:
         """The node of each replica in the plan that is written on the job; empty without one.
 
-        Nobody is to believe a plan on a job that kfext must not place.
+        A plan on a job that kfext must not place counts for nothing.
         """
         if not (self.managed and self.operated):
             return {}
@@ -172,7 +265,7 @@ class Gang:
 class Cluster:
     """Everything at one time. `at` counts seconds in which kfext was there to work.
 
-    `limited`: the namespaces with a ResourceQuota; `refusing`: those in which the API server
+    `limited`: the namespaces with a ResourceQuota; `refusing`: those where the API server
     refuses something, by what it is. `saved_at`: when all programs last printed a checkpoint.
     """
 
@@ -187,8 +280,8 @@ class Cluster:
     def home(self, pod: Pod) -> str:
         """Return the node on which kfext must leave room for a pod, empty if on none.
 
-        A pin that is not of kfext keeps nobody waiting: kube-scheduler carries it out within a
-        moment, or it refuses the pod, and nobody knows for how long.
+        A pin that is not of kfext keeps no pod waiting: kube-scheduler carries it out within a
+        moment, or it refuses the pod, for an unknown time.
         """
         gang = self.gangs.get(pod.owner)
         ours = gang is not None and gang.managed and pod in gang.pods
@@ -196,7 +289,7 @@ class Cluster:
 
 
 def _decoded(written: str | None) -> Object:
-    """Return what an annotation says, nothing if it makes no sense: anybody may have written it."""
+    """Return what an annotation says, nothing if it makes no sense: users write it too."""
     try:
         found = json.loads(written) if written else {}
     except ValueError:

@@ -1,19 +1,36 @@
-"""What must hold of jobs, their pods and what is said of them; a rule tells what is wrong now."""
+"""What must hold of jobs, their pods, their starts and what is said of them.
 
-from collections.abc import Iterator
+A rule tells what is wrong now.
+"""
 
-from e2e.soak.amounts import excess, total
-from e2e.soak.facts import BY_PERSON, COLOCATION, FORGED, SUSPENDED, Cluster, Gang, Pod
+from collections.abc import Iterable, Iterator, Mapping
+
+from e2e.soak.facts import (
+    BY_PERSON,
+    COLOCATION,
+    FORGED,
+    SUSPENDED,
+    Cluster,
+    Gang,
+    Pod,
+    excess,
+    total,
+)
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found, has_own_terms, what_is_free
 
 _DEADLINE = "longer than specified deadline"
+MOST_STARTS = 8
+"""A gang that fails backs off for 15 s, then twice as long each time: 4 starts in the time below.
+As many again are for room that others took from it before its pods were there, for people who
+suspend and resume it, and for controllers that die."""
+_SECONDS = 120.0
 
 
 def half_held(cluster: Cluster, memory: Memory) -> Found:
     """No gang that never ran as a whole keeps some of its pods on nodes and others waiting.
 
-    It is whole with the fewest workers with which it trains, where it is never released.
+    A job that is never released is whole with the fewest workers that it can train with.
     """
     found = {}
     for gang in started(cluster):
@@ -61,7 +78,7 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
 
 
 def unbound(cluster: Cluster, memory: Memory) -> Found:
-    """No pod stays pinned to a node that does not take it, nor to two of which somebody named one.
+    """No pod stays pinned to a node that does not take it, nor to two if a person named one.
 
     Neither does one of a released job, where kfext has pinned it.
     """
@@ -98,7 +115,7 @@ def two_plans(cluster: Cluster, _: Memory) -> Found:
 
 
 def torn_apart(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that was always to be on one node is on two, but where somebody let a pod go."""
+    """No gang that was always to be on one node is on two, but where a person let a pod go."""
     found = {}
     for gang in started(cluster):
         bound = [pod for pod in wanted(gang) if pod.node]
@@ -144,7 +161,7 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
         if FORGED in gang.annotations:
             continue  # a tenant may suspend an own job, and write that kfext held it
         if gang.suspended and not gang.held and not person and not gang.over:
-            found[gang.uid] = f"{gang} is suspended, and nobody says why"
+            found[gang.uid] = f"{gang} is suspended without a reason"
         elif person and not gang.suspended:
             found[gang.uid] = f"{gang} was suspended by a person and runs"
     return found
@@ -152,7 +169,7 @@ def suspended_by_nobody(cluster: Cluster, _: Memory) -> Found:
 
 def started(cluster: Cluster) -> Iterator[Gang]:
     """Yield the jobs that run in kfext's hands."""
-    return (one for one in cluster.gangs.values() if one.handled and not one.suspended)
+    return (gang for gang in cluster.gangs.values() if gang.handled and not gang.suspended)
 
 
 def wanted(gang: Gang) -> list[Pod]:
@@ -164,3 +181,90 @@ def said(gang: Gang) -> str:
     """Return what is said of a job."""
     view = gang.view
     return f"TrainingPlan: {view.get('phase')}, {view.get('reason')}, {view.get('message')!r}"
+
+
+def restarted_endlessly(cluster: Cluster, memory: Memory) -> Found:
+    """No job is started and stopped again and again."""
+    return too_often(cluster, memory.starts, most=MOST_STARTS, what="was started")
+
+
+def too_often(
+    cluster: Cluster, seen: Mapping[str, Iterable[float]], *, most: int, what: str
+) -> Found:
+    """Return the jobs with something that was seen too often of late; `seen`: when, by uid."""
+    found = {}
+    for uid, gang in cluster.gangs.items():
+        times = [at for at in seen.get(uid, ()) if cluster.at - at <= _SECONDS]
+        if len(times) > most:
+            found[uid] = f"{gang} {what} {len(times)} times in {_SECONDS:.0f} s; {said(gang)}"
+    return found
+
+
+def never_created(cluster: Cluster, memory: Memory) -> Found:
+    """No gang holds room for pods that the operator does not create."""
+    found = {}
+    for gang in started(cluster):
+        have, quiet = len(wanted(gang)), memory.quiet(gang, cluster)
+        if gang.kueue or memory.excused(gang, cluster) or any(pod.node for pod in gang.live):
+            continue
+        if gang.plan and have < gang.size and quiet > memory.create_timeout:
+            found[gang.uid] = (
+                f"{gang}: {have} of {gang.size} pods exist, none new for {quiet:.0f} s; "
+                f"{said(gang)}"
+            )
+    return found
+
+
+def placed_unasked(cluster: Cluster, _: Memory) -> Found:
+    """No pod is gated or pinned by kfext where no user opted in."""
+    return {
+        gang.uid: f"{gang} is in a namespace that is not managed: {pod.name} is "
+        f"gated by {sorted(pod.gates)}, pinned to {sorted(pod.pins)}"
+        for gang in cluster.gangs.values()
+        if not gang.managed
+        for pod in gang.live
+        if pod.gated or pod.pins
+    }
+
+
+def held_unasked(cluster: Cluster, _: Memory) -> Found:
+    """No job stays held where no user opted in: what bears kfext's marks there is let go."""
+    return {
+        gang.uid: f"{gang} is in a namespace that is not managed, and held"
+        for gang in cluster.gangs.values()
+        if gang.held and gang.suspended and gang.operated and not gang.kueue
+        if not (gang.managed or gang.over or gang.ending)
+    }
+
+
+def queued_in_silence(cluster: Cluster, _: Memory) -> Found:
+    """Every job that kfext holds has a phase, a reason and a sentence."""
+    return {gang.uid: told for gang, told in _silent(cluster)}
+
+
+def misreported(cluster: Cluster, _: Memory) -> Found:
+    """What a TrainingPlan says is the case."""
+    return {gang.uid: told for gang, told in _wrong(cluster)}
+
+
+def _silent(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
+    for gang in cluster.gangs.values():
+        told = gang.view.get("phase") and gang.view.get("reason") and gang.view.get("message")
+        if gang.handled and gang.held and gang.suspended and not told:
+            yield gang, f"{gang} is held, {said(gang)}"
+
+
+def _wrong(cluster: Cluster) -> Iterator[tuple[Gang, str]]:
+    for gang in cluster.gangs.values():
+        phase, nodes = gang.view.get("phase"), set(gang.view.get("nodes", ()))
+        if gang.over or gang.ending:
+            continue
+        homes = [pod.node for pod in wanted(gang)]
+        if phase == "Queued" and not (gang.suspended and gang.held):
+            yield gang, f"{gang} is said to be queued; suspended {gang.suspended}"
+        elif phase == "Suspended" and not gang.suspended:
+            yield gang, f"{gang} is said to be suspended and is not"
+        elif phase == "Placed" and gang.handled and nodes != set(filter(None, homes)):
+            yield gang, f"{gang} is said to be on {sorted(nodes)}, it is on {homes}"
+        elif phase == "Placed" and not any(homes):
+            yield gang, f"{gang} is said to be placed, none of its pods is bound"

@@ -4,10 +4,9 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak.amounts import Amounts, larger
-from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Cluster, Gang, Pod
+from e2e.soak.facts import COLOCATION, WRITE_REFUSED, Amounts, Cluster, Gang, Pod, larger
+from e2e.soak.manifests import Sizes
 from e2e.soak.reading import pod_of
-from e2e.soak.sizes import Sizes
 
 Object = dict[str, Any]
 _BY_OTHERS = {
@@ -26,13 +25,13 @@ _MOST_STARTS = 32
 class Memory:
     """What was seen of jobs, by uid.
 
-    `whole` are those that ran with all their pods since they last started; `disrupted` those that
+    `whole` are jobs that ran with all their pods since they last started; `disrupted` are jobs that
     lost a pod to their node's end or to others; `colocation` is every value a job was seen with;
     `told` is how long each took from first seen held to a reason. `starts` is when each was seen
     to run after it was seen suspended, `since` when it last began to run, `newest` when a pod of it
     was last seen for the first time; `made` is the most that pods of a type asked for. `refused` is
     when a namespace was last seen to refuse something. `sizes` is what became of their sizes.
-    `create_timeout` is for how long no pod must come before a gang gives up. Times are those of the
+    `create_timeout` is for how long no pod must come before a gang gives up. Times come from the
     clusters.
     """
 
@@ -54,13 +53,13 @@ class Memory:
     def pod(self, raw: Object) -> None:
         """Record a state of a pod, so that no pod is missed however briefly it existed."""
         self._made(pod_of(raw))
-        for one in raw.get("status", {}).get("conditions", ()):
-            if one["type"] == "DisruptionTarget" and one.get("reason") in _BY_OTHERS:
+        for condition in raw.get("status", {}).get("conditions", ()):
+            if condition["type"] == "DisruptionTarget" and condition.get("reason") in _BY_OTHERS:
                 owners = raw["metadata"].get("ownerReferences", ())
                 self.disrupted.update(owner["uid"] for owner in owners)
 
     def cluster(self, cluster: Cluster) -> None:
-        """Take in the cluster as it stands."""
+        """Register the cluster as it stands."""
         self.refused |= dict.fromkeys(cluster.refusing, cluster.at)
         for uid, gang in cluster.gangs.items():
             self.colocation[uid].add(gang.annotations.get(COLOCATION, "preferred"))
@@ -75,9 +74,9 @@ class Memory:
         return self.made.get((gang.uid, kind), {})
 
     def quiet(self, gang: Gang, cluster: Cluster) -> float:
-        """Return for how long no pod came of a gang, nor of those that began before it.
+        """Return for how long no pod came of a gang, nor of gangs that began before it.
 
-        The operator creates pods of one job after the other. Those that were whole once, and what
+        The operator creates pods of one job after the other. Jobs that were whole once, and what
         others create, are nothing that a gang waits for.
         """
         began = self.since.get(gang.uid, cluster.at)

@@ -6,9 +6,8 @@ from typing import Any
 
 from e2e.harness.kube import Kube, Object
 from e2e.soak import manifests
-from e2e.soak.amounts import amount, amounts, excess, requests, total
-from e2e.soak.asking import Asking, pods_path
-from e2e.soak.facts import GATE, REFUSES
+from e2e.soak.deeds import Asking, pods_path
+from e2e.soak.facts import GATE, REFUSES, amount, amounts, excess, requests, total
 from e2e.soak.reading import node_of, pod_of
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -54,7 +53,7 @@ class Others(Asking):
     def _label(self, namespace: str, what: str | None) -> None:
         self._patch(f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {REFUSES: what}}})
 
-    # --- pods that somebody pins ------------------------------------------------------------------
+    # --- pods that a person pins ------------------------------------------------------------------
 
     def pin_stranger(self, namespace: str, name: str, node: str, how: str) -> None:
         made = self._ask("POST", pods_path(namespace), manifests.pinned(name, node, how))
@@ -77,7 +76,7 @@ class Others(Asking):
     def resize(self, namespace: str, _kind: str, job: str, share: float, up: bool) -> None:
         """Double or halve the CPU of a pod that runs; its kubelet follows a little later."""
         selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
-        pods = [one for one in self._kube.items(pods_path(namespace) + selector) if _runs(one)]
+        pods = [item for item in self._kube.items(pods_path(namespace) + selector) if _runs(item)]
         if not pods:
             return
         pod = pods[int(share * len(pods))]
@@ -142,7 +141,7 @@ def _runs(pod: Object) -> bool:
 
 
 def _is_open_behind_gate(pod: Object) -> bool:
-    """Say whether kfext holds a pod back that nobody has limited to nodes.
+    """Say whether kfext holds a pod back although no person has limited it to nodes.
 
     Not one of a tenant: kfext lets those go as they are, and then the pin is the tenant's business.
     """

@@ -3,8 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterable
 
-from e2e.soak.amounts import amounts, granted, requests
-from e2e.soak.facts import OVER, REFUSES, Cluster, Gang, Node, Object, Pod
+from e2e.soak.facts import (
+    OVER,
+    REFUSES,
+    Cluster,
+    Gang,
+    Node,
+    Object,
+    Pod,
+    amounts,
+    granted,
+    requests,
+)
 
 _LABEL = "training.kubeflow.org/replica-"
 _OPERATOR = "kubeflow.org/training-operator"
@@ -18,7 +28,9 @@ def node_of(raw: Object) -> Node:
         taint["effect"] != "PreferNoSchedule" for taint in spec.get("taints") or ()
     )
     status = raw.get("status", {})
-    conditions = {one["type"]: one["status"] for one in status.get("conditions", ())}
+    conditions = {
+        condition["type"]: condition["status"] for condition in status.get("conditions", ())
+    }
     return Node(
         name=metadata["name"],
         offers=amounts(status.get("allocatable")),
@@ -105,9 +117,12 @@ def cluster_of(
     everyone = tuple(pods)
     for pod in everyone:
         members[pod.namespace, pod.owner].append(pod)
-    labels = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in namespaces}
+    labels = {
+        namespace["metadata"]["name"]: namespace["metadata"].get("labels", {})
+        for namespace in namespaces
+    }
     managed = {name for name, known in labels.items() if known.get(_MANAGED) == "true"}
-    by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in views}
+    by_name = {(view["metadata"]["namespace"], view["metadata"]["name"]): view for view in views}
     gangs = {}
     for kind, raw in jobs:
         metadata = raw["metadata"]
@@ -120,7 +135,7 @@ def cluster_of(
         nodes={node.name: node for node in nodes},
         pods=everyone,
         gangs=gangs,
-        limited=frozenset(one["metadata"]["namespace"] for one in quotas),
+        limited=frozenset(quota["metadata"]["namespace"] for quota in quotas),
         refusing={name: known[REFUSES] for name, known in labels.items() if REFUSES in known},
     )
 

@@ -1,11 +1,23 @@
-"""What must hold of the room on nodes."""
+"""What must hold of the room on nodes, and of everything once nothing has happened for a while."""
 
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from e2e.soak.amounts import Amounts, excess, larger, requests, times, total
-from e2e.soak.facts import BY_PERSON, WRITE_REFUSED, Cluster, Gang, Node
+from e2e.soak.facts import (
+    BY_PERSON,
+    WRITE_REFUSED,
+    Amounts,
+    Cluster,
+    Gang,
+    Node,
+    excess,
+    larger,
+    requests,
+    times,
+    total,
+)
 from e2e.soak.memory import Memory
 
 Found = dict[str, str]
@@ -19,7 +31,7 @@ _RESERVED = "reserv"
 def overcommitted(cluster: Cluster) -> Found:
     """No node has more bound to it than it offers.
 
-    Anybody may ask for more in place than there is: the kubelet refuses that, and it counts then.
+    A user may ask for more in place than there is: the kubelet refuses that, and it counts then.
     """
     on = _by_node((pod.node, pod.has) for pod in cluster.pods if not pod.over)
     return _with_pods(cluster, _beyond(cluster, on, "are bound"))
@@ -35,8 +47,8 @@ def double_booked(cluster: Cluster) -> Found:
     """No two plans of kfext promise the same room, what else runs there left aside.
 
     The plan of a gang that lost members is no promise: it is made anew for where there is room.
-    Nor is that of a job that a person suspended and resumed: its room may have been given away; nor
-    one of which kfext says that the API server does not let it carry it out.
+    Nor does a job count that a person suspended and resumed: its room may have been given away; nor
+    a job if kfext says that the API server does not let it carry out the plan.
     """
     claims: list[tuple[str, Amounts]] = []
     for gang in cluster.gangs.values():
@@ -51,7 +63,7 @@ def double_booked(cluster: Cluster) -> Found:
 def idle_room(cluster: Cluster, memory: Memory) -> Found:
     """No job waits for room although one node could take all of it.
 
-    Jobs in a namespace with a quota, and those with terms of their own, are left out: this
+    Jobs in a namespace with a quota, and jobs with terms of their own, are left out: this
     counts nothing but the requests and a selector of labels. A job waits for as much as its pods
     asked for when there were any: admission may have made them larger than their template.
     """
@@ -95,7 +107,7 @@ def what_is_free(cluster: Cluster) -> dict[str, Amounts]:
 
 
 def planned(gang: Gang) -> list[tuple[str, Amounts]]:
-    """Return what the plan of a job holds for replicas whose pods have no node yet.
+    """Return what the plan of a job holds for replicas without a bound pod.
 
     It holds nothing for long for pods that kfext does not hold back, because its webhook was down
     or because Kueue starts and stops the job: they may never be bound.
@@ -170,3 +182,59 @@ def _with_pods(cluster: Cluster, found: Found) -> Found:
         ]
         said[key] = f"{words}: {', '.join(sorted(pods))}"
     return said
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """What kfext says that it keeps; -1: it does not say.
+
+    `claims` are of pods, of plans, and of the reservation for the head of the queue, which has at
+    most one on each of its `nodes`.
+    """
+
+    claims: float = -1
+    nodes: float = -1
+
+    def __str__(self) -> str:
+        return f"{self.claims:g} claims, nodes reserved: {self.nodes:g}"
+
+
+def unsettled(cluster: Cluster) -> list[str]:
+    """Return the jobs that are neither whole, nor waiting as a whole with a reason, nor over.
+
+    How long one attempt may take is for the rules of `gangs` to say.
+    """
+    odd = []
+    for gang in cluster.gangs.values():
+        waits = gang.suspended and not gang.pods and gang.view.get("reason")
+        bound = sum(bool(pod.node) or pod.over for pod in gang.live)
+        done = gang.over or gang.ending or not gang.handled
+        if has_own_terms(gang):
+            continue  # what kube-scheduler always refuses is tried again without end
+        left = _waits_beside_survivors(gang) or _is_left_to_scheduler(gang)
+        if not (waits or done or left or bound == gang.size):
+            odd.append(f"{gang}: {bound} of {gang.size} pods bound; {gang.view.get('message')}")
+    return odd
+
+
+def _waits_beside_survivors(gang: Gang) -> bool:
+    """Say whether a gang that lost members waits for room for them, and says so."""
+    waiting = [pod for pod in gang.live if not pod.node]
+    return all(pod.gated for pod in waiting) and gang.view.get("reason") == "NoRoom"
+
+
+def _is_left_to_scheduler(gang: Gang) -> bool:
+    """Say whether all that a gang waits for are pods that came while kfext's webhook was down."""
+    waiting = [pod for pod in gang.live if not (pod.node or pod.over)]
+    whole = len(gang.live) == gang.size
+    return whole and not any(pod.gated or pod.pins for pod in waiting)
+
+
+def unbalanced(cluster: Cluster, reserved: Reserved) -> list[str]:
+    """Return how kfext's claims differ from the checker's: homes of pods, and what plans hold."""
+    own = sum(bool(cluster.home(pod)) and not pod.over for pod in cluster.pods)
+    for gang in cluster.gangs.values():
+        if not (gang.suspended or gang.over or gang.ending or gang.released):
+            own += len(planned(gang))
+    fits = own <= reserved.claims <= own + reserved.nodes
+    return [] if fits else [f"kfext has {reserved}, the cluster has {own} pods and replicas"]

@@ -31,9 +31,9 @@ _OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
 class Roster:
     """Jobs by name (namespace and kind), and which of them are in which state; nodes; thieves.
 
-    `sizes` are those that a TFJob with dynamic workers lets kfext choose from. `ended` have
+    `sizes` are what a TFJob with dynamic workers lets kfext choose from. `ended` have
     succeeded, `suspended` were by a person, `locked` bear a foreign gate. `strangers` are pods
-    that somebody pinned, `strays` those that name a job of another namespace; `forged` are
+    that a person pinned, `strays` name a job of another namespace; `forged` are
     jobs of tenants (namespace, kind, name). `refusing` and `limits` are namespaces.
     """
 
@@ -62,7 +62,7 @@ class Roster:
 
     @property
     def elastic(self) -> list[str]:
-        """The jobs whose workers may come and go that have not ended."""
+        """The jobs with workers that may come and go that have not ended."""
         return sorted(self.sizes.keys() - self.ended)
 
     @property

@@ -1,30 +1,43 @@
-"""One soak from an empty cluster to an empty cluster, and what it found."""
+"""One soak from an empty cluster to an empty cluster, and what it found.
+
+The pods print what fakes make up, as nothing trains on nodes that kwok plays. All pods have one
+log. Its steps come at one pace whatever the number of workers and never go back, and now and then
+it has a checkpoint. So kfext takes workers of running PyTorchJobs too, after a checkpoint, and
+finds that more of them do not pay.
+"""
 
 import random
 import time
 from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from e2e.harness.growing_log import GrowingLog
+from e2e.harness.fake_kubelet import LINES_PER_SECOND, GrowingLog, growing
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.kube import Kube
 from e2e.harness.space import Space
-from e2e.soak.deeds import Deeds
+from e2e.soak import manifests, tenants
+from e2e.soak.deeds import Deeds, Upsets
 from e2e.soak.facts import WRITE_REFUSED, Cluster
-from e2e.soak.invariants import Checker, Limits, Violation
+from e2e.soak.invariants import Checker, Limits, Tally, Violation, report
 from e2e.soak.mirror import Mirror
-from e2e.soak.mischief import NAMESPACES
 from e2e.soak.others import Others
-from e2e.soak.processes import limit_bytes, too_large
-from e2e.soak.quiet import Reserved, unbalanced, unsettled
+from e2e.soak.rooms import Reserved, unbalanced, unsettled
 from e2e.soak.roster import WILD, Roster
-from e2e.soak.script import Action, Script
-from e2e.soak.stage import set_up
-from e2e.soak.tally import Tally, report
+from e2e.soak.scaling import REST_SECONDS
+from e2e.soak.script import NAMESPACES, Action, Script
 from e2e.soak.tenants import Tenants
-from e2e.soak.trouble import Trouble
-from e2e.soak.upsets import Upsets
+from e2e.soak.trouble import Trouble, limit_bytes, too_large
+from e2e.testbed import fakenodes
+from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
 
+_SAVES_EVERY = 30 * LINES_PER_SECOND
+"""Steps: far enough apart that a change at any time would lose work."""
+_QUOTA = {"pods": "24", "requests.nvidia.com/gpu": "16"}
+_RESERVE_AFTER = "30s"
+_SCALE = {"wait": 3, "idle": 1, "rest": REST_SECONDS}
 LIMITS = Limits(bind=5.0, create=8.0)
 _ACT_SECONDS = 0.25
 _LOOK_SECONDS = 1.0
@@ -34,9 +47,40 @@ _MOST_TOLD = 3
 _TRAIL = 60
 
 
+@contextmanager
+def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
+    """Have fake nodes with pods that print that log; the first node is there and ready."""
+    with growing(testbed.folder / "pods.log", saves_every=_SAVES_EVERY) as log:
+        fakenodes.start(testbed, 1, log=log.path)
+        fakenodes.wait_ready(testbed, 1)
+        yield log
+
+
+def set_up(kube: Kube, limits: Limits) -> None:
+    """Make a quota, priorities, a TrainingPolicy, and policies that refuse nothing yet."""
+    tenants.install_refusals(kube, WILD)
+    quota = {"metadata": {"name": "soak"}, "spec": {"hard": _QUOTA}}
+    path = f"/api/v1/namespaces/{NAMESPACES[-1]}/resourcequotas"
+    kube.create(path, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    for name in manifests.PRIORITIES:
+        path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+        kube.create(path, manifests.priority_class(name))
+    timeouts = {
+        "bindTimeout": f"{limits.bind:.0f}s",
+        "createTimeout": f"{limits.create:.0f}s",
+        "reserveAfter": _RESERVE_AFTER,
+    }
+    scale = {"mode": "act", "parameters": _SCALE}
+    spec = {"placement": timeouts, "companion": {"scale": scale}}
+    policy = {"metadata": {"name": "soak"}, "spec": spec}
+    path = "/apis/kfext.dev/v1alpha1/trainingpolicies"
+    body = {"apiVersion": "kfext.dev/v1alpha1", "kind": "TrainingPolicy", **policy}
+    kube.create(path, body)
+
+
 @dataclass
 class Soak:
-    """A soak on a testbed whose kfext is installed; `wrong` is what did not hold.
+    """A soak on a testbed with kfext installed; `wrong` is what did not hold.
 
     `programs`: what all pods print.
     """
@@ -78,7 +122,7 @@ class Soak:
         finally:
             self._mirror.stop()
             say(self.summary())
-        self.wrong += [f"[leader] {one}" for one in self._trouble.leadership.unasked]
+        self.wrong += [f"[leader] {change}" for change in self._trouble.leadership.unasked]
         self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
         self.wrong += self.tally.in_vain(self._took)
         self.wrong += self.tally.unscaled(self.checker.memory)
@@ -124,8 +168,8 @@ class Soak:
         until = time.monotonic() + seconds
         before = len(self._trouble.leadership.unasked)
         at = self._trouble.tick()
-        for one in self._trouble.leadership.unasked[before:]:
-            say("\n".join([f"VIOLATED: {one}", *self._trail, self.kfext.tail()]))
+        for change in self._trouble.leadership.unasked[before:]:
+            say("\n".join([f"VIOLATED: {change}", *self._trail, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
             self._deeds.tend()
@@ -153,7 +197,7 @@ class Soak:
         self._deeds.unlock(self._script.roster.jobs)
         self._end_mischief()
         deadline = time.monotonic() + _SETTLE_SECONDS
-        restless = ["nothing was looked at"]
+        restless = ["nothing was checked"]
         while restless and time.monotonic() < deadline:
             self._rest(_LOOK_SECONDS)
             cluster = self._mirror.cluster(self._trouble.worked)
@@ -175,7 +219,7 @@ class Soak:
             self._tenants.drop_stray(namespace, name)
 
     def _delete_refused(self, cluster: Cluster) -> None:
-        """Delete jobs that kfext was kept from: it tries again later than anybody waits here."""
+        """Delete jobs that kfext was kept from: it tries again later than a soak waits."""
         for gang in cluster.gangs.values():
             if gang.view.get("reason") == WRITE_REFUSED:
                 self._deeds.delete(gang.namespace, gang.kind, gang.name)
@@ -203,7 +247,7 @@ class Soak:
     def _refused(self) -> int:
         """Return how many writes of kfext the API server forbade."""
         log = [*self.kfext.controller.proxy.log, *self.kfext.standby.proxy.log]
-        return sum(one.is_write and one.status == 403 for one in log)
+        return sum(exchange.is_write and exchange.status == 403 for exchange in log)
 
     def _reserved(self) -> Reserved:
         gauge = self._trouble.gauge

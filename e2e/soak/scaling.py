@@ -1,13 +1,12 @@
-"""What must hold of jobs whose number of workers kfext may change."""
+"""What must hold of jobs with a number of workers that kfext may change."""
 
 from collections.abc import Callable
 
 from e2e.soak.facts import Cluster
-from e2e.soak.gangs import said, started
+from e2e.soak.gangs import said, started, too_often
+from e2e.soak.manifests import Change, allowed, has_opted_in, servers_of, workers_of
 from e2e.soak.memory import Memory
 from e2e.soak.rooms import Found
-from e2e.soak.sizes import Change, allowed, has_opted_in, servers_of, workers_of
-from e2e.soak.starts import too_often
 
 REST_SECONDS = 10
 """Between two changes of one job, by the policy in force."""
@@ -18,7 +17,7 @@ _MOST_UNSAVED = 20.0
 """Seconds after a checkpoint in which a job may be interrupted: kfext takes 10, and as much again
 for a write that is under way, for a look of the soak's, and for a busy machine."""
 _MOST_FACTOR = 2
-"""Times the largest size that a job was seen with, to which kfext may grow it."""
+"""Times the largest size that a job was seen with: kfext may grow it so far."""
 
 
 def out_of_range(cluster: Cluster, memory: Memory) -> Found:
@@ -66,7 +65,7 @@ def servers_resized(cluster: Cluster, memory: Memory) -> Found:
 
 
 def scaled_unasked(cluster: Cluster, memory: Memory) -> Found:
-    """No job gets another size that is not to be scaled, but towards the one that people want.
+    """No job gets another size that is not to be scaled, but towards the size that people want.
 
     Growth from before it opted out may find no place and be taken back as well.
     """
@@ -113,7 +112,11 @@ def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
         wished = memory.sizes.wished.get(gang.uid, frozenset())
         if not has_opted_in(gang) or workers_of(gang) in wished or memory.excused(gang, cluster):
             continue
-        told = [one for one in gang.view.get("conditions", ()) if one["type"] == "Scaled"]
+        told = [
+            condition
+            for condition in gang.view.get("conditions", ())
+            if condition["type"] == "Scaled"
+        ]
         if not any(one.get("reason") and one.get("message") for one in told):
             found[gang.uid] = (
                 f"{gang} has {workers_of(gang)} workers, people want {sorted(wished)}, and nothing "
@@ -125,7 +128,7 @@ def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
 def _wrong_changes(
     cluster: Cluster, memory: Memory, wrong: Callable[[Change], bool], why: str
 ) -> Found:
-    """Return the jobs of which a change by kfext was wrong, and the first of those."""
+    """Return the jobs that kfext changed wrongly, each with the first such change."""
     found = {}
     for uid, gang in cluster.gangs.items():
         one = next(filter(wrong, memory.sizes.changes.get(uid, ())), None)

@@ -1,21 +1,110 @@
 """What a soak does, one action after the other: of the dice alone, never of what the cluster says.
 
-The script keeps its own idea of which jobs and nodes there are; whether an action still makes sense
-when it is carried out is for `deeds` to see. So one seed is one sequence of actions.
+The script keeps its own idea of the jobs and nodes; whether an action still makes sense
+when it is carried out is for `deeds` to see. So one seed is one sequence of actions. `Mischief` is
+what others than honest users do: policies, strangers and tenants.
 """
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from e2e.soak.manifests import random_job
-from e2e.soak.mischief import NAMESPACES, Mischief
-from e2e.soak.sizes import ELASTIC
-from e2e.soak.upsets import HOW
+from e2e.soak import tenants
+from e2e.soak.deeds import HOW
+from e2e.soak.manifests import ELASTIC, PINNED, random_job
+from e2e.soak.roster import WILD, Roster
 
+NAMESPACES = ("soak-a", "soak-b", "soak-quota")
+REFUSED = ("pods", "pins", "patches", "jobs")
+"""What the API server may refuse: new pods; of kfext, pins of pods, all its patches of pods, and
+of jobs."""
+_LIMITS = (("6", "24Gi"), ("12", "8Gi"))
 Object = dict[str, Any]
 _STATUSES = (409, 429, 500)
 _MOST_WORKERS = 12
+
+
+@dataclass
+class Mischief:
+    """The arguments of each action; Others and Tenants have methods of these names."""
+
+    dice: random.Random
+    roster: Roster
+
+    def __post_init__(self) -> None:
+        self._step = self._made = 0
+
+    def _new(self, what: str) -> str:
+        self._made += 1
+        return f"{what}-{self._made}"
+
+    # --- admission --------------------------------------------------------------------------------
+
+    def _refuse_here(self) -> tuple[Any, ...]:
+        namespace = self.dice.choice(NAMESPACES)
+        self.roster.refusing.append(namespace)
+        return namespace, self.dice.choice(REFUSED)
+
+    def _admit_here(self) -> tuple[Any, ...]:
+        return (self.roster.refusing.pop(),)
+
+    def _limit(self) -> tuple[Any, ...]:
+        namespace = self.dice.choice([one for one in NAMESPACES if one not in self.roster.limits])
+        self.roster.limits.append(namespace)
+        return namespace, *self.dice.choice(_LIMITS)
+
+    def _unlimit(self) -> tuple[Any, ...]:
+        return (self.roster.limits.pop(self.dice.randrange(len(self.roster.limits))),)
+
+    # --- strangers --------------------------------------------------------------------------------
+
+    def _pin_stranger(self) -> tuple[Any, ...]:
+        pod = (self.dice.choice((*NAMESPACES, WILD)), self._new("stranger"))
+        self.roster.strangers.append(pod)
+        return *pod, self.dice.choice(self.roster.nodes), self.dice.choice(PINNED)
+
+    def _drop_stranger(self) -> tuple[Any, ...]:
+        return self.roster.strangers.pop(self.dice.randrange(len(self.roster.strangers)))
+
+    def _pin_gated(self) -> tuple[Any, ...]:
+        return self.dice.random(), self.dice.choice(self.roster.nodes)
+
+    def _resize(self) -> tuple[Any, ...]:
+        name = self.dice.choice(self.roster.alive)
+        return *self.roster.jobs[name], name, self.dice.random(), self.dice.random() < 0.5
+
+    # --- tenants ----------------------------------------------------------------------------------
+
+    def _forge(self) -> tuple[Any, ...]:
+        name = self.dice.choice(self.roster.alive)
+        mark = self.dice.choice(tenants.MARKS)
+        return *self.roster.jobs[name], name, mark, self.dice.choice(self.roster.nodes)
+
+    def _submit_forged(self) -> tuple[Any, ...]:
+        namespace = self.dice.choice((NAMESPACES[0], WILD))
+        how, kind = self.dice.choice(tenants.HOW), self.dice.choice(("PyTorchJob", "TFJob"))
+        name = self._new(how)
+        self.roster.forged.append((namespace, kind, name))
+        return namespace, tenants.forged_job(name, how, kind=kind, size=self.dice.randint(1, 4))
+
+    def _drop_forged(self) -> tuple[Any, ...]:
+        return self.roster.forged.pop(self.dice.randrange(len(self.roster.forged)))
+
+    def _plant(self) -> tuple[Any, ...]:
+        """Choose a job that kfext must not place, and nodes for it."""
+        job = self.dice.choice(self.roster.unplaced)
+        return *job, self.dice.sample(self.roster.nodes, 2)
+
+    def _stray(self) -> tuple[Any, ...]:
+        name = self.dice.choice(self.roster.alive)
+        victim = (*self.roster.jobs[name], name)
+        pod = (WILD, self._new("stray"))
+        self.roster.strays.append(pod)
+        return *pod, victim
+
+    def _drop_stray(self) -> tuple[Any, ...]:
+        return self.roster.strays.pop(self.dice.randrange(len(self.roster.strays)))
 
 
 @dataclass(frozen=True)
@@ -32,7 +121,7 @@ class Action:
 
 @dataclass
 class Script(Mischief):
-    """An endless iterator of actions; `until` are those that must follow, by their step."""
+    """An endless iterator of actions; `until` are the actions that must follow, by their step."""
 
     until: list[tuple[int, Action]] = field(default_factory=list)
 
@@ -114,7 +203,7 @@ class Script(Mischief):
         return namespace, kind, name, value
 
     def _set_workers(self) -> tuple[Any, ...]:
-        """Set a job's number of workers by hand, also to one that it does not allow kfext."""
+        """Set a job's number of workers by hand, also to a number that it does not allow kfext."""
         name = self.dice.choice(self.roster.elastic)
         return *self.roster.jobs[name], name, self.dice.randint(1, _MOST_WORKERS)
 
@@ -131,7 +220,7 @@ class Script(Mischief):
         return namespace, kind, name
 
     def _upset(self) -> tuple[Any, ...]:
-        """Do something to a job whose size is being changed, whichever that is then."""
+        """Do something to a job while its size changes, whichever job that is then."""
         return self.dice.choice(HOW), self.dice.random(), self.dice.randint(1, _MOST_WORKERS)
 
     # --- nodes ------------------------------------------------------------------------------------
@@ -173,7 +262,7 @@ class Script(Mischief):
         return (self.dice.random() < 0.3,)
 
     def _pause_controller(self) -> tuple[Any, ...]:
-        # Now and then for longer than the webhooks trust a Lease that nobody renews.
+        # Now and then for longer than the webhooks trust a Lease that is not renewed.
         steps = self.dice.randint(80, 110) if self.dice.random() < 0.2 else self.dice.randint(4, 20)
         self._later(steps, "continue_controller")
         return ()

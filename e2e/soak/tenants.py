@@ -1,18 +1,140 @@
-"""What tenants try who may do everything in their own namespace, and nothing elsewhere."""
+"""What tenants try who may do everything in their own namespace, and nothing elsewhere.
 
+They forge objects to get what they must not have, or to keep kfext from its work. In namespaces
+that bear a label, policies of the API server refuse writes. A label holds within a moment; a policy
+that is made takes seconds. So the policies are there from the start, and the soak labels
+namespaces.
+"""
+
+import json
 from pathlib import Path
+from typing import Any
 
+from e2e.harness import jobs
 from e2e.harness.jobs import jobs_path
-from e2e.harness.kube import Kube, Object
+from e2e.harness.kube import Kube
 from e2e.harness.space import Space
 from e2e.harness.tenant import Tenant
 from e2e.harness.wait import until
-from e2e.soak import forgeries
-from e2e.soak.asking import Asking, pods_path
-from e2e.soak.facts import PLAN
+from e2e.soak.deeds import REFUSAL, Asking, pods_path
+from e2e.soak.facts import FORGED, HELD, PLAN, REFUSES, STATE
+from e2e.soak.manifests import thief
 
+Object = dict[str, Any]
+MARKS = (PLAN, STATE, HELD)
+HOW = ("copied", "paused", "elsewhere", "queued", "junk", "giant")
+_JOB_NAME = "training.kubeflow.org/job-name"
+_MOST_REPLICAS = 2**31 - 1
+_GPU = {"nvidia.com/gpu": "1", "cpu": "1", "memory": "1Gi"}
+_JUNK_KEYS = 1000
+MOST_BYTES = 256 << 10
+"""As much the API server takes of annotations, keys and values together."""
+SPARE_BYTES = 100
+"""Room for the mark that a job is held, and not for a plan."""
+_STAY = "soak.example.com/stay"
+_FAR = 4e9
 _PROTECTED = "only kfext may add or change"
 _MERGE = "application/merge-patch+json"
+_ROOT = "/apis/admissionregistration.k8s.io/v1"
+_KFEXT = "system:serviceaccount:kfext-system:kfext-controller"
+_NOT_KFEXT = f"request.userInfo.username != '{_KFEXT}'"
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_UNPINNED = (
+    "!has(object.spec.affinity) || !has(object.spec.affinity.nodeAffinity) || "
+    f"!has(object.spec.affinity.nodeAffinity.{_REQUIRED})"
+)
+_POD_UPDATES = {"apiGroups": [""], "operations": ["UPDATE"], "resources": ["pods"]}
+RULES: dict[str, tuple[Object, str]] = {
+    "pods": ({**_POD_UPDATES, "operations": ["CREATE"]}, "false"),
+    "pins": (_POD_UPDATES, f"{_NOT_KFEXT} || {_UNPINNED}"),
+    "patches": (_POD_UPDATES, _NOT_KFEXT),
+    "jobs": (
+        {
+            "apiGroups": ["kubeflow.org"],
+            "operations": ["UPDATE"],
+            "resources": ["pytorchjobs", "tfjobs"],
+        },
+        _NOT_KFEXT,
+    ),
+}
+"""What may be refused: what is judged, and the CEL expression of what is not refused."""
+
+
+def forged_job(name: str, how: str, *, kind: str = "PyTorchJob", size: int = 2) -> Object:
+    """Return a job with marks of kfext, as if it had been placed before.
+
+    `copied`: as it may be in a backup; `paused`: and suspended as by kfext; `elsewhere`: said to be
+    run by another operator; `queued`: with Kueue's label; `junk`: with as many annotations as the
+    API server takes; `giant`: with as many replicas, and no pods are to be made.
+    """
+    counts = {"PyTorchJob": {"Master": 1, "Worker": size}, "TFJob": {"Worker": size}}[kind]
+    if how == "giant":
+        counts = {"Worker": _MOST_REPLICAS}
+    made = jobs.job(name, counts, kind=kind, each=_GPU)
+    # The uid is unknown before, so a forger can only guess.
+    marks = {key: forged_mark(key, made, ["node-000"]) for key in MARKS}
+    made["metadata"]["annotations"] = {FORGED: how, **(_junk() if how == "junk" else marks)}
+    policy = made["spec"]["runPolicy"]
+    if how in {"paused", "giant"}:
+        policy["suspend"] = True
+    if how in {"elsewhere", "giant"}:
+        policy["managedBy"] = "kueue.x-k8s.io/multikueue"
+    if how == "queued":
+        made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "nobody"
+    return made
+
+
+def _junk() -> dict[str, str]:
+    """Return annotations that look like settings of kfext, and leave little room for others."""
+    junk = {f"kfext.dev/colocatio-{number}": "required" for number in range(_JUNK_KEYS)}
+    used = sum(len(key) + len(value) for key, value in junk.items())
+    notes = "notes"
+    rest = MOST_BYTES - SPARE_BYTES - used - len(notes) - len(FORGED) - len("junk")
+    return {**junk, notes: "x" * rest}
+
+
+def forged_mark(key: str, job: Object, nodes: list[str]) -> str:
+    """Return what a forger writes under the key of a mark: all pods to some nodes."""
+    uid = job["metadata"].get("uid", "a-guess")
+    if key == HELD:
+        return "forged"
+    if key == STATE:
+        return json.dumps({"uid": uid, "strikes": -5, "retryAt": _FAR, "generation": 7})
+    places = {
+        type_.lower(): [number % len(nodes) for number in range(min(one["replicas"], 64))]
+        for type_, one in jobs.specs(job).items()
+    }
+    plan = {"uid": uid, "generation": 7, "nodes": nodes, "replicas": places, "why": "forged"}
+    return json.dumps(plan)
+
+
+def stray(name: str, owner: Object) -> Object:
+    """Return a pod that claims to be a member of a job, and that is not deleted for a while."""
+    metadata = owner["metadata"]
+    labels = {
+        _JOB_NAME: metadata["name"],
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "0",
+    }
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "1"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": labels,
+            "ownerReferences": [reference],
+            "finalizers": [_STAY],
+        },
+        "spec": {"containers": [container]},
+    }
 
 
 class Tenants(Asking):
@@ -30,7 +152,7 @@ class Tenants(Asking):
             own.mkdir(parents=True, exist_ok=True)
             self._of[space.name] = Tenant(space, own).kube
         name = spaces[0].name
-        probe = forgeries.job("probe", "paused")
+        probe = forged_job("probe", "paused")
         self._ask("POST", jobs_path(name, probe["kind"]), probe)
         path = jobs_path(name, probe["kind"], "probe")
         body = {"metadata": {"annotations": {PLAN: "{}"}}}
@@ -45,7 +167,7 @@ class Tenants(Asking):
         job = self._kube.find(jobs_path(namespace, kind, name))
         if job is None:
             return
-        body = {"metadata": {"annotations": {mark: forgeries.mark(mark, job, [node])}}}
+        body = {"metadata": {"annotations": {mark: forged_mark(mark, job, [node])}}}
         path = jobs_path(namespace, kind, name)
         answer = self._of[namespace].ask("PATCH", path, body, kind=_MERGE)
         refused = answer.status == 403 and _PROTECTED in answer.message
@@ -68,7 +190,7 @@ class Tenants(Asking):
         path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
         if job is not None:
-            plan = forgeries.mark(PLAN, job, nodes)
+            plan = forged_mark(PLAN, job, nodes)
             body = {"metadata": {"annotations": {PLAN: plan}}}
             self.took["plant"] += self._patch(path, body)
 
@@ -77,10 +199,41 @@ class Tenants(Asking):
         there, kind, job = victim
         owner = self._kube.find(jobs_path(there, kind, job))
         if owner is not None:
-            pod = forgeries.stray(name, owner)
+            pod = stray(name, owner)
             answer = self._of[namespace].ask("POST", pods_path(namespace), pod)
             self.took["stray"] += self._expect(answer, name)
 
     def drop_stray(self, namespace: str, name: str) -> None:
         self._patch(pods_path(namespace, name), {"metadata": {"finalizers": None}})
         self._ask("DELETE", pods_path(namespace, name))
+
+
+def install_refusals(kube: Kube, probe: str) -> None:
+    """Make the policies, and wait until they hold; `probe` is a namespace to try it in."""
+    for what, (rule, unless) in RULES.items():
+        name = f"soak-{what}"
+        spec = {
+            "matchConstraints": {
+                "namespaceSelector": {"matchLabels": {REFUSES: what}},
+                "resourceRules": [{"apiVersions": ["v1"], **rule}],
+            },
+            "validations": [{"expression": unless, "message": REFUSAL, "reason": "Forbidden"}],
+        }
+        _create(kube, "ValidatingAdmissionPolicy", name, spec)
+        binding = {"policyName": name, "validationActions": ["Deny"]}
+        _create(kube, "ValidatingAdmissionPolicyBinding", name, binding)
+    labels = f"/api/v1/namespaces/{probe}"
+    kube.patch(labels, {"metadata": {"labels": {REFUSES: "pods"}}})
+    path = f"{pods_path(probe)}?dryRun=All"
+    until(
+        lambda: kube.ask("POST", path, thief("probe", "", 1)).status == 403,
+        what="the soak's policies hold",
+    )
+    kube.patch(labels, {"metadata": {"labels": {REFUSES: None}}})
+
+
+def _create(kube: Kube, kind: str, name: str, spec: Object) -> None:
+    plural = "ies".join(kind.rsplit("y", 1)) if kind.endswith("y") else f"{kind}s"
+    body = {"kind": kind, "metadata": {"name": name}, "spec": spec}
+    body["apiVersion"] = "admissionregistration.k8s.io/v1"
+    kube.create(f"{_ROOT}/{plural.lower()}", body)

@@ -1,16 +1,87 @@
-"""Trouble for kfext itself: its processes die, stop, or cannot speak to the API server."""
+"""Trouble for kfext itself: its processes die, stop, or cannot speak to the API server.
 
+They must not lose the Lease by themselves, nor take too much memory.
+"""
+
+import math
 import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import urllib3
 
-from e2e.harness.controller_process import ControllerProcess
 from e2e.harness.faults import Exchange, Refuse
+from e2e.harness.install import read
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.processes import ControllerProcess
 from e2e.harness.wait import until
-from e2e.soak.processes import Leadership, peak_bytes
+from e2e.soak.facts import amount
 
+_LATE_SECONDS = 30.0
+"""For how long a pause still counts once it is over: a Lease is taken over after 15 s, and both
+processes may have to wait for a busy machine."""
+_MIB = 1 << 20
 _BURST_SECONDS = 3.0
+
+
+@dataclass
+class Leadership:
+    """Who holds the Lease, by the id of the process. Times are in seconds of one clock.
+
+    `unasked`: changes of the holder that nothing which befell the earlier one explains.
+    """
+
+    changes: int = 0
+    unasked: list[str] = field(default_factory=list)
+    _holder: int | None = None
+    _until: dict[int, float] = field(default_factory=dict)
+
+    def befall(self, pid: int | None) -> None:
+        """Register that a process is killed, or kept from its work until it may `resume`."""
+        if pid is not None:
+            self._until[pid] = math.inf
+
+    def resume(self, pid: int, *, at: float) -> None:
+        """Register that a process is at work again."""
+        self._until[pid] = at + _LATE_SECONDS
+
+    def see(self, holder: int | None, *, at: float) -> None:
+        """Register the holder as of now; None: no process of kfext holds it."""
+        if holder is None or holder == self._holder:
+            return
+        before, self._holder = self._holder, holder
+        if before is None:
+            return
+        self.changes += 1
+        if self._until.get(before, 0.0) < at:
+            self.unasked.append(
+                f"at {at:.0f} s the Lease went from process {before} to {holder}, unasked"
+            )
+
+
+def peak_bytes(pid: int | None) -> int:
+    """Return the most memory that a process had at once, 0 if it does not run."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    peaks = [line.split()[1] for line in text.splitlines() if line.startswith("VmHWM:")]
+    return int(peaks[0]) * 1024 if peaks else 0  # a process that is ending has none
+
+
+def limit_bytes() -> int:
+    """Return the memory limit of the controller, as in its Deployment."""
+    (deployment,) = [
+        one for one in read("base/controller/deployment.yaml") if one["kind"] == "Deployment"
+    ]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return int(amount(container["resources"]["limits"]["memory"]))
+
+
+def too_large(peak: int, limit: int) -> list[str]:
+    """Return what is wrong with the most memory that a controller had."""
+    told = f"[memory] a controller had {peak / _MIB:.0f} MiB, its limit is {limit / _MIB:.0f} MiB"
+    return [told] if peak >= limit else []
 
 
 class Trouble:
@@ -60,14 +131,14 @@ class Trouble:
         self._kfext.start_webhook()
 
     def cut_watches(self) -> None:
-        for one in self._both:
-            one.proxy.drop_watches()
+        for program in self._both:
+            program.proxy.drop_watches()
 
     def refuse(self, status: int, times: int, carried_out: bool) -> None:
         """Answer some writes with an error status, whether they took place or not."""
-        for one in self._both:
+        for program in self._both:
             fault = Refuse(_is_write, status=status, times=times, carried_out=carried_out)
-            one.proxy.arm(fault)
+            program.proxy.arm(fault)
         self._heal_at = time.monotonic() + _BURST_SECONDS
 
     def tick(self) -> float:
@@ -75,7 +146,7 @@ class Trouble:
         now = time.monotonic()
         if self._heal_at is not None and now > self._heal_at:
             self._heal()
-        self.peak_bytes = max(self.peak_bytes, *(peak_bytes(one.pid) for one in self._both))
+        self.peak_bytes = max(self.peak_bytes, *(peak_bytes(program.pid) for program in self._both))
         for one in self._both:
             if one.pid is None:  # killed, or it lost its Lease and ended, as it should
                 one.wait_dead()
@@ -97,7 +168,7 @@ class Trouble:
         until(lambda: self.leader, what="a controller leads", account=self._kfext.tail)
 
     def gauge(self, name: str) -> float:
-        """Return a gauge of the leader; -1 while nobody is there to ask."""
+        """Return a gauge of the leader; -1 while no leader answers."""
         leader = self.leader
         try:
             return leader.metric(name) if leader else -1.0
@@ -106,13 +177,13 @@ class Trouble:
 
     @property
     def leader(self) -> ControllerProcess | None:
-        """The controller that holds the Lease, as far as anybody can see."""
+        """The controller that holds the Lease, as the API server shows it."""
         holder = (self._kfext.lease() or {}).get("holderIdentity") or ""
-        return next((one for one in self._both if one.is_holder(holder)), None)
+        return next((program for program in self._both if program.is_holder(holder)), None)
 
     def _heal(self) -> None:
-        for one in self._both:
-            one.proxy.heal()
+        for program in self._both:
+            program.proxy.heal()
         self._heal_at = None
 
 

@@ -2,12 +2,56 @@
 
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import click
+import urllib3
 
-from e2e.testbed import doctor, lifecycle, paths, preflight, process, realnodes, status
+from e2e.testbed import doctor, lifecycle, paths, preflight, process, realnodes
+from e2e.testbed.api import ApiError, is_ready
 from e2e.testbed.cluster import NotReadyError, Testbed
+from e2e.testbed.fakenodes import LABEL
 from e2e.testbed.progress import say
+
+_LOG_LINES = 40
+
+
+def lines(testbed: Testbed) -> Iterator[str]:
+    """Describe a testbed: where it is, its processes with their memory, its nodes."""
+    yield f"testbed {testbed.name}: {testbed.server}, network {testbed.addresses.network}"
+    yield f"kubeconfig {testbed.kubeconfig}"
+    total = 0
+    for pid in sorted(process.marked(testbed.name)):
+        name, resident = _describe(pid)
+        total += resident
+        yield f"  {pid:>8}  {resident / 2**20:6.0f} MiB  {name}"
+    yield f"  memory in all: {total / 2**20:.0f} MiB"
+    yield from _nodes(testbed)
+
+
+def _nodes(testbed: Testbed) -> Iterator[str]:
+    try:
+        nodes = testbed.api.get("/api/v1/nodes")["items"]
+    except (ApiError, urllib3.exceptions.HTTPError) as error:
+        yield f"the API server does not answer: {error}"
+        return
+    fake = [node for node in nodes if node["metadata"].get("labels", {}).get(LABEL) == "fake"]
+    real = [node for node in nodes if node not in fake]
+    for kind, some in (("real", real), ("fake", fake)):
+        yield f"{kind} nodes: {sum(is_ready(node) for node in some)} of {len(some)} ready"
+
+
+def _describe(pid: int) -> tuple[str, int]:
+    """Return a process's program and resident bytes; a process just ended has neither."""
+    folder = Path("/proc") / str(pid)
+    try:
+        command = (folder / "cmdline").read_bytes().split(b"\0")[0].decode(errors="replace")
+        facts = (folder / "status").read_text().splitlines()
+    except OSError:
+        return "(ended)", 0
+    kilobytes = [int(line.split()[1]) for line in facts if line.startswith("VmRSS:")]
+    return Path(command).name, sum(kilobytes) * 1024
 
 
 def _checked(_context: click.Context, _option: click.Parameter, name: str) -> str:
@@ -25,7 +69,6 @@ _NAME = click.option(
     callback=_checked,
     help="Which testbed; several may run at once.",
 )
-_LOG_LINES = 40
 
 
 @click.group(help=__doc__)
@@ -60,7 +103,7 @@ def down(name: str) -> None:
 @main.command(name="status", help="Show processes, memory and nodes.")
 @_NAME
 def show_status(name: str) -> None:
-    for line in status.lines(Testbed.load(name)):
+    for line in lines(Testbed.load(name)):
         print(line)
 
 

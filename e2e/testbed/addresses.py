@@ -69,7 +69,7 @@ class Addresses:
 
     @property
     def ports(self) -> range:
-        """The TCP ports from which this testbed chooses."""
+        """The TCP ports that this testbed chooses from."""
         first = _FIRST_PORT + self.slot * _PORTS_PER_SLOT
         return range(first, first + _PORTS_PER_SLOT)
 
@@ -118,7 +118,7 @@ def claim(states: Path) -> Iterator[Addresses]:
 
 
 def choose(taken: set[int], existing: Sequence[str]) -> Addresses:
-    """Return the first slot that no testbed holds and whose network meets no existing route."""
+    """Return the first slot that no testbed holds, with a network that meets no existing route."""
     networks = [ipaddress.IPv4Network(route, strict=False) for route in existing]
     for slot in range(SLOTS):
         candidate = Addresses(slot)

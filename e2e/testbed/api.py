@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ class Api:
     def request(
         self, method: str, path: str, body: Any = None, *, kind: str = "application/json"
     ) -> Any:
-        """Send one request; return the decoded answer, or the text of one that is not JSON."""
+        """Send one request; return the decoded answer, or its text if it is not JSON."""
         answer = self._pool.request(
             method,
             self._server + path,
@@ -100,3 +101,11 @@ class Api:
                     if resource["kind"] == kind and "/" not in resource["name"]:
                         return resource
         raise ApiError(404, f"the API server knows no {kind} in {root}")
+
+
+def is_ready(node: Mapping[str, Any]) -> bool:
+    """Say whether a node (as the API shows it) is ready and takes pods."""
+    conditions = node.get("status", {}).get("conditions", [])
+    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+    taints = {taint["key"] for taint in node.get("spec", {}).get("taints", [])}
+    return ready and "node.kubernetes.io/not-ready" not in taints

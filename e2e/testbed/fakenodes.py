@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from e2e.testbed import binaries
-from e2e.testbed.readiness import is_ready
+from e2e.testbed.api import is_ready
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed

@@ -49,8 +49,8 @@ def marked(testbed: str) -> Iterator[int]:
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # ended meanwhile, or not ours to read
-        if wanted in variables:  # a dead child that nobody has waited for has no variables
+            continue  # ended meanwhile, or not readable
+        if wanted in variables:  # a dead child that was not waited for has no variables
             yield int(entry.name)
 
 

@@ -89,7 +89,7 @@ class _Quarters:
 
 @dataclass(slots=True)
 class _Live:
-    """The one live display of a terminal: it is shown while a task is under way."""
+    """The live display of a terminal: it is shown while a task is under way."""
 
     console: Console
     _progress: Progress = field(init=False)

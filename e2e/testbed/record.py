@@ -1,7 +1,7 @@
 """The record on disk of everything a testbed made outside its folder.
 
 An entry is written before the thing is made, so that `down` also finds what a crash left behind.
-Undoing an entry whose thing was never made, or is already gone, does nothing.
+Undoing an entry does nothing if its thing was never made, or is already gone.
 """
 
 import errno

@@ -31,7 +31,7 @@ _FAST = ["--kube-api-qps=500", "--kube-api-burst=1000", "--controller-threads=8"
 # The operator looks whether this file exists before it starts its controllers; in its Deployment a
 # mounted Secret puts it there. The path is fixed; its content is not read, see _write_certificate.
 _GATE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")
-# The operator's own template asks nslookup of an old busybox; ours needs nothing but libc.
+# The operator's own template asks nslookup of an old busybox; this template needs nothing but libc.
 _INIT_CONTAINER = """\
 - name: init-pytorch
   image: {image}

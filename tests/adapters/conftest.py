@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.harness.testbeds import running_or_skipped
+from e2e.harness.standing import running_or_skipped
 from e2e.testbed.cluster import Testbed
 
 

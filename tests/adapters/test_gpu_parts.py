@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.installed import component
+from e2e.harness.install import component
 from e2e.harness.kube import Answer, Kube, Object
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed

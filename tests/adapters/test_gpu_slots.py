@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.installed import component, crds
+from e2e.harness.install import component, crds
 from e2e.harness.kube import Answer, Kube, Object
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed

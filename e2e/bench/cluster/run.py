@@ -1,18 +1,17 @@
-"""All jobs once, under one arm."""
+"""All jobs once, under one arm, and what happened to each of them."""
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import urllib3
 
-from e2e.bench.cluster.arms import Arm, Outcome
-from e2e.bench.cluster.story import Story
-from e2e.bench.cluster.workload import Arrival
+from e2e.bench.cluster.workload import Arm, Arrival, TrainingJob
 from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.jobs import PLURAL, jobs_path
+from e2e.harness.jobs import PLURAL, ended, jobs_path
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
@@ -23,6 +22,88 @@ Object = dict[str, Any]
 _LOOK_SECONDS = 1.0
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 _NAME = "training.kubeflow.org/job-name"
+
+
+@dataclass(slots=True)
+class Story:
+    """One job under one arm; times are seconds since the arm began, None for what never was.
+
+    `started` is when the first pod ran, `whole` when all of them did, `cpu_seconds` by pod uid.
+    """
+
+    job: TrainingJob
+    submitted: float
+    started: float | None = None
+    whole: float | None = None
+    ended: float | None = None
+    outcome: str = ""
+    homes: dict[str, str] = field(default_factory=dict)
+    restarts: int = 0
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+
+    def see(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
+        """Note what job and pods look like now."""
+        running = 0
+        for pod in pods:
+            metadata, status = pod["metadata"], pod["status"]
+            if node := pod["spec"].get("nodeName"):
+                self.homes[metadata["name"]] = node
+            running += status.get("phase") in ("Running", "Succeeded")
+            counts = [status["restartCount"] for status in status.get("containerStatuses", [])]
+            self.restarts = max([self.restarts, *counts])
+        if running and self.started is None:
+            self.started = now
+        if running == self.job.pods and self.whole is None:
+            self.whole = now
+        if outcome := ended(body):
+            self.ended, self.outcome = now, outcome
+
+    def see_cpu(self, pods: Iterable[Object], nodes: dict[str, Node]) -> None:
+        """Note the CPU time of each pod while its cgroup is there."""
+        for pod in pods:
+            node = nodes.get(pod["spec"].get("nodeName", ""))
+            uid = pod["metadata"]["uid"]
+            if node and (used := node.pod_cpu_seconds(uid)) is not None:
+                self.cpu_seconds[uid] = used
+
+    @property
+    def trained(self) -> bool:
+        """Whether the job came to its end, and a good one."""
+        return self.outcome == "Succeeded"
+
+    def training(self, until: float) -> float:
+        """Return the seconds from its first running pod to its end; `until` for one without end."""
+        return self._end(until) - (until if self.started is None else self.started)
+
+    def elapsed(self, until: float) -> float:
+        """Return the seconds from its submission to its end."""
+        return self._end(until) - self.submitted
+
+    def held_in_part(self, until: float) -> float:
+        """Return the seconds in which some of its pods ran and the others did not yet."""
+        if self.started is None:
+            return 0.0
+        return (self._end(until) if self.whole is None else self.whole) - self.started
+
+    def _end(self, until: float) -> float:
+        return until if self.ended is None else self.ended
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All jobs under one arm; `until` is when the last ended, or when the patience was over.
+
+    CPU seconds, capacity (core seconds) and `wire_bytes` (all links, both directions) count
+    the time in which there was a job.
+    """
+
+    arm: Arm
+    stories: list[Story] = field(default_factory=list)
+    until: float = 0.0
+    cpu_seconds: float = 0.0
+    capacity: float = 0.0
+    wire_bytes: int = 0
 
 
 def run(
@@ -120,7 +201,7 @@ class _Run:
         return time.monotonic(), cpu, float(sum(node.bytes_on_wire() for node in nodes))
 
     def _totals(self, story: Story) -> dict[str, float]:
-        """Return what the job printed at its end; nothing for one that came to none."""
+        """Return what the job printed at its end; nothing for a job that never ended."""
         path = f"/api/v1/namespaces/{self._namespace}/pods/{story.job.first_pod}/log?tailLines=5"
         try:
             lines = str(self._bed.api.get(path)).splitlines()

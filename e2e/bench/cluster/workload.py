@@ -1,4 +1,7 @@
-"""The jobs: half PyTorch with DDP, half TensorFlow with a parameter server, and when they come."""
+"""Who places the jobs, what the jobs are, and when they come.
+
+Half of them are PyTorch with DDP, half TensorFlow with a parameter server.
+"""
 
 import random
 from collections.abc import Sequence
@@ -8,7 +11,8 @@ from typing import Any
 from kubernetes.client import ApiClient
 
 from e2e.harness.jobs import specs
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
+from e2e.harness.training import pytorch_job, tf_job
+from e2e.testbed.controlplane import GREEDY
 
 Object = dict[str, Any]
 SEED = 1
@@ -16,10 +20,10 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class TrainingJob:
-    """One job; `steps` are those of a 10-minute benchmark, about two minutes of training.
+    """One job; `steps` are for a 10-minute benchmark, about two minutes of training.
 
     `megabytes` is what one computing pod sends, and gets, in one step. A TFJob's steps are counted
-    over all its tasks together: one that starts short of a worker has the same work to do.
+    over all its tasks together: a TFJob that starts short of a worker has the same work to do.
     """
 
     name: str
@@ -32,7 +36,7 @@ class TrainingJob:
 
     @property
     def first_pod(self) -> str:
-        """The pod whose log ends with the totals."""
+        """The pod that logs the totals at its end."""
         return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'chief'}-0"
 
     @property
@@ -97,9 +101,25 @@ class Arrival:
 def arrivals(jobs: Sequence[TrainingJob], *, seconds: float, seed: int = SEED) -> list[Arrival]:
     """Return the jobs in a random order, as they arrive within `seconds`; the first one at once.
 
-    Times are those of a Poisson process that is known to bring so many jobs in that time.
+    Times come from a Poisson process that is known to bring so many jobs in that time.
     """
     chance = random.Random(seed)
     order = chance.sample(jobs, len(jobs))
     times = [0.0, *sorted(chance.uniform(0, seconds) for _ in jobs[1:])]
     return [Arrival(time, job) for time, job in zip(times, order, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One way to place pods."""
+
+    name: str
+    title: str
+    scheduler: str = "default-scheduler"
+    managed: bool = False
+
+
+PLAIN = Arm("plain", "plain Kubernetes")
+GREEDILY = Arm("greedy", "greedy (MostAllocated)", scheduler=GREEDY)
+KFEXT = Arm("kfext", "kfext", managed=True)
+ARMS = (PLAIN, GREEDILY, KFEXT)

@@ -1,8 +1,8 @@
 """Training jobs that share the CPU of one real node, and who moves it between them.
 
 Requests = limits would show nothing here, for such pods never contend: the pods are Burstable, with
-one thread, a CPU request of 20m and no limit, and are the same in every arm. Only the jobs between
-whose components CPU is shifted have limits, written badly or well.
+one thread, a CPU request of 20m and no limit, and are the same in every arm. Only the `Split`
+jobs have limits, written badly or well.
 
 The node has one CPU of its own. On a node of 1400m of two CPUs three spinning pods got 0.50, 0.25
 and 0.25 of it in the ten seconds that were measured, so that under plain Kubernetes chance would

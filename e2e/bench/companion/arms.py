@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from e2e.bench.baselines import flowcon
-from e2e.bench.companion.pods import Pod, Pods
+from e2e.bench.companion import flowcon
+from e2e.bench.companion.site import Pod, Pods
 from e2e.testbed.paths import REPOSITORY
 from kfext import names
 from kfext.core.progress.lines import read_line
@@ -45,10 +45,10 @@ class FlowCon(Arm):
 
     sources = (Path(flowcon.__file__),)
 
-    def __init__(self, *, alpha: float, interval: float) -> None:
+    def __init__(self, *, interval: float) -> None:
         super().__init__()
         self._interval = interval
-        self._algorithm = flowcon.Algorithm(alpha)
+        self._algorithm = flowcon.Algorithm(flowcon.ALPHA)
         self._use: dict[str, Use] = {}
         self._caps: dict[str, int] = {}
 
@@ -107,7 +107,7 @@ class Kfext(Arm):
 
 
 class Killed(Kfext):
-    """kfext whose controller is killed at its first resize, and is not started again in the run."""
+    """kfext; its controller is killed at its first resize, and not started again in the run."""
 
     def start(self, pods: Pods, *, now: float) -> None:
         self._kfext = pods.kfext
@@ -130,7 +130,7 @@ class Use:
         self._samples: deque[tuple[float, float]] = deque()
 
     def note(self, at: float, seconds: float) -> None:
-        """Take in what it has used until now."""
+        """Register what it has used until now."""
         self._samples.append((at, seconds))
         while at - self._samples[0][0] > self._interval:
             self._samples.popleft()
@@ -158,16 +158,13 @@ PLAIN, AGAIN = "plain", "plain again"
 """The first is what the others are compared with; the second is the same, to see the spread."""
 PUBLISHED, OURS = "FlowCon as published", "kfext"
 DEAD = "kfext, its controller killed at its first resize"
-_ALPHAS, _PACES = (0.003, 0.03), (1.0, 2 / 3)
-"""Of the grid: FlowCon's threshold, and its interval as a part of the schedule's. The published
-threshold is the larger one: it is a change a second, which few jobs keep up for long."""
 Makers = Mapping[str, Callable[[], Arm]]
 """How each arm is made, by its name."""
 
 
 def arms(interval: float) -> Makers:
     """Return plain Kubernetes twice, FlowCon as published and kfext."""
-    published = partial(FlowCon, alpha=flowcon.ALPHA, interval=interval)
+    published = partial(FlowCon, interval=interval)
     return {**plain_and(OURS, resizing), PUBLISHED: published}
 
 
@@ -184,13 +181,3 @@ def resizing() -> Arm:
 def killed() -> Arm:
     """Return the same, but nothing is given back or widened after the first resize."""
     return Killed({names.RESIZE: "cpu"})
-
-
-def grid(interval: float) -> Makers:
-    """Return FlowCon under other thresholds and intervals than the published ones."""
-    cells = [(alpha, round(interval * pace)) for pace in _PACES for alpha in _ALPHAS]
-    return {
-        f"FlowCon, alpha {alpha:g}, {seconds:g} s": partial(FlowCon, alpha=alpha, interval=seconds)
-        for alpha, seconds in cells
-        if (alpha, seconds) != (flowcon.ALPHA, interval)
-    }

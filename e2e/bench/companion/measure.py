@@ -1,23 +1,175 @@
-"""The benchmark: calibration, then every schedule under every arm, the arms in turn."""
+"""The benchmark: two tries of the node, then every schedule under every arm, the arms in turn.
 
-from collections.abc import Iterable, Sequence
+The first try measures how much CPU a step of each program takes on this machine; another machine
+may be 1.5 times as fast. The jobs get so many steps that they take a given CPU time wherever they
+run, so that a policy has as many intervals to act in everywhere.
+
+The second, the calibration, shows whether caps do on this node what arithmetic says. n pods spin,
+twice without caps (A/A); then all but one are capped at 1/(n+1) of the node, as FlowCon caps jobs
+that have converged. The uncapped pod must get 2/(n+1), each of the others its cap.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from e2e.bench.companion import calibrate, split, steps
-from e2e.bench.companion.arms import DEAD, OURS, arms, grid, killed, plain_and, resizing
-from e2e.bench.companion.bench import Bench, best
-from e2e.bench.companion.site import one_cpu
+from e2e.bench.companion.arms import DEAD, OURS, Arm, arms, killed, plain_and, resizing
+from e2e.bench.companion.run import Bench, run
+from e2e.bench.companion.site import REQUEST, Pod, Pods, Site, one_cpu, running
 from e2e.bench.companion.tables import arms_table, jobs_table, shift_table
-from e2e.bench.companion.workload import StepCpu, few_and_many
+from e2e.bench.companion.workload import StepCpu, few_and_many, one_of_each, split_schedules
+from e2e.bench.report import CAPPED_SHARE, table
 from e2e.bench.store import Store
-from e2e.testbed.progress import say
+from e2e.harness.wait import until
+from e2e.testbed import paths
+from e2e.testbed.images import PAUSE_IMAGE
+from e2e.testbed.progress import say, step
 
+Object = dict[str, Any]
+_HERE = Path(__file__).parent
+_FEW_STEPS, _ENOUGH_STEPS = 3, 100
+_STEP_CPU = "step-cpu"
+_COUNTS = (3, 10)
+_SPIN = ("/bin/busybox", "sh", "-c", "while :; do :; done")
+_SETTLE_SECONDS = 5.0
+_SECONDS, _QUICK_SECONDS = 30.0, 10.0
 NAME = "bench-companion"
 PARTS = ("three", "ten", "killed", "shift")
-_HERE = Path(__file__).parent
 _QUICK_PART = 0.1
-"""Of the steps of the jobs between whose components CPU is shifted."""
+"""Of the steps of the `Split` jobs."""
+
+
+def known_steps() -> StepCpu | None:
+    """Return what was measured before, or None."""
+    return _step_store().find(_STEP_CPU)
+
+
+def measure_steps(site: Site) -> StepCpu:
+    """Return what was measured before, or measure it; files are read from disk before that."""
+    with (
+        step("warm up: what training reads from disk"),
+        site.namespace("warm-up", managed=False) as pods,
+    ):
+        run(pods, Arm(), one_of_each(_FEW_STEPS))
+    if (before := known_steps()) is not None:
+        return before
+    with step("CPU of a step of each program"), site.namespace("steps", managed=False) as pods:
+        outcome = run(pods, Arm(), one_of_each(_ENOUGH_STEPS))
+    found = {name: job.cpu / _ENOUGH_STEPS for name, job in outcome.jobs.items()}
+    _step_store().put(_STEP_CPU, found)
+    return found
+
+
+def _step_store() -> Store:
+    jobs = paths.REPOSITORY / "e2e/jobs"
+    scripts = [jobs / f"{name}.py" for name in ("converge", "converge_tf", "converge_torch")]
+    return Store(_STEP_CPU, sources=[*scripts, _HERE / "workload.py"])
+
+
+def is_calibrated(store: Store) -> bool:
+    """Return whether everything is stored."""
+    return all(store.find(_calibration_name(count)) for count in _COUNTS)
+
+
+def calibrate(pods: Pods, store: Store, *, quick: bool) -> None:
+    """Measure what is not stored yet, and store it."""
+    for count in _COUNTS:
+        if store.find(_calibration_name(count)) is None:
+            with step(f"calibrate with {count} spinning pods"):
+                store.put(_calibration_name(count), _spin_and_cap(pods, count, quick=quick))
+
+
+def _calibration_name(count: int) -> str:
+    return f"spinning-{count}"
+
+
+def _spin_and_cap(pods: Pods, count: int, *, quick: bool) -> Object:
+    """Return the shares of the node that spinning pods get without caps and with them."""
+    seconds = _QUICK_SECONDS if quick else _SECONDS
+    for number in range(count):
+        pods.bed.api.create(pods.path, _spinning(f"spin-{number}"))
+    spinning = until(lambda: _all_running(pods, count), what=f"{count} pods spin")
+    try:
+        free = [_shares(pods, spinning, seconds=seconds) for _ in range(2)]
+        cap = round(pods.node.millicores / (count + 1))
+        for pod in spinning[1:]:
+            if not pods.cap(pod, cap):
+                raise RuntimeError(f"{pod.name} cannot be capped at {cap}m")
+        until(lambda: _capped(pods) == count - 1, what=f"{count - 1} pods are capped")
+        capped = _shares(pods, spinning, seconds=seconds)
+        return {"free": free[0], "free again": free[1], "capped": capped}
+    finally:
+        pods.bed.api.delete(f"{pods.path}?gracePeriodSeconds=0")
+        until(lambda: not pods.bodies(), what="no pod is left")
+
+
+def _spinning(pod: str) -> Object:
+    resources = {"requests": {"cpu": REQUEST, "memory": "1Mi"}}
+    container = {
+        "name": "main",
+        "image": PAUSE_IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(_SPIN),
+        "resources": resources,
+    }
+    spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod}, "spec": spec}
+
+
+def _all_running(pods: Pods, count: int) -> list[Pod] | None:
+    found = running(pods.bodies())
+    return found if len(found) == count else None
+
+
+def _capped(pods: Pods) -> int:
+    """Return how many pods have a limit according to their kubelet."""
+    statuses = [body["status"]["containerStatuses"][0] for body in pods.bodies()]
+    return sum("limits" in status.get("resources", {}) for status in statuses)
+
+
+def _shares(pods: Pods, spinning: Sequence[Pod], *, seconds: float) -> list[float]:
+    """Return which share of the node each pod gets, once what was changed has settled."""
+    time.sleep(_SETTLE_SECONDS)
+    began, before = time.monotonic(), [pods.cpu_seconds(pod) or 0.0 for pod in spinning]
+    time.sleep(seconds)
+    after = [pods.cpu_seconds(pod) or 0.0 for pod in spinning]
+    whole = (time.monotonic() - began) * pods.node.millicores / 1000
+    return [(then - now) / whole for now, then in zip(before, after, strict=True)]
+
+
+def calibration_table(store: Store) -> str:
+    """Return the shares beside what arithmetic says, and whether they are near enough."""
+    rows = []
+    for count in _COUNTS:
+        found = store.find(_calibration_name(count))
+        if found is not None:
+            rows += _calibration_rows(count, found)
+    head = ("pods", "cap of the others", "pod", "share of the node", "arithmetic", "off by", "")
+    return table("Calibration: pods that spin, all but one capped", head, rows)
+
+
+def _calibration_rows(count: int, found: Mapping[str, Sequence[float]]) -> list[tuple[str, ...]]:
+    fair, cap = 1 / count, 1 / (count + 1)
+    free, (first, *others) = found["free"], found["capped"]
+    return [
+        _calibration_row(f"{count}", "none", "each", free, fair),
+        _calibration_row("", "none, again (A/A)", "each", found["free again"], fair),
+        _calibration_row("", f"{cap:.3f}", "the uncapped pod", [first], 2 * cap),
+        _calibration_row("", "", "each of the others", others, cap),
+    ]
+
+
+def _calibration_row(
+    count: str, cap: str, who: str, shares: Sequence[float], expected: float
+) -> tuple[str, ...]:
+    low, high = min(shares), max(shares)
+    seen = f"{median(shares):.3f}" + (f" ({low:.3f}-{high:.3f})" if len(shares) > 1 else "")
+    off = max(abs(share / expected - 1) for share in shares)
+    judged = "" if cap.startswith("none") else CAPPED_SHARE.judge(100 * off)
+    return count, cap, who, seen, f"{expected:.3f}", f"{100 * off:.1f} %", judged
 
 
 def measure(
@@ -25,8 +177,8 @@ def measure(
 ) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     chosen = () if only_calibrate else parts
-    calibration = Store("calibration", [str(quick)], [_HERE / "pods.py", _HERE / "calibrate.py"])
-    step_cpu = steps.known()
+    calibration = Store("calibration", [str(quick)], [_HERE / "site.py", Path(__file__)])
+    step_cpu = known_steps()
 
     def of_jobs() -> list[Bench]:
         return _of_jobs(chosen, step_cpu, quick=quick, repeats=repeats) if step_cpu else []
@@ -38,20 +190,17 @@ def measure(
             bench.forget()
     if step_cpu:
         say(estimate([*of_jobs(), *splits]))
-    begun = calibrate.complete(calibration) and (step_cpu or not chosen)
+    begun = is_calibrated(calibration) and (step_cpu or not chosen)
     if not begun or any(bench.missing() for bench in (*of_jobs(), *splits)):
         with one_cpu(NAME) as site:
             with site.namespace("calibrate", managed=False) as pods:
-                calibrate.measure(pods, calibration, quick=quick)
-            say(calibrate.table_of(calibration))
+                calibrate(pods, calibration, quick=quick)
+            say(calibration_table(calibration))
             if chosen:
-                step_cpu = steps.measure(site)
-            for number in range(len(of_jobs())):
-                # Anew each time: an arm of one may be chosen by what came of another.
-                of_jobs()[number].measure(site)
-            for bench in splits:
+                step_cpu = measure_steps(site)
+            for bench in (*of_jobs(), *splits):
                 bench.measure(site)
-    tables = [calibrate.table_of(calibration)]
+    tables = [calibration_table(calibration)]
     for bench in of_jobs():
         runs = bench.runs()
         tables += [arms_table(bench.schedule, runs), jobs_table(bench.schedule, runs)]
@@ -61,17 +210,11 @@ def measure(
 
 
 def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: int) -> list[Bench]:
-    """Return the benches of jobs that share a node.
-
-    FlowCon's grid is tried on three jobs; ten of them run under the best of it as well.
-    """
+    """Return the benches of jobs that share a node."""
     few, many = few_and_many(step_cpu, quick=quick)
-    cells = grid(few.interval)
-    three = Bench(few, arms(few.interval), repeats=repeats, grid=cells)
-    tuned = best(three.runs(), list(cells))
     found = {
-        "three": three,
-        "ten": Bench(many, {**arms(many.interval), tuned: cells[tuned]}, repeats=repeats),
+        "three": Bench(few, arms(few.interval), repeats=repeats),
+        "ten": Bench(many, arms(many.interval), repeats=repeats),
         # Named apart, so that it is compared with runs of the same day and machine.
         "killed": Bench(replace(few, name="killed"), plain_and(DEAD, killed), repeats=repeats),
     }
@@ -79,10 +222,10 @@ def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: i
 
 
 def _of_splits(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:
-    """Return those of jobs between whose components CPU is shifted."""
+    """Return the benches of `Split` jobs."""
     return [
-        Bench(one, plain_and(OURS, resizing), repeats=repeats)
-        for one in split.schedules(_QUICK_PART if quick else 1)
+        Bench(schedule, plain_and(OURS, resizing), repeats=repeats)
+        for schedule in split_schedules(_QUICK_PART if quick else 1)
         if "shift" in parts
     ]
 

@@ -12,16 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
-from e2e.bench.companion import steps
 from e2e.bench.companion.arms import AGAIN, PLAIN, Kfext, plain_and, resizing
-from e2e.bench.companion.bench import Bench
-from e2e.bench.companion.measure import estimate
-from e2e.bench.companion.run import Outcome
+from e2e.bench.companion.measure import estimate, known_steps, measure_steps
+from e2e.bench.companion.run import Bench, Outcome, Runs
 from e2e.bench.companion.site import one_cpu
-from e2e.bench.companion.tables import Runs, changes, percent, titled
+from e2e.bench.companion.tables import changes, percent, titled
 from e2e.bench.companion.workload import StepCpu, alone
-from e2e.bench.report import spread, table
-from e2e.bench.targets import OVERHEAD
+from e2e.bench.report import OVERHEAD, spread, table
 from e2e.testbed.progress import say
 
 READ, OPEN = "its progress is read", "it may be resized"
@@ -37,14 +34,14 @@ def measure(*, quick: bool, repeats: int, anew: bool) -> str:
     def bench(step_cpu: StepCpu) -> Bench:
         return Bench(alone(work=work, step_cpu=step_cpu), arms, repeats=repeats)
 
-    step_cpu = steps.known()
+    step_cpu = known_steps()
     if anew and step_cpu is not None:
         bench(step_cpu).forget()
     if step_cpu is not None:
         say(estimate([bench(step_cpu)]))
     if step_cpu is None or bench(step_cpu).missing():
         with one_cpu("bench-overhead") as site:
-            step_cpu = steps.measure(site)
+            step_cpu = measure_steps(site)
             bench(step_cpu).measure(site)
     return overhead_table(bench(step_cpu).runs())
 
@@ -71,7 +68,7 @@ def _row(runs: Runs, arm: str) -> tuple[str, ...]:
     found_changes = [changes(_of(runs[PLAIN], of), _of(found, of)) for of in _FIGURES]
     # Neighbours of the machine change what a step takes by more than the target is.
     judged = "" if arm == AGAIN else OVERHEAD.judge(median(found_changes[-1]))
-    return (titled(arm, runs), *map(percent, found_changes), judged, *last)
+    return (titled(arm), *map(percent, found_changes), judged, *last)
 
 
 def _of(found: Sequence[Outcome], figure: Callable[[Outcome], float]) -> list[float]:

@@ -3,21 +3,32 @@
 import json
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from e2e.bench.companion.arms import Arm
-from e2e.bench.companion.pods import Pods, running
+from e2e.bench.companion.arms import Arm, Makers
+from e2e.bench.companion.site import Pods, Site, running
 from e2e.bench.companion.workload import Arriving, Schedule
-from e2e.bench.interleaved import SpoiledError
+from e2e.bench.store import Interleaved, SpoiledError, Store, unspoiled
 from e2e.harness.jobs import jobs_path
-from e2e.testbed.progress import say
+from e2e.testbed import paths
+from e2e.testbed.progress import say, step
 
 Object = dict[str, Any]
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 3600.0
 _TICKS = os.sysconf("SC_CLK_TCK")
+_HERE = Path(__file__).parent
+_JOBS = ("converge", "converge_tf", "converge_torch", "train_tf")
+_FRAME = (
+    *(_HERE / f"{name}.py" for name in ("run", "arms", "site")),
+    *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in _JOBS),
+)
+"""On which the runs of every arm depend."""
+_AROUND_SECONDS = 25.0
+"""Of a run: the first pod starts, and the namespace is deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +90,7 @@ def run(pods: Pods, arm: Arm, schedule: Schedule) -> Outcome:
 
 
 class _Run:
-    """A run while it goes on; the clock is the one that stamps the lines of logs."""
+    """A run while it goes on; the clock is what stamps the lines of logs."""
 
     def __init__(self, pods: Pods, arm: Arm, schedule: Schedule) -> None:
         self._pods, self._arm = pods, arm
@@ -122,7 +133,7 @@ class _Run:
     def _see(self, body: Object) -> None:
         """Note the end of a pod."""
         name, status = body["metadata"]["name"], body["status"]
-        if any(one["restartCount"] for one in status.get("containerStatuses", [])):
+        if any(status["restartCount"] for status in status.get("containerStatuses", [])):
             raise SpoiledError(f"{name} was restarted")
         if status.get("phase") == "Failed":
             raise SpoiledError(f"{name} failed")
@@ -150,3 +161,59 @@ def _busy_seconds() -> float:
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]
     )
     return (user + nice + system + irq + soft) / _TICKS
+
+
+Runs = Mapping[str, Sequence[Outcome]]
+"""The outcomes of each arm, by repeat."""
+
+
+class Bench:
+    """A schedule under `arms`, each of them `repeats` times."""
+
+    def __init__(self, schedule: Schedule, arms: Makers, *, repeats: int) -> None:
+        self.schedule = schedule
+        self._makers = dict(arms)
+        stores = {
+            name: Store(f"{schedule.name} {name}", [repr(schedule)], [*_FRAME, *make().sources])
+            for name, make in self._makers.items()
+        }
+        self._runs = Interleaved(stores, repeats=repeats)
+
+    def missing(self) -> list[tuple[int, str]]:
+        """Return repeat and arm of each run that is not stored, the arms in turn."""
+        return self._runs.missing()
+
+    def seconds(self) -> float:
+        """Return about how long the runs that are missing take."""
+        return len(self.missing()) * (self.schedule.lasts + _AROUND_SECONDS)
+
+    def measure(self, site: Site) -> None:
+        """Run what is missing, and store each run when it has ended."""
+
+        def one(repeat: int, arm: str) -> Object:
+            title = f"{self.schedule.name}, repeat {repeat + 1} of {self._runs.repeats}, {arm}"
+            with step(f"{title}; {len(self.missing())} runs to go"):
+                return self._one(site, arm).stored()
+
+        self._runs.measure(one)
+
+    def keep(self, repeat: int, arm: str, outcome: Outcome) -> None:
+        """Store what came of a run."""
+        self._runs.keep(repeat, arm, outcome.stored())
+
+    def forget(self) -> None:
+        """Remove all that is stored."""
+        self._runs.forget()
+
+    def runs(self) -> Runs:
+        """Return what is stored of each arm, by repeat."""
+        found = self._runs.runs()
+        return {arm: list(map(Outcome.of, found.get(arm, []))) for arm in self._makers}
+
+    def _one(self, site: Site, name: str) -> Outcome:
+        def one() -> Outcome:
+            arm = self._makers[name]()
+            with site.namespace(self.schedule.name, managed=arm.managed) as pods:
+                return run(pods, arm, self.schedule)
+
+        return unspoiled(name, one)

@@ -1,28 +1,101 @@
-"""Where the jobs run: a testbed of one real node with kfext, and a namespace for each run."""
+"""Real nodes with kfext, a namespace for each run, and the pods in it.
+
+`Pods` says what the pods use and print, and resizes them.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
-from e2e.bench.bed import Bench as Installed
-from e2e.bench.companion.pods import Pods
-from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.installed import component
+from e2e.bench.bed import Bench
+from e2e.harness.install import component, create_namespace, kubectl
 from e2e.harness.jobs import jobs_path, workers
+from e2e.harness.kfext_process import Kfext
 from e2e.testbed import lifecycle, metrics_server
+from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import step
 from e2e.testbed.realnodes import Node, nodes
+from kfext.kube.pod_log import lines_of
+from kfext.model.log_line import LogLine
+from kfext.names import JOB_NAME
 
+Object = dict[str, Any]
+REQUEST = "20m"
+"""The CPU request of every pod: all have the same weight, and next to none is reserved."""
+SMALLEST_CAP = 50
+"""In millicores: below, a pod gets less than one slice of the kernel's scheduler in a period."""
+_STRATEGIC = "application/strategic-merge-patch+json"
 _COMPONENTS = ("pod-resize",)
-"""Beside those that the default overlay has."""
+"""Beside the components of the default overlay."""
 _KNOWN_SECONDS = 30.0
+COUNT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that runs; `limit`: of its CPU as it is now in its spec, empty without one."""
+
+    name: str
+    uid: str
+    job: str
+    container: str
+    limit: str = ""
+
+
+class Pods:
+    """The pods of `namespace` on `node`; `kfext` is what runs there."""
+
+    def __init__(self, bed: Testbed, namespace: str, node: Node, kfext: Kfext) -> None:
+        self.bed, self.namespace, self.node, self.kfext = bed, namespace, node, kfext
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def bodies(self) -> list[Object]:
+        """Return all of them as they are stored."""
+        found: list[Object] = self.bed.api.get(self.path)["items"]
+        return found
+
+    def cpu_seconds(self, pod: Pod) -> float | None:
+        """Return the CPU time that a pod has used so far, None before it has a cgroup."""
+        return self.node.pod_cpu_seconds(pod.uid)
+
+    def log(self, pod: str) -> list[LogLine]:
+        """Return what a pod has printed."""
+        text: str = self.bed.api.get(f"{self.path}/{pod}/log?timestamps=true")
+        return lines_of(text.encode())
+
+    def cap(self, pod: Pod, millicores: int) -> bool:
+        """Set the CPU limit of a pod that runs; return whether the API server took it."""
+        limits = {"limits": {"cpu": f"{max(SMALLEST_CAP, millicores)}m"}}
+        containers = [{"name": pod.container, "resources": limits}]
+        patch = {"spec": {"containers": containers}}
+        try:
+            self.bed.api.request("PATCH", f"{self.path}/{pod.name}/resize", patch, kind=_STRATEGIC)
+        except ApiError:
+            return False  # it has ended meanwhile
+        return True
+
+
+def running(bodies: list[Object]) -> list[Pod]:
+    """Return the pods with a running container, by name."""
+    found = []
+    for body in bodies:
+        metadata = body["metadata"]
+        (container,) = body["spec"]["containers"]
+        states = [status["state"] for status in body["status"].get("containerStatuses", [])]
+        if states and "running" in states[0] and "deletionTimestamp" not in metadata:
+            job = metadata.get("labels", {}).get(JOB_NAME, "")
+            limit = container.get("resources", {}).get("limits", {}).get("cpu", "")
+            found.append(Pod(metadata["name"], metadata["uid"], job, container["name"], limit))
+    return sorted(found, key=lambda pod: pod.name)
 
 
 class Site:
     """The node, for one run at a time. kfext is there in all of them, and idle in most."""
 
-    def __init__(self, bed: Testbed, node: Node, kfext: Installed) -> None:
+    def __init__(self, bed: Testbed, node: Node, kfext: Bench) -> None:
         self.bed, self.node, self._kfext = bed, node, kfext
         self._numbers = count()
 
@@ -56,11 +129,24 @@ def one_cpu(name: str) -> Iterator[Site]:
     with lifecycle.running(name, real_nodes=1) as bed:
         node = nodes(bed)[0].with_one_cpu()
         with step("kfext"):
-            installed = Installed(bed)
-            installed.install()
+            bench = Bench(bed)
+            bench.install()
             for part in _COMPONENTS:
                 for manifest in component(part):
                     bed.api.apply(manifest)
         with step("metrics-server"):
             metrics_server.start(bed)
-        yield Site(bed, node, installed)
+        yield Site(bed, node, bench)
+
+
+@contextmanager
+def four_nodes(name: str) -> Iterator[Site]:
+    """Run a testbed of four real nodes for the time of a `with` block; 350m each on two cores.
+
+    The `Pods` of its namespaces are on any of them; the first one is what they call their node.
+    """
+    with lifecycle.running(name, real_nodes=COUNT) as bed:
+        with step("kfext"):
+            bench = Bench(bed)
+            bench.install()
+        yield Site(bed, nodes(bed)[0], bench)

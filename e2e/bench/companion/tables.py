@@ -4,12 +4,10 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from e2e.bench.companion.arms import AGAIN, OURS, PLAIN
-from e2e.bench.companion.run import Outcome
+from e2e.bench.companion.run import Outcome, Runs
 from e2e.bench.companion.workload import Schedule
 from e2e.bench.report import spread, table
 
-Runs = Mapping[str, Sequence[Outcome]]
-"""The outcomes of each arm, by repeat."""
 ByJob = Mapping[str, Sequence[float]]
 """The changes of the time of each job, in percent and by repeat."""
 
@@ -24,8 +22,8 @@ def bound(count: int) -> float:
 
 
 def changes(before: Sequence[float], after: Sequence[float]) -> list[float]:
-    """Return the changes of pairs in percent; an arm may have fewer repeats than the others."""
-    return [100 * (new / old - 1) for old, new in zip(before, after, strict=False)]
+    """Return the changes of pairs in percent."""
+    return [100 * (new / old - 1) for old, new in zip(before, after, strict=True)]
 
 
 def by_job(runs: Runs, arm: str) -> dict[str, list[float]]:
@@ -45,7 +43,9 @@ def noise(again: ByJob) -> float:
 def beyond(found: ByJob, most: float) -> tuple[str, str]:
     """Return how many jobs improved, and how many are worse, in the median by over `most`."""
     medians = [median(some) for some in found.values()]
-    return str(sum(one < -most for one in medians)), str(sum(one > most for one in medians))
+    return str(sum(change < -most for change in medians)), str(
+        sum(change > most for change in medians)
+    )
 
 
 def arms_table(schedule: Schedule, runs: Runs) -> str:
@@ -69,9 +69,9 @@ def _plain_row(runs: Runs) -> tuple[str, ...]:
     seconds = [[job.seconds for job in one.jobs.values()] for one in found]
     return (
         PLAIN,
-        f"{spread([fmean(one) for one in seconds], digits=0)} s",
-        f"{spread([min(one) for one in seconds], digits=0)} s",
-        f"{spread([max(one) for one in seconds], digits=0)} s",
+        f"{spread([fmean(sample) for sample in seconds], digits=0)} s",
+        f"{spread([min(sample) for sample in seconds], digits=0)} s",
+        f"{spread([max(sample) for sample in seconds], digits=0)} s",
         f"{spread([one.makespan for one in found], digits=0)} s",
         "", "", "", "",
         spread([one.beside for one in found]),
@@ -83,7 +83,7 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     medians = {job: median(some) for job, some in jobs.items()}
     best, worst = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
     return (
-        titled(arm, runs),
+        titled(arm),
         percent(changes(*([_mean(one) for one in some] for some in (plain, found)))),
         percent(jobs[best]),
         percent(jobs[worst]),
@@ -95,10 +95,9 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     )
 
 
-def titled(arm: str, runs: Runs) -> str:
+def titled(arm: str) -> str:
     """Return how a row names an arm."""
-    short = len(runs[arm]) < len(runs[PLAIN])
-    return f"{arm} (A/A)" if arm == AGAIN else f"{arm}; repeats: {len(runs[arm])}" if short else arm
+    return f"{arm} (A/A)" if arm == AGAIN else arm
 
 
 def _mean(outcome: Outcome) -> float:
@@ -112,7 +111,7 @@ def percent(found: Sequence[float]) -> str:
 
 def jobs_table(schedule: Schedule, runs: Runs) -> str:
     """Return a row for each job: its time under `plain`, and its change under each other arm."""
-    others = [arm for arm in runs if arm != PLAIN and len(runs[arm]) == len(runs[PLAIN])]
+    others = [arm for arm in runs if arm != PLAIN]
     head = ("job", "comes after s", "steps", "start-up CPU s", "CPU s", "loss", "plain s", *others)
     rows = []
     for one in schedule.arrivals:

@@ -1,11 +1,16 @@
-"""The jobs that share the node: what they train, for how long, and when they come."""
+"""The jobs that share the node: what they train, for how long, and when they come.
+
+A `Split` job has a parameter server and a worker with good or bad CPU limits. One
+worker trains asynchronously on one node: a step needs CPU of both pods, one after the other, so the
+pod with too little CPU decides how long the step takes. Both may use `_BOTH` of the node together.
+"""
 
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from e2e.bench.companion.pods import REQUEST
+from e2e.bench.companion.site import REQUEST
 from e2e.harness.jobs import job, template
 from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
 
@@ -16,7 +21,14 @@ _START_CPU = 2.0
 """CPU seconds that a job takes until its first step."""
 _STEADY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**30)}
 """Has the C library keep what a step frees for the next one. Left to itself it does so in one run
-and not in another, and a step of the PyTorch cnn takes 34 ms in the one and 48 in the other."""
+and not in another, and a step of the PyTorch cnn takes 34 ms in the first and 48 in the second."""
+StepCpu = Mapping[str, float]
+"""CPU seconds of a step on this machine, by the name of the program."""
+_BOTH = 900
+"""Millicores, of a node of 1000."""
+_SPLIT_STEP_CPU = {"PS": 0.0070, "Worker": 0.0095}
+"""CPU seconds of a step, by type, measured on a core of an AMD EPYC."""
+_SPLIT_MEMORY = "256Mi"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Arrival:
 
 
 class Arriving(Protocol):
-    """A job that comes after so many seconds; `pod` is the one whose end is the job's."""
+    """A job that comes after so many seconds; it ends when `pod` ends."""
 
     @property
     def seconds(self) -> float: ...
@@ -133,8 +145,6 @@ PROGRAMS = (
     Program("torch", "vae", batch=512, pace=0.16),
     Program("tf", "vae", batch=8192, pace=0.2),
 )
-StepCpu = Mapping[str, float]
-"""CPU seconds of a step on this machine, by the name of the program."""
 
 
 def schedule(
@@ -147,10 +157,10 @@ def schedule(
     step_cpu: StepCpu,
     seed: int = SEED,
 ) -> Schedule:
-    """Return jobs of which each takes one of some `works`, in CPU seconds of this machine.
+    """Return jobs; each takes one of some `works`, in CPU seconds of this machine.
 
     The first comes at once, the last at the end. Those between come at random times, and which
-    program and which work is whose is random too.
+    program and which work a job has is random too.
     """
     chance = random.Random(seed)
     times = [0.0, *sorted(round(chance.uniform(0, within)) for _ in range(count - 2)), within]
@@ -178,7 +188,7 @@ def alone(*, work: float, step_cpu: StepCpu) -> Schedule:
 
 
 def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]:
-    """Return three jobs of equal work, of which the last to come is the last to end, and ten."""
+    """Return three jobs of equal work, where the last to come is the last to end, and ten."""
     if quick:
         return (
             schedule("three", 3, works=[36], within=25, interval=10, step_cpu=step_cpu),
@@ -194,3 +204,62 @@ def one_of_each(steps: int) -> Schedule:
     """Return a job of each program, for so many steps."""
     arrivals = tuple(Arrival(0.0, one.name, one, steps) for one in PROGRAMS)
     return Schedule("one-of-each", arrivals, interval=1.0, lasts=15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A job that comes at once; `server`: what the parameter server has of `_BOTH`, millicores."""
+
+    name: str
+    steps: int
+    server: int
+    seconds: float = 0.0
+    kind: str = "TFJob"
+
+    @property
+    def pod(self) -> str:
+        """The pod of the worker; the server never ends by itself."""
+        return f"{self.name}-worker-0"
+
+    @property
+    def lasts(self) -> float:
+        """About how long it takes if its limits stay, in seconds."""
+        limits = {"PS": self.server, "Worker": _BOTH - self.server}
+        slowest = max(1000 * cpu / limits[type_] for type_, cpu in _SPLIT_STEP_CPU.items())
+        return self.steps * slowest
+
+    def manifest(self) -> Object:
+        """Return what is submitted: Burstable, its limits add up to `_BOTH`."""
+        body = job(
+            self.name, {"PS": 1, "Worker": 1}, kind=self.kind, policy={"cleanPodPolicy": "None"}
+        )
+        limits = {"PS": self.server, "Worker": _BOTH - self.server}
+        for type_, limit in limits.items():
+            pod = template(body, type_)["spec"]
+            pod["terminationGracePeriodSeconds"] = 1  # a server would take all of it
+            (container,) = pod["containers"]
+            container |= {
+                "image": TENSORFLOW_IMAGE,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["python3", "/jobs/train_tf.py", "--steps", str(self.steps)],
+                "resources": {
+                    "requests": {"cpu": REQUEST, "memory": _SPLIT_MEMORY},
+                    "limits": {"cpu": f"{limit}m"},
+                },
+            }
+        return body
+
+
+def _split_schedule(name: str, *, steps: int, server: int) -> Schedule:
+    one = Split(name, steps, server)
+    return Schedule(name, (one,), interval=30, lasts=one.lasts)
+
+
+def split_schedules(part: float = 1.0) -> tuple[Schedule, ...]:
+    """Return a well-split job and two badly split ones, with a part of their steps."""
+    server = round(_BOTH * _SPLIT_STEP_CPU["PS"] / sum(_SPLIT_STEP_CPU.values()))
+    return (
+        _split_schedule("well-split", steps=round(10_000 * part), server=server),
+        _split_schedule("server-starved", steps=round(3500 * part), server=100),
+        _split_schedule("worker-starved", steps=round(3500 * part), server=_BOTH - 135),
+    )

@@ -3,12 +3,12 @@
     python -m e2e.bench.gpu_share --card cpu|cuda --part smoke|figures|group
 
 The jobs are ordinary processes with the hook, and one process has the agent's part: the doors
-through which they come, and the rulings on their card (`agent.py`). No kubelet, no API server. The
-card is a real GPU, or one that the CPU plays (`cards.py`); everything else is the same for both, so
-that what the CPU card proves holds for the path to the GPU as well.
+through which they come, and the rulings on their card (`processes.py`). No kubelet, no API server.
+The card is a real GPU, or the CPU plays one (`cards.py`); everything else is the same for
+both, so what the CPU card proves holds for the path to the GPU as well.
 
-u is the part of the time in which a card is busy while a job has it for itself, u_h that of the job
-of high priority, u_l of the other. Loss: the part of its speed that high loses. Low share: low's
+u is the part of the time in which a card is busy while a job has it for itself, u_h for the job
+of high priority, u_l for the other. Loss: the part of its speed that high loses. Low share: low's
 speed beside high, as a part of that alone. Bound: (1 - u_h) / u_l, at most 1: a card that runs one
 kernel at a time cannot give low more without a loss for high. Efficiency: low share / bound.
 Preemption: from high's beacon, when it becomes busy, until the card has none of low's work left.

@@ -1,24 +1,86 @@
-"""The cards on which sharing is measured: a GPU, and one that the CPU plays."""
+"""The cards on which sharing is measured (a GPU, or a CPU that plays one), and their Pythons."""
 
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
-from e2e.bench.gpu_share.pythons import Python, of_training_image
 from e2e.gpu.cpu_card import report
 from e2e.harness.wait import until
 from e2e.testbed import paths
-from e2e.testbed.preflight import Unavailable
+from e2e.testbed.images.layers import Layer, exclusively, key
+from e2e.testbed.images.recipes import later_pytorch, tensorflow_image, training_image
+from e2e.testbed.preflight import Unavailable, require_root
 
+_ENTER = (
+    'for folder in dev proc sys; do mount --rbind "/$folder" "$0/$folder" || exit; done; '
+    'exec chroot "$0" python3 "$@"'
+)
+"""In mounts of its own, so that none is left behind; Python and PyTorch read these folders."""
 Busy = Callable[[], float]
 """Returns for how many seconds the card has been busy since it was opened."""
 _SAMPLE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Python:
+    """An interpreter. `command` runs it, with `root` as the root of its file system."""
+
+    command: tuple[str, ...]
+    root: Path = Path("/")
+
+    def inside(self, path: Path) -> str:
+        """Return what a path below `root` is called in the interpreter."""
+        return f"/{path.relative_to(self.root)}"
+
+    @property
+    def temporary(self) -> Path:
+        """Where folders can be made that the interpreter sees."""
+        return self.root / "tmp"
+
+
+def of_training_image() -> Python:
+    """Return the Python of the image of PyTorch jobs, unpacked in the cache. Raises Unavailable."""
+    require_root()
+    return _unpacked(training_image().layers[0])
+
+
+def of_later_pytorch() -> Python:
+    """Return a Python that has PyTorch 2, unpacked in the cache. Raises Unavailable."""
+    require_root()
+    return _unpacked(later_pytorch())
+
+
+def of_tensorflow_image() -> Python:
+    """Return the Python of the image of TFJobs, unpacked in the cache. Raises Unavailable."""
+    require_root()
+    return _unpacked(*tensorflow_image().layers[:2])
+
+
+def _unpacked(*layers: Layer) -> Python:
+    stems = [layer.path.stem for layer in layers]
+    # The path of a socket below it has 107 bytes at most.
+    root = paths.cache() / "roots" / (stems[0] if len(stems) == 1 else key(stems))
+    with exclusively(root.parent):
+        if not root.is_dir():
+            _unpack(layers, root)
+    return Python(("unshare", "--mount", "sh", "-c", _ENTER, str(root)), root)
+
+
+def _unpack(layers: Sequence[Layer], root: Path) -> None:
+    unfinished = root.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir(parents=True)
+    for layer in layers:
+        subprocess.run(["tar", "-xf", str(layer.path), "-C", str(unfinished)], check=True)
+    unfinished.rename(root)
 
 
 class Card(Protocol):
@@ -43,7 +105,7 @@ class Card(Protocol):
         """Have the card ready for jobs, which see `folder`."""
 
     def environment(self, job: str, folder: str) -> Mapping[str, str]:
-        """Return the variables with which a job finds the card; `folder`: as the job sees it."""
+        """Return the variables that lead a job to the card; `folder`: as the job sees it."""
 
     def driver(self, *, hooked: bool) -> tuple[str, ...]:
         """Return the arguments of Python before the script of a job."""
@@ -57,7 +119,7 @@ class CpuCard:
     traced = "gate_trace:on_cpu_card"
 
     def python(self) -> Python:
-        """Return that of the image of training jobs."""
+        """Return the Python of the image of training jobs."""
         return of_training_image()
 
     @contextmanager
@@ -87,14 +149,14 @@ class CpuCard:
 
 
 def _busy(path: Path) -> float:
-    return float(sum(one["seconds"] for one in report(str(path))["clients"]))
+    return float(sum(client["seconds"] for client in report(str(path))["clients"]))
 
 
 class Cuda:
     """The first GPU of this machine, by NVML."""
 
     traced = "gate_trace:on_cuda"
-    # 180 products of matrices a step, each of which takes a GPU of 2024 about a quarter of a ms.
+    # 180 products of matrices a step; each takes a GPU of 2024 about a quarter of a ms.
     model = ("--device", "cuda", "--layers", "60", "--width", "2048", "--batch", "8192")
 
     def __init__(self) -> None:
@@ -115,7 +177,7 @@ class Cuda:
         self.title = name.decode() if isinstance(name, bytes) else name
 
     def python(self) -> Python:
-        """Return the one that runs this."""
+        """Return the Python that runs this."""
         asks = "import sys, torch; sys.exit(not torch.cuda.is_available())"
         if subprocess.run([sys.executable, "-c", asks], check=False).returncode:
             raise Unavailable(f"{sys.executable} has no PyTorch that finds the GPU")

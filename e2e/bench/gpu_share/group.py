@@ -7,11 +7,9 @@ from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import Any, Self
 
-from e2e.bench.gpu_share.agent import Agent
-from e2e.bench.gpu_share.arms import DEFAULT
-from e2e.bench.gpu_share.cards import Card
-from e2e.bench.gpu_share.processes import Bench, Hooking, Job, bench
-from e2e.bench.gpu_share.pythons import Python
+from e2e.bench.gpu_share.cards import Card, Python
+from e2e.bench.gpu_share.processes import Agent, Bench, Hooking, Job, bench
+from e2e.bench.gpu_share.run import DEFAULT
 
 Object = dict[str, Any]
 
@@ -45,7 +43,9 @@ class Way:
     hooked: bool
 
 
-_BY_PRIORITY = tuple(tuple(one for one in MEMBERS if one.high is high) for high in (True, False))
+_BY_PRIORITY = tuple(
+    tuple(member for member in MEMBERS if member.high is high) for high in (True, False)
+)
 EXCLUSIVE = Way("exclusive, one after the other", (MEMBERS,), hooked=False)
 NATIVE = Way("native, one of each priority at a time", _BY_PRIORITY, hooked=False)
 GATED = Way("kfext, one of each priority at a time", _BY_PRIORITY, hooked=True)
@@ -104,13 +104,15 @@ async def _run(place: Bench, way: Way, *, pace: Pace, seconds: float) -> GroupOu
             agent = await stack.enter_async_context(Agent(place.folder).running())
         # They start and load their model before, so that it is the card that they wait for.
         jobs = {
-            one: place.start(
-                one.name,
-                load=pace.load(one.u),
-                steps=pace.steps(one.u, seconds),
-                hooking=Hooking(agent.hook, agent.door(one.name), one.high) if agent else None,
+            member: place.start(
+                member.name,
+                load=pace.load(member.u),
+                steps=pace.steps(member.u, seconds),
+                hooking=Hooking(agent.hook, agent.door(member.name), member.high)
+                if agent
+                else None,
             )
-            for one in MEMBERS
+            for member in MEMBERS
         }
         for job in jobs.values():
             await job.ready()

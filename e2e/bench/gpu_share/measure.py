@@ -11,15 +11,21 @@ from typing import Any
 
 import structlog
 
-from e2e.bench.gpu_share import arms, tables
-from e2e.bench.gpu_share.arms import Arm
-from e2e.bench.gpu_share.cards import CARDS, Card
+from e2e.bench.gpu_share import tables
+from e2e.bench.gpu_share.cards import CARDS, Card, Python
 from e2e.bench.gpu_share.group import MEMBERS, WAYS, GroupOutcome, Pace, Way, run_group
 from e2e.bench.gpu_share.processes import SCRIPTS
-from e2e.bench.gpu_share.pythons import Python
-from e2e.bench.gpu_share.run import WARM_UP_SECONDS, Outcome, run
-from e2e.bench.interleaved import Interleaved, unspoiled
-from e2e.bench.store import Store
+from e2e.bench.gpu_share.run import (
+    EXCLUSIVE,
+    LOW,
+    WARM_UP_SECONDS,
+    Arm,
+    Outcome,
+    figures,
+    run,
+    smoke,
+)
+from e2e.bench.store import Interleaved, Store, unspoiled
 from e2e.testbed import paths
 from e2e.testbed.progress import say, step
 
@@ -28,19 +34,18 @@ SMOKE, FIGURES, GROUP = PARTS = ("smoke", "figures", "group")
 DEFAULT_PARTS = (FIGURES, GROUP)
 _HERE = Path(__file__).parent
 _FRAME = (
-    *(_HERE / f"{name}.py" for name in ("run", "processes", "readings", "cards", "group")),
+    *(_HERE / f"{name}.py" for name in ("run", "processes", "cards", "group")),
     *(paths.REPOSITORY / "e2e/jobs" / name for name in SCRIPTS),
     paths.REPOSITORY / "e2e/gpu/cpu_card.py",
 )
 """On which the runs of every arm depend."""
 _AGENT = ("card", "passes", "process", "sharer")
 _SHARING = (
-    _HERE / "agent.py",
     *(paths.REPOSITORY / "kfext/gpu/agent" / f"{name}.py" for name in _AGENT),
     paths.REPOSITORY / "kfext/gpu/rules",
     paths.REPOSITORY / "kfext/gpu/hook",
 )
-"""On which those with the hook depend too."""
+"""What the runs with the hook depend on too."""
 _AROUND_SECONDS = 6.0
 """Of a run: PyTorch is imported."""
 _SMOKE_SECONDS, _PACE_SECONDS = 5.0, 4.0
@@ -111,13 +116,13 @@ class Measurement:
     def smoke(self) -> str:
         """Return the table of a few short runs, which are not kept."""
         pace = self._measured_pace(_PACE_SECONDS)
-        found = {arm: [self._arm(arm, pace, _SMOKE_SECONDS).stored()] for arm in arms.smoke()}
+        found = {arm: [self._arm(arm, pace, _SMOKE_SECONDS).stored()] for arm in smoke()}
         return tables.all_of(self._card.title, _outcomes(found), _SMOKE_SECONDS)
 
     def figures(self, *, thorough: bool) -> str:
         """Return the tables of all arms that have been measured."""
         pace = self._pace()
-        by_title = {arm.title: arm for arm in arms.figures(thorough=thorough)}
+        by_title = {arm.title: arm for arm in figures(thorough=thorough)}
         stores = {title: self._store(arm, pace) for title, arm in by_title.items()}
         around = WARM_UP_SECONDS + _AROUND_SECONDS
         runs = self._measure(
@@ -144,7 +149,7 @@ class Measurement:
     def _measure(
         self, stores: Mapping[str, Store], one: Callable[[str], Object], *, seconds: float
     ) -> Mapping[str, Sequence[Object]]:
-        """Run what is missing as far as there is time, each for about so many seconds."""
+        """Run what is missing while there is time, each for about so many seconds."""
         interleaved = Interleaved(stores, repeats=self._repeats)
         if self._anew:
             interleaved.forget()
@@ -183,9 +188,9 @@ class Measurement:
 
     def _measured_pace(self, seconds: float) -> Pace:
         with step("how long a step takes without loading"):
-            unloaded = Arm(arms.EXCLUSIVE, None, low=True)
+            unloaded = Arm(EXCLUSIVE, None, low=True)
             one = self._arm(unloaded, Pace(0.0, 0.0), seconds)
-        took = 1 / fmean(one.rates[arms.LOW])
+        took = 1 / fmean(one.rates[LOW])
         return Pace(took, took * one.busy)
 
     def _store(self, arm: Arm, pace: Pace) -> Store:

@@ -1,9 +1,15 @@
-"""What the runs come to."""
+"""What the runs come to: ratios with intervals, whether losses agree, and the tables."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
-from e2e.bench.gpu_share.arms import (
+import numpy as np
+
+from e2e.bench.gpu_share.group import EXCLUSIVE as ONE_BY_ONE
+from e2e.bench.gpu_share.group import GroupOutcome
+from e2e.bench.gpu_share.run import (
     AGAIN,
     EXCLUSIVE,
     HIGH,
@@ -12,22 +18,82 @@ from e2e.bench.gpu_share.arms import (
     LOW,
     LOW_ALONE,
     Arm,
+    Outcome,
 )
-from e2e.bench.gpu_share.estimates import Blocks, agreed, bound, mapped, ratio
-from e2e.bench.gpu_share.group import EXCLUSIVE as ONE_BY_ONE
-from e2e.bench.gpu_share.group import GroupOutcome
-from e2e.bench.gpu_share.run import Outcome
-from e2e.bench.report import quantile, spread, table
-from e2e.bench.targets import (
+from e2e.bench.report import (
     GROUP_COMPLETION,
     GROUP_UTILISATION,
     HIGH_LOSS,
     HOOK_OVERHEAD,
     LOW_EFFICIENCY,
+    quantile,
+    spread,
+    table,
 )
 
+Blocks = Sequence[Sequence[float]]
+"""The rates of one job in one arm, by repeat and by second."""
+_DRAWS = 2000
+_SEED = 1
+_Array = np.ndarray[Any, Any]
 Runs = Mapping[Arm, Sequence[Outcome]]
 """The outcomes of each arm, by repeat."""
+
+
+def agreed(runs: Iterable[Mapping[str, str]]) -> tuple[int, bool]:
+    """Return the last step that two runs or more were compared at, and whether all agree."""
+    seen: dict[int, list[str]] = {}
+    for run in runs:
+        for count, digest in run.items():
+            seen.setdefault(int(count), []).append(digest)
+    compared = {count: found for count, found in seen.items() if len(found) > 1}
+    return max(compared, default=0), all(len({*found}) == 1 for found in compared.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure and its interval of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+    def percent(self) -> str:
+        """Return it in percent, e.g. `2.5 (1.9 to 3.2)`."""
+        return f"{100 * self.value:.1f} ({100 * self.low:.1f} to {100 * self.high:.1f})"
+
+
+def ratio(of: Blocks, to: Blocks) -> Estimate:
+    """Return the mean of an arm divided by the other's, and a bootstrap interval.
+
+    Repeats are drawn, the same ones for both arms, and of each the seconds (A. Davison and
+    D. Hinkley, "Bootstrap Methods and their Application", 1997, 3.8).
+    """
+    pairs = [(np.array(one), np.array(other)) for one, other in zip(of, to, strict=False)]
+    draw = np.random.default_rng(_SEED)
+
+    def means(pair: tuple[_Array, _Array]) -> tuple[float, float]:
+        one, other = (values[draw.integers(len(values), size=len(values))] for values in pair)
+        return one.mean(), other.mean()
+
+    drawn = []
+    for _ in range(_DRAWS):
+        chosen = [means(pairs[place]) for place in draw.integers(len(pairs), size=len(pairs))]
+        drawn.append(sum(one for one, _ in chosen) / sum(other for _, other in chosen))
+    value = sum(one.mean() for one, _ in pairs) / sum(other.mean() for _, other in pairs)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return Estimate(float(value), float(low), float(high))
+
+
+def mapped(estimate: Estimate, function: Callable[[float], float]) -> Estimate:
+    """Return the estimate of a monotonic function of a figure."""
+    ends = sorted((function(estimate.low), function(estimate.high)))
+    return Estimate(function(estimate.value), *ends)
+
+
+def bound(high: float, low: float) -> float:
+    """Return what low can get at most without a loss for high, by how busy each is alone."""
+    return min(1.0, (1 - high) / low)
 
 
 def all_of(card: str, runs: Runs, seconds: float) -> str:
@@ -81,7 +147,7 @@ def overhead_table(card: str, runs: Runs) -> str:
     rows = []
     for job, alone in ((HIGH, _exclusive(LOADS[0])), (LOW, LOW_ALONE)):
         for name in (HOOKED, AGAIN):
-            arm = next((one for one in runs if one.name == name and one.u == alone.u), None)
+            arm = next((arm for arm in runs if arm.name == name and arm.u == alone.u), None)
             if arm is None or alone not in runs:
                 continue
             slower = mapped(ratio(_blocks(runs[arm], job), _blocks(runs[alone], job)), _slower)
@@ -147,7 +213,7 @@ def _exclusive(u: float) -> Arm:
 
 
 def _blocks(runs: Sequence[Outcome], job: str) -> Blocks:
-    return [one.rates[job] for one in runs]
+    return [run.rates[job] for run in runs]
 
 
 def _slower(part: float) -> float:
@@ -155,19 +221,19 @@ def _slower(part: float) -> float:
 
 
 def _preemption(runs: Sequence[Outcome]) -> tuple[str, str]:
-    found = [1000 * seconds for one in runs for seconds in one.preempted]
+    found = [1000 * seconds for run in runs for seconds in run.preempted]
     if not found:
         return "", ""
     return f"{quantile(found, 0.5):.1f}", f"{quantile(found, 0.99):.1f}"
 
 
 def _micro_step(runs: Sequence[Outcome]) -> str:
-    found = [1000 * one.micro_step for one in runs if one.micro_step is not None]
+    found = [1000 * run.micro_step for run in runs if run.micro_step is not None]
     return spread(found, digits=1) if found else ""
 
 
 def _cpu_wait(runs: Sequence[Outcome]) -> str:
-    return spread([100 * one.cpu_wait for one in runs], digits=0)
+    return spread([100 * run.cpu_wait for run in runs], digits=0)
 
 
 def _mean(one: GroupOutcome) -> float:

@@ -1,4 +1,4 @@
-"""The four that are compared. Only the one that is measured runs; the others leave no trace.
+"""The four that are compared. Only the arm that is measured runs; the others leave no trace.
 
 plain     plain Kubernetes with the training-operator.
 affinity  plain Kubernetes; both templates prefer (weight 100) the node where a pod of their job is.
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from e2e.bench.bed import Bench
-from e2e.bench.peers import kueue_objects
+from e2e.bench.peers import kueue
 from e2e.bench.peers.jobs import with_templates
 from e2e.bench.peers.kueue import Kueue
 from e2e.testbed.cluster import Testbed
@@ -75,7 +75,7 @@ class Arm:
 
 
 class Affinity(Arm):
-    """Pods attract those of their own job."""
+    """Pods attract the pods of their own job."""
 
     name = "affinity"
 
@@ -111,11 +111,11 @@ class ByKueue(Arm):
         return "\n".join(self.testbed.log("kueue").read_text().splitlines()[-_LAST_LINES:])
 
     def job(self, job: Object) -> Object:
-        return kueue_objects.queued(job)
+        return kueue.queued(job)
 
     @property
     def explains(self) -> str:
-        return f"/apis/{kueue_objects.API}/namespaces/{self.namespace}/workloads"
+        return f"/apis/{kueue.API}/namespaces/{self.namespace}/workloads"
 
     def reason(self, explained: Object) -> str:
         return _message(explained, "QuotaReserved", {"Pending"})
@@ -155,7 +155,7 @@ class ByKfext(Arm):
 
 
 def all_of(testbed: Testbed) -> list[Arm]:
-    """Return the four, none of which runs yet."""
+    """Return the four; none runs yet."""
     return [Arm(testbed), Affinity(testbed), ByKueue(testbed), ByKfext(testbed)]
 
 

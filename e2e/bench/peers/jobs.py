@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from e2e.bench.gang_objects import job_body
+from e2e.bench.crowd import job_body
 
 Object = dict[str, Any]
 _FILLED_MEAN, _FILLED_DEVIATION = 4.0, 2.0
@@ -29,7 +29,7 @@ def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
 
 
 def fillers(nodes: int, *, gpus: int, seed: int) -> Iterator[Object]:
-    """Yield single-GPU pods of nobody, bound already, that take about half of all GPUs.
+    """Yield single-GPU pods without an owner, bound already, that take about half of all GPUs.
 
     Nodes have 4 of them in the mean, of the 8 that fit (standard deviation 2): few are empty.
     """

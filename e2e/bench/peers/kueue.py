@@ -1,7 +1,7 @@
-"""Kueue with topology-aware scheduling, as a process beside the testbed: built, started, stopped.
+"""Kueue with topology-aware scheduling (TAS), as a process beside the testbed, and its objects.
 
-The newest version that the Go module proxy has whole. Only benchmarks need it. It starts with all
-that it needs, and leaves no webhook behind when it stops, so that others may run without it.
+It is the newest version that the Go module proxy has whole. Only benchmarks need it. It starts with
+all that it needs, and leaves no webhook behind when it stops, so that others may run without it.
 """
 
 import base64
@@ -9,24 +9,114 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import urllib3
 import yaml
 
-from e2e.bench.peers import kueue_objects
-from e2e.bench.peers.jobs import gang
-from e2e.testbed import golang, paths, preflight
+from e2e.bench.peers.jobs import gang, with_templates
+from e2e.testbed import binaries, fakenodes, paths, preflight
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import step
+from kfext.names import HOSTNAME, KUEUE_QUEUE
 
+Object = dict[str, Any]
+NAMESPACE = "kueue-system"
+API = "kueue.x-k8s.io/v1beta2"
+QUEUE = "bench"
+_FLAVOR = "fake-nodes"
+_TOPOLOGY = "hosts"
+_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+# Pods themselves are not queued here: no integration `pod`, so no webhook on pods.
+_HOOKS = frozenset(
+    {
+        *("mpytorchjob.kb.io", "mclusterqueue.kb.io", "mresourceflavor.kb.io", "mworkload.kb.io"),
+        *("vpytorchjob.kb.io", "vclusterqueue.kb.io", "vresourceflavor.kb.io", "vworkload.kb.io"),
+        "vcohort.kb.io",
+    }
+)
+# More than the cluster has: what does not fit must be found by the topology, as kfext must.
+_QUOTA = {"cpu": "1000000", "memory": "10000Ti", "nvidia.com/gpu": "100000"}
 VERSION = "v0.15.2"
 _MODULE = Path(__file__).with_name("module")
 _READY_SECONDS = 60.0
 _PROCESS = "kueue"
 
-Object = dict[str, Any]
+
+def configuration(*, port: int, probe: int, certificates: str, shipped: Object) -> Object:
+    """Return the configuration of the process; workers per kind are as in the `shipped` one."""
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{probe}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"port": port, "host": "127.0.0.1", "certDir": certificates},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "controller": {"groupKindConcurrency": shipped["controller"]["groupKindConcurrency"]},
+        # Ten times what is shipped, as the other components of a fast testbed have it.
+        "clientConnection": {"qps": 500, "burst": 1000},
+        "featureGates": {"VisibilityOnDemand": False},  # it would need a certificate of its own
+        "integrations": {"frameworks": ["kubeflow.org/pytorchjob"]},
+    }
+
+
+def newest_only(definition: Object) -> Object:
+    """Return a CRD that stores and serves v1beta2 only: no conversion webhook is needed.
+
+    As shipped, v1beta1 is stored and every write of v1beta2 converted. Right for a fresh cluster.
+    """
+    spec = definition["spec"]
+    versions = [
+        {**version, "served": version["name"] == "v1beta2", "storage": version["name"] == "v1beta2"}
+        for version in spec["versions"]
+    ]
+    return {**definition, "spec": {**spec, "versions": versions}}
+
+
+def webhooks(shipped: Sequence[Object], *, url: str, authority: str) -> Iterator[Object]:
+    """Yield the webhook configurations that matter here, called at `url` instead of a Service."""
+    for configured in shipped:
+        kept = []
+        for hook in configured["webhooks"]:
+            path = hook["clientConfig"]["service"]["path"]
+            client = {"url": url + path, "caBundle": authority}
+            kept += [{**hook, "clientConfig": client}] if hook["name"] in _HOOKS else []
+        name = f"kueue-{configured['metadata']['name']}"
+        yield {**configured, "metadata": {"name": name}, "webhooks": kept}
+
+
+def queues(namespace: str) -> Iterator[Object]:
+    """Yield a topology of single nodes, and a queue over all fake nodes for one namespace."""
+    yield _object("Topology", _TOPOLOGY, {"levels": [{"nodeLabel": HOSTNAME}]})
+    labels = {fakenodes.LABEL: "fake"}
+    yield _object("ResourceFlavor", _FLAVOR, {"nodeLabels": labels, "topologyName": _TOPOLOGY})
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in _QUOTA.items()]
+    group = {
+        "coveredResources": list(_QUOTA),
+        "flavors": [{"name": _FLAVOR, "resources": resources}],
+    }
+    yield _object("ClusterQueue", QUEUE, {"namespaceSelector": {}, "resourceGroups": [group]})
+    local = _object("LocalQueue", QUEUE, {"clusterQueue": QUEUE})
+    local["metadata"]["namespace"] = namespace
+    yield local
+
+
+def queued(job: Object) -> Object:
+    """Return the job as a user of Kueue submits it: in the queue, its pods near each other."""
+    near = with_templates(job, _near)
+    return {**near, "metadata": {**job["metadata"], "labels": {KUEUE_QUEUE: QUEUE}}}
+
+
+def _near(template: Object) -> Object:
+    return {**template, "metadata": {"annotations": {_PREFERRED: HOSTNAME}}}
+
+
+def _object(kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
 class Kueue:
@@ -52,11 +142,11 @@ class Kueue:
     def install(self) -> None:
         """Put Kueue's definitions into the cluster, and write what the process reads."""
         api = self._testbed.api
-        for name in (kueue_objects.NAMESPACE, self._namespace):
+        for name in (NAMESPACE, self._namespace):
             api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         definitions = [_documents(file)[0] for file in (_files() / "crd" / "bases").iterdir()]
         for definition in definitions:
-            api.apply(kueue_objects.newest_only(definition))
+            api.apply(newest_only(definition))
         kinds = {definition["spec"]["names"]["kind"] for definition in definitions}
         # Kueue ends at once if it does not find its own kinds.
         self._wait(lambda: kinds <= self._served(), "Kueue's kinds to be served")
@@ -66,13 +156,13 @@ class Kueue:
         shutil.copy(pair.certificate, certificates / "tls.crt")
         shutil.copy(pair.key, certificates / "tls.key")
         shipped = _documents(_files() / "manager" / "controller_manager_config.yaml")[0]
-        config = kueue_objects.configuration(
+        config = configuration(
             port=self._port, probe=self._probe, certificates=str(certificates), shipped=shipped
         )
         (self._folder / "config.yaml").write_text(json.dumps(config))
         authority = self._testbed.pki.authority.certificate.read_bytes()
         self._hooks = list(
-            kueue_objects.webhooks(
+            webhooks(
                 _documents(_files() / "webhook" / "manifests.yaml"),
                 url=f"https://127.0.0.1:{self._port}",
                 authority=base64.b64encode(authority).decode(),
@@ -93,7 +183,7 @@ class Kueue:
         )
         for configuration in self._hooks:
             self._testbed.api.apply(configuration)
-        for manifest in kueue_objects.queues(self._namespace):
+        for manifest in queues(self._namespace):
             self._wait(lambda: self._testbed.api.apply(manifest), "Kueue to take its queues")  # noqa: B023
         self._wait(self._ready, "Kueue to be ready")
         self._wait(self._suspends, "Kueue to suspend a job on trial")
@@ -111,10 +201,10 @@ class Kueue:
 
     def _served(self) -> set[str]:
         """Return the kinds of Kueue that discovery names."""
-        group, _ = kueue_objects.API.split("/")
+        group, _ = API.split("/")
         if group not in {found["name"] for found in self._testbed.api.get("/apis")["groups"]}:
             return set()
-        resources = self._testbed.api.get(f"/apis/{kueue_objects.API}")["resources"]
+        resources = self._testbed.api.get(f"/apis/{API}")["resources"]
         return {resource["kind"] for resource in resources}
 
     def _ready(self) -> bool:
@@ -123,7 +213,7 @@ class Kueue:
 
     def _suspends(self) -> bool:
         path = f"/apis/kubeflow.org/v1/namespaces/{self._namespace}/pytorchjobs?dryRun=All"
-        answer = self._testbed.api.create(path, kueue_objects.queued(gang("trial", 2)))
+        answer = self._testbed.api.create(path, queued(gang("trial", 2)))
         return bool(answer["spec"]["runPolicy"].get("suspend"))
 
 
@@ -132,7 +222,7 @@ def resolve() -> Path:
     target = _cached() / "kueue"
     if not target.exists():
         with step(f"building kueue {VERSION}", expect="3 minutes"):
-            golang.build(_MODULE, "sigs.k8s.io/kueue/cmd/kueue", target)
+            binaries.build(_MODULE, "sigs.k8s.io/kueue/cmd/kueue", target)
     return target
 
 
@@ -140,7 +230,9 @@ def _files() -> Path:
     """Return the folder with Kueue's own manifests, copied beside the program once."""
     folder = _cached() / "files"
     if not folder.exists():
-        source = golang.download(_MODULE, f"sigs.k8s.io/kueue@{VERSION}") / "config" / "components"
+        source = (
+            binaries.download(_MODULE, f"sigs.k8s.io/kueue@{VERSION}") / "config" / "components"
+        )
         unfinished = folder.with_name("files.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         for part in ("crd/bases", "manager", "webhook"):

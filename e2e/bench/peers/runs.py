@@ -1,4 +1,10 @@
-"""One run of one arm: gangs submitted at once, timed by the driver's watch, and cleared away."""
+"""One run of one arm: gangs are submitted at once, timed by the driver's watch, and cleared away.
+
+A second kind of run measures how long it takes until a user can read why a gang does not start. The
+gang needs one whole node more than the cluster has, while each of its pods fits. The time runs from
+before the POST to the first watch line of the driver that holds the reason. Pods of the gang that
+are bound meanwhile hold their GPUs in vain: they are counted.
+"""
 
 import asyncio
 import os
@@ -8,11 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.bench.gang_objects import pod_names
+import msgspec
+
+from e2e.bench.crowd import pod_names
 from e2e.bench.peers.arms import Arm
 from e2e.bench.peers.jobs import gang
 from e2e.bench.watching import Seen, watching
-from e2e.testbed import process
+from e2e.testbed import fakenodes, process
 from e2e.testbed.cluster import Testbed
 from kfext.errors import NotFound, Unavailable
 from kfext.kube import paths
@@ -23,6 +31,8 @@ _CALM_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
 _IN_FLIGHT = 64
 _TICK = os.sysconf("SC_CLK_TCK")
+_REASON_SECONDS = 60.0
+_LOOK_AGAIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +171,54 @@ def _cpu(testbed: Testbed) -> dict[int, tuple[str, float]]:
             program = names[1] if names[0].startswith("python") else names[0]
             used[pid] = (program, (int(stat[11]) + int(stat[12])) / _TICK)
     return used
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Seconds until the reason could be read, the reason, and GPUs held in vain 2 s later."""
+
+    seconds: float
+    reason: str
+    held: int
+
+
+async def ask(client: Client, arm: Arm, *, name: str, nodes: int) -> Answer:
+    """Submit a gang of one pod more than there are nodes; each pod takes a whole node."""
+    gpus = int(fakenodes.CAPACITY["nvidia.com/gpu"])
+    body = arm.job(gang(name, nodes + 1, gpus=gpus))
+    jobs = paths.jobs("pytorchjobs", arm.namespace)
+    version = msgspec.json.decode(await client.read(arm.explains, limit="1"))["metadata"]
+    hearing = asyncio.create_task(_hear(client, arm, str(version["resourceVersion"])))
+    try:
+        async with asyncio.timeout(_REASON_SECONDS):
+            submitted = time.monotonic()
+            await client.create(jobs, body)
+            heard, reason = await hearing
+    except TimeoutError:
+        raise TimeoutError(
+            f"{arm.name} did not say why {name} does not start in {_REASON_SECONDS:.0f} s"
+        ) from None
+    finally:
+        hearing.cancel()
+    await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    pods = await client.list_all(paths.pods(arm.namespace))
+    await clear(client, arm)
+    bound = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
+    return Answer(heard - submitted, reason, gpus * bound)
+
+
+async def _hear(client: Client, arm: Arm, version: str) -> tuple[float, str]:
+    """Return when a reason was heard of, in monotonic seconds, and the reason."""
+    while True:  # a busy API server may end a watch at any time; nothing is lost by that
+        rest = b""
+        stream = client.watch(
+            arm.explains, resource_version=version, server_seconds=600, silence_seconds=120
+        )
+        async for chunk in stream:
+            *lines, rest = (rest + chunk).split(b"\n")
+            now = time.monotonic()
+            for line in lines:
+                changed = msgspec.json.decode(line)["object"]
+                version = changed["metadata"]["resourceVersion"]
+                if reason := arm.reason(changed):
+                    return now, reason

@@ -7,17 +7,17 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from e2e.bench.elastic_body import tf_body, torch_body, with_grace, with_policy
-from e2e.harness.sdk_jobs import pytorch_job
+from e2e.harness.elastic_jobs import tf_body, torch_body, with_grace, with_policy
+from e2e.harness.training import pytorch_job
 
 Object = dict[str, Any]
 TRAIN, GANG, GANG_KIND = "train", "gang", "PyTorchJob"
 FULL, LEAST = 4, 2
-"""Pods of the job, of which each node holds one; and when it is smallest."""
+"""Pods of the job, one a node; and when it is smallest."""
 CPU = "340m"
 DEFAULT_GRACE = 30
 TORCHRUN_LAST_CALL = 30
-"""Seconds that torchrun waits for more workers if nobody says anything."""
+"""Seconds that torchrun waits for more workers by default."""
 _TESTBED_GRACE = 2
 _KEPT_EVERY = 300
 """Steps from one checkpoint to the next, so far apart that the next one is not near by chance."""
@@ -53,7 +53,7 @@ class Case:
     """One set-up.
 
     `grace`: the seconds that a pod has to end.
-    `last_call`: of the job's own elasticPolicy; None if kfext writes it.
+    `last_call`: of the job's own elasticPolicy; unset: kfext writes it.
     `listens`: whether the job saves when it is asked to.
     `disturbed`: whether the gang comes.
     """

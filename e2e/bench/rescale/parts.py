@@ -6,7 +6,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any, Self
 
-from e2e.bench.rescale.samples import Pod, Sample
+from e2e.bench.rescale.watch import Pod, Sample
 from e2e.harness.journal import worlds
 from kfext import names
 
@@ -24,7 +24,7 @@ class Rescale:
 
     `idle`: from what it is for (the gang comes, or has gone) until kfext acts.
     `checkpoint`: until the new size is written.
-    `pods`: until the pods that leave are gone, or those that come run.
+    `pods`: until the pods that leave are gone, or the pods that come run.
     `rendezvous`: until the training says that it goes on; 0 if its processes were never stopped.
     `first_step`: until it has done a step.
     `stood_still`: the longest time without a step, of `usual` that a step takes.
@@ -80,7 +80,7 @@ def is_whole(one: Sample) -> bool:
 
 def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
     """Return the first change of size after a time."""
-    base = [one for one in samples if one.at <= since][-1]
+    base = [sample for sample in samples if sample.at <= since][-1]
     if base.size is None:
         raise NotSeenError("the job was not there")
     before = base.size
@@ -91,7 +91,7 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
 
     acted = _first(samples, acts, after=since, what="kfext acted")
     written = _first(samples, lambda one: one.size != before, after=acted, what="it was rescaled")
-    after = next(one.size for one in samples if one.at == written) or 0
+    after = next(sample.size for sample in samples if sample.at == written) or 0
     moved = _first(
         samples, lambda one: _moved(one, before, after), after=written, what="its pods had changed"
     )
@@ -125,10 +125,10 @@ def _runs(pod: Pod) -> bool:
 
 
 def _resumed(samples: Sequence[Sample], world: int, *, since: float) -> float | None:
-    """Return when the processes of a training began anew, None if they were not stopped."""
-    for one in samples:
-        if one.at >= since and world in worlds(one.lines):
-            return one.at
+    """Return when the processes of a training began anew; None: they were not stopped."""
+    for sample in samples:
+        if sample.at >= since and world in worlds(sample.lines):
+            return sample.at
     return None
 
 
@@ -136,7 +136,7 @@ def _gaps(
     samples: Sequence[Sample], *, since: float, written: float, until: float
 ) -> tuple[float, float]:
     """Return the longest time without a step from just before a change on, and the usual one."""
-    stepped = [one.at for one in samples if one.steps]
+    stepped = [sample.at for sample in samples if sample.steps]
     before = [new - old for old, new in pairwise(stepped) if new <= since]
     during = [new - old for old, new in pairwise(stepped) if written < new and old < until]
     return max(during, default=0.0), median(before) if before else 0.0
@@ -146,7 +146,7 @@ def _first(
     samples: Iterable[Sample], condition: Callable[[Sample], bool], *, after: float, what: str
 ) -> float:
     """Return when something was first seen from a time on."""
-    for one in samples:
-        if one.at >= after and condition(one):
-            return one.at
+    for sample in samples:
+        if sample.at >= after and condition(sample):
+            return sample.at
     raise NotSeenError(f"it was never seen that {what}")

@@ -1,23 +1,41 @@
-"""One case once: the job fills the nodes, the gang comes and goes, and the job ends."""
+"""The benchmark: every case in turn; what is stored is not run again.
+
+In a case the job fills the nodes, the gang comes and goes, and the job ends.
+"""
 
 import json
 import shutil
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import urllib3
 
-from e2e.bench.companion.pods import Pods
-from e2e.bench.interleaved import SpoiledError
-from e2e.bench.rescale.cases import GANG, GANG_KIND, Case, Pace, gang
+from e2e.bench.companion.arms import DECIDES
+from e2e.bench.companion.site import Pods, Site, four_nodes
+from e2e.bench.rescale.cases import (
+    CASES,
+    GANG,
+    GANG_KIND,
+    PACE,
+    QUICK_CASES,
+    QUICK_PACE,
+    UNDISTURBED,
+    Case,
+    Pace,
+    gang,
+)
 from e2e.bench.rescale.parts import NotSeenError, is_bound, is_whole, story
-from e2e.bench.rescale.samples import Sample
-from e2e.bench.rescale.watch import Watch
+from e2e.bench.rescale.tables import bought_table, guard_table, pause_table, work_table
+from e2e.bench.rescale.watch import Sample, Watch
+from e2e.bench.store import Interleaved, SpoiledError, Store, first_unspoiled
 from e2e.harness.jobs import jobs_path
 from e2e.harness.journal import redone, resumes
 from e2e.harness.training import policy
+from e2e.testbed import paths
 from e2e.testbed.api import ApiError
-from e2e.testbed.progress import say
+from e2e.testbed.progress import say, step
 
 Object = dict[str, Any]
 _PATIENCE_SECONDS = 600.0
@@ -25,6 +43,17 @@ _PATIENCE_SECONDS = 600.0
 300 s."""
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
 """One request of the ten thousand of a benchmark may go wrong."""
+_HERE = Path(__file__).parent
+_SOURCES = (
+    *(_HERE / f"{name}.py" for name in ("cases", "parts", "watch", "run")),
+    paths.REPOSITORY / "e2e/harness/elastic_jobs.py",
+    _HERE.parent / "companion" / "site.py",
+    *(paths.REPOSITORY / "e2e/jobs" / f"{name}.py" for name in ("elastic_ddp", "elastic_ps")),
+)
+_MINUTES = {True: 7.0, False: 6.0}
+"""Of a run, by whether the gang comes."""
+_QUICK = 0.5
+"""A quick run takes this part of it."""
 
 
 @dataclass(slots=True)
@@ -98,10 +127,53 @@ def _measured(watch: Watch, times: tuple[float, float] | None) -> Object:
     found: Object = {
         "loss": json.loads(lines[-1])["loss"],
         "redone": redone(lines),
-        "lost": sum(not one.kept for one in resumes(lines)),
+        "lost": sum(not start.kept for start in resumes(lines)),
         "resumes": len(resumes(lines)) - 1,
     }
     if times is not None:
         came, went = times
         found["story"] = story(watch.samples, came=came, went=went).stored()
     return found
+
+
+def measure(*, quick: bool, repeats: int, anew: bool) -> str:
+    """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
+    cases, pace = (QUICK_CASES, QUICK_PACE) if quick else (CASES, PACE)
+    arms = bench(cases, pace, repeats=repeats)
+    if anew:
+        arms.forget()
+    by_title = {case.title: case for case in cases}
+    missing = [by_title[title] for _, title in arms.missing()]
+    minutes = sum(_MINUTES[case.disturbed] for case in missing) * (_QUICK if quick else 1)
+    say(f"to run: {len(missing)} runs, about {minutes:.0f} minutes")
+    if missing:
+        with four_nodes("bench-rescale") as site:
+            arms.measure(lambda repeat, title: _one(site, by_title[title], pace, repeat=repeat))
+    runs = arms.runs()
+    tables = (guard_table(runs), pause_table(runs), work_table(runs), bought_table(runs))
+    return "\n\n".join(tables)
+
+
+def bench(cases: Sequence[Case], pace: Pace, *, repeats: int) -> Interleaved:
+    """Return the runs of some cases; undisturbed cases run once."""
+    kfext = [paths.REPOSITORY / "kfext" / package for package in DECIDES]
+    stores = {
+        case.title: Store(
+            f"rescale {case.title}", [repr(case), repr(asdict(pace))], [*_SOURCES, *kfext]
+        )
+        for case in cases
+    }
+    once = [case.title for case in UNDISTURBED.values()]
+    return Interleaved(stores, repeats=repeats, once=once)
+
+
+def _one(site: Site, case: Case, pace: Pace, *, repeat: int) -> Object:
+    def one() -> Object:
+        with (
+            step(f"{case.title}, repeat {repeat + 1}"),
+            site.namespace("rescale", managed=True) as pods,
+        ):
+            return run(pods, case, pace)
+
+    found, spoiled = first_unspoiled(case.title, one)
+    return {**found, "spoiled": spoiled}

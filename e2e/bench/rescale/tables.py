@@ -4,7 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from e2e.bench.report import spread, table
+from e2e.bench.report import (
+    GANG_BOUND,
+    GUARD_ACTS,
+    LOSS_TOLERANCE,
+    LOST_STEPS,
+    TORCHRUN_PAUSE,
+    spread,
+    table,
+)
 from e2e.bench.rescale.cases import (
     AGAIN,
     CASES,
@@ -16,13 +24,6 @@ from e2e.bench.rescale.cases import (
     UNDISTURBED,
 )
 from e2e.bench.rescale.parts import Rescale, Story
-from e2e.bench.targets import (
-    GANG_BOUND,
-    GUARD_ACTS,
-    LOSS_TOLERANCE,
-    LOST_STEPS,
-    TORCHRUN_PAUSE,
-)
 
 Object = dict[str, Any]
 Runs = Mapping[str, Sequence[Object]]
@@ -46,7 +47,7 @@ _BOUGHT = (
     ("none (A/A)", TORCH, AGAIN, "in", _STILL),
     ("none (A/A)", TORCH, AGAIN, "out", _STILL),
 )
-"""An improvement, the case with it and the one without, and the part of a rescale that it shortens.
+"""An improvement, the cases with it and without it, and the part of a rescale that it shortens.
 
 torchrun waits for its last call only while it has fewer than the most that it may have, and it ends
 by SIGTERM within any grace; a TFJob's Python is process 1 and takes all of it.
@@ -61,17 +62,17 @@ def guard_table(runs: Runs) -> str:
     )  # fmt: skip
     rows = []
     for name, stories in _stories(runs).items():
-        shrinks = [one.shrink for one in stories]
-        to_bind = [one.to_bind for one in stories]
+        shrinks = [story.shrink for story in stories]
+        to_bind = [story.to_bind for story in stories]
         rows.append(
             (
                 name,
                 _spread(shrinks, _FIGURES["until kfext acts"]),
-                GUARD_ACTS.judge(median(one.idle for one in shrinks)),
+                GUARD_ACTS.judge(median(shrink.idle for shrink in shrinks)),
                 *(_spread(shrinks, _FIGURES[key]) for key in ("checkpoint", "pods")),
                 spread(to_bind, digits=1),
                 GANG_BOUND.judge(median(to_bind)),
-                spread([_waited(one) for one in stories], digits=1),
+                spread([_waited(story) for story in stories], digits=1),
                 str(len(stories)),
             )
         )
@@ -157,11 +158,11 @@ def _stories(runs: Runs) -> dict[str, list[Story]]:
 
 
 def _ways(stories: Sequence[Story], way: str) -> list[Rescale]:
-    return [one.shrink if way == "in" else one.growth for one in stories]
+    return [story.shrink if way == "in" else story.growth for story in stories]
 
 
 def _spread(changes: Sequence[Rescale], figure: Callable[[Rescale], float]) -> str:
-    return spread([figure(one) for one in changes], digits=1)
+    return spread([figure(change) for change in changes], digits=1)
 
 
 def _waited(one: Story) -> float:

@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from e2e.bench.baselines import dragon, dragon_nodes
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
-from e2e.bench.companion.pods import Pods
-from e2e.bench.elastic_body import with_policy
-from e2e.bench.stream import commands, seats
-from e2e.bench.stream.commands import carry_out
-from e2e.bench.stream.seats import Seats
+from e2e.bench.companion.site import Pods
+from e2e.bench.stream import dragon, seats
+from e2e.bench.stream.seats import Seats, carry_out
 from e2e.bench.stream.workload import StreamJob
+from e2e.harness.elastic_jobs import with_policy
 from e2e.harness.jobs import specs
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
@@ -38,7 +36,7 @@ class Arm:
         """Begin to act in a namespace in which there is nothing yet."""
 
     def submitted(self, job: StreamJob, body: Object, *, now: float) -> Object:
-        """Take in a job that comes; return what is submitted of it."""
+        """Register a job that comes; return what is submitted of it."""
         return body
 
     def look(self, jobs: Mapping[str, Object], pods: Sequence[Object], *, now: float) -> None:
@@ -63,11 +61,13 @@ class Dragon(Arm):
     never takes.
     """
 
-    sources = tuple(Path(str(one.__file__)) for one in (dragon, dragon_nodes, seats, commands))
+    sources = tuple(Path(str(one.__file__)) for one in (dragon, seats))
 
     def start(self, pods: Pods, members: Sequence[Node], *, now: float) -> None:
         self._pods = pods
-        self._seats = Seats({one.name: (one.millicores, one.memory) for one in members}, began=now)
+        self._seats = Seats(
+            {node.name: (node.millicores, node.memory) for node in members}, began=now
+        )
 
     def submitted(self, job: StreamJob, body: Object, *, now: float) -> Object:
         self._seats.submit(job, now=now)

@@ -1,21 +1,21 @@
-"""The stream once, under one arm."""
+"""The stream once, under one arm, and what became of each job."""
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import urllib3
 
-from e2e.bench.companion.pods import Pods
+from e2e.bench.companion.site import Pods
 from e2e.bench.stream.arms import Arm
-from e2e.bench.stream.story import Outcome, Story
 from e2e.bench.stream.workload import JOBS, MILLICORES, Arrival
 from e2e.harness.elastic_jobs import journal
-from e2e.harness.jobs import PLURAL, jobs_path
+from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.journal import redone
 from e2e.harness.training import policy
 from e2e.harness.wait import until
@@ -27,9 +27,86 @@ from kfext.names import JOB_NAME
 Object = dict[str, Any]
 _LOOK_SECONDS = 1.0
 _PATIENCE_SECONDS = 600.0
-"""After twice the time of a stream, when jobs that have not ended are given up: gangs of which each
-holds what the other lacks never end."""
+"""After twice the time of a stream, when jobs that have not ended are given up: two gangs that each
+hold what the other lacks never end."""
 _UNANSWERED = (ApiError, urllib3.exceptions.HTTPError)
+
+
+@dataclass(slots=True)
+class Story:
+    """One job; seconds since the run began, None for what never was.
+
+    `trained`: when all pods that it was to have then ran for the first time.
+    `outcome`: the condition at its end.
+    `sizes`: the numbers of its replicas one after the other, from when it trained.
+    `redone`: steps that it did more than once.
+    """
+
+    submitted: float
+    trained: float | None = None
+    ended: float | None = None
+    outcome: str = ""
+    sizes: list[int] | None = None
+    redone: int = 0
+
+    def see(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
+        """Note what job and pods look like now."""
+        size = sum(spec["replicas"] for spec in specs(body).values())
+        running = sum(pod["status"].get("phase") in {"Running", "Succeeded"} for pod in pods)
+        if self.trained is None and 0 < size <= running:
+            self.trained, self.sizes = now, [size]
+        elif self.sizes and self.sizes[-1] != size:
+            self.sizes.append(size)
+        if outcome := ended(body):
+            self.ended, self.outcome = now, outcome
+            self.trained = now if self.trained is None else self.trained
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it came to a good end."""
+        return self.outcome == "Succeeded"
+
+    @property
+    def rescales(self) -> int:
+        """How often its size changed."""
+        return len(self.sizes or [0]) - 1
+
+    def elapsed(self, until: float) -> float:
+        """Return the seconds from its submission to its end; to `until` for one without end."""
+        return (until if self.ended is None else self.ended) - self.submitted
+
+    def wait(self, until: float) -> float:
+        """Return the part of that before it trained."""
+        return (until if self.trained is None else self.trained) - self.submitted
+
+    def run(self, until: float) -> float:
+        """Return the rest of it."""
+        return self.elapsed(until) - self.wait(until)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All jobs under one arm, by name; `until`: when the last ended, or patience did.
+
+    `used`, `reserved` and `capacity` are core seconds while there was a job: of all pods by the
+    nodes' meters, of the requests of running pods, and of the nodes.
+    """
+
+    jobs: dict[str, Story]
+    until: float
+    used: float
+    reserved: float
+    capacity: float
+
+    def stored(self) -> Object:
+        """Return it as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, stored: Object) -> Self:
+        """Return what was stored."""
+        jobs = {name: Story(**one) for name, one in stored["jobs"].items()}
+        return cls(**{**stored, "jobs": jobs})
 
 
 def run(
@@ -90,7 +167,7 @@ class _Run:
         """Count some seconds in which there was a job."""
         self._used += cpu
         self._reserved += seconds * running * MILLICORES / 1000
-        self._capacity += seconds * sum(one.millicores for one in self._members) / 1000
+        self._capacity += seconds * sum(node.millicores for node in self._members) / 1000
 
     def _submit_due(self, now: float) -> None:
         while self._coming and self._coming[0].seconds <= now:
@@ -102,7 +179,7 @@ class _Run:
             say(f"    {self._now():4.0f} s: {job.name} submitted")
 
     def _look(self) -> int:
-        """Take in what is there, and have the arm act; return how many pods run."""
+        """Register what is there, and have the arm act; return how many pods run."""
         jobs = {
             body["metadata"]["name"]: body
             for kind in PLURAL
@@ -123,7 +200,7 @@ class _Run:
     def _clear(self, name: str, own: Sequence[Object]) -> None:
         """Delete the pods that a job has left; once more at the next look if that failed.
 
-        An agent of torchrun that comes too late restarts for ever, and keeps its CPU from others.
+        An agent of torchrun that comes too late restarts endlessly, and keeps its CPU from others.
         """
         if any("deletionTimestamp" not in pod["metadata"] for pod in own):
             selector = quote(f"{JOB_NAME}={name}", safe="")
@@ -133,7 +210,7 @@ class _Run:
         return [name for name, story in self._stories.items() if story.ended is None]
 
     def _cpu(self) -> float:
-        return sum(one.cpu_seconds() for one in self._members)
+        return sum(node.cpu_seconds() for node in self._members)
 
     def _now(self) -> float:
         return time.monotonic() - self._began

@@ -1,35 +1,85 @@
-"""Which pod of DRAGON's jobs goes where, and what has to be done for that. No I/O.
+"""Which pod of DRAGON's jobs goes where, and the commands that bring it there.
 
 What DRAGON decides changes the plan, and what is done follows from how the cluster differs from the
-plan: a request that was lost is made again at the next look.
+plan: a request that was lost is made again at the next look. Only `carry_out` does I/O.
 
-The operator removes the workers with the highest indices, DRAGON those that it has chosen. So a
-worker that keeps its node but not its index begins anew: it is created again under the index of one
-that was chosen, on the node of one that the operator removed.
+The operator removes the workers with the highest indices, DRAGON the workers of its choice. So a
+worker that keeps its node but not its index begins anew: it is created again under the index of a
+chosen worker, on the node of a worker that the operator removed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from e2e.bench.baselines.dragon import (
+from e2e.bench.companion.site import Pods
+from e2e.bench.stream.dragon import (
     Action,
     Dragon,
+    Free,
     Grow,
     Job,
     Passes,
     Running,
     Shrink,
     Start,
+    holds,
+    plus,
 )
-from e2e.bench.baselines.dragon_nodes import Free, holds, plus
-from e2e.bench.stream.commands import Bind, Command, Delete, Resize
 from e2e.bench.stream.workload import NEED, StreamJob
-from e2e.harness.look import ended
+from e2e.harness.jobs import ended, jobs_path
+from e2e.testbed.api import ApiError
 from kfext import names
 
 Object = dict[str, Any]
+_CHANGED = (404, 409)
+"""The API server's answers for a job or pod that has gone or changed meanwhile."""
 Seat = tuple[str, bool, int]
 """A job, whether it is the place of a server, and the index among these or among workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Merge a body into a job, which starts it or changes its size."""
+
+    job: StreamJob
+    body: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a pod."""
+
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Send a pod to a node."""
+
+    pod: str
+    node: str
+
+
+Command = Resize | Delete | Bind
+
+
+def carry_out(command: Command, pods: Pods) -> None:
+    """Do it in a namespace, unless the job or pod that it is about has gone or changed."""
+    api = pods.bed.api
+    try:
+        match command:
+            case Resize(job, body):
+                api.patch(jobs_path(pods.namespace, job.kind, job.name), body)
+            case Delete(pod):
+                api.delete(f"{pods.path}/{pod}")
+            case Bind(pod, node):
+                target = {"apiVersion": "v1", "kind": "Node", "name": node}
+                body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}}
+                api.create(f"{pods.path}/{pod}/binding", {**body, "target": target})
+    except ApiError as error:
+        if error.status not in _CHANGED:
+            raise
 
 
 class Seats:
@@ -44,7 +94,7 @@ class Seats:
         self._started: list[str] = []
 
     def submit(self, job: StreamJob, *, now: float) -> None:
-        """Take in a job that comes."""
+        """Register a job that comes."""
         self._jobs[job.name] = (job, job.for_dragon(now))
 
     def look(
@@ -106,7 +156,7 @@ class Seats:
         self._nodes |= {(name, servers, n): node for n, node in enumerate(nodes, first)}
 
     def _resizes(self, jobs: Mapping[str, Object]) -> Iterator[Resize]:
-        """Yield what started jobs are to be like, of those that are not like it."""
+        """Yield what started jobs are to be like, where they are not."""
         for name in self._started:
             job = self._jobs[name][0]
             spec: Object = {"runPolicy": {"suspend": False}}
@@ -123,7 +173,7 @@ class Seats:
                 yield Delete(pod["metadata"]["name"])
 
     def _bindings(self, pods: Sequence[Object], there: Mapping[Seat, Object]) -> Iterator[Bind]:
-        """Yield where pods go whose nodes have room by now; a kubelet would fail others."""
+        """Yield where pods go if their nodes have room by now; a kubelet would fail others."""
         free = self._free(pods)
         for seat, pod in there.items():
             node = self._nodes.get(seat)
@@ -144,7 +194,7 @@ class Seats:
         return sum(seat[:2] == (name, False) for seat in self._nodes)
 
     def _seat(self, pod: Object) -> Seat | None:
-        """Return the place of a pod, None if it is of no job that is left, or has ended."""
+        """Return the place of a pod; None: its job is gone, or the pod has ended."""
         labels = pod["metadata"]["labels"]
         name, index = labels[names.JOB_NAME], int(labels[names.REPLICA_INDEX])
         type_ = labels[names.REPLICA_TYPE].lower()

@@ -8,9 +8,9 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from e2e.bench.baselines import dragon
-from e2e.bench.elastic_body import tf_body, torch_body
-from e2e.harness.sdk_jobs import pytorch_job
+from e2e.bench.stream import dragon
+from e2e.harness.elastic_jobs import tf_body, torch_body
+from e2e.harness.training import pytorch_job
 
 Object = dict[str, Any]
 SEED = 1
@@ -114,7 +114,7 @@ class Arrival:
 def arrivals(jobs: Sequence[StreamJob], *, minutes: float, seed: int = SEED) -> list[Arrival]:
     """Return the jobs in a random order; the first one comes at once, the last one half-way.
 
-    Times are those of a Poisson process that is known to bring so many jobs in that time.
+    Times come from a Poisson process that is known to bring so many jobs in that time.
     """
     chance = random.Random(seed)
     order = chance.sample(jobs, len(jobs))

@@ -1,6 +1,6 @@
 """Resize with real training on a real kubelet: shown first, then done, taken back, and removed.
 
-The job that is there first takes three times as long, so it lends CPU to the other one.
+The job that is there first takes three times as long, so it lends CPU to the other job.
 """
 
 import json
@@ -121,7 +121,7 @@ def annotate(bed: Testbed, namespace: str, value: str) -> None:
 
 
 def kill_controllers(bed: Testbed) -> None:
-    """End the controller and its standby at once; others follow, which know only what is noted."""
+    """End the controller and its standby at once; others follow and know only what is recorded."""
     of_kfext = ("-n", names.NAMESPACE)
     selector = "app.kubernetes.io/component=controller"
     kubectl(bed, "delete", "pod", *of_kfext, "-l", selector, "--grace-period=0", "--force")
@@ -142,7 +142,7 @@ def progress(bed: Testbed, namespace: str, job: str) -> dict[str, Any]:
 
 def resized(bed: Testbed, namespace: str) -> dict[str, Any] | None:
     conditions = plan(bed, namespace).get("conditions", [])
-    return next((one for one in conditions if one["type"] == names.RESIZED), None)
+    return next((condition for condition in conditions if condition["type"] == names.RESIZED), None)
 
 
 def shown(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def shown(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:
 
 
 def noted(bed: Testbed, namespace: str) -> Any:
-    """Return what stands on the job of its CPU, None if nothing does."""
+    """Return what stands on the job of its CPU, or None."""
     path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/old"
     written = bed.api.get(path)["metadata"]["annotations"].get(names.STATE, "{}")
     return json.loads(written).get("cpu")

@@ -3,18 +3,23 @@
 import pytest
 from kubernetes import client
 
-from e2e.harness.network_jobs import (
+from e2e.harness.training import (
+    TRAINED_SECONDS,
     asking,
     ddp,
     dynamic,
     elastic,
     on_host,
+    pods_of,
+    policy,
     replica_specs,
+    submit,
+    tf_job,
+    totals,
     train,
+    trained,
     with_torchrun,
 )
-from e2e.harness.sdk_jobs import tf_job
-from e2e.harness.training import TRAINED_SECONDS, pods_of, policy, submit, totals, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node

@@ -5,9 +5,19 @@ from typing import Any
 import pytest
 
 from e2e.harness.install import kubectl
-from e2e.harness.network_jobs import asking, ddp, dynamic, on_host
 from e2e.harness.pods import squatter
-from e2e.harness.training import TRAINED_SECONDS, pods_of, policy, set_suspend, submit, trained
+from e2e.harness.training import (
+    TRAINED_SECONDS,
+    asking,
+    ddp,
+    dynamic,
+    on_host,
+    pods_of,
+    policy,
+    set_suspend,
+    submit,
+    trained,
+)
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 

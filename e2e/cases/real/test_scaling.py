@@ -1,6 +1,6 @@
 """Real training gives workers to a gang that waits, and gets them back, with nothing saved lost.
 
-The manifests are those of a user who knows nothing of it but one annotation.
+The user who wrote the manifests knows nothing of it but one annotation.
 """
 
 import shutil
@@ -13,8 +13,7 @@ import pytest
 from e2e.harness.elastic_jobs import elastic_ddp, elastic_ps, final_loss, half_node, journal
 from e2e.harness.install import kubectl
 from e2e.harness.journal import answers, resumes, worlds
-from e2e.harness.sdk_jobs import pytorch_job
-from e2e.harness.training import pods_of, submit, trained
+from e2e.harness.training import pods_of, pytorch_job, submit, trained
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
@@ -22,7 +21,7 @@ from e2e.testbed.realnodes import Node
 pytestmark = pytest.mark.long
 
 FULL, LEAST = 4, 2
-"""Pods of the job, of which the cluster holds no more; and when it is smallest."""
+"""Pods of the job (the cluster holds no more), and when it is smallest."""
 PATIENCE = 900.0
 """A change takes a checkpoint, the start of slow pods, and a minute of quiet before growth."""
 STEPS = 2000
@@ -53,12 +52,12 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
 
     _gang_comes_and_goes(bed, managed, cpu)
     # Its agents may take longer to meet again than the gang takes to train.
-    _wait(lambda: LEAST in worlds(journal(where)), "those that it kept train on")
+    _wait(lambda: LEAST in worlds(journal(where)), "the kept workers train on")
     assert answers(journal(where))
 
     _wait(lambda: _trains(where, FULL), "the job has grown back")
     trained(sdk, job, managed)
-    assert all(one.kept for one in resumes(journal(where)))
+    assert all(start.kept for start in resumes(journal(where)))
 
     alone = elastic_ddp("alone", 1, cpu=cpu, folder=folder / "alone", arguments=_steps(STEPS))
     trained(submit(bed, alone, managed), alone, managed)
@@ -86,7 +85,7 @@ def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_gro
 
     trained(sdk, job, managed)
     # Neither the server nor the first worker has begun anew, so that no step was lost.
-    assert [one.step for one in resumes(journal(where))] == [0]
+    assert [start.step for start in resumes(journal(where))] == [0]
 
     steps, alone = _steps(2 * STEPS), folder / "alone"
     job = elastic_ps("alone", 1, cpu=cpu, folder=alone, arguments=steps)

@@ -1,13 +1,19 @@
-"""Real jobs, sent with the Kubeflow SDK, train to Succeeded where kfext puts them."""
+"""Real jobs, sent with the Kubeflow SDK or kubectl, train to Succeeded where kfext puts them."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from e2e.harness.install import kubectl
-from e2e.harness.sdk_jobs import pytorch_job, tf_job
-from e2e.harness.training import set_suspend, submit, trained
+from e2e.harness.jobs import ended, jobs_path
+from e2e.harness.training import TRAINED_SECONDS, pytorch_job, set_suspend, submit, tf_job, trained
+from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.paths import REPOSITORY
+
+FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 
 
 def _view(bed: Testbed, name: str, namespace: str) -> Any:
@@ -92,3 +98,15 @@ def test_the_sdk_gives_up_waiting_but_the_queued_job_lives_on(bed: Testbed, mana
     )
     assert view["phase"] == "Queued"
     assert view["reason"] == "TooBig"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_an_example_trains_to_its_end(bed: Testbed, managed: str, path: Path) -> None:
+    kubectl(bed, "apply", "-n", managed, "-f", str(path))
+
+    manifest = yaml.safe_load(path.read_text())
+    job = jobs_path(managed, manifest["kind"], manifest["metadata"]["name"])
+    how = until(lambda: ended(bed.api.get(job)), what="it has ended", seconds=TRAINED_SECONDS)
+
+    assert how == "Succeeded"

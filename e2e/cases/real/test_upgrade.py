@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from e2e.harness.install import install_kfext, uninstall_kfext, wait_installed
-from e2e.harness.manual import Shell, commands
-from e2e.harness.sdk_jobs import pytorch_job
-from e2e.harness.training import pods_of, submit, trained
-from e2e.harness.versions import unpack_0_1
+from e2e.harness.manual import Shell, commands, unpack_0_1
+from e2e.harness.training import pods_of, pytorch_job, submit, trained
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.images.recipes import kfext_image
 from e2e.testbed.realnodes import give_image

@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.installed import component
-from e2e.harness.sdk_jobs import pytorch_job
-from e2e.harness.training import TRAINED_SECONDS, pods_of, submit
+from e2e.harness.install import component, create_namespace, kubectl
+from e2e.harness.training import TRAINED_SECONDS, pods_of, pytorch_job, submit
 from e2e.harness.wait import until
 from e2e.testbed import cgroups
 from e2e.testbed.cluster import Testbed
@@ -61,10 +59,10 @@ class Seen:
     seconds: list[float] = field(default_factory=list)
 
     def whole(self) -> list[CpuUse]:
-        """Return the uses whose windows lie between the first look and the last."""
+        """Return the uses with windows between the first look and the last."""
         uses = [one for one in self.found if isinstance(one, CpuUse)]
         return [
-            one for one in uses if self.times[0] <= one.at - one.window and one.at <= self.times[-1]
+            use for use in uses if self.times[0] <= use.at - use.window and use.at <= self.times[-1]
         ]
 
     def true(self, use: CpuUse) -> float:
@@ -81,7 +79,7 @@ def looked(bed: Testbed, pod: Pod, enough: Callable[[Seen], object]) -> Seen:
         user=f"{_SERVICE}:kfext-controller",
         groups=("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}"),
     )
-    (node,) = (one for one in nodes(bed) if one.name == pod.node_name)
+    (node,) = (node for node in nodes(bed) if node.name == pod.node_name)
     cgroup = f"{node.sandbox.pods_cgroup}/kubepods/pod{pod.uid}"
 
     async def follow() -> Seen:

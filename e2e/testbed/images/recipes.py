@@ -1,17 +1,29 @@
-"""How each image is made. Layers that seldom change lie below those that often do."""
+"""How each image is made. Layers that seldom change lie below layers that often do.
 
+Python packages are installed with this machine's pip, for the Python of the image.
+"""
+
+import importlib.util
+import platform
 import shutil
+import subprocess
+import sys
 import tempfile
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from e2e.testbed import paths, progress
-from e2e.testbed.images import KFEXT_IMAGE, PAUSE_IMAGE, TENSORFLOW_IMAGE, TRAINING_IMAGE, pip
-from e2e.testbed.images.archive import Image
-from e2e.testbed.images.layers import Layer, files_below, layer
+from e2e.testbed.images import KFEXT_IMAGE, PAUSE_IMAGE, TENSORFLOW_IMAGE, TRAINING_IMAGE, rootfs
+from e2e.testbed.images.layers import Image, Layer, files_below, layer
 from e2e.testbed.images.rootfs import BALLAST, SUITE, bootstrap, mirror, repair_torchrun
 from e2e.testbed.preflight import Unavailable
 
+# Debian's Python searches this folder, and pip there would install into it.
+_PACKAGES = f"usr/local/lib/python{rootfs.PYTHON}/dist-packages"
+_SCRIPTS = "usr/local/bin"
+# Wheels name the oldest C library they run with; bookworm has 2.36. 2014 is another name of 2.17.
+_OLDEST_LIBC = ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34")
 _LATER_SUITE = "trixie"
 _TENSORFLOW = "tensorflow-cpu>=2.16,<3"
 # Headers and a compiler library: a quarter of the package, never used at run time.
@@ -23,8 +35,54 @@ _KFEXT_INPUTS = ("kfext", "pyproject.toml", "README.md", "LICENSE")
 _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line when it is printed
 
 
+def install(root: Path, requirements: Sequence[str], *, dependencies: bool = True) -> None:
+    """Install into the layer of an image that is made in `root`."""
+    packages = root / _PACKAGES
+    abi = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in _OLDEST_LIBC]
+    _pip(
+        "install", "--target", str(packages), f"--python-version={rootfs.PYTHON}", *abi,
+        "--implementation=cp", "--only-binary=:all:",
+        *([] if dependencies else ["--no-deps"]), *requirements,
+    )  # fmt: skip
+    _move_scripts(packages / "bin", root / _SCRIPTS)
+
+
+def wheel(project: Path, folder: Path) -> Path:
+    """Build the wheel of `project` in `folder`."""
+    # Fetching the build backend takes longer than the build; use what is at hand.
+    isolation = [] if importlib.util.find_spec("hatchling") is None else ["--no-build-isolation"]
+    _pip("wheel", "--no-deps", *isolation, "--wheel-dir", str(folder), str(project))
+    return next(folder.glob("*.whl"))
+
+
+def _pip(command: str, *arguments: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", command, "-q", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if ended.returncode != 0:
+        said = "\n".join(ended.stderr.splitlines()[-5:])
+        raise Unavailable(f"`pip {command}` for an image failed:\n{said}")
+
+
+def _move_scripts(installed: Path, target: Path) -> None:
+    """Move the commands to where PATH finds them, and have the image's own Python run them."""
+    if not installed.exists():
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for script in installed.iterdir():
+        first, _, rest = script.read_bytes().partition(b"\n")
+        if first.startswith(b"#!") and b"python" in first:
+            (target / script.name).write_bytes(b"#!/usr/bin/python3\n" + rest)
+            (target / script.name).chmod(0o755)
+        script.unlink()
+    installed.rmdir()
+
+
 def all_images() -> list[Image]:
-    """Return every image of the testbed, made now as far as the cache lacks it.
+    """Return every image of the testbed, made now if the cache lacks it.
 
     Whoever unpacks them in this order, and keeps what he has after each, does little again after a
     change: what seldom changes (the images without their top layers) comes first, kfext last.
@@ -65,7 +123,7 @@ def training_image() -> Image:
 
 
 def later_pytorch() -> Layer:
-    """Make a root file system with PyTorch 2, which no image has: that of a later Debian."""
+    """Make a root file system with PyTorch 2, which no image has, from a later Debian."""
     packages = ["python3-torch"]
 
     def fill(folder: Path) -> None:
@@ -81,7 +139,7 @@ def tensorflow_image() -> Image:
 
     def fill(folder: Path) -> None:
         with progress.step("installing TensorFlow from PyPI", expect="1 minute"):
-            pip.install(folder, [_TENSORFLOW])
+            install(folder, [_TENSORFLOW])
             for ballast in _TENSORFLOW_BALLAST:
                 for path in folder.rglob(f"dist-packages/{ballast}"):
                     shutil.rmtree(path)
@@ -102,7 +160,7 @@ def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> 
 
     def fill_dependencies(folder: Path) -> None:
         with progress.step("installing kfext's dependencies for its image", expect="20 seconds"):
-            pip.install(folder, requirements)
+            install(folder, requirements)
 
     def fill_busybox(folder: Path) -> None:
         target = folder / "usr/local/bin" / _BUSYBOX.name
@@ -111,7 +169,7 @@ def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> 
 
     def fill_own(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as built:
-            pip.install(folder, [str(pip.wheel(source, Path(built)))], dependencies=False)
+            install(folder, [str(wheel(source, Path(built)))], dependencies=False)
 
     inputs = files_below(*(source / part for part in _KFEXT_INPUTS))
     stack = [

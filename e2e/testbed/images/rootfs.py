@@ -1,19 +1,29 @@
-"""Root file systems from Debian packages, the bases of our images."""
+"""Root file systems from Debian packages, the bases of our images.
+
+apt's own files say where this machine gets Debian from. `apt-get indextargets` would tell, but only
+of archives with lists that were fetched before; a new container has none.
+"""
 
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from e2e.testbed.images import apt
 from e2e.testbed.preflight import Unavailable
 
+_COMPONENT = "main"
+_SCHEMES = ("http://", "https://", "file:")  # what debootstrap fetches from
+_MIRROR_LIST = "mirror+file:"
+_DEBIANS_KEY = "debian-archive"  # how the names of Debian's own keyrings begin
+_OFF = {"0", "disable", "false", "no", "off", "without"}
+_ONE_LINE = re.compile(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+)")
 SUITE = "bookworm"
 PYTHON = "3.11"  # the suite's; what pip installs for an image must match it
 APT = Path("/etc/apt")
 _MIRROR = "KFEXT_DEBIAN_MIRROR"
-
 # Not needed to run anything, and nearly a third of the size.
 BALLAST = (
     "usr/lib/libtorch-test",
@@ -28,12 +38,96 @@ BALLAST = (
 )
 
 
+@dataclass(frozen=True)
+class Source:
+    """An archive that apt installs from; `key` is what it is signed by, empty if that is open."""
+
+    uri: str
+    suite: str
+    components: tuple[str, ...]
+    key: str
+
+
+def debian_mirror(suite: str, folder: Path) -> str:
+    """Return the URI of Debian's main archive, empty if apt has none.
+
+    One listed for `suite` is preferred. Failing that, a mirror that has another release has this
+    one too; but only the key tells then that it is Debian's.
+    """
+    known = [
+        one
+        for one in sources(folder)
+        if _COMPONENT in one.components
+        and one.uri.startswith(_SCHEMES)
+        and one.suite.isalnum()  # bookworm-security and the like are beside the main archive
+        and (_DEBIANS_KEY in one.key or (one.suite == suite and not one.key))
+    ]
+    best = min(known, key=lambda one: (one.suite != suite, not one.key), default=None)
+    return best.uri if best else ""
+
+
+def sources(folder: Path) -> Iterator[Source]:
+    """Yield the archives in the order in which apt reads them."""
+    parts = sorted((folder / "sources.list.d").glob("*"))
+    for path in (folder / "sources.list", *parts):
+        if path.suffix == ".list" and path.is_file():
+            yield from _one_line(path.read_text(errors="replace"))
+        elif path.suffix == ".sources":
+            yield from _deb822(path.read_text(errors="replace"))
+
+
+def _one_line(text: str) -> Iterator[Source]:
+    for line in text.splitlines():
+        found = _ONE_LINE.fullmatch(line.partition("#")[0].strip())
+        if found:
+            options, uri, suite, components = found.groups(default="")
+            key = re.search(r"signed-by\+?=(\S+)", options, re.IGNORECASE)
+            yield Source(_plain(uri), suite, tuple(components.split()), key[1] if key else "")
+
+
+def _deb822(text: str) -> Iterator[Source]:
+    for fields in _stanzas(text):
+        if "deb" not in fields.get("types", "").split():
+            continue
+        if fields.get("enabled", "yes").strip().lower() in _OFF:
+            continue
+        components = tuple(fields.get("components", "").split())
+        for uri in fields.get("uris", "").split():
+            for suite in fields.get("suites", "").split():
+                yield Source(_plain(uri), suite, components, fields.get("signed-by", "").strip())
+
+
+def _stanzas(text: str) -> Iterator[Mapping[str, str]]:
+    """Yield paragraphs by field, in lower case; a line that begins with a blank goes on."""
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    for paragraph in re.split(r"\n\s*\n", lines):
+        fields: dict[str, str] = {}
+        name = ""
+        for line in paragraph.splitlines():
+            if line[:1].isspace():
+                fields[name] = fields.get(name, "") + " " + line.strip()
+            else:
+                name, _, value = line.partition(":")
+                name = name.strip().lower()
+                fields[name] = value.strip()
+        yield fields
+
+
+def _plain(uri: str) -> str:
+    """Return a URI without its last slash; for a list of mirrors, as in cloud images, its first."""
+    if uri.startswith(_MIRROR_LIST):
+        listed = Path("/" + uri.removeprefix(_MIRROR_LIST).lstrip("/"))
+        lines = listed.read_text(errors="replace").splitlines() if listed.is_file() else []
+        uri = next((line.split()[0] for line in lines if line.strip() and line[0] != "#"), "")
+    return uri.rstrip("/")
+
+
 def mirror(suite: str = SUITE) -> str:
     """Return where Debian packages come from: what KFEXT_DEBIAN_MIRROR names, else apt's own.
 
     Raises Unavailable if neither says.
     """
-    found = os.environ.get(_MIRROR) or apt.debian_mirror(suite, APT)
+    found = os.environ.get(_MIRROR) or debian_mirror(suite, APT)
     if not found:
         raise Unavailable(
             f"no mirror of Debian is known, since apt on this machine ({APT}) has none: set "
@@ -79,7 +173,9 @@ def repair_torchrun(folder: Path) -> None:
     source = file.read_text()
     faulty, repaired = "for s in Std:", "for s in Std.__members__.values():"
     if source.count(faulty) != 1:
-        raise Unavailable(f"{file.name} of Debian's python3-torch is not the one we can repair")
+        raise Unavailable(
+            f"{file.name} of Debian's python3-torch is a file that cannot be repaired"
+        )
     file.write_text(source.replace(faulty, repaired))
     for compiled in file.parent.glob("__pycache__/api.*.pyc"):
         compiled.unlink()

@@ -1,4 +1,7 @@
-"""Real nodes: kubelets with containerds that run real containers, several on one machine."""
+"""Real nodes: kubelets with containerds that run real containers, several on one machine.
+
+Each node gets an equal part of the CPU and memory that the machine can spare.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +10,61 @@ from typing import TYPE_CHECKING
 
 from e2e.testbed import preflight, progress
 from e2e.testbed.images.recipes import all_images
-from e2e.testbed.realnodes import containerd, dns, network, packages
-from e2e.testbed.realnodes.budget import cpu_budget, memory_budget
-from e2e.testbed.realnodes.kubelet import machine_memory
-from e2e.testbed.realnodes.node import Node
+from e2e.testbed.realnodes import containerd, network
+from e2e.testbed.realnodes.node import Node, machine_memory
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
-    from e2e.testbed.images.archive import Image
+    from e2e.testbed.images.layers import Image
 
-__all__ = ["BINARIES", "Node", "give_image", "nodes", "prepare", "renew_images", "start_nodes"]
+__all__ = [
+    "BINARIES",
+    "Node",
+    "cpu_budget",
+    "give_image",
+    "memory_budget",
+    "nodes",
+    "prepare",
+    "renew_images",
+    "start_nodes",
+]
 
 BINARIES = ("kubelet", "coredns", "kubectl")
+_GIB = 2**30
+# For control plane, kubelets, containerds and whoever watches: with less, the API server answers
+# so late that what is measured is its hunger, not the jobs.
+_RESERVED_CORES = 0.6
+_RESERVED_SHARE = 0.1
+_SMALLEST_CPU = 100
+_ROUNDED_TO = 50
+_RESERVED_MEMORY = 4 * _GIB
+_MOST_MEMORY = 3 * _GIB
+_LEAST_MEMORY = _GIB // 2
+
+
+def cpu_budget(cores: int, nodes: int) -> int:
+    """Return the millicores of each of `nodes` real nodes on a machine with `cores`."""
+    reserved = max(_RESERVED_CORES, _RESERVED_SHARE * cores)
+    each = (cores - reserved) * 1000 / nodes
+    budget = int(each) // _ROUNDED_TO * _ROUNDED_TO
+    if budget < _SMALLEST_CPU:
+        raise ValueError(f"{nodes} real nodes are too many for {cores} cores: {each:.0f}m for each")
+    return budget
+
+
+def memory_budget(machine: int, nodes: int) -> int:
+    """Return the bytes of memory of each of `nodes` real nodes on a machine of `machine` bytes."""
+    budget = min(_MOST_MEMORY, (machine - _RESERVED_MEMORY) // nodes)
+    if budget < _LEAST_MEMORY:
+        raise ValueError(f"{nodes} real nodes are too many for {machine / _GIB:.1f} GiB of memory")
+    return budget
 
 
 def prepare() -> None:
     """Install and build what is missing; raise Unavailable if this machine cannot have it."""
     preflight.require_linux()
     preflight.require_root()
-    packages.install()
+    containerd.install_packages()
     containerd.template(all_images())
 
 
@@ -36,7 +75,7 @@ def start_nodes(testbed: Testbed, count: int) -> list[Node]:
     testbed.record.add("mounts", str(testbed.folder))
     with progress.step(f"starting {count} real nodes", expect="5 seconds"):
         network.make_network(testbed, count)
-        dns.start(testbed, count)
+        network.start_dns(testbed, count)
         for node in made:
             node.make(template)
             node.start()

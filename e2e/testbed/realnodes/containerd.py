@@ -2,8 +2,10 @@
 
 Unpacking 2.5 GB of images takes a minute, and every node needs the result. So a template of
 containerd's folder is kept in the cache for each state of the images. A node's folder is made from
-it in a moment: the two databases are copied; image contents and unpacked layers, which nobody ever
-changes, are symbolic links to the template's.
+it in a moment: the two databases are copied; image contents and unpacked layers, which never
+change, are symbolic links to the template's.
+
+The programs that real nodes need are installed from Debian where the machine lacks them.
 """
 
 from __future__ import annotations
@@ -18,13 +20,32 @@ from pathlib import Path
 
 from e2e.testbed import paths, progress
 from e2e.testbed.images import PAUSE_IMAGE
-from e2e.testbed.images.archive import Image, write_archive
-from e2e.testbed.images.layers import key
-from e2e.testbed.images.lock import exclusively
+from e2e.testbed.images.layers import Image, exclusively, key, write_archive
 from e2e.testbed.preflight import Unavailable
-from e2e.testbed.realnodes.packages import cni_folder
 from e2e.testbed.realnodes.sandbox import Sandbox
 
+# Program -> Debian package. Only the packages of missing programs are installed: a machine with
+# Docker has a containerd of its own, which Debian's package would replace.
+_PROGRAMS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "conntrack": "conntrack",
+    "ethtool": "ethtool",
+    "socat": "socat",
+    "busybox": "busybox-static",
+    "debootstrap": "debootstrap",
+}
+_CNI_PACKAGE = "containernetworking-plugins"
+_CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"))
+_CNI_PLUGINS = ("bridge", "host-local", "loopback")
+# Debian asks this script whether a package may start its service; 101 means no.
+_POLICY = Path("/usr/sbin/policy-rc.d")
+_LOCKED = "Could not get lock"
+_LOCK_SECONDS, _LOOK_SECONDS = 300.0, 2.0
 SOCKET = "/run/containerd/containerd.sock"
 # It answers on its socket much earlier, with errors. This is what it says last before it can.
 _SERVES = b"Start streaming server"
@@ -32,7 +53,6 @@ _START_SECONDS = 20.0
 _KUBERNETES = "k8s.io"  # containerd's namespace of what kubelet sees
 _SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
 _BLOBS = "io.containerd.content.v1.content/blobs/sha256"
-
 _CONFIG = """\
 version = 2
 
@@ -48,7 +68,6 @@ version = 2
   bin_dir = "{plugins}"
   conf_dir = "{networks}"
 """
-
 _NETWORK = """\
 {{
   "cniVersion": "1.0.0",
@@ -68,6 +87,73 @@ _NETWORK = """\
   ]
 }}
 """
+
+
+def cni_folder() -> Path | None:
+    """Return where the CNI plugins lie, or None: some are missing."""
+    for folder in _CNI_FOLDERS:
+        if all((folder / plugin).exists() for plugin in _CNI_PLUGINS):
+            return folder
+    return None
+
+
+def missing_packages() -> list[str]:
+    """Return the Debian packages of the programs that this machine lacks."""
+    packages = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
+    if cni_folder() is None:
+        packages.add(_CNI_PACKAGE)
+    return sorted(packages)
+
+
+def install_packages() -> None:
+    """Install what is missing, starting no service and removing no package."""
+    packages = missing_packages()
+    if not packages:
+        return
+    if shutil.which("apt-get") is None:
+        raise Unavailable(
+            "real nodes need programs that this machine lacks, and it has no apt-get to install "
+            f"them with; in Debian they are called {' '.join(packages)}"
+        )
+    with progress.step(f"installing Debian packages: {' '.join(packages)}"), _no_services():
+        _apt_get("update")
+        _apt_get("install", "--yes", "--no-install-recommends", "--no-remove", *packages)
+    if still := missing_packages():
+        raise Unavailable(f"installed, yet their programs are not found: {' '.join(still)}")
+
+
+def _apt_get(*arguments: str) -> None:
+    """Run apt-get; while another apt-get has the lock, such as the machine's own, wait."""
+    waited = 0.0
+    while True:
+        ended = subprocess.run(
+            ["apt-get", "-q", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
+        if ended.returncode == 0:
+            return
+        if _LOCKED not in ended.stderr or waited >= _LOCK_SECONDS:
+            said = "\n".join(ended.stderr.splitlines()[-5:])
+            raise Unavailable(f"`apt-get {' '.join(arguments)}` failed:\n{said}")
+        time.sleep(_LOOK_SECONDS)
+        waited += _LOOK_SECONDS
+
+
+@contextmanager
+def _no_services() -> Iterator[None]:
+    """Keep Debian from starting containerd for the machine: each node starts its own."""
+    if _POLICY.exists():
+        yield  # there is a policy already; it must not change
+        return
+    _POLICY.write_text("#!/bin/sh\nexit 101\n")
+    _POLICY.chmod(0o755)
+    try:
+        yield
+    finally:
+        _POLICY.unlink()
 
 
 def start(sandbox: Sandbox) -> None:

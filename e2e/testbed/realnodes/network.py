@@ -1,7 +1,8 @@
 """The network of the real nodes: a bridge, a namespace for each node, an overlay for their pods.
 
 Nodes talk over the bridge as over a switch. Pods of different nodes talk through VXLAN tunnels
-between the nodes, as in a cluster with flannel; so pod traffic pays what it pays there.
+between the nodes, as in a cluster with flannel; so pod traffic pays what it pays there. The
+cluster's DNS server listens on the machine's address on the bridge.
 """
 
 from __future__ import annotations
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
 
 _VXLAN = ["type", "vxlan", "id", "42", "dstport", "4789", "dev", "eth0", "nolearning"]
 _TUNNEL = "vx0"
+DNS_PROCESS = "coredns"
+# Names live 5 seconds: pods of a resumed job come back under the same name elsewhere.
+_CONFIG = """\
+.:53 {{
+    bind {address}
+    errors
+    hosts {{
+{nodes}
+        fallthrough
+    }}
+    kubernetes cluster.local in-addr.arpa ip6.arpa {{
+        kubeconfig {kubeconfig}
+        ttl 5
+    }}
+}}
+"""
 
 
 def node_name(index: int) -> str:
@@ -79,7 +96,7 @@ def _make_namespace(testbed: Testbed, index: int) -> None:
 
 
 def _make_tunnel(testbed: Testbed, index: int, count: int) -> None:
-    """Connect the node's pods with those of every other node."""
+    """Connect the node's pods with the pods of every other node."""
     addresses, name = testbed.addresses, namespace(testbed, index)
     own = ["local", addresses.node(index)]
     _ip("link", "add", _TUNNEL, "address", _mac(index), *_VXLAN, *own, inside=name)
@@ -123,3 +140,18 @@ def _run(*command: str) -> str:
     if ended.returncode != 0:
         raise RuntimeError(f"`{' '.join(command)}` failed: {ended.stderr.strip()}")
     return ended.stdout
+
+
+def start_dns(testbed: Testbed, nodes: int) -> None:
+    """Serve the names of Services, pods and real nodes."""
+    # A pod on the node's own network finds itself by the node's name.
+    hosts = [f"{testbed.addresses.node(i)} {node_name(i)}" for i in range(nodes)]
+    config = testbed.folder / "Corefile"
+    config.write_text(
+        _CONFIG.format(
+            address=testbed.addresses.dns,
+            nodes="\n".join(f"        {host}" for host in hosts),
+            kubeconfig=testbed.kubeconfig,
+        )
+    )
+    testbed.start_process([str(testbed.binary("coredns")), f"-conf={config}"], name=DNS_PROCESS)

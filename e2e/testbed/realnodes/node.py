@@ -1,20 +1,111 @@
-"""One real node: start, stop and kill it, and read what it used."""
+"""One real node: start, stop and kill it, slow down its link, and read what it used.
+
+Its kubelet has a truthful idea of how large the node is.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import yaml
+
 from e2e.testbed import cgroups
-from e2e.testbed.readiness import is_ready
-from e2e.testbed.realnodes import containerd, kubelet, network
+from e2e.testbed.api import is_ready
+from e2e.testbed.realnodes import containerd, network
+from e2e.testbed.realnodes.containerd import SOCKET
 from e2e.testbed.realnodes.sandbox import Sandbox
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
+NODE_LABEL = "testbed.kfext.dev/node=real"
+_EVICTION_MEMORY = 100 * 2**20
 _READY_SECONDS = 90.0
+_UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+# The kernel hands over as much as 64 KiB at once; with a smaller burst it would never pass.
+_SMALLEST_BURST = 128 * 1024
+_TICK_SECONDS = 0.004  # the kernel's clock at 250 Hz: what a burst must bridge
+_LATENCY = "50ms"
+
+
+def start(sandbox: Sandbox, *, millicores: int, memory: int) -> None:
+    """Start the node's kubelet; it advertises `millicores` and `memory` bytes as allocatable."""
+    testbed = sandbox.testbed
+    kubeconfig = testbed.pki.kubeconfig(
+        sandbox.folder / "kubelet.kubeconfig",
+        server=f"https://{testbed.addresses.bridge}:{testbed.apiserver_port}",
+        user=f"system:node:{sandbox.name}",
+        groups=("system:nodes",),
+    )
+    address = testbed.addresses.node(sandbox.index)
+    serving = testbed.pki.server(f"kubelet-{sandbox.name}", hosts=[sandbox.name, address])
+    config = sandbox.folder / "kubelet.yaml"
+    config.write_text(yaml.safe_dump(_config(sandbox, millicores, memory), sort_keys=False))
+    sandbox.start_process(
+        [
+            str(testbed.binary("kubelet")),
+            f"--config={config}",
+            f"--kubeconfig={kubeconfig}",
+            f"--tls-cert-file={serving.certificate}",
+            f"--tls-private-key-file={serving.key}",
+            f"--hostname-override={sandbox.name}",
+            f"--node-ip={address}",
+            f"--node-labels={NODE_LABEL}",
+        ],
+        name="kubelet",
+    )
+
+
+def machine_memory() -> int:
+    """Return this machine's memory in bytes, as kubelet counts it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _config(sandbox: Sandbox, millicores: int, memory: int) -> dict[str, object]:
+    # A node's capacity is always the whole machine's; what is reserved leaves it its share.
+    reserved = {
+        "cpu": f"{(os.cpu_count() or 1) * 1000 - millicores}m",
+        "memory": str(machine_memory() - memory - _EVICTION_MEMORY),
+    }
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": sandbox.testbed.addresses.node(sandbox.index),
+        "authentication": {
+            "anonymous": {"enabled": False},
+            "x509": {"clientCAFile": str(sandbox.testbed.pki.authority.certificate)},
+            "webhook": {"enabled": True, "cacheTTL": "0s"},
+        },
+        # The API server decides who may read logs and metrics, and at once when that changes.
+        "authorization": {
+            "mode": "Webhook",
+            "webhook": {"cacheAuthorizedTTL": "0s", "cacheUnauthorizedTTL": "0s"},
+        },
+        "containerRuntimeEndpoint": f"unix://{SOCKET}",
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": sandbox.pods_cgroup,
+        "failCgroupV1": cgroups.unified(),
+        "failSwapOn": False,
+        "clusterDNS": [sandbox.testbed.addresses.dns],
+        "clusterDomain": "cluster.local",
+        "resolvConf": str(sandbox.folder / "resolv.conf"),
+        "systemReserved": reserved,
+        # The disk is the machine's: however full it is, evicting pods or images does not help.
+        "evictionHard": {
+            "memory.available": str(_EVICTION_MEMORY),
+            "nodefs.available": "0%",
+            "nodefs.inodesFree": "0%",
+            "imagefs.available": "0%",
+        },
+        "imageGCHighThresholdPercent": 100,
+        # kubelet's own rules are for a kube-proxy, which this cluster does without.
+        "makeIPTablesUtilChains": False,
+    }
 
 
 @dataclass(frozen=True)
@@ -55,7 +146,7 @@ class Node:
 
     def start_kubelet(self) -> None:
         """Start kubelet on a running node."""
-        kubelet.start(self.sandbox, millicores=self.millicores, memory=self.memory)
+        start(self.sandbox, millicores=self.millicores, memory=self.memory)
 
     def stop_kubelet(self) -> None:
         """End kubelet alone: the node goes silent while its containers run on."""
@@ -109,7 +200,7 @@ class Node:
         return cgroups.cpu_seconds(self.sandbox.pods_cgroup)
 
     def pod_cpu_seconds(self, uid: str) -> float | None:
-        """Return what a pod has used so far, None if its cgroup is not there: not yet, or gone."""
+        """Return what a pod has used so far, or None: its cgroup is not there yet, or gone."""
         for cgroup in self._cgroups(uid):
             try:
                 return cgroups.cpu_seconds(cgroup)
@@ -118,7 +209,7 @@ class Node:
         return None
 
     def pod_millicores(self, uid: str) -> int | None:
-        """Return what a pod that runs may use, None if nothing limits it."""
+        """Return what a pod that runs may use, or None without a limit."""
         for cgroup in self._cgroups(uid):
             try:
                 return cgroups.millicores(cgroup)
@@ -127,12 +218,12 @@ class Node:
         raise FileNotFoundError(f"pod {uid} has no cgroup on {self.name}")
 
     def pod_processes(self, uid: str, *, running: str) -> list[int]:
-        """Return the ids of the processes of a pod whose command line has that word in it."""
+        """Return the ids of the processes of a pod with that word in their command line."""
         pids = {pid for cgroup in self._cgroups(uid) for pid in cgroups.members(cgroup)}
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
     def processes(self, *, running: str) -> list[int]:
-        """Return those of all pods of the node whose command line has that word in it."""
+        """Return the same of all pods of the node."""
         pids = cgroups.members(self.sandbox.pods_cgroup)
         return sorted(pid for pid in pids if running.encode() in _command_line(pid))
 
@@ -141,10 +232,6 @@ class Node:
         return [
             f"{self.sandbox.pods_cgroup}/kubepods/{tier}pod{uid}" for tier in ("", "burstable/")
         ]
-
-    def system_cpu_seconds(self) -> float:
-        """Return the CPU time that the node's kubelet and containerd have used so far."""
-        return cgroups.cpu_seconds(self.sandbox.system_cgroup)
 
     def bytes_on_wire(self) -> int:
         """Return the bytes that have passed the node's link so far, both directions together.
@@ -164,3 +251,39 @@ def _command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""  # it has ended meanwhile
+
+
+def shape(node: Node, rate: str) -> None:
+    """Limit the node's link to `rate` in each direction, for instance "1gbit"."""
+    limit = ["root", "tbf", "rate", rate, "burst", str(burst(rate)), "latency", _LATENCY]
+    for inside, device in _ends(node):
+        _tc(*inside, "qdisc", "replace", "dev", device, *limit)
+
+
+def burst(rate: str) -> int:
+    """Return how many bytes may pass at once so that `rate` is reached, and hardly exceeded."""
+    found = re.fullmatch(r"(\d+)(kbit|mbit|gbit)", rate)
+    if not found:
+        raise ValueError(f"{rate!r} is no rate such as 100mbit or 1gbit")
+    bits = int(found[1]) * _UNITS[found[2]]
+    return max(_SMALLEST_BURST, int(bits / 8 * _TICK_SECONDS))
+
+
+def unshape(node: Node) -> None:
+    """Remove the limit; a link without one is left as it is."""
+    for inside, device in _ends(node):
+        shown = _tc(*inside, "qdisc", "show", "dev", device, "root")
+        if "tbf" in shown:
+            _tc(*inside, "qdisc", "delete", "dev", device, "root")
+
+
+def _ends(node: Node) -> tuple[tuple[list[str], str], ...]:
+    """Return both ends of the cable: the node's (what it sends) and the bridge's (what it gets)."""
+    return ((["-netns", node.namespace], "eth0"), ([], node.link))
+
+
+def _tc(*arguments: str) -> str:
+    ended = subprocess.run(["tc", *arguments], check=False, capture_output=True, text=True)
+    if ended.returncode != 0:
+        raise RuntimeError(f"`tc {' '.join(arguments)}` failed: {ended.stderr.strip()}")
+    return ended.stdout

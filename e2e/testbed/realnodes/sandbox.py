@@ -92,7 +92,7 @@ class Sandbox:
         return ["nsenter", f"--target={keeper}", "--net", "--uts", "--mount", *command]
 
     def process(self, name: str) -> str:
-        """Return the name by which the testbed knows the node's process `name`."""
+        """Return the testbed's name for the node's process `name`."""
         return f"{self.name}-{name}"
 
     def kill(self) -> None:

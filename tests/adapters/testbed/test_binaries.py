@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from e2e.testbed import binaries, golang
+from e2e.testbed import binaries
 from e2e.testbed.preflight import Unavailable
 
 
@@ -102,4 +102,4 @@ def test_version_of_go(machine: Machine, says: str, version: tuple[int, int]) ->
     compiler = machine.path / "go"
     compiler.write_text(f"#!/bin/sh\necho {says}\n")
     compiler.chmod(0o755)
-    assert golang.version(compiler) == version
+    assert binaries.go_version(compiler) == version

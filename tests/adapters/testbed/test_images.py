@@ -8,8 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from e2e.testbed.images.archive import Image, write_archive
-from e2e.testbed.images.layers import Layer, files_below, key, layer, write_layer
+from e2e.testbed.images.layers import (
+    Image,
+    Layer,
+    files_below,
+    key,
+    layer,
+    write_archive,
+    write_layer,
+)
 
 
 @pytest.fixture

@@ -1,16 +1,20 @@
+"""What real nodes get of the machine, and what is installed and shared for them."""
+
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from e2e.testbed import cgroups
 from e2e.testbed.mounts import mount_points
-from e2e.testbed.realnodes import packages
-from e2e.testbed.realnodes.budget import cpu_budget, memory_budget
+from e2e.testbed.preflight import Unavailable
+from e2e.testbed.realnodes import containerd, cpu_budget, memory_budget
 from e2e.testbed.realnodes.containerd import fill_from_template
-from e2e.testbed.realnodes.shaping import burst
+from e2e.testbed.realnodes.node import burst
 
 GIB = 2**30
+HELD = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)"
 
 
 @pytest.mark.parametrize(
@@ -92,7 +96,7 @@ def test_a_rate_without_a_unit_is_refused() -> None:
 
 @pytest.mark.parametrize("path", ["", "/"])
 def test_the_root_cgroup_is_never_touched(path: str) -> None:
-    with pytest.raises(ValueError, match="not ours"):
+    with pytest.raises(ValueError, match="not the testbed's"):
         cgroups.remove_cgroup(path)
 
 
@@ -127,5 +131,39 @@ def test_only_packages_of_missing_programs_are_installed(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         shutil, "which", lambda name: None if name in missing else f"/usr/bin/{name}"
     )
-    monkeypatch.setattr(packages, "cni_folder", lambda: Path("/opt/cni/bin"))
-    assert packages.missing() == ["containerd", "socat"]
+    monkeypatch.setattr(containerd, "cni_folder", lambda: Path("/opt/cni/bin"))
+    assert containerd.missing_packages() == ["containerd", "socat"]
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The errors with which apt-get ends, one after the other; an empty one is success."""
+    left: list[str] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        error = left.pop(0)
+        return subprocess.CompletedProcess(command, 100 if error else 0, "", error)
+
+    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    return left
+
+
+def test_the_lock_of_another_is_waited_for(answers: list[str]) -> None:
+    answers += [HELD, HELD, ""]
+    containerd._apt_get("update")
+    assert answers == []
+
+
+def test_a_lock_is_not_waited_for_without_end(answers: list[str]) -> None:
+    answers += [HELD] * 1000
+    with pytest.raises(Unavailable, match="held by process 7"):
+        containerd._apt_get("update")
+    assert answers
+
+
+def test_any_other_error_is_shown_at_once(answers: list[str]) -> None:
+    answers += ["E: Unable to locate package containerd", ""]
+    with pytest.raises(Unavailable, match="Unable to locate"):
+        containerd._apt_get("install", "containerd")
+    assert answers == [""]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.companion import split
+from e2e.bench.companion import workload
 from e2e.bench.companion.arms import (
     AGAIN,
     OURS,
@@ -16,16 +16,14 @@ from e2e.bench.companion.arms import (
     Kfext,
     Use,
     arms,
-    grid,
     killed,
     plain_and,
     resizing,
 )
-from e2e.bench.companion.bench import Bench, best
 from e2e.bench.companion.measure import estimate
 from e2e.bench.companion.overhead import OPEN, READ, overhead_table
-from e2e.bench.companion.pods import Pod, running
-from e2e.bench.companion.run import Job, Outcome
+from e2e.bench.companion.run import Bench, Job, Outcome
+from e2e.bench.companion.site import Pod, running
 from e2e.bench.companion.tables import (
     arms_table,
     bound,
@@ -187,56 +185,11 @@ def test_a_job_is_better_or_worse_only_beyond_what_two_equal_arms_differ() -> No
     assert cells["arithmetic: one growing job among 4"][1] == "-38 %"
 
 
-def test_an_arm_that_was_tried_once_is_compared_with_the_run_of_that_repeat() -> None:
-    arrivals = tuple(Arrival(5.0 * n, f"job-{n}", PROGRAMS[n], steps=7) for n in range(4))
-    four = Schedule("four", arrivals, 10, lasts=1)
-    runs = {**RUNS, "FlowCon, alpha 1": [outcome(90, 180, 45, 90)]}
-    (row,) = (line for line in arms_table(four, runs).splitlines() if "alpha 1" in line)
-    cells = [cell.strip() for cell in row.split("|")[1:-1]]
-    assert cells[:2] == ["FlowCon, alpha 1; repeats: 1", "-10.0 % (-10.0 to -10.0)"]
-    assert "alpha 1" not in jobs_table(four, runs)
-
-
 def test_every_job_has_a_row() -> None:
     arrivals = tuple(Arrival(5.0 * n, f"job-{n}", PROGRAMS[n], steps=7) for n in range(4))
     rows = jobs_table(Schedule("four", arrivals, 10, lasts=1), RUNS).splitlines()[4:]
     assert [row.split("|")[1].strip() for row in rows] == ["job-0", "job-1", "job-2", "job-3"]
     assert "-20.0 % (-20.0 to -10.0)" in rows[0]
-
-
-def test_a_benchmark_that_was_broken_off_goes_on_where_it_was() -> None:
-    bench = Bench(QUICK[0], arms(10), repeats=3)
-    turns = bench.missing()
-    assert sorted(turns) == sorted((repeat, arm) for repeat in range(3) for arm in arms(10))
-    assert [repeat for repeat, _ in turns] == sorted(repeat for repeat, _ in turns)
-    for repeat, arm in turns[:5]:
-        bench.keep(repeat, arm, outcome(1, 2, 3))
-    again = Bench(QUICK[0], arms(10), repeats=3)
-    assert again.missing() == turns[5:]
-    assert again.runs()[turns[0][1]][0] == outcome(1, 2, 3)
-
-
-def test_of_the_grid_only_the_best_is_repeated() -> None:
-    bench = Bench(QUICK[0], arms(10), repeats=3, grid=grid(10))
-    cells = list(grid(10))
-    first = [arm for repeat, arm in bench.missing() if repeat == 0]
-    assert sorted(first) == sorted([*arms(10), *cells])
-    for arm in first:
-        bench.keep(0, arm, outcome(90 if arm == cells[2] else 100, 50))
-    rest = bench.missing()
-    assert sorted(rest) == sorted((n, arm) for n in (1, 2) for arm in [*arms(10), cells[2]])
-
-
-def test_the_best_arm_has_the_shortest_mean_job_not_the_shortest_one() -> None:
-    runs = {"one short": [outcome(10, 200)], "best": [outcome(80, 90)], "untried": []}
-    assert best(runs, ["one short", "best", "untried"]) == "best"
-    assert best({}, ["first", "second"]) == "first"
-
-
-def test_the_grid_has_every_threshold_with_every_interval_but_the_published_pair() -> None:
-    cells = [make() for make in grid(30).values()]
-    assert len(cells) == 3
-    assert len(grid(30).keys() | arms(30).keys()) == 3 + 4
 
 
 def test_the_estimate_counts_what_is_not_stored() -> None:
@@ -260,20 +213,6 @@ def test_runs_of_another_set_up_do_not_count(tmp_path: Path) -> None:
     assert Store("flowcon", [], [source]).find("run") is None
     source.write_text("2")
     assert Store("plain", [], [source]).find("run") is None
-
-
-def test_the_folder_of_an_arm_bears_its_name(runs: Path) -> None:
-    Store("Plain again, 20 s").put("repeat-0", {"seconds": 1})
-    (folder,) = runs.iterdir()
-    assert folder.name.startswith("plain-again-20-s-")
-    assert [path.name for path in folder.iterdir()] == ["repeat-0.json"]
-
-
-def test_what_is_forgotten_is_measured_again() -> None:
-    store = Store("any")
-    store.put("run", {})
-    store.forget()
-    assert store.find("run") is None
 
 
 def test_use_is_that_of_the_last_interval() -> None:
@@ -356,7 +295,9 @@ def test_the_runs_of_kfext_depend_on_its_code() -> None:
     assert "core" in {source.name for source in Kfext.sources}
 
 
-@pytest.mark.parametrize("one", [pytest.param(one, id=one.name) for one in split.schedules()])
+@pytest.mark.parametrize(
+    "one", [pytest.param(one, id=one.name) for one in workload.split_schedules()]
+)
 def test_the_limits_of_server_and_worker_add_up_to_the_same(one: Schedule) -> None:
     (arrival,) = one.arrivals
     found = containers(arrival)
@@ -366,7 +307,7 @@ def test_the_limits_of_server_and_worker_add_up_to_the_same(one: Schedule) -> No
 
 
 def test_a_badly_split_job_takes_longer_for_a_step() -> None:
-    well, server, worker = (one.lasts / one.arrivals[0].steps for one in split.schedules())
+    well, server, worker = (one.lasts / one.arrivals[0].steps for one in workload.split_schedules())
     assert server > 1.5 * well
     assert worker > 1.5 * well
 
@@ -423,9 +364,9 @@ class FakePods:
 
 def test_flowcon_caps_what_has_converged_and_writes_only_changes() -> None:
     pods, pair = FakePods(), [Pod(name, name, name, "main") for name in ("falls", "stays")]
-    arm = FlowCon(alpha=0.001, interval=10)
+    arm = FlowCon(interval=10)
     arm.start(pods, now=0)  # type: ignore[arg-type]
-    for second in range(1, 61):
+    for second in range(1, 36):
         pods.now = second
         arm.look(pair, now=second)
     # At 10 s there is no window before, so both are watched; at 20 s the second is capped.

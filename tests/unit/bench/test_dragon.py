@@ -5,17 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from e2e.bench.baselines.dragon import (
+from e2e.bench.stream.dragon import (
     Action,
     Dragon,
+    Free,
     Grow,
     Job,
     Passes,
+    Places,
     Running,
     Shrink,
     Start,
+    schedule,
 )
-from e2e.bench.baselines.dragon_nodes import Free, Places, schedule
 
 ONE = (100, 10)
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.stream.commands import Bind, Command, Delete, Resize
-from e2e.bench.stream.seats import Seats, renumbered
+from e2e.bench.stream.seats import Bind, Command, Delete, Resize, Seats, renumbered
 from e2e.bench.stream.workload import MEMORY, StreamJob
 from kfext import names
 

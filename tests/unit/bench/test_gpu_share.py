@@ -1,10 +1,10 @@
 """The benchmark of GPU sharing: what is read of its jobs, what that comes to, and its runs."""
 
 import asyncio
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +12,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from e2e.bench.gpu_share import arms, estimates, measure
-from e2e.bench.gpu_share.agent import Agent
-from e2e.bench.gpu_share.cards import CpuCard, Cuda
-from e2e.bench.gpu_share.estimates import agreed, bound, mapped, ratio
+from e2e.bench.gpu_share import measure, tables
+from e2e.bench.gpu_share.cards import CpuCard, Cuda, Python
 from e2e.bench.gpu_share.group import EXCLUSIVE, MEMBERS, WAYS, GroupOutcome, Pace
-from e2e.bench.gpu_share.processes import Hooking, bench
-from e2e.bench.gpu_share.pythons import Python
-from e2e.bench.gpu_share.readings import EVERY, digests, latencies, rates, work
-from e2e.bench.gpu_share.run import Outcome
-from e2e.bench.gpu_share.tables import all_of, group_table, losses_table, shares_table
-from e2e.bench.interleaved import Interleaved, SpoiledError
+from e2e.bench.gpu_share.processes import Agent, Hooking, bench
+from e2e.bench.gpu_share.run import (
+    BUDGET,
+    DEFAULT,
+    EVERY,
+    LOW_ALONE,
+    Arm,
+    Outcome,
+    digests,
+    figures,
+    hooked_alone,
+    latencies,
+    rates,
+    shared,
+    smoke,
+    work,
+)
+from e2e.bench.gpu_share.run import EXCLUSIVE as ALONE_ON_CARD
+from e2e.bench.gpu_share.tables import (
+    agreed,
+    all_of,
+    bound,
+    group_table,
+    losses_table,
+    mapped,
+    ratio,
+    shares_table,
+)
+from e2e.bench.store import SpoiledError
 from e2e.testbed.preflight import Unavailable
 from kfext.gpu.hook import words
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import Job, until
 
 MS = 10**6
+TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
+    "the card is empty between two micro-steps": (
+        [f"done {10 * MS}", f"pass {20 * MS}", f"done {25 * MS}", f"pass {40 * MS}",
+         f"done {44 * MS}"],
+        [(0.020, 0.025), (0.040, 0.044)],
+    ),
+    "the next one is let through before the last is done": (
+        [f"done {1 * MS}", f"pass {2 * MS}", f"pass {3 * MS}", f"done {6 * MS}", f"done {9 * MS}"],
+        [(0.002, 0.009)],
+    ),
+    "what has not ended yet is left out": ([f"done {1 * MS}", f"pass {2 * MS}"], []),
+    "nothing": ([], []),
+}  # fmt: skip
+NATIVE, GATED = shared(0.8)[0], shared(0.8)[2]
+ABSENT = ("aiohttp", "google.protobuf", "grpc", "kopf", "kubernetes", "msgspec", "yaml")
 
 
 def test_a_step_counts_in_each_second_for_the_part_in_which_it_ran() -> None:
@@ -48,21 +84,6 @@ def test_no_step_is_counted_twice_and_none_is_lost(
     within = sum(began < end <= began + seconds for end in ends)
     assert len(found) == seconds
     assert abs(sum(found) - within) <= 1 + 1e-6
-
-
-TRACES: dict[str, tuple[list[str], list[tuple[float, float]]]] = {
-    "the card is empty between two micro-steps": (
-        [f"done {10 * MS}", f"pass {20 * MS}", f"done {25 * MS}", f"pass {40 * MS}",
-         f"done {44 * MS}"],
-        [(0.020, 0.025), (0.040, 0.044)],
-    ),
-    "the next one is let through before the last is done": (
-        [f"done {1 * MS}", f"pass {2 * MS}", f"pass {3 * MS}", f"done {6 * MS}", f"done {9 * MS}"],
-        [(0.002, 0.009)],
-    ),
-    "what has not ended yet is left out": ([f"done {1 * MS}", f"pass {2 * MS}"], []),
-    "nothing": ([], []),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(("trace", "expected"), TRACES.values(), ids=TRACES.keys())
@@ -113,18 +134,18 @@ def test_low_can_have_what_high_leaves_and_no_more_than_it_had_alone(
 
 def test_every_arm_is_stored_under_a_name_of_its_own() -> None:
     for thorough in (True, False):
-        found = arms.figures(thorough=thorough)
+        found = figures(thorough=thorough)
         assert len({arm.title for arm in found}) == len({*found}) == len(found)
-    assert {*arms.figures(thorough=False)} < {*arms.figures(thorough=True)}
-    assert {*arms.smoke()} < {*arms.figures(thorough=True)}
+    assert {*figures(thorough=False)} < {*figures(thorough=True)}
+    assert {*smoke()} < {*figures(thorough=True)}
 
 
 def test_one_arm_has_what_kfext_promises_by_default_and_others_have_nothing_but_the_gate() -> None:
     default = GpuShare(30)
-    gated = {arm.name: arm for arm in arms.shared(0.5) if arm.sharing is not None}
+    gated = {arm.name: arm for arm in shared(0.5) if arm.sharing is not None}
     for name, arm in gated.items():
         assert arm.sharing is not None
-        assert (arm.sharing.terms(high=False) == default) == (name == arms.BUDGET)
+        assert (arm.sharing.terms(high=False) == default) == (name == BUDGET)
     micro_steps = [arm.sharing.micro_step for arm in gated.values() if arm.sharing]
     assert micro_steps == [0.01, 0.005, 0.002, 0.005]
 
@@ -154,10 +175,9 @@ def outcome(
 
 
 ALONE = {
-    arms.LOW_ALONE: [outcome(None, 10.0, busy=1.0)] * 2,
-    arms.Arm(arms.EXCLUSIVE, 0.8, low=False): [outcome(5.0, None, busy=0.8)] * 2,
+    LOW_ALONE: [outcome(None, 10.0, busy=1.0)] * 2,
+    Arm(ALONE_ON_CARD, 0.8, low=False): [outcome(5.0, None, busy=0.8)] * 2,
 }
-NATIVE, GATED = arms.shared(0.8)[0], arms.shared(0.8)[2]
 
 
 def cells(table: str) -> list[list[str]]:
@@ -182,8 +202,8 @@ def test_a_row_has_what_high_loses_and_what_low_gets_of_what_is_left() -> None:
 
 def test_tables_show_what_was_measured_so_far() -> None:
     assert "not measured" in all_of("card", {}, 4.0)
-    assert "bound" not in all_of("card", {arms.LOW_ALONE: ALONE[arms.LOW_ALONE]}, 4.0)
-    runs = {**ALONE, arms.hooked_alone()[0]: [outcome(None, 9.9)]}
+    assert "bound" not in all_of("card", {LOW_ALONE: ALONE[LOW_ALONE]}, 4.0)
+    runs = {**ALONE, hooked_alone()[0]: [outcome(None, 9.9)]}
     slower = next(row for row in cells(all_of("card", runs, 4.0)) if row[:1] == ["low"])
     assert slower[2:] == ["1.0 (1.0 to 1.0)", "10 (10-10)", "< 2 %: PASS"]
 
@@ -214,19 +234,19 @@ def measurement(**changes: Any) -> measure.Measurement:
 
 
 def test_what_is_stored_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimates, "_DRAWS", 50)
-    ran: list[arms.Arm] = []
+    monkeypatch.setattr(tables, "_DRAWS", 50)
+    ran: list[Arm] = []
 
-    def run(_: Any, __: Any, arm: arms.Arm, *, load: float, seconds: float) -> Outcome:
+    def run(_: Any, __: Any, arm: Arm, *, load: float, seconds: float) -> Outcome:
         ran.append(arm)
         assert (load > 0) == (arm.u is not None)
         return outcome(5.0 if arm.u else None, 10.0 if arm.low else None, busy=0.9)
 
     monkeypatch.setattr(measure, "run", run)
     measurement(minutes=0.0).figures(thorough=True)
-    assert ran == [arms.LOW_ALONE]  # how long a step takes, whatever time there is
+    assert ran == [LOW_ALONE]  # how long a step takes, whatever time there is
     ran.clear()
-    wanted = arms.figures(thorough=True)
+    wanted = figures(thorough=True)
     shown = measurement().figures(thorough=True)
     assert sorted(arm.title for arm in ran) == sorted(arm.title for arm in wanted * 2)
     assert [arm.title for arm in ran[:17]] != [arm.title for arm in ran[17:]]
@@ -297,61 +317,6 @@ def script(folder: Path, text: str) -> None:
     (folder / "jobs/share.py").write_text(text)
 
 
-SHOWS = """
-import json, os, sys, time
-print("ready", flush=True)
-print(json.dumps(dict(os.environ)), flush=True)
-print("step=1 loss=0x1p+0 at=2.5")
-print("step=2 loss=0x1p-1 at=3.5\\nstep=3 loss=0x1p-2 at=4.", end="", flush=True)
-"""
-
-
-def test_a_job_is_read_up_to_its_last_whole_line() -> None:
-    with bench(NoCard(), Python((sys.executable,))) as place:
-        script(place.folder, SHOWS)
-        job = place.start("high", load=0.0, hooking=Hooking(Path("/h"), Path("/d"), high=True))
-        job.wait()
-        assert [(one.at, one.loss) for one in job.steps()] == [(2.5, "0x1p+0"), (3.5, "0x1p-1")]
-        assert job.trace() == []
-
-
-def test_how_long_a_job_has_waited_for_a_cpu_only_grows() -> None:
-    with bench(NoCard(), Python((sys.executable,))) as place:
-        script(place.folder, "while True: pass")
-        job = place.start("high", load=0.0)
-        first = job.cpu_wait()
-        assert 0 <= first <= job.cpu_wait()
-
-
-@pytest.mark.parametrize(
-    ("hooking", "expected"),
-    [
-        (None, {"PYTHONPATH": "{jobs}", "KFEXT_GPU_SOCKET": None}),
-        (
-            Hooking(Path("/h"), Path("/d"), high=True),
-            {"PYTHONPATH": "/h:{jobs}", "KFEXT_GPU_SOCKET": "/d/agent",
-             "KFEXT_GPU_PRIORITY": "high", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
-        ),
-        (
-            Hooking(Path("/h"), Path("/d"), high=False),
-            {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "cpu_card:Card"},
-        ),
-        (
-            Hooking(Path("/h"), Path("/d"), high=False, traced=True),
-            {"KFEXT_GPU_PRIORITY": "low", "KFEXT_GPU_DEVICE": "gate_trace:on_cpu_card"},
-        ),
-    ],
-    ids=["without the hook", "of high priority", "of low priority", "of low priority, traced"],
-)  # fmt: skip
-def test_what_a_job_finds_in_its_environment(
-    hooking: Hooking | None, expected: Mapping[str, str | None]
-) -> None:
-    with bench(NoCard(), Python((sys.executable,))) as place:
-        found = place._environment("job", "/jobs", hooking)
-        for name, value in expected.items():
-            assert found.get(name) == (value and value.format(jobs="/jobs"))
-
-
 def test_a_job_that_fails_spoils_the_run_and_says_why() -> None:
     with bench(NoCard(), Python((sys.executable,))) as place:
         script(place.folder, "raise ValueError('no memory left')")
@@ -367,7 +332,7 @@ async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its
 ) -> None:
     async with Agent(tmp_path, longest_micro_step=0.002).running() as agent:
         for name in ("high", "low"):
-            agent.admit(name, arms.DEFAULT.terms(high=name == "high"))
+            agent.admit(name, DEFAULT.terms(high=name == "high"))
         high, low = (Job(f"{agent.door(name)}/agent", name) for name in ("high", "low"))
         await until(lambda: low.led() and high.bells == 1)
         assert low.orders.micro_step() == pytest.approx(0.002)
@@ -387,13 +352,7 @@ async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its
         await until(lambda: "high" not in {name for name, _ in agent._of_all()})
 
 
-def test_the_arms_are_interleaved_in_another_order_each_time() -> None:
-    one = measurement(repeats=4)
-    pace = Pace(0.06, 0.05)
-    stores = {arm.title: one._store(arm, pace) for arm in arms.figures(thorough=True)}
-    turns = Interleaved(stores, repeats=4).missing()
-    orders: Sequence[Sequence[str]] = [
-        [title for number, title in turns if number == repeat] for repeat in range(4)
-    ]
-    assert all(sorted(order) == sorted(stores) for order in orders)
-    assert all(first != second for first, second in pairwise(orders))
+def test_it_needs_nothing_of_the_agent_that_talks_to_kubelet_or_the_api_server() -> None:
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({ABSENT!r}))"
+    command = f"{hidden}; import e2e.bench.gpu_share.__main__"
+    subprocess.run([sys.executable, "-c", command], check=True)

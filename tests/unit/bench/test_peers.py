@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.peers import kueue_objects
+from e2e.bench.peers import kueue
 from e2e.bench.peers.jobs import fillers, gang
-from e2e.bench.peers.runs import Run
-from e2e.bench.peers.tables import Workload, of
-from e2e.bench.peers.whynot import Answer
+from e2e.bench.peers.measure import Workload, of
+from e2e.bench.peers.runs import Answer, Run
 from kfext.names import KUEUE_QUEUE
 
 _NODES, _GPUS = 450, 8
@@ -21,9 +20,9 @@ def _without_metadata(job: dict[str, Any]) -> dict[str, Any]:
 
 def test_kueue_gets_the_same_pods_in_its_queue_and_near_each_other() -> None:
     plain = gang("some", 8)
-    queued = kueue_objects.queued(plain)
+    queued = kueue.queued(plain)
     assert _without_metadata(queued) == _without_metadata(plain)
-    assert queued["metadata"]["labels"] == {KUEUE_QUEUE: kueue_objects.QUEUE}
+    assert queued["metadata"]["labels"] == {KUEUE_QUEUE: kueue.QUEUE}
     for replicas in queued["spec"]["pytorchReplicaSpecs"].values():
         assert list(replicas["template"]["metadata"]["annotations"].values()) == [
             "kubernetes.io/hostname"
@@ -49,38 +48,6 @@ def test_fillers_take_about_half_and_leave_few_nodes_empty_and_room_for_200_gang
     assert 0.45 <= len(pods) / (_NODES * _GPUS) <= 0.55
     assert _NODES - len(per_node) <= 0.1 * _NODES
     assert _NODES * _GPUS - len(pods) >= 200 * 8
-
-
-def test_only_the_version_that_kueue_speaks_is_stored_and_served() -> None:
-    versions = [
-        {"name": "v1beta1", "served": True, "storage": True},
-        {"name": "v1beta2", "served": True, "storage": False},
-    ]
-    changed = kueue_objects.newest_only({"spec": {"versions": versions, "group": "x"}})
-    assert changed["spec"] == {
-        "group": "x",
-        "versions": [
-            {"name": "v1beta1", "served": False, "storage": False},
-            {"name": "v1beta2", "served": True, "storage": True},
-        ],
-    }
-
-
-def test_webhooks_are_called_on_this_machine_and_only_those_that_matter() -> None:
-    shipped = {
-        "metadata": {"name": "mutating"},
-        "webhooks": [
-            {"name": name, "clientConfig": {"service": {"name": "s", "path": f"/{name}"}}}
-            for name in ("mpod.kb.io", "mpytorchjob.kb.io")
-        ],
-    }
-    (configured,) = kueue_objects.webhooks([shipped], url="https://127.0.0.1:1", authority="X")
-    assert configured["webhooks"] == [
-        {
-            "name": "mpytorchjob.kb.io",
-            "clientConfig": {"url": "https://127.0.0.1:1/mpytorchjob.kb.io", "caBundle": "X"},
-        }
-    ]
 
 
 def _run(**changed: Any) -> Run:

@@ -8,12 +8,11 @@ import pytest
 
 from e2e.bench.companion.arms import AGAIN, PLAIN
 from e2e.bench.stream.arms import OFF, OURS, PUBLISHED, Dragon, arms
-from e2e.bench.stream.measure import of_arms
-from e2e.bench.stream.story import Outcome, Story
-from e2e.bench.stream.tables import arms_table, jobs_table, worst_table
+from e2e.bench.stream.measure import arms_table, jobs_table, of_arms, worst_table
+from e2e.bench.stream.run import Outcome, Story
 from e2e.bench.stream.workload import FEW, JOBS, MEMORY, MILLICORES, StreamJob, arrivals
 from e2e.harness.jobs import specs
-from e2e.testbed.realnodes.budget import cpu_budget
+from e2e.testbed.realnodes import cpu_budget
 from kfext import names
 from kfext.model.kinds.torchrun import why_not_torchrun
 from kfext.model.quantity import parse_quantity
@@ -199,11 +198,6 @@ def test_wait_and_run_of_each_job_are_apart() -> None:
     assert rows[0] == ["job-0", "0", "10", "90", "10", "91", "10", "45"]
     # In one of its runs under plain the job did not end well.
     assert rows[1] == ["job-1", "5", "10", "> 190", "10", "190", "10", "170"]
-
-
-def test_an_outcome_is_stored_whole() -> None:
-    one = outcome(1, 2)
-    assert Outcome.of(one.stored()) == one
 
 
 def test_all_arms_run_in_each_repeat_and_what_is_stored_is_not_run_again() -> None:

@@ -1,14 +1,61 @@
+"""What the demo claims holds of a round exactly if the round shows it."""
+
 import pytest
 
-from e2e.demo.claims import faster, half_gangs, one_after_the_other
-from tests.unit.demo.rounds import a_round, pod
+from e2e.demo.claims import PodRun, Round, faster, half_gangs, one_after_the_other
 
+BEGAN = 1000.0
 SPEEDS = {
     "ahead by more than two runs of plain Kubernetes differ": ((100.0, 110.0), 70.0, True),
     "ahead by less than they differ": ((100.0, 140.0), 90.0, False),
     "just as far ahead as they differ": ((100.0, 100.0), 100.0, False),
     "behind": ((100.0, 101.0), 130.0, False),
 }
+GANGS = {
+    "each holds a part": ((1, 1), (0, 0), True),
+    "the first has all its pods": ((2, 0), (0, 0), False),
+    "the second holds nothing": ((1, 0), (0, 0), False),
+    "both have all their pods": ((2, 2), (0, 0), False),
+    "one trains with a part of its pods": ((1, 1), (0, 5), False),
+}
+TURNS = {
+    "the second runs after the first": ((2, 10), (10, 20), ("a", "b"), True),
+    "the second runs before the first has ended": ((2, 10), (9, 20), ("a", "b"), False),
+    "the first in the alphabet runs last": ((12, 20), (2, 11), ("a", "b"), True),
+    "the second has not ended": ((2, 10), (12, 20), ("a",), False),
+}
+
+
+def pod(
+    job: str,
+    replica: str,
+    *,
+    node: str = "node-0",
+    started: float | None = 2.0,
+    ended: float = 10.0,
+    trains: float | None = None,
+) -> PodRun:
+    """Return a pod that was created as the round began; times in seconds since then."""
+    return PodRun(
+        job,
+        replica,
+        node,
+        BEGAN,
+        None if started is None else BEGAN + started,
+        BEGAN + ended,
+        None if trains is None else BEGAN + trains,
+    )
+
+
+def a_round(
+    *pods: PodRun,
+    placed_by: str = "kfext",
+    steps: dict[str, int] | None = None,
+    step_ms: dict[str, float] | None = None,
+    ended: tuple[str, ...] = (),
+) -> Round:
+    """Return a round."""
+    return Round(placed_by, BEGAN, pods, steps or {}, step_ms or {}, ended)
 
 
 @pytest.mark.parametrize(("plain", "kfext", "holds"), SPEEDS.values(), ids=SPEEDS.keys())
@@ -29,16 +76,6 @@ def test_the_claim_gives_its_figures() -> None:
     )
 
 
-BOUND, UNBOUND = pod("", ""), pod("", "", node="", started=None)
-GANGS = {
-    "each holds a part": ((1, 1), (0, 0), True),
-    "the first has all its pods": ((2, 0), (0, 0), False),
-    "the second holds nothing": ((1, 0), (0, 0), False),
-    "both have all their pods": ((2, 2), (0, 0), False),
-    "one trains with a part of its pods": ((1, 1), (0, 5), False),
-}
-
-
 @pytest.mark.parametrize(("bound", "steps", "holds"), GANGS.values(), ids=GANGS.keys())
 def test_half_gangs_are_those_that_hold_a_part_and_do_not_train(
     bound: tuple[int, int], steps: tuple[int, int], *, holds: bool
@@ -50,14 +87,6 @@ def test_half_gangs_are_those_that_hold_a_part_and_do_not_train(
     ]
     plain = a_round(*pods, steps=dict(zip("ab", steps, strict=True)))
     assert half_gangs(plain, seconds=30).holds is holds
-
-
-TURNS = {
-    "the second runs after the first": ((2, 10), (10, 20), ("a", "b"), True),
-    "the second runs before the first has ended": ((2, 10), (9, 20), ("a", "b"), False),
-    "the first in the alphabet runs last": ((12, 20), (2, 11), ("a", "b"), True),
-    "the second has not ended": ((2, 10), (12, 20), ("a",), False),
-}
 
 
 @pytest.mark.parametrize(("first", "second", "over", "holds"), TURNS.values(), ids=TURNS.keys())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from e2e.bench.gpu_share.readings import work
+from e2e.bench.gpu_share.run import work
 from e2e.harness.wait import until
 from e2e.jobs import gate_trace
 

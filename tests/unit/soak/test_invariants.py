@@ -1,17 +1,24 @@
 """Each rule of the soak's checker has a cluster that breaks it, and none breaks another's."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from e2e.soak import facts
-from e2e.soak.invariants import Checker, Limits
+from e2e.soak.invariants import Checker, Limits, Tally
+from e2e.soak.memory import Memory
 from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pin, pod, view
 from tests.unit.soak.test_scaling import RULES as OF_SIZES
 
 OURS = (facts.GATE,)
 BOTH = (facts.GATE, "example.com/gate")
 LONG = 1000.0
+GRANTED = {
+    "it is not granted": ("1", []),
+    "it is granted all the same": ("65", ["overcommitted"]),
+}
+OFTEN = Counter({"resize": 20, "submit": 20})
 
 
 def gang(**options: Any) -> dict[str, tuple[Raw, ...]]:
@@ -401,12 +408,6 @@ def test_a_job_waits_for_what_its_pods_asked_for_although_no_look_met_them(*, se
     assert {one.rule for one in checker.violations} == (set() if seen else {"idle_room"})
 
 
-GRANTED = {
-    "it is not granted": ("1", []),
-    "it is granted all the same": ("65", ["overcommitted"]),
-}
-
-
 @pytest.mark.parametrize(("has", "rules"), GRANTED.values(), ids=GRANTED.keys())
 def test_more_cpu_asked_for_in_place_than_a_node_has(has: str, rules: list[str]) -> None:
     grown = pod(0, node="n1")
@@ -415,3 +416,24 @@ def test_more_cpu_asked_for_in_place_than_a_node_has(has: str, rules: list[str])
     grown["status"]["containerStatuses"] = [told]
     found = Checker(Limits(bind=5, create=5)).look(cluster(at=0.0, **gang(pods=(grown,))))
     assert [one.rule for one in found] == rules
+
+
+@pytest.mark.parametrize(
+    ("done", "took", "wrong"),
+    [
+        pytest.param(OFTEN, {}, 1, id="it was tried often"),
+        pytest.param(OFTEN, {"resize": 1}, 0, id="it took effect once"),
+        pytest.param(Counter({"resize": 19}), {}, 0, id="it was tried a few times"),
+    ],
+)
+def test_an_action_that_is_always_in_vain_shows(
+    done: Counter[str], took: dict[str, int], wrong: int
+) -> None:
+    assert len(Tally(done=done).in_vain(took)) == wrong
+
+
+@pytest.mark.parametrize(("submitted", "scaled", "wrong"), [(200, 0, 1), (200, 1, 0), (50, 0, 0)])
+def test_a_soak_in_which_no_job_is_scaled_shows(submitted: int, scaled: int, wrong: int) -> None:
+    memory = Memory(create_timeout=5)
+    memory.sizes.done += Counter(grown=scaled)
+    assert len(Tally(done=Counter(submit=submitted)).unscaled(memory)) == wrong

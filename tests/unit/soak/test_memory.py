@@ -3,8 +3,8 @@
 import pytest
 
 from e2e.soak import facts
+from e2e.soak.gangs import MOST_STARTS
 from e2e.soak.invariants import Checker, Limits
-from e2e.soak.starts import MOST_STARTS
 from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pod, view
 
 LIMITS = Limits(bind=5, create=5)

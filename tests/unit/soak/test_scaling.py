@@ -1,13 +1,14 @@
 """What the soak's checker makes of jobs whose number of workers changes."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from e2e.soak.invariants import Checker, Limits
+from e2e.soak.manifests import BY_HAND, HEEDED_SECONDS
 from e2e.soak.scaling import MOST_CHANGES
-from e2e.soak.sizes import BY_HAND
-from tests.unit.soak.raw import Raw, cluster, job, node, pod, view
+from tests.unit.soak.raw import Raw, cluster, job, namespace, node, pod, view
 
 LONG = 1000.0
 RULES = {
@@ -15,6 +16,84 @@ RULES = {
     *("scaled_unasked", "wish_overruled", "grown_too_far", "work_lost"),
 }
 NODES = (node("n1"),)
+SAVED = {
+    "a moment ago": (99.0, 1.0, set()),
+    "before its work of a while": (70.0, 1.0, {"work_lost"}),
+    "between two looks that were far apart": (70.0, 40.0, set()),
+}
+LATER = HEEDED_SECONDS + 1
+OUT: dict[str, dict[str, Any]] = {
+    "it has opted out": {"elastic": "off"},
+    "nobody has opted in": {"elastic": ""},
+    "Kueue manages it": {"queue": "team"},
+    "a HorizontalPodAutoscaler scales it": {"autoscaled": True},
+}
+OFF: dict[str, Any] = {"elastic": "off"}
+AFTER_OFF = {
+    "it gets back what it was submitted with": ((4, {}), (2, {}), (2, OFF), (4, OFF)),
+    "it gets back a part of that": ((4, {}), (2, {}), (2, OFF), (3, OFF)),
+    "it gets back what a person wrote": (
+        (4, {}),
+        (6, {"by_hand": 6}),
+        (3, {"by_hand": 6}),
+        (3, {"by_hand": 6, **OFF}),
+        (6, {"by_hand": 6, **OFF}),
+    ),
+    "growth that found no place is taken back": ((4, {}), (2, {}), (4, {}), (4, OFF), (2, OFF)),
+    "a person gives it another size": ((4, {}), (4, OFF), (9, {"by_hand": 9, **OFF})),
+}
+EDITED: tuple[tuple[int, dict[str, Any]], ...] = ((4, {}), (2, {}), (3, {"by_hand": 3}))
+EDITS = {
+    "kfext leaves it at that": (EDITED, set()),
+    "kfext changes it again": ((*EDITED, (4, {"by_hand": 3})), {"wish_overruled"}),
+    "it opts out and in before that": (
+        (*EDITED, (3, {"by_hand": 3, **OFF}), (3, {"by_hand": 3}), (4, {"by_hand": 3})),
+        set(),
+    ),
+    "another person edits it": ((*EDITED, (4, {"by_hand": 4})), set()),
+    "it is started with fewer": (
+        (*EDITED, (3, {"by_hand": 3, "suspend": True}), (2, {"by_hand": 3})),
+        set(),
+    ),
+    "it was suspended then": (
+        (
+            (4, {}),
+            (2, {}),
+            (2, {"suspend": True}),
+            (3, {"by_hand": 3, "suspend": True}),
+            (3, {"by_hand": 3}),
+            (4, {"by_hand": 3}),
+        ),
+        set(),
+    ),
+    "kfext had not changed it": (((4, {}), (3, {"by_hand": 3}), (2, {"by_hand": 3})), set()),
+    "it was the size that kfext had given it": (
+        ((4, {}), (2, {}), (2, {"by_hand": 2}), (4, {"by_hand": 2})),
+        set(),
+    ),
+    "it had opted out": (
+        ((4, {}), (2, {}), (3, {"by_hand": 3, **OFF}), (3, {"by_hand": 3}), (4, {"by_hand": 3})),
+        set(),
+    ),
+}
+FAR: dict[str, Any] = {"elastic": "1-9"}
+GROWTH = {
+    "to twice of what it had": ((3, FAR), (6, FAR), set()),
+    "beyond that": ((3, FAR), (7, FAR), {"grown_too_far"}),
+    "beyond that, as people want it": ((2, {"by_hand": 8, **FAR}), (8, FAR), set()),
+}
+SERVERS = {
+    "they stay as many": ((1, False), set()),
+    "one comes": ((2, False), {"servers_resized"}),
+    "one goes": ((0, False), {"servers_resized"}),
+    "one comes while it is suspended": ((2, True), set()),
+}
+SAID = {
+    "it is said why": ({"type": "Scaled", "reason": "Shrunk", "message": "so it is"}, False),
+    "there is no sentence": ({"type": "Scaled", "reason": "Shrunk", "message": ""}, True),
+    "there is no reason": ({"type": "Scaled", "reason": "", "message": "so it is"}, True),
+    "something else is said": ({"type": "Resized", "reason": "So", "message": "it is"}, True),
+}
 
 
 def sized(
@@ -166,13 +245,6 @@ def test_a_job_that_is_started_with_fewer_workers_was_not_scaled() -> None:
     assert not checker.memory.sizes.done
 
 
-SAVED = {
-    "a moment ago": (99.0, 1.0, set()),
-    "before its work of a while": (70.0, 1.0, {"work_lost"}),
-    "between two looks that were far apart": (70.0, 40.0, set()),
-}
-
-
 @pytest.mark.parametrize(("saved_at", "apart", "broken"), SAVED.values(), ids=SAVED)
 def test_a_job_is_interrupted_after_a_checkpoint_only(
     saved_at: float, apart: float, broken: set[str]
@@ -183,3 +255,94 @@ def test_a_job_is_interrupted_after_a_checkpoint_only(
         seen = cluster(at=at, nodes=NODES, jobs=(sized(workers),), pods=ABCD, views=views)
         checker.look(replace(seen, saved_at=saved_at))
     assert {one.rule for one in checker.violations} & RULES == broken
+
+
+@pytest.mark.parametrize("out", OUT.values(), ids=OUT)
+def test_a_size_that_is_nobodys_wish(out: dict[str, Any]) -> None:
+    looks = [(0.0, sized(4, **out), ()), (LATER, sized(3, **out), ())]
+    assert judged(*looks) == {"scaled_unasked"}
+
+
+def test_a_size_in_a_namespace_that_is_not_opted_in() -> None:
+    checker, shut = Checker(Limits(bind=5, create=5)), (namespace(managed=False),)
+    for at, workers in [(0.0, 4), (LATER, 3)]:
+        checker.look(cluster(at=at, nodes=NODES, jobs=(sized(workers),), namespaces=shut))
+    assert {one.rule for one in checker.violations} == {"scaled_unasked"}
+
+
+@pytest.mark.parametrize("sizes", AFTER_OFF.values(), ids=AFTER_OFF)
+def test_a_size_that_a_job_may_get_after_it_has_opted_out(
+    sizes: tuple[tuple[int, dict[str, Any]], ...],
+) -> None:
+    looks = [(number * LATER, sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
+    assert judged(*looks) == set()
+
+
+def test_growth_before_a_persons_edit_excuses_nothing() -> None:
+    edited: dict[str, Any] = {"by_hand": 9, **OFF}
+    sizes: tuple[tuple[int, dict[str, Any]], ...]
+    sizes = ((4, {}), (2, {}), (4, {}), (9, edited), (9, edited), (3, edited))
+    looks = [(number * LATER, sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
+    assert judged(*looks) == {"scaled_unasked"}
+
+
+def test_a_change_that_was_under_way_when_a_job_opted_out() -> None:
+    looks = [(0.0, sized(4), ()), (1.0, sized(4, **OFF), ()), (2.0, sized(3, **OFF), ())]
+    assert judged(*looks) == set()
+
+
+@pytest.mark.parametrize(("sizes", "broken"), EDITS.values(), ids=EDITS)
+def test_an_edit_of_a_size_by_a_person(
+    sizes: tuple[tuple[int, dict[str, Any]], ...], broken: set[str]
+) -> None:
+    looks = [(float(number), sized(n, **more), ()) for number, (n, more) in enumerate(sizes)]
+    assert judged(*looks) == broken
+
+
+@pytest.mark.parametrize(("before", "after", "broken"), GROWTH.values(), ids=GROWTH)
+def test_growth(
+    before: tuple[int, dict[str, Any]], after: tuple[int, dict[str, Any]], broken: set[str]
+) -> None:
+    both = {**before[1], **after[1]}
+    looks = [(0.0, sized(before[0], **before[1]), ()), (1.0, sized(after[0], **both), ())]
+    assert judged(*looks) == broken
+
+
+@pytest.mark.parametrize("type_", ["PS", "Chief", "Master"])
+@pytest.mark.parametrize(("what", "broken"), SERVERS.values(), ids=SERVERS)
+def test_servers_of_a_job_that_runs(type_: str, what: tuple[int, bool], broken: set[str]) -> None:
+    count, suspend = what
+    first, last = (sized(3, elastic="1-9", servers={type_: number}) for number in (1, count))
+    between = [(1.0, sized(3, suspend=True, elastic="1-9", servers={type_: 1}), ())]
+    looks = [(0.0, first, ()), *(between if suspend else []), (2.0, last, ()), (LONG, last, ())]
+    assert judged(*looks) == broken
+
+
+def silent(first: Raw, last: Raw, *conditions: dict[str, str]) -> bool:
+    """Say whether a job is sized in silence of which the conditions are said for long."""
+    checker, said = Checker(Limits(bind=5, create=5)), view("job", "Placed", "n1")
+    said["status"]["conditions"] = list(conditions)
+    for at, one in [(0.0, first), (1.0, last), (LONG, last)]:
+        checker.look(cluster(at=at, nodes=NODES, jobs=(one,), views=(said,)))
+    return any(one.rule == "sized_in_silence" for one in checker.violations)
+
+
+@pytest.mark.parametrize(("condition", "wrong"), SAID.values(), ids=SAID)
+def test_what_is_said_of_another_size_than_people_want(
+    condition: dict[str, str], *, wrong: bool
+) -> None:
+    assert silent(sized(4), sized(2), condition) is wrong
+
+
+SILENCE = {
+    "kfext has shrunk it": (sized(4), sized(2), True),
+    "it was started with fewer": (sized(4, suspend=True), sized(2), True),
+    "a person has shrunk it": (sized(4), sized(2, by_hand=2), False),
+    "it has what it asked for": (sized(4), sized(4), False),
+    "it has opted out": (sized(4), sized(2, elastic="off"), False),
+}
+
+
+@pytest.mark.parametrize(("first", "last", "wrong"), SILENCE.values(), ids=SILENCE)
+def test_silence_about_a_size(first: Raw, last: Raw, *, wrong: bool) -> None:
+    assert silent(first, last) is wrong

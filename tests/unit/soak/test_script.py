@@ -5,13 +5,12 @@ from itertools import islice
 
 import pytest
 
-from e2e.soak.deeds import Deeds
+from e2e.soak.deeds import Deeds, Upsets
 from e2e.soak.others import Others
 from e2e.soak.roster import Roster
 from e2e.soak.script import Action, Script
 from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble
-from e2e.soak.upsets import Upsets
 
 STEPS = 1500
 

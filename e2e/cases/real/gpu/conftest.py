@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.harness.gpu import (
+    TRAINING,
     install_sharing,
     left_over,
     play_cards,
@@ -13,7 +14,6 @@ from e2e.harness.gpu import (
     unreserved,
 )
 from e2e.harness.gpu_jobs import Team
-from e2e.harness.gpu_pair import TRAINING
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node, nodes

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from e2e.harness.gpu import handed_out, unreserved
+from e2e.harness.gpu import handed_out, named, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import named
 from e2e.harness.wait import until
 from e2e.testbed.realnodes import Node
 from kfext import names
@@ -39,7 +38,7 @@ def promised(job: Object) -> Plan | None:
 def ended(job: Object) -> bool:
     """Return whether a job has ended, and check that it did well."""
     conditions = job.get("status", {}).get("conditions", [])
-    holds = {one["type"] for one in conditions if one["status"] == "True"}
+    holds = {condition["type"] for condition in conditions if condition["status"] == "True"}
     assert "Failed" not in holds, job["metadata"]["name"]
     return "Succeeded" in holds
 

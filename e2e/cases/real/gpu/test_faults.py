@@ -10,28 +10,26 @@ import pytest
 
 from e2e.gpu.node_cards import uuids
 from e2e.harness.gpu import (
-    agent_of,
-    late,
-    reservations,
-    set_trouble,
-    signal_agent,
-    slots,
-)
-from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import (
     ENDLESS,
     HIGH,
     LOAD_MS,
     LOW,
     STEP_KERNELS,
+    agent_of,
     beside_high,
     card_of,
     kernels,
+    late,
     named,
+    reservations,
+    set_trouble,
     sharers,
     sharers_of,
+    signal_agent,
     slot_of,
+    slots,
 )
+from e2e.harness.gpu_jobs import Team, dialled
 from e2e.harness.install import kubectl, scale
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
@@ -110,8 +108,8 @@ def test_a_namesake_has_a_part_of_its_own_while_the_one_before_it_ends(
 
     def has_its_own() -> bool:
         for slot in slots(team.bed, gpu_node.name):
-            promised.append(sum(one["sharePercent"] for one in sharers_of(slot)))
-        return any(one["podUID"] not in {first, ""} for one in sharers(team, gpu_node))
+            promised.append(sum(sharer["sharePercent"] for sharer in sharers_of(slot)))
+        return any(sharer["podUID"] not in {first, ""} for sharer in sharers(team, gpu_node))
 
     until(has_its_own, what="it has a part", account=team.said, seconds=LONG_SECONDS)
     team.succeeded(twin)
@@ -156,7 +154,7 @@ def test_a_job_that_queues_200_kernels_is_shut_out_when_that_costs_too_much(
 ) -> None:
     pair = beside_high(team, gpu_node, queue=200)
     until(
-        lambda: any(one.get("strikes", 0) > 0 for one in sharers(team, gpu_node)),
+        lambda: any(sharer.get("strikes", 0) > 0 for sharer in sharers(team, gpu_node)),
         what="it has a strike",
         account=team.said,
         seconds=LONG_SECONDS,

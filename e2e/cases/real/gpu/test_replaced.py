@@ -9,26 +9,24 @@ from typing import Any
 import pytest
 
 from e2e.harness.gpu import (
+    ENDLESS,
+    HIGH,
+    LOAD_MS,
     agent_of,
+    beside_high,
+    card_of,
+    kernels,
+    named,
     play_cards,
     reservations,
+    sharers,
+    slot_of,
     start_native_plugin,
     stop_native_plugin,
     unreserved,
     wait_shared,
 )
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import (
-    ENDLESS,
-    HIGH,
-    LOAD_MS,
-    beside_high,
-    card_of,
-    kernels,
-    named,
-    sharers,
-    slot_of,
-)
 from e2e.harness.install import kubectl, lease_holder, scale
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
@@ -116,7 +114,7 @@ def test_while_no_webhook_answers_nothing_gets_a_part_of_a_card(team: Team, gpu_
 def refused_a_pod(team: Team) -> bool:
     """Return whether the operator has tried to create a pod, in vain for want of a webhook."""
     events = team.bed.api.get(f"/api/v1/namespaces/{team.namespace}/events")["items"]
-    refusals = (one["message"] for one in events if one["reason"] == "FailedCreatePod")
+    refusals = (event["message"] for event in events if event["reason"] == "FailedCreatePod")
     return any("webhook" in message for message in refusals)
 
 
@@ -161,7 +159,7 @@ def test_a_leader_that_stood_still_while_another_one_placed_a_job_reserves_nothi
     team: Team, gpu_node: Node
 ) -> None:
     before, job = leader(team.bed), named("job")
-    (at,) = (one for one in nodes(team.bed) if one.name == before["spec"]["nodeName"])
+    (at,) = (node for node in nodes(team.bed) if node.name == before["spec"]["nodeName"])
     pids = at.pod_processes(before["metadata"]["uid"], running="kfext")
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from e2e.gpu.node_cards import uuids
-from e2e.harness.gpu import counted, late, reservations, slots, unreserved
+from e2e.harness.gpu import ENDLESS, HIGH, LOW, counted, late, reservations, slots, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
-from e2e.harness.gpu_pair import ENDLESS, HIGH, LOW
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.realnodes import Node
@@ -29,7 +28,7 @@ def share_one_card(team: Team, node: Node, high: Object, low: Object) -> Object:
     team.running("low")
 
     def shared() -> Object | None:
-        found = (one for one in slots(team.bed, node.name) if len(one["status"]["sharers"]) == 2)
+        found = (slot for slot in slots(team.bed, node.name) if len(slot["status"]["sharers"]) == 2)
         return next(found, None)
 
     slot = until(shared, what="one card is shown with both", account=team.said)
@@ -47,7 +46,7 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
     )
     status = share_one_card(team, gpu_node, high, low)["status"]
     assert status["healthy"]
-    assert {one["priority"] for one in status["sharers"]} == {"high", "low"}
+    assert {sharer["priority"] for sharer in status["sharers"]} == {"high", "low"}
     assert late(gpu_node, status["card"], "low") <= 0.01
     assert 1 <= counted(gpu_node, status["card"])["low"]["outstanding"] <= OUTSTANDING
     unreserved(team.bed)
@@ -70,7 +69,7 @@ def test_a_whole_card_is_never_a_shared_one(team: Team, gpu_node: Node) -> None:
     team.running("part")
     team.submit(dialled("whole", steps=20))
     team.succeeded("whole")
-    (shared,) = (one for one in slots(team.bed, gpu_node.name) if one["status"].get("card"))
+    (shared,) = (slot for slot in slots(team.bed, gpu_node.name) if slot["status"].get("card"))
     (pod,) = reservations(team.bed)
     assert pod["metadata"]["uid"] == shared["status"]["reservation"]
     (other,) = (card for card in uuids(gpu_node.name, 2) if card != shared["status"]["card"])

@@ -1,1 +1,0 @@
-"""Other systems' published algorithms, written again: what kfext is measured against."""

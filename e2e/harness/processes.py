@@ -1,0 +1,248 @@
+"""kfext's parts as local processes: a controller with its proxy, and replicas of the webhook.
+
+A TCP balancer before the webhook's replicas is what a Service is in a cluster with kube-proxy.
+"""
+
+import asyncio
+import signal
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import urllib3
+
+from e2e.harness.install import plain_kubeconfig
+from e2e.harness.proxy import Proxy
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+
+COMMAND = Path(sys.executable).with_name("kfext")
+_END_SECONDS = 30
+_CONNECT_SECONDS = 1.0
+
+
+class ControllerProcess:
+    """A controller that may be killed, frozen and started again; its requests pass `proxy`.
+
+    Others know it by `name`; its log has the same name.
+    """
+
+    def __init__(self, testbed: Testbed, tls: ssl.SSLContext, *, name: str) -> None:
+        self.name = name
+        self._testbed = testbed
+        self._process: subprocess.Popen[bytes] | None = None
+        self._probe_port = testbed.new_port()
+        self.proxy = Proxy(testbed.server, tls, testbed.new_port(), kill=self.kill)
+        self._config = plain_kubeconfig(
+            testbed.folder / "kubeconfigs" / f"{name}.yaml", self.proxy.server
+        )
+
+    def launch(self, *, environment: Mapping[str, str]) -> None:
+        """Start the process; whether it comes to lead is another matter."""
+        self._process = self._testbed.start_process(
+            [
+                *(str(COMMAND), "controller", "--log-level=debug"),
+                f"--kubeconfig={self._config}",
+                f"--probe-port={self._probe_port}",
+            ],
+            name=self.name,
+            environment=environment,
+        )
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the process; None: it does not run."""
+        alive = self._process is not None and self._process.poll() is None
+        return self._process.pid if alive and self._process else None
+
+    def kill(self) -> None:
+        """SIGKILL: it gets no chance to say or finish anything."""
+        if self._process is not None:
+            self._process.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP: it stands still, and knows nothing of it."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait for the end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+        self.wait_dead()
+
+    def wait_dead(self) -> int | None:
+        """Wait for the end; return the exit code; None: it never ran."""
+        if self._process is None:
+            return None
+        code = self._process.wait(_END_SECONDS)
+        self._process = None
+        return code
+
+    def is_holder(self, identity: str) -> bool:
+        """Say whether the holder of a Lease is this process."""
+        return self.pid is not None and identity.endswith(f"_{self.pid}")
+
+    def ready(self) -> bool:
+        """Say whether it knows the cluster, so that it could lead."""
+        url = f"http://127.0.0.1:{self._probe_port}/readyz"
+        try:
+            return urllib3.request("GET", url, retries=False, timeout=2).status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def metric(self, name: str) -> float:
+        """Return a gauge."""
+        url = f"http://127.0.0.1:{self._probe_port}/metrics"
+        lines = urllib3.request("GET", url).data.decode().splitlines()
+        return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
+
+
+class WebhookProcess:
+    """A replica that answers reviews at `port`.
+
+    `in_service` says what a Service knows: a replica becomes an endpoint when it is ready, and
+    ceases to be one when its readiness probe fails.
+    """
+
+    def __init__(self, testbed: Testbed, *, name: str, kubeconfig: Path) -> None:
+        self.name = name
+        self._testbed = testbed
+        self._kubeconfig = kubeconfig
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port, self._probe_port = testbed.new_port(), testbed.new_port()
+        self.in_service = False
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, *, drain_seconds: float = 0, environment: Mapping[str, str]) -> None:
+        """Start the process and wait until it is ready to answer."""
+        self._process = self._testbed.start_process(
+            [
+                *(str(COMMAND), "webhook", "--tls-ip=127.0.0.1"),
+                f"--drain-seconds={drain_seconds:g}",
+                f"--kubeconfig={self._kubeconfig}",
+                f"--port={self.port}",
+                f"--probe-port={self._probe_port}",
+            ],
+            name=self.name,
+            environment=environment,
+        )
+        until(self.ready, what=f"{self.name} is ready", account=self._told)
+        self.in_service = True
+
+    def ready(self) -> bool:
+        """Say whether it would get reviews as an endpoint of the Service."""
+        assert self.alive, f"the webhook ended\n{self._told()}"
+        return self.probe("/readyz").startswith("ok")
+
+    def probe(self, path: str) -> str:
+        """Return what it says to a probe; empty if it does not answer."""
+        url = f"http://127.0.0.1:{self._probe_port}{path}"
+        try:
+            return urllib3.request("GET", url, retries=False, timeout=2).data.decode()
+        except urllib3.exceptions.HTTPError:
+            return ""
+
+    def reviews(self, kind: str) -> float:
+        """Return how many jobs, or pods, it has been asked about since it started."""
+        counted = f'kfext_webhook_review_duration_seconds_count{{kind="{kind}"'
+        lines = self.probe("/metrics").splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(counted))
+
+    def kill(self) -> None:
+        """SIGKILL; connections are still sent here until the probes fail."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(10)
+            self._process = None
+        self.in_service = False
+
+    def stop(self) -> int:
+        """SIGTERM, and wait for the end; return the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        until(lambda: not self.probe("/readyz").startswith("ok"), what=f"{self.name} is not ready")
+        self.in_service = False
+        code = self._process.wait(_END_SECONDS)
+        self._process = None
+        return code
+
+    def _told(self) -> str:
+        return self._testbed.log(self.name).read_text(errors="replace")[-4000:]
+
+
+@dataclass
+class Balancer:
+    """Passes each new connection to the next port of `endpoints()`, which may change at any time.
+
+    Like a Service it knows nothing of what passes, and ends no connection unless told to. A port
+    where nothing listens any more is passed over.
+    """
+
+    port: int
+    endpoints: Callable[[], Sequence[int]]
+    taken: dict[int, int] = field(default_factory=dict)
+    """How many connections each port was given."""
+    _turn: int = 0
+    _open: set[asyncio.StreamWriter] = field(default_factory=set)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.new_event_loop)
+
+    def start(self) -> None:
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="balancer").start()
+        listening = asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self._server = asyncio.run_coroutine_threadsafe(listening, self._loop).result(10)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._server.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def cut(self) -> None:
+        """End all connections, as an API server does that had no review for long."""
+        asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
+
+    async def _cut(self) -> None:
+        for writer in self._open:
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        onward = await self._connect()
+        if onward is not None:
+            self._open.add(writer)
+            copies = (_copy(reader, onward[1]), _copy(onward[0], writer))
+            await asyncio.gather(*copies)
+            self._open.remove(writer)
+        writer.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        ports = list(self.endpoints())
+        self._turn += 1
+        for step in range(len(ports)):
+            port = ports[(self._turn + step) % len(ports)]
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_CONNECT_SECONDS):
+                    found = await asyncio.open_connection("127.0.0.1", port)
+                self.taken[port] = self.taken.get(port, 0) + 1
+                return found
+        return None
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Copy one direction until either side ends."""
+    with suppress(OSError):
+        while data := await reader.read(2**16):
+            writer.write(data)
+            await writer.drain()
+    with suppress(OSError):
+        writer.close()

@@ -1,0 +1,120 @@
+"""The benchmark of real training: its jobs are fair to every placement, its figures are right."""
+
+from typing import Any
+
+import pytest
+
+from e2e.bench.cluster.compare import arms_table, change, gains_table, jobs_table
+from e2e.bench.cluster.run import Outcome, Story
+from e2e.bench.cluster.workload import (
+    FEW,
+    GREEDILY,
+    JOBS,
+    KFEXT,
+    PLAIN,
+    TrainingJob,
+    arrivals,
+)
+from e2e.testbed.realnodes import cpu_budget
+
+
+def test_half_of_the_jobs_are_of_each_kind() -> None:
+    for jobs in (JOBS, FEW):
+        kinds = [job.kind for job in jobs]
+        assert kinds.count("PyTorchJob") == kinds.count("TFJob") == len(jobs) / 2
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_a_whole_job_fits_one_node_and_may_use_what_it_requests(job: TrainingJob) -> None:
+    body = job.manifest(minutes=10, scheduler="any")
+    specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
+    pods = [spec["template"]["spec"] for spec in specs.values() for _ in range(spec["replicas"])]
+    assert len(pods) == job.pods
+    for pod in pods:
+        (container,) = pod["containers"]
+        assert container["resources"]["requests"] == container["resources"]["limits"]
+        assert container["resources"]["limits"]["cpu"] == f"{job.millicores}m"
+        assert pod["schedulerName"] == "any"
+    assert job.pods * job.millicores <= cpu_budget(2, 4)
+
+
+def test_arrivals_are_the_same_each_time_and_within_the_time() -> None:
+    coming = arrivals(JOBS, seconds=600)
+    assert coming == arrivals(JOBS, seconds=600)
+    assert coming != arrivals(JOBS, seconds=600, seed=2)
+    assert {one.job for one in coming} == set(JOBS)
+    times = [one.seconds for one in coming]
+    assert times[0] == 0
+    assert times == sorted(times)
+    assert times[-1] <= 600
+
+
+def test_steps_shrink_with_the_minutes() -> None:
+    job = JOBS[0]
+
+    def steps(minutes: float) -> int:
+        pod = job.manifest(minutes=minutes, scheduler="any")["spec"]["pytorchReplicaSpecs"]
+        command = pod["Master"]["template"]["spec"]["containers"][0]["command"]
+        return int(command[command.index("--steps") + 1])
+
+    assert steps(10) == job.steps
+    assert steps(5) == job.steps // 2
+
+
+def _pod(name: str, phase: str, node: str = "") -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase},
+    }
+
+
+def _job(*conditions: str) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": name, "status": "True"} for name in conditions]}}
+
+
+def test_a_job_that_is_whole_late_held_its_room_in_part_until_then() -> None:
+    story = Story(JOBS[0], submitted=1.0)
+    story.see(_job("Created"), [_pod("a", "Pending"), _pod("b", "Pending")], now=2.0)
+    story.see(_job("Running"), [_pod("a", "Running", "n1"), _pod("b", "Pending")], now=5.0)
+    pods = [_pod("a", "Running", "n1"), _pod("b", "Running", "n2")]
+    story.see(_job("Running"), pods, now=9.0)
+    story.see(_job("Running", "Succeeded"), pods, now=20.0)
+    assert story.trained
+    assert (story.training(99.0), story.elapsed(99.0)) == (15.0, 19.0)
+    assert story.held_in_part(99.0) == 4.0
+    assert set(story.homes.values()) == {"n1", "n2"}
+
+
+def test_a_job_without_an_end_counts_until_the_patience_is_over() -> None:
+    story = Story(JOBS[0], submitted=1.0)
+    assert (story.training(99.0), story.elapsed(99.0)) == (0.0, 98.0)
+    story.see(_job("Running"), [_pod("a", "Running", "n1")], now=4.0)
+    assert not story.trained
+    assert (story.training(99.0), story.held_in_part(99.0)) == (95.0, 95.0)
+
+
+def _outcome(arm: Any, seconds: float) -> Outcome:
+    story = Story(JOBS[0], 0.0, started=10.0, whole=10.0, ended=10.0 + seconds, outcome="Succeeded")
+    story.homes = {"a": "n1", "b": "n1"}
+    return Outcome(arm, [story], until=story.ended or 0.0, cpu_seconds=30.0, capacity=60.0)
+
+
+def test_the_tables_set_kfext_against_both_others() -> None:
+    outcomes = [_outcome(PLAIN, 100.0), _outcome(GREEDILY, 80.0), _outcome(KFEXT, 60.0)]
+    gains = gains_table(outcomes)
+    (row,) = [line for line in gains.splitlines() if "training s, mean" in line]
+    assert "-40.0 %" in row
+    assert "-42.3 % (CMS-DL)" in row
+    assert "-25.0 %" in row
+    assert "-12.3 % (CMS-DL)" in row
+    figures = arms_table(outcomes, title="t")
+    assert "50.0" in next(line for line in figures.splitlines() if "utilisation" in line)
+    assert JOBS[0].name in jobs_table(outcomes)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"), [(100, 60, "-40.0 %"), (50, 60, "+20.0 %"), (7, 7, "+0.0 %")]
+)
+def test_a_change_is_relative_to_what_was_before(before: float, after: float, said: str) -> None:
+    assert change(before, after) == said

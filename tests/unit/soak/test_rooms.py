@@ -1,0 +1,83 @@
+"""What the soak asks of a cluster in which nothing happens any more."""
+
+import pytest
+
+from e2e.soak.facts import GATE
+from e2e.soak.rooms import Reserved, unbalanced, unsettled
+from tests.unit.soak.raw import Raw, cluster, job, namespace, pod, view
+
+PLACED = (pod(0, node="n1"), pod(1, node="n1"))
+GATED = (pod(0, node="n1"), pod(1, gates=(GATE,)))
+JOBS = {
+    "all pods are bound": (job(plan=["n1", "n1"]), PLACED, view(), True),
+    "the job waits with a reason": (job(suspend=True, held=True), (), view("job", "Queued"), True),
+    "a survivor waits for room beside the others": (
+        job(plan=["n1", "n1"]),
+        GATED,
+        view("job", "Gated", reason="NoRoom"),
+        True,
+    ),
+    "a pod that came while the webhook was down waits for kube-scheduler": (
+        job(plan=["n1", "n1"]),
+        (pod(0, node="n1"), pod(1)),
+        view("job", "Gated", reason="WaitingForBind"),
+        True,
+    ),
+    "a gang is bound by half and has no reason for it": (
+        job(plan=["n1", "n1"]),
+        GATED,
+        view("job", "Gated", reason="WaitingForPods"),
+        False,
+    ),
+    "pods of a suspended job still stand": (
+        job(suspend=True, held=True),
+        PLACED[:1],
+        view("job", "Queued"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "pods", "view", "settled"), JOBS.values(), ids=JOBS.keys())
+def test_settled(job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool) -> None:
+    assert (unsettled(cluster(jobs=(job,), pods=pods, views=(view,))) == []) is settled
+
+
+CLAIMS = {
+    "one of each pod with a node and each replica without": (2, 0, True),
+    "one more, for nobody": (3, 0, False),
+    "one more, kept for the head of the queue": (3, 1, True),
+    "one less: a pod that takes its room unseen": (1, 1, False),
+    "no answer": (-1, -1, False),
+}
+
+
+@pytest.mark.parametrize(("claims", "kept", "balanced"), CLAIMS.values(), ids=CLAIMS.keys())
+def test_claims_balance(claims: float, kept: float, balanced: bool) -> None:
+    half = cluster(jobs=(job(plan=["n1", "n1"]),), pods=GATED)
+    assert (unbalanced(half, Reserved(claims, kept)) == []) is balanced
+
+
+UNCLAIMED = {
+    "a stranger pinned it": ((*GATED, pod(9, job="", pinned="n1")), 2),
+    "it names a job of another namespace": (
+        (*GATED, pod(9, pinned="n1", namespace="elsewhere")),
+        2,
+    ),
+    "kfext does not hold it back, and its job has a plan": ((PLACED[0], pod(1)), 1),
+}
+
+
+@pytest.mark.parametrize(("pods", "claims"), UNCLAIMED.values(), ids=UNCLAIMED.keys())
+def test_a_pod_without_a_node_has_no_claim(pods: tuple[Raw, ...], claims: int) -> None:
+    seen = cluster(jobs=(job(plan=["n1", "n1"]),), pods=pods)
+    assert unbalanced(seen, Reserved(claims, 0)) == []
+    assert unbalanced(seen, Reserved(claims + 1, 0))
+
+
+@pytest.mark.parametrize("pods", [(), (pod(0, pinned="n1"),)], ids=["no pods", "its user's pin"])
+def test_a_job_in_a_namespace_that_is_not_managed_claims_nothing(pods: tuple[Raw, ...]) -> None:
+    unmanaged = (namespace(managed=False),)
+    seen = cluster(jobs=(job(plan=["n1", "n1"]),), pods=pods, namespaces=unmanaged)
+    assert unbalanced(seen, Reserved(0, 0)) == []
+    assert unbalanced(seen, Reserved(1, 0))

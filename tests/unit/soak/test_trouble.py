@@ -1,0 +1,64 @@
+"""What the soak says of kfext's processes."""
+
+import os
+
+import pytest
+
+from e2e.soak.trouble import Leadership, limit_bytes, peak_bytes, too_large
+
+FIRST, SECOND = 11, 22
+
+
+def changed(leadership: Leadership, *, at: float) -> Leadership:
+    """Have the Lease go from one process to another."""
+    leadership.see(SECOND, at=at)
+    return leadership
+
+
+@pytest.fixture
+def leadership() -> Leadership:
+    made = Leadership()
+    made.see(FIRST, at=0.0)
+    return made
+
+
+def test_a_leader_that_nothing_befell_keeps_its_lease(leadership: Leadership) -> None:
+    leadership.see(FIRST, at=1.0)
+    leadership.see(None, at=2.0)
+    leadership.see(FIRST, at=3.0)
+    assert (leadership.changes, leadership.unasked) == (0, [])
+    assert len(changed(leadership, at=4.0).unasked) == 1
+
+
+def test_one_that_was_killed_loses_it(leadership: Leadership) -> None:
+    leadership.befall(FIRST)
+    leadership.see(None, at=6.0)
+    assert (changed(leadership, at=500.0).changes, leadership.unasked) == (1, [])
+
+
+def test_a_pause_long_ago_explains_nothing(leadership: Leadership) -> None:
+    leadership.befall(FIRST)
+    leadership.resume(FIRST, at=10.0)
+    assert len(changed(leadership, at=41.0).unasked) == 1
+
+
+def test_while_it_is_paused_and_shortly_after_it_loses_it(leadership: Leadership) -> None:
+    leadership.befall(FIRST)
+    leadership.see(SECOND, at=500.0)
+    leadership.befall(SECOND)
+    leadership.resume(SECOND, at=600.0)
+    leadership.see(FIRST, at=625.0)
+    assert (leadership.changes, leadership.unasked) == (2, [])
+
+
+def test_what_befell_another_explains_nothing(leadership: Leadership) -> None:
+    leadership.befall(SECOND)
+    assert len(changed(leadership, at=1.0).unasked) == 1
+
+
+def test_the_memory_of_a_process() -> None:
+    assert peak_bytes(os.getpid()) > 1 << 20
+    assert peak_bytes(None) == 0
+    assert limit_bytes() == 512 << 20
+    assert too_large(limit_bytes() - 1, limit_bytes()) == []
+    assert too_large(limit_bytes(), limit_bytes()) != []
