@@ -26,9 +26,9 @@ from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
+from kfext.sim.writes import job_operations
 from kfext.state.cluster import Cluster
 from tests.builders import Raw, moment, raw_pod
-from tests.unit.step_patches import job_operations
 
 Write = Callable[[], None]
 Parsed = TypeVar("Parsed")

@@ -38,12 +38,12 @@ from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.shared_gpu import CardSharer
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
+from kfext.sim.writes import job_operations
 from kfext.state.card_steps import Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, Raw, affinity_to, apart, job, node, raw_pod, together, using
 from tests.gpu_builders import slot
-from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
 CLASSES = {

@@ -1,40 +1,43 @@
-"""kube-scheduler and kubelets of a model cluster: which pod is bound, starts, and gets what CPU."""
+"""kube-scheduler and the kubelets of a model cluster: where pods run, and the CPU that they get."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from tests.unit.fluid.api import Api
-from tests.unit.fluid.clock import Clock
-from tests.unit.fluid.live import LiveJob, LivePod
+from kfext.sim.api import ApiServer
+from kfext.sim.clock import Clock
+from kfext.sim.faults import Faults
+from kfext.sim.objects import LiveJob, LivePod
 
 _LATE = 1.0
-"""Seconds until kube-scheduler looks at a pod that may be bound."""
+"""Seconds until kube-scheduler looks at the pods that may be bound."""
 
 
 class Kubelets:
     """Nodes with their millicores.
 
-    `used`: what the bound pods of each node request, until they are gone.
-    `busy`: core-seconds that running pods requested so far.
+    `used`: the millicores that the bound pods of each node request, until the pods are gone.
+    `busy`: the core-seconds that running pods requested so far.
     """
 
-    def __init__(self, api: Api, clock: Clock, nodes: Mapping[str, int]) -> None:
+    def __init__(
+        self, api: ApiServer, clock: Clock, faults: Faults, nodes: Mapping[str, int]
+    ) -> None:
         self.nodes = dict(nodes)
         self.used = dict.fromkeys(nodes, 0)
         self.busy = 0.0
         self._running: dict[str, dict[str, LivePod]] = {node: {} for node in nodes}
         self._held: dict[str, str] = {}
         self._pending: dict[str, LivePod] = {}
-        self._noted = False
-        self._closed: set[str] = set()
+        self._scheduled = False
         self._cores, self._since = 0.0, 0.0
         self._api = api
         self._clock = clock
+        self._faults = faults
         api.on_pod.append(self._observe)
         api.on_gone.append(self._forget)
 
     def delete(self, live: LivePod) -> None:
-        """Delete a pod: one that was never bound, or has ended, is gone at once."""
+        """Delete a pod; a pod that was never bound, or has ended, is gone at once."""
         if live.pod.deleting:
             return
         if not live.pod.node_name or live.pod.finished:
@@ -43,38 +46,31 @@ class Kubelets:
         self._api.mark_deleted(live)
         self._clock.after(live.job.spec.grace, lambda: self._api.remove_pod(live))
 
-    def close(self, node: str) -> None:
-        """Bind no more pods to a node, though nothing of it shows why."""
-        self._closed.add(node)
-
     def lose(self, node: str) -> None:
-        """Have a node gone, and its pods with it."""
-        self.close(node)
+        """Lose a node and its pods."""
+        self._faults.closed.add(node)
         pods = [live for job in self._api.jobs.values() for live in job.pods.values()]
-        for live in (one for one in pods if one.pod.node_name == node):
-            self._api.mark_deleted(live)
-            self._api.remove_pod(live)
-
-    def regain(self, node: str) -> None:
-        """Have a node back, without its pods."""
-        self._closed.discard(node)
+        for live in pods:
+            if live.pod.node_name == node:
+                self._api.mark_deleted(live)
+                self._api.remove_pod(live)
 
     def count(self) -> None:
         """Bring `busy` to the present second."""
         self.busy += self._cores * (self._clock.now - self._since)
         self._since = self._clock.now
 
-    # --- kube-scheduler -------------------------------------------------------------------------
+    # --- kube-scheduler ---------------------------------------------------------------------------
 
     def _observe(self, live: LivePod) -> None:
         pod = live.pod
         if not (pod.node_name or pod.gates or pod.deleting):
             self._pending[pod.uid] = live
-            self._note()
+            self._schedule()
         if live.runs != (pod.uid in self._running.get(pod.node_name, {})):
             self._run_or_stop(live)
         if live.runs and is_printer(live):
-            live.job.training.request(live.requested)
+            live.job.training.request(pod.checkpoint_request)
         if pod.finished:
             self._free(live)
 
@@ -86,21 +82,21 @@ class Kubelets:
         node = self._held.pop(live.pod.uid, None)
         if node is not None:
             self.used[node] -= live.cpu
-            self._note()
+            self._schedule()
 
-    def _note(self) -> None:
-        if self._pending and not self._noted:
-            self._noted = True
+    def _schedule(self) -> None:
+        if self._pending and not self._scheduled:
+            self._scheduled = True
             self._clock.after(_LATE, self._bind)
 
     def _bind(self) -> None:
-        self._noted = False
-        for live in sorted(self._pending.values(), key=lambda one: one.number):
+        self._scheduled = False
+        for live in sorted(self._pending.values(), key=lambda pod: pod.number):
             fits = [node for node in self.nodes if self._fits(live, node)]
             if not fits:
                 self._cannot_bind(live)
                 continue
-            node = max(fits, key=lambda one: self.nodes[one] - self.used[one])
+            node = max(fits, key=lambda name: self.nodes[name] - self.used[name])
             del self._pending[live.pod.uid]
             self.used[node] += live.cpu
             self._held[live.pod.uid] = node
@@ -108,7 +104,7 @@ class Kubelets:
             self._clock.after(live.job.spec.starts, partial(self._start, live))
 
     def _fits(self, live: LivePod, node: str) -> bool:
-        here = live.pod.pinned_to in {None, node} and node not in self._closed
+        here = live.pod.pinned_to in {None, node} and node not in self._faults.closed
         return here and self.used[node] + live.cpu <= self.nodes[node]
 
     def _cannot_bind(self, live: LivePod) -> None:
@@ -117,7 +113,7 @@ class Kubelets:
             conditions = [{**said, "message": "0 nodes are available: Insufficient cpu"}]
             self._api.set_phase(live, "Pending", conditions=conditions)
 
-    # --- kubelets -------------------------------------------------------------------------------
+    # --- kubelets ---------------------------------------------------------------------------------
 
     def _start(self, live: LivePod) -> None:
         if live.pod.phase == "Pending" and not live.pod.deleting:
@@ -134,29 +130,29 @@ class Kubelets:
             self._cores -= live.cpu / 1000
         if is_printer(live) and not live.runs and not live.pod.finished:
             live.job.training.lose_log()
-        met(live.job)
-        if any(one.job.spec.uses > one.cpu for one in here.values()):
-            for job in {one.job.uid: one.job for one in here.values()}.values():
+        _meet(live.job)
+        if any(pod.job.spec.uses > pod.cpu for pod in here.values()):
+            for job in {pod.job.uid: pod.job for pod in here.values()}.values():
                 job.training.get(self._share(job))
 
     def _share(self, job: LiveJob) -> float:
-        """Return the part that the slowest of its pods gets of what it can use."""
-        return min(self._cores_of(one) / job.spec.uses for one in job.pods.values() if one.runs)
+        """Return the part that the slowest pod of a job gets of the CPU that it can use."""
+        return min(self._cores_of(pod) / job.spec.uses for pod in job.pods.values() if pod.runs)
 
     def _cores_of(self, live: LivePod) -> float:
         here = list(self._running[live.pod.node_name].values())
         shared = by_weight(
-            [one.cpu for one in here],
-            [one.job.spec.uses for one in here],
+            [pod.cpu for pod in here],
+            [pod.job.spec.uses for pod in here],
             size=self.nodes[live.pod.node_name],
         )
         return shared[here.index(live)]
 
 
-def met(job: LiveJob) -> None:
-    """Have the training of a job take in which of its pods run."""
-    running = [one for one in job.pods.values() if one.runs]
-    servers = sum(one.key.type == "ps" for one in running)
+def _meet(job: LiveJob) -> None:
+    """Show the training of a job which of its pods run."""
+    running = [pod for pod in job.pods.values() if pod.runs]
+    servers = sum(pod.key.type == "ps" for pod in running)
     job.training.meet(
         len(running) - servers,
         others=servers == job.spec.servers,
@@ -165,25 +161,28 @@ def met(job: LiveJob) -> None:
 
 
 def is_printer(live: LivePod) -> bool:
-    """Return whether a pod is the one that prints the log of its job."""
+    """Return whether a pod prints the log of its job."""
     return live.key.index == 0 and live.key.type == (
         "master" if live.job.spec.masters else "worker"
     )
 
 
 def by_weight(weights: Sequence[int], most: Sequence[int], *, size: int) -> list[float]:
-    """Return how many of `size` millicores each gets: by weight, none more than it can use."""
-    found = [0.0] * len(weights)
-    open_to, left = set(range(len(weights))), float(size)
-    while open_to:
-        total = sum(weights[one] for one in open_to)
-        full = {one for one in open_to if most[one] <= left * weights[one] / total}
+    """Return the part of `size` of each pod: by weight, and at most what the pod can use.
+
+    This is how CFS shares a CPU among cgroups.
+    """
+    parts = [0.0] * len(weights)
+    hungry, left = set(range(len(weights))), float(size)
+    while hungry:
+        total = sum(weights[at] for at in hungry)
+        full = {at for at in hungry if most[at] <= left * weights[at] / total}
         if not full:
-            for one in open_to:
-                found[one] = left * weights[one] / total
+            for at in hungry:
+                parts[at] = left * weights[at] / total
             break
-        for one in full:
-            found[one] = float(most[one])
-            left -= most[one]
-        open_to -= full
-    return found
+        for at in full:
+            parts[at] = float(most[at])
+            left -= most[at]
+        hungry -= full
+    return parts

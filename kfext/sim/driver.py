@@ -2,50 +2,38 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import assert_never
 from zlib import crc32
 
-import jsonpatch
-
 from kfext.core.companion.policy import Shown
-from kfext.core.lifecycle.steps import (
-    DeleteUnbound,
-    Pin,
-    Release,
-    RequestCheckpoint,
-    RestartWorkers,
-    Step,
-    Ungate,
-)
-from kfext.core.patches import pod as pod_patch
-from kfext.core.patches.pod import request_patch
+from kfext.core.lifecycle.steps import Step
+from kfext.errors import ApiError, Conflict, NotFound
 from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
+from kfext.sim.api import ApiServer
+from kfext.sim.clock import Clock
+from kfext.sim.faults import Faults
+from kfext.sim.kubelets import Kubelets, is_printer
+from kfext.sim.training import Doing
+from kfext.sim.writes import PodChange, job_operations, pod_writes
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
-from tests.unit.fluid.api import Api
-from tests.unit.fluid.clock import Clock
-from tests.unit.fluid.kubelets import Kubelets, is_printer
-from tests.unit.fluid.training import Doing
-from tests.unit.step_patches import job_operations
 
 TURN_SECONDS = 5.0
 """The controller's loop turns at least this often."""
 _MEASURE_SECONDS = 30.0
 _MOST_READ = 64
 _LATE = {0: 1, 1: 3}
-"""After how many seconds two in ten steps are written; the others are at once."""
+"""Of ten steps, two are written so many seconds late, the others at once."""
 _MOST_TURNS = 100
 _SKEW = -700_000.0
-
-
-class RefusedError(Exception):
-    """The API server would refuse a write again, and says why."""
+"""Seconds from the monotonic clock to the clock of the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A step that was carried out, or refused."""
+    """A step that was carried out, or refused, at a second."""
 
     at: float
     job: str
@@ -55,17 +43,17 @@ class Written:
 
 @dataclass(slots=True)
 class Driver:
-    """`woken`: whether there is something to decide. `written`: all steps, in order.
+    """The loop around a planner. `seed` decides which steps of a job are written late.
 
-    `shown`: what the companion has last shown, by job and condition.
-
-    `seed`: of which steps are written late: the same ones of a job, whatever others do.
+    `woken`: whether there is something to decide. `written`: all steps, in order.
+    `shown`: what the companion last shows, by the name of the job and the condition.
     """
 
     planner: Planner
-    api: Api
+    api: ApiServer
     kubelets: Kubelets
     clock: Clock
+    faults: Faults
     seed: int
     woken: bool = False
     written: list[Written] = field(default_factory=list)
@@ -75,21 +63,24 @@ class Driver:
 
     @property
     def moment(self) -> Moment:
+        """The present as kfext is told of it."""
         return Moment(wall=self.clock.wall, monotonic=self.clock.now - _SKEW)
 
     def wake(self) -> None:
+        """Decide again in this turn."""
         self.woken = True
 
     def begin(self) -> None:
+        """Begin to measure the use of CPU."""
         self._measure()
 
     def next_turn(self) -> float:
-        """Return the second at which the loop turns next if nothing happens before."""
+        """Return the second of the next turn if nothing happens before."""
         alarm = self.planner.next_alarm() + _SKEW
         return min(self._turned + TURN_SECONDS, max(alarm, self.clock.now + 1))
 
     def turn(self) -> None:
-        """Read the logs that are due, decide, and begin to write, until nothing is left to do."""
+        """Read the logs that are due, decide and begin to write, until nothing is left to do."""
         self._turned = self.clock.now
         self._read()
         for _ in range(_MOST_TURNS):
@@ -103,15 +94,15 @@ class Driver:
             companion = self.planner.companion
             steps = companion.steps(self.moment)
             assert not companion.failures, companion.failures
-            for tracked, resize in steps:
-                self._write(tracked, resize)
+            for tracked, step in steps:
+                self._write(tracked, step)
             for tracked, type_, shown in companion.news():
                 self.shown[tracked.job.name, type_] = shown
             if not self.woken:
                 return
         raise AssertionError("the planner never comes to rest")
 
-    # --- logs and use ---------------------------------------------------------------------------
+    # --- logs and use -----------------------------------------------------------------------------
 
     def _read(self) -> None:
         progress = self.planner.progress
@@ -141,10 +132,10 @@ class Driver:
         progress.measured(used)
         self.clock.after(_MEASURE_SECONDS, self._measure)
 
-    # --- steps ----------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------
 
     def _write(self, tracked: TrackedJob, step: Step) -> None:
-        """Carry a step out: most at once, some only after seconds in which the world moves on."""
+        """Carry a step out, at once or after seconds in which the cluster changes."""
         late = _LATE.get(self._drawn(tracked, step) % 10, 0)
         if late:
             self.clock.after(late, lambda: self._carry_out(tracked, step))
@@ -152,6 +143,7 @@ class Driver:
             self._carry_out(tracked, step)
 
     def _drawn(self, tracked: TrackedJob, step: Step) -> int:
+        """Return a number of the seed, the job and the step, which no other job changes."""
         which = f"{self.seed} {tracked.job.name} {type(step).__name__}"
         self._counts[which] += 1
         return crc32(f"{which} {self._counts[which]}".encode())
@@ -160,36 +152,42 @@ class Driver:
         complete = refused = False
         final = ""
         try:
-            complete = self._done(tracked, step)
-        except jsonpatch.JsonPatchException:
-            refused = True
-        except RefusedError as error:
-            refused, final = True, str(error)
+            complete = self._all_written(tracked, step)
+        except ApiError as error:
+            refused, final = True, error.message if error.final else ""
         self.written.append(Written(self.clock.now, tracked.job.name, step, refused))
         self.planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
         self.woken = True
 
-    def _done(self, tracked: TrackedJob, step: Step) -> bool:
-        """Return whether all of a step could be done. Raises JsonPatchException for a conflict."""
-        operations = job_operations(step, tracked.raw, tracked.job)
-        if operations is not None:
-            self.api.patch_job(tracked.job.uid, operations)
-        match step:
-            case Pin(pins):
-                done = [self.api.patch_pod(one, pod_patch.pin(one, to)) for one, to in pins]
-            case Ungate(pods):
-                done = [self.api.patch_pod(one, pod_patch.ungate(one)) for one in pods]
-            case RequestCheckpoint(pods, number):
-                done = [self.api.patch_pod(one, request_patch(one, number)) for one in pods]
-            case DeleteUnbound(pods, _) | Release(pods, _) | RestartWorkers(pods, _):
-                done = [self._delete(one) for one in pods]
-            case _:
-                done = []
-        return all(done)
+    def _all_written(self, tracked: TrackedJob, step: Step) -> bool:
+        """Write a step; return whether all of its pods were as kfext had seen them.
 
-    def _delete(self, pod: Pod) -> bool:
-        """Delete a pod if it is as kfext has seen it."""
-        live = self.api.find(pod, unchanged=True)
-        if live is not None:
-            self.kubelets.delete(live)
-        return live is not None
+        Raises ApiError if a write is refused.
+        """
+        uid, operations = tracked.job.uid, job_operations(step, tracked.raw, tracked.job)
+        if operations is not None:
+            self._check(uid, operations)
+            self.api.patch_job(uid, operations)
+        written = [self._changed(pod, change) for pod, change in pod_writes(step, tracked.job)]
+        return all(written)
+
+    def _changed(self, pod: Pod, change: PodChange) -> bool:
+        """Patch, resize or delete a pod; return whether it was as kfext had seen it."""
+        try:
+            self._check(pod.uid, change)
+            match change:
+                case None:
+                    self.kubelets.delete(self.api.unchanged(pod))
+                case list():
+                    self.api.patch_pod(pod, change)
+                case dict():
+                    raise NotImplementedError
+                case _:
+                    assert_never(change)
+        except (NotFound, Conflict):
+            return False
+        return True
+
+    def _check(self, uid: str, change: PodChange) -> None:
+        if error := self.faults.refusal(uid, change):
+            raise error

@@ -1,4 +1,4 @@
-"""Random jobs: what each of them asks for, how fast it really is, and how it saves its work."""
+"""The jobs of a model cluster: what each requests, how fast it is, and how it saves its work."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -6,20 +6,20 @@ from random import Random
 from typing import Any
 
 from kfext import names
-from tests.builders import JobBuilder, job
-from tests.unit.fluid.clock import EPOCH
+from kfext.model.kinds.registered import KINDS
 
 Raw = dict[str, Any]
 
 MOST_WORKERS = 6
+"""Workers of a random job, at most."""
 
 
 class Style(StrEnum):
-    """How the pods of a job find each other, and what becomes of it if one comes or goes.
+    """How the pods of a job find each other, and what a pod that comes or goes changes.
 
-    `TORCHRUN`: all workers meet anew and go on from the last checkpoint.
-    `SERVERS`: the others go on, as what was learnt is with the parameter servers.
-    `GANG`: it trains only as a whole, and begins again from the last checkpoint.
+    `TORCHRUN`: all workers meet anew and continue from the last checkpoint.
+    `SERVERS`: the other workers continue, because the parameter servers have what was learnt.
+    `GANG`: the job trains only as a whole, and begins again from the last checkpoint.
     """
 
     TORCHRUN = "torchrun"
@@ -28,7 +28,7 @@ class Style(StrEnum):
 
 
 class Saving(StrEnum):
-    """How a job saves its work: every some steps, when it is asked to, or never."""
+    """When a job saves its work: every so many steps, on request, or never."""
 
     PERIODIC = "periodic"
     ON_REQUEST = "on request"
@@ -37,27 +37,28 @@ class Saving(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How long a step takes with n workers: work/n + fixed + each * n, in seconds."""
+    """The seconds of a step with n workers: work / n + fixed + each * n. Only `work` needs CPU."""
 
     work: float
     fixed: float
     each: float
 
     def seconds(self, workers: int) -> float:
+        """Return the seconds of a step with so many workers."""
         return self.work / workers + self.fixed + self.each * workers
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as its user wrote it, and what nobody is shown of it. Times are in seconds.
+    """A job as its user wrote it, and what only the model knows. Times are in seconds.
 
-    `workers`: the pods that train and are called Worker. `servers`: its parameter servers.
-    `masters`: a Master beside the workers, 0 or 1.
-    `bounds`: the annotation `elastic`, None without it.
-    `cpu`: millicores that each pod requests. `uses`: those that it can use, at least as many.
+    `workers`: the pods of type Worker. `servers`: its parameter servers.
+    `masters`: the pods of type Master, 0 or 1.
+    `bounds`: the annotation `elastic`; None without it.
+    `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use.
     `starts`: from bound to Running. `meets`: from the last of its pods to the first step.
     `grace`: from the deletion of a pod to its end.
-    `every`: the steps between two checkpoints, `answers`: from a request to the answer.
+    `every`: the steps between two checkpoints. `answers`: from a request to the answer.
     `prints`: between two lines of its log.
     """
 
@@ -85,10 +86,12 @@ class JobSpec:
 
     @property
     def uid(self) -> str:
+        """The uid of the job."""
         return f"uid-{self.name}"
 
     @property
     def pods(self) -> int:
+        """The pods of the job as it is submitted."""
         return self.workers + self.servers + self.masters
 
     @property
@@ -96,45 +99,46 @@ class JobSpec:
         """The fewest workers with which it trains."""
         return self.bounds[0] if self.bounds and self.style is Style.TORCHRUN else 1
 
-    def manifest(self) -> Raw:
-        """Return the job as it is submitted."""
-        made = job(self.kind, name=self.name, uid=self.uid).created(EPOCH + self.arrives)
-        made.raw["metadata"]["namespace"] = self.namespace
-        if self.masters:
-            self._group(made, "Master", 1)
-        self._group(made, "Worker", self.workers)
-        if self.servers:
-            self._group(made, "PS", self.servers)
-        spec = made.raw["spec"]
+    def manifest(self, *, created: str) -> Raw:
+        """Return the job as it is submitted; `created` is its creationTimestamp."""
+        annotations = {}
+        if self.bounds is not None:
+            annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"
+        kind = KINDS[self.kind]
+        types = {"Master": self.masters, "Worker": self.workers, "PS": self.servers}
+        specs = {type_: self._replicas(number) for type_, number in types.items() if number}
+        spec: Raw = {kind.replica_specs: specs, "runPolicy": {}}
         if self.style is Style.TORCHRUN:
             low, high = self.bounds or (self.workers, self.workers)
-            policy = {"rdzvBackend": "c10d", "maxRestarts": 100}
-            made.elastic(minReplicas=low, maxReplicas=high, **policy)
+            bounds = {"minReplicas": low, "maxReplicas": high}
+            spec["elasticPolicy"] = {**bounds, "rdzvBackend": "c10d", "maxRestarts": 100}
         if self.style is Style.SERVERS:
             spec["enableDynamicWorker"] = True
-        if self.bounds is not None:
-            made.annotated(names.ELASTIC, f"{self.bounds[0]}-{self.bounds[1]}")
-        if self.priority:
-            made.prioritized(self.priority)
-        return made.raw
+        metadata = {
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "creationTimestamp": created,
+            "annotations": annotations,
+        }
+        version = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
+        return {"apiVersion": version, "kind": self.kind, "metadata": metadata, "spec": spec}
 
-    def _group(self, made: JobBuilder, type_: str, replicas: int) -> None:
-        made.group(type_, replicas, cpu=f"{self.cpu}m", cpu_limit=f"{self.uses}m")
-        specs = made.raw["spec"][
-            "pytorchReplicaSpecs" if made.raw["kind"] == "PyTorchJob" else "tfReplicaSpecs"
-        ]
-        specs[type_]["restartPolicy"] = "OnFailure"
-        specs[type_]["template"]["spec"]["terminationGracePeriodSeconds"] = int(self.grace)
-        container = specs[type_]["template"]["spec"]["containers"][0]
-        container["name"] = "pytorch" if self.kind == "PyTorchJob" else "tensorflow"
-        container["command"] = [
-            "torchrun" if self.style is Style.TORCHRUN else "python",
-            "train.py",
-        ]
+    def _replicas(self, number: int) -> Raw:
+        command = "torchrun" if self.style is Style.TORCHRUN else "python"
+        container = {
+            "name": KINDS[self.kind].container,
+            "command": [command, "train.py"],
+            "resources": {"requests": {"cpu": f"{self.cpu}m"}, "limits": {"cpu": f"{self.uses}m"}},
+        }
+        spec: Raw = {"containers": [container], "terminationGracePeriodSeconds": int(self.grace)}
+        if self.priority:
+            spec["priorityClassName"] = self.priority
+        return {"replicas": number, "restartPolicy": "OnFailure", "template": {"spec": spec}}
 
 
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
-    """Return a job; it is as fast as it is whichever pods it has, and never draws again."""
+    """Draw a job. Its training draws nothing later, so it is the same whichever pods it has."""
     kind, style = random.choice(_KINDS)
     workers = random.randint(1, MOST_WORKERS)
     pace = _random_pace(random)
@@ -171,7 +175,7 @@ def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
 
 
 def _random_pace(random: Random) -> Pace:
-    """Return how fast a job is; one in five has little use for more than a few workers."""
+    """Draw how fast a job is; one job in five gains little from more than a few workers."""
     alone = random.uniform(0.4, 2.0)
     if random.random() < 0.2:
         return Pace(alone, alone * random.uniform(0.3, 0.6), alone * random.uniform(0.05, 0.15))
