@@ -16,7 +16,7 @@ ELSEWHERE: dict[str, str] = {
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/recording": "test_outlook compares a planner with one made from its snapshot",
-    "state/rescaling": "unit/state/test_scale_policy and unit/sim/test_faults drive it",
+    "state/rescaling": "unit/state/test_scale_policy and unit/scaling/test_faults drive it",
 }
 """Module, such as core/ledger/fit -> why its tests stand elsewhere."""
 
