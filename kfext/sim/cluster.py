@@ -114,18 +114,29 @@ class Cluster:
         training = Training(spec, self.clock, lambda: self.operator.end(self.api.jobs[spec.uid]))
         return self.api.submit(spec, training)
 
-    def run(self, *, until: float = LONGEST) -> Self:
-        """Run until each job has ended, or to the first turn at or after the second `until`."""
-        while not self.over and self.clock.now < until:
-            self.clock.now = min(self.clock.next(), math.ceil(self.driver.next_turn()))
-            self.clock.run_due()
-            self.driver.turn()
-            while self.clock.run_due():
-                self.driver.turn()
-            for look in self.on_second:
-                look()
+    def run(self) -> Self:
+        """Run until each job has ended, or for LONGEST seconds."""
+        while not self.over and self.clock.now < LONGEST:
+            self._go_on(LONGEST)
         self.kubelets.count()
         return self
+
+    def at(self, second: float) -> Self:
+        """Run to the first whole second from `second` on, whether or not each job has ended."""
+        while self.clock.now < second:
+            self._go_on(math.ceil(second))
+        self.kubelets.count()
+        return self
+
+    def _go_on(self, until: float) -> None:
+        """Run the next second in which something happens, or `until`."""
+        self.clock.now = min(self.clock.next(), math.ceil(self.driver.next_turn()), until)
+        self.clock.run_due()
+        self.driver.turn()
+        while self.clock.run_due():
+            self.driver.turn()
+        for look in self.on_second:
+            look()
 
     # --- faults -----------------------------------------------------------------------------------
 

@@ -356,7 +356,7 @@ def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> Non
     of.at(of.clock.now + 38)
     of.kubelets.delete(of.job().pods[ReplicaKey("ps", 0)])
     of.job().training.lines.append(LogLine(of.clock.wall, "kfext.checkpoint 99"))
-    of.at(of.clock.now + 20)
+    of.at(of.clock.now + 1)
     assert followed(of).size.operation is None
 
 

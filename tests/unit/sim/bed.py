@@ -37,10 +37,6 @@ class Bed(Cluster):
     def __init__(self, *jobs: JobSpec, policy: bool = False, **nodes: int) -> None:
         super().__init__(0, policy=policy, world=World(nodes or {"a": 8000}, jobs))
 
-    def at(self, second: float) -> "Bed":
-        self.run(until=second)
-        return self
-
     def job(self, name: str = "train") -> LiveJob:
         self.api.jobs[f"uid-{name}"].training.advance()
         return self.api.jobs[f"uid-{name}"]
