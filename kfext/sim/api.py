@@ -9,6 +9,7 @@ from kfext.core.admission.job import mutate_job
 from kfext.core.admission.pod import mutate_pod
 from kfext.core.admission.review import Facts
 from kfext.core.patches.json_patch import Operation
+from kfext.core.patches.pod import Body
 from kfext.errors import Conflict, NotFound
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.namespace import Namespace
@@ -29,6 +30,7 @@ class ApiServer:
     """Jobs and pods; the mirror of `planner` sees each change at once.
 
     `on_job`, `on_pod`, `on_gone`: called after a job or pod has changed, or a pod is gone.
+    `on_resize`: called after the resources of a pod have changed.
     `priorities`: the value of each PriorityClass.
     """
 
@@ -37,6 +39,7 @@ class ApiServer:
         self.on_job: list[Callable[[LiveJob], None]] = []
         self.on_pod: list[Callable[[LivePod], None]] = []
         self.on_gone: list[Callable[[LivePod], None]] = []
+        self.on_resize: list[Callable[[LivePod], None]] = []
         self.priorities: Mapping[str, int] = {}
         self._planner = planner
         self._clock = clock
@@ -68,6 +71,13 @@ class ApiServer:
         """Patch a job. Raises Conflict if a test fails; then nothing is changed."""
         live = self.jobs[uid]
         self._put_job(live, patched(live.raw, operations))
+
+    def delete_job(self, live: LiveJob) -> None:
+        """Delete a job and, at once, its pods."""
+        for pod in list(live.pods.values()):
+            self.remove_pod(pod)
+        del self.jobs[live.uid]
+        self._planner.cluster.forget_job(live.uid)
 
     def set_condition(self, live: LiveJob, type_: str, status: str) -> None:
         """Set a condition in the status of a job."""
@@ -119,7 +129,7 @@ class ApiServer:
         }
         raw = {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
         raw = self._stamp(patched(raw, mutate_pod(raw, controller_alive=True).ops))
-        demand = _demand(json.dumps(raw["spec"]))
+        demand = _demand_of(raw)
         pod = parse_pod(raw, demand=demand)
         made = live.pods[key] = LivePod(raw, pod, demand, live, key, self._version)
         self._planner.cluster.observe_pod(None, pod)
@@ -129,9 +139,23 @@ class ApiServer:
     def patch_pod(self, pod: Pod, operations: list[Operation]) -> None:
         """Patch a pod that kfext has seen. Raises NotFound or Conflict; then nothing is changed."""
         live = self._present(pod)
-        raw = patched(live.raw, operations)
-        live.demand = _demand(json.dumps(raw["spec"]))
-        self._put_pod(live, raw)
+        self._put_pod(live, patched(live.raw, operations), new_demand=True)
+
+    def resize_pod(self, pod: Pod, body: Body) -> None:
+        """Resize a container of a pod by a strategic merge patch of `resize`.
+
+        Raises NotFound, or Conflict if the pod has changed.
+        """
+        live = self.unchanged(pod)
+        raw = copied(live.raw)
+        (change,) = body["spec"]["containers"]
+        for container in raw["spec"]["containers"]:
+            if container["name"] == change["name"]:
+                for kind, amounts in change["resources"].items():
+                    container["resources"].setdefault(kind, {}).update(amounts)
+        self._put_pod(live, raw, new_demand=True)
+        for told in self.on_resize:
+            told(live)
 
     def bind(self, live: LivePod, node: str) -> None:
         """Bind a pod to a node."""
@@ -141,7 +165,7 @@ class ApiServer:
     def set_phase(self, live: LivePod, phase: str, **status: Any) -> None:
         """Set the status of a pod."""
         live.raw["status"] = {"phase": phase, **status}
-        self._put_pod(live, live.raw)
+        self._put_pod(live, live.raw, new_demand="containerStatuses" in status)
 
     def mark_deleted(self, live: LivePod) -> None:
         """Give a pod its deletionTimestamp."""
@@ -176,8 +200,10 @@ class ApiServer:
             raise NotFound(status=404, reason="NotFound", message=f"no pod {pod.name}")
         return live
 
-    def _put_pod(self, live: LivePod, raw: Raw) -> None:
+    def _put_pod(self, live: LivePod, raw: Raw, *, new_demand: bool = False) -> None:
         old = live.pod
+        if new_demand:
+            live.demand = _demand_of(raw)
         live.raw = self._stamp(raw)
         live.pod = parse_pod(raw, demand=live.demand)
         self._planner.cluster.observe_pod(old, live.pod)
@@ -190,7 +216,11 @@ class ApiServer:
         return raw
 
 
+def _demand_of(raw: Raw) -> PodDemand:
+    return _demand(json.dumps(raw["spec"]), json.dumps(raw["status"].get("containerStatuses", [])))
+
+
 @lru_cache(maxsize=4096)
-def _demand(spec: str) -> PodDemand:
-    """Return what a pod with this spec, in JSON, requires; most pods of a template are alike."""
-    return parse_demand(json.loads(spec), {})
+def _demand(spec: str, statuses: str) -> PodDemand:
+    """Return what a pod requires; most pods of a template are alike. Both are in JSON."""
+    return parse_demand(json.loads(spec), {"containerStatuses": json.loads(statuses)})

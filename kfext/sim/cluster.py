@@ -73,12 +73,20 @@ class Ended:
 
 
 class Cluster:
-    """A world under kfext, with or without the policy that changes the size of running jobs.
+    """A world under kfext and a policy of its administrator.
 
+    `late_writes`: whether two in ten steps are written late.
     `on_second`: called after each second in which something happened.
     """
 
-    def __init__(self, seed: int, *, policy: bool = True, world: World | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        policy: TrainingPolicy | None = None,
+        world: World | None = None,
+        late_writes: bool = True,
+    ) -> None:
         self.seed = seed
         self.world = world or random_world(seed)
         self.policy = policy
@@ -89,7 +97,13 @@ class Cluster:
         self.kubelets = Kubelets(self.api, self.clock, self.faults, self.world.nodes)
         self.operator = TrainingOperator(self.api, self.kubelets, self.clock, self.faults)
         self.driver = Driver(
-            self.planner, self.api, self.kubelets, self.clock, self.faults, seed=seed
+            self.planner,
+            self.api,
+            self.kubelets,
+            self.clock,
+            self.faults,
+            seed=seed if late_writes else None,
+            successor=self._successor,
         )
         self.on_second: list[Callable[[], None]] = []
         self.api.priorities = {URGENT.name: URGENT.value}
@@ -101,8 +115,8 @@ class Cluster:
     def _show_world(self) -> None:
         self.planner.settings.observe_namespace(None, TEAM)
         self.planner.queue.observe_class(None, URGENT)
-        if not self.policy:
-            self.planner.settings.observe_policy(WITHOUT)
+        if self.policy is not None:
+            self.planner.settings.observe_policy(self.policy)
         for name, size in self.world.nodes.items():
             self.planner.cluster.observe_node(None, node(name, cpu=size))
 
@@ -152,9 +166,13 @@ class Cluster:
 
     def restart(self) -> None:
         """Replace the controller by a new one, which knows only what the API server stores."""
-        self.planner = self.driver.planner = Planner(wake=self._wake)
+        self.driver.planner = self._successor()
+
+    def _successor(self) -> Planner:
+        self.planner = Planner(wake=self._wake)
         self._show_world()
         self.api.show_to(self.planner)
+        return self.planner
 
     # --- results ----------------------------------------------------------------------------------
 

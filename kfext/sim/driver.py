@@ -1,6 +1,7 @@
 """kfext in a model cluster: the real planner, driven as the controller's loop and readers do."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 from zlib import crc32
@@ -14,9 +15,9 @@ from kfext.model.pod import Pod
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
-from kfext.sim.kubelets import Kubelets, is_printer
+from kfext.sim.kubelets import Kubelets, is_printer, uses_of
 from kfext.sim.training import Doing
-from kfext.sim.writes import PodChange, job_operations, pod_writes
+from kfext.sim.writes import Change, job_operations, pod_writes
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 
@@ -43,8 +44,12 @@ class Written:
 
 @dataclass(slots=True)
 class Driver:
-    """The loop around a planner. `seed` decides which steps of a job are written late.
+    """The loop around a planner.
 
+    `seed`: decides which steps of a job are written late; no step if unset.
+    `successor`: makes the planner of the next controller if this one dies.
+
+    `failures`: collects the errors of kfext with the names of the jobs; if unset they end the run.
     `woken`: whether there is something to decide. `written`: all steps, in order.
     `shown`: what the companion last shows, by the name of the job and the condition.
     """
@@ -54,7 +59,9 @@ class Driver:
     kubelets: Kubelets
     clock: Clock
     faults: Faults
-    seed: int
+    seed: int | None
+    successor: Callable[[], Planner]
+    failures: list[tuple[str, Exception]] | None = None
     woken: bool = False
     written: list[Written] = field(default_factory=list)
     shown: dict[tuple[str, str], Shown | None] = field(default_factory=dict)
@@ -86,14 +93,14 @@ class Driver:
         for _ in range(_MOST_TURNS):
             self.woken = False
             tick = self.planner.tick(self.moment)
-            assert not tick.failures, tick.failures
+            self._collect(tick.failures)
             for tracked, step in tick.steps:
                 self._write(tracked, step)
             if tick.remainder:
                 continue
             companion = self.planner.companion
             steps = companion.steps(self.moment)
-            assert not companion.failures, companion.failures
+            self._collect(companion.failures)
             for tracked, step in steps:
                 self._write(tracked, step)
             for tracked, type_, shown in companion.news():
@@ -101,6 +108,12 @@ class Driver:
             if not self.woken:
                 return
         raise AssertionError("the planner never comes to rest")
+
+    def _collect(self, failures: Sequence[tuple[TrackedJob, Exception]]) -> None:
+        if self.failures is None:
+            assert not failures, failures
+        else:
+            self.failures += [(tracked.job.name, error) for tracked, error in failures]
 
     # --- logs and use -----------------------------------------------------------------------------
 
@@ -127,7 +140,7 @@ class Driver:
             if live is not None:
                 training = live.job.training
                 busy = training.share if training.doing is Doing.TRAINS else 0.0
-                cores = busy * live.job.spec.uses / 1000
+                cores = busy * uses_of(live) / 1000
                 used[pod.uid] = CpuUse(cores, at=at, window=_MEASURE_SECONDS)
         progress.measured(used)
         self.clock.after(_MEASURE_SECONDS, self._measure)
@@ -136,11 +149,15 @@ class Driver:
 
     def _write(self, tracked: TrackedJob, step: Step) -> None:
         """Carry a step out, at once or after seconds in which the cluster changes."""
-        late = _LATE.get(self._drawn(tracked, step) % 10, 0)
-        if late:
-            self.clock.after(late, lambda: self._carry_out(tracked, step))
+        planner = self.planner
+        if late := self._lateness(tracked, step):
+            self.clock.after(late, lambda: self._carry_out(planner, tracked, step))
         else:
-            self._carry_out(tracked, step)
+            self._carry_out(planner, tracked, step)
+
+    def _lateness(self, tracked: TrackedJob, step: Step) -> int:
+        """Return after how many seconds a step is written."""
+        return 0 if self.seed is None else _LATE.get(self._drawn(tracked, step) % 10, 0)
 
     def _drawn(self, tracked: TrackedJob, step: Step) -> int:
         """Return a number of the seed, the job and the step, which no other job changes."""
@@ -148,7 +165,10 @@ class Driver:
         self._counts[which] += 1
         return crc32(f"{which} {self._counts[which]}".encode())
 
-    def _carry_out(self, tracked: TrackedJob, step: Step) -> None:
+    def _carry_out(self, planner: Planner, tracked: TrackedJob, step: Step) -> None:
+        """Carry out a step of a planner, unless its controller has died since."""
+        if planner is not self.planner:
+            return
         complete = refused = False
         final = ""
         try:
@@ -156,8 +176,9 @@ class Driver:
         except ApiError as error:
             refused, final = True, error.message if error.final else ""
         self.written.append(Written(self.clock.now, tracked.job.name, step, refused))
-        self.planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
         self.woken = True
+        if planner is self.planner:
+            planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
 
     def _all_written(self, tracked: TrackedJob, step: Step) -> bool:
         """Write a step; return whether all of its pods were as kfext had seen them.
@@ -168,10 +189,14 @@ class Driver:
         if operations is not None:
             self._check(uid, operations)
             self.api.patch_job(uid, operations)
+            if self.faults.dies:
+                self.faults.dies = False
+                self.planner = self.successor()
+                return False
         written = [self._changed(pod, change) for pod, change in pod_writes(step, tracked.job)]
         return all(written)
 
-    def _changed(self, pod: Pod, change: PodChange) -> bool:
+    def _changed(self, pod: Pod, change: Change) -> bool:
         """Patch, resize or delete a pod; return whether it was as kfext had seen it."""
         try:
             self._check(pod.uid, change)
@@ -181,13 +206,13 @@ class Driver:
                 case list():
                     self.api.patch_pod(pod, change)
                 case dict():
-                    raise NotImplementedError
+                    self.api.resize_pod(pod, change)
                 case _:
                     assert_never(change)
         except (NotFound, Conflict):
             return False
         return True
 
-    def _check(self, uid: str, change: PodChange) -> None:
+    def _check(self, uid: str, change: Change) -> None:
         if error := self.faults.refusal(uid, change):
             raise error

@@ -1,32 +1,30 @@
-"""What goes wrong in a model cluster. A fault lasts until it is taken back."""
+"""What goes wrong in a model cluster."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from kfext.errors import ApiError
 from kfext.model.pod import ReplicaKey
-from kfext.sim.objects import LiveJob
-
-
-def _no_refusal(_uid: str, _change: Any) -> ApiError | None:
-    return None
-
-
-def _creates(_job: LiveJob, _key: ReplicaKey) -> bool:
-    return True
+from kfext.model.verdict import Verdict
+from kfext.sim.objects import LiveJob, LivePod
+from kfext.sim.writes import Change
 
 
 @dataclass(slots=True)
 class Faults:
-    """The parts that tests exchange.
+    """The faults of this second; without any at first.
 
-    `refusal`: with what error the API server refuses a write of kfext, by the uid of the job or pod
-        and the patch; None: it does not.
+    `refusal`: the error with which the API server refuses a write of kfext, by the uid of the job
+        or pod and the change; None if it does not.
     `creates`: whether the operator can create a pod of a job.
+    `resize`: why a kubelet does not resize a pod: Deferred, Infeasible or Error; None if it does.
+        A kubelet tries again every 10 s.
+    `dies`: whether the controller dies after the next patch of a job, before it writes to pods.
     `closed`: the nodes to which kube-scheduler binds no pods, although nothing shows why.
     """
 
-    refusal: Callable[[str, Any], ApiError | None] = _no_refusal
-    creates: Callable[[LiveJob, ReplicaKey], bool] = _creates
+    refusal: Callable[[str, Change], ApiError | None] = lambda _uid, _change: None
+    creates: Callable[[LiveJob, ReplicaKey], bool] = lambda _job, _key: True
+    resize: Callable[[LivePod], Verdict | None] = lambda _pod: None
+    dies: bool = False
     closed: set[str] = field(default_factory=set)

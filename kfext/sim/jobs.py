@@ -55,11 +55,16 @@ class JobSpec:
     `workers`: the pods of type Worker. `servers`: its parameter servers.
     `masters`: the pods of type Master, 0 or 1.
     `bounds`: the annotation `elastic`; None without it.
-    `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use.
+    `resize`: the annotation `resize`; empty without it.
+    `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use, and
+        `serves`: each parameter server, if that is another number.
+    `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
+    `guaranteed`: whether its pods are Guaranteed: they request their limit.
     `starts`: from bound to Running. `meets`: from the last of its pods to the first step.
     `grace`: from the deletion of a pod to its end.
     `every`: the steps between two checkpoints. `answers`: from a request to the answer.
-    `prints`: between two lines of its log.
+    `prints`: between two lines of its log. `shows_end`: whether these name the number of steps.
+    `halves`: the steps in which its loss halves; a third of all steps if unset.
     """
 
     name: str
@@ -72,8 +77,12 @@ class JobSpec:
     servers: int = 0
     masters: int = 0
     bounds: tuple[int, int] | None = None
+    resize: str = ""
     cpu: int = 1000
     uses: int = 1000
+    serves: int | None = None
+    limit: int | None = None
+    guaranteed: bool = False
     starts: float = 10.0
     meets: float = 8.0
     grace: float = 2.0
@@ -81,6 +90,8 @@ class JobSpec:
     every: int = 50
     answers: float = 5.0
     prints: float = 5.0
+    shows_end: bool = True
+    halves: float | None = None
     priority: str = ""
     namespace: str = "team"
 
@@ -101,7 +112,7 @@ class JobSpec:
 
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
-        annotations = {}
+        annotations = {names.RESIZE: self.resize} if self.resize else {}
         if self.bounds is not None:
             annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"
         kind = KINDS[self.kind]
@@ -129,12 +140,20 @@ class JobSpec:
         container = {
             "name": KINDS[self.kind].container,
             "command": [command, "train.py"],
-            "resources": {"requests": {"cpu": f"{self.cpu}m"}, "limits": {"cpu": f"{self.uses}m"}},
+            "resources": self._resources(),
         }
         spec: Raw = {"containers": [container], "terminationGracePeriodSeconds": int(self.grace)}
         if self.priority:
             spec["priorityClassName"] = self.priority
         return {"replicas": number, "restartPolicy": "OnFailure", "template": {"spec": spec}}
+
+    def _resources(self) -> Raw:
+        limit = self.uses if self.limit is None else self.limit
+        if self.guaranteed:
+            amounts = {"cpu": f"{limit}m", "memory": "1Gi"}
+            return {"requests": amounts, "limits": amounts}
+        limits = {"limits": {"cpu": f"{limit}m"}} if limit else {}
+        return {"requests": {"cpu": f"{self.cpu}m"}, **limits}
 
 
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:

@@ -6,10 +6,12 @@ from functools import partial
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
-from kfext.sim.objects import LiveJob, LivePod
+from kfext.sim.objects import LiveJob, LivePod, Raw
 
 _LATE = 1.0
 """Seconds until kube-scheduler looks at the pods that may be bound."""
+_RESIZES, _TRIES_AGAIN = 1.0, 10.0
+"""Seconds until a kubelet resizes a pod, and tries again what it could not do."""
 
 
 class Kubelets:
@@ -26,15 +28,17 @@ class Kubelets:
         self.used = dict.fromkeys(nodes, 0)
         self.busy = 0.0
         self._running: dict[str, dict[str, LivePod]] = {node: {} for node in nodes}
-        self._held: dict[str, str] = {}
+        self._held: dict[str, tuple[str, int]] = {}
         self._pending: dict[str, LivePod] = {}
         self._scheduled = False
+        self._cores_of: dict[str, float] = {}
         self._cores, self._since = 0.0, 0.0
         self._api = api
         self._clock = clock
         self._faults = faults
         api.on_pod.append(self._observe)
         api.on_gone.append(self._forget)
+        api.on_resize.append(lambda live: clock.after(_RESIZES, partial(self._resize, live)))
 
     def delete(self, live: LivePod) -> None:
         """Delete a pod; a pod that was never bound, or has ended, is gone at once."""
@@ -68,7 +72,7 @@ class Kubelets:
             self._pending[pod.uid] = live
             self._schedule()
         if live.runs != (pod.uid in self._running.get(pod.node_name, {})):
-            self._run_or_stop(live)
+            self._run_or_stop(live, runs=live.runs)
         if live.runs and is_printer(live):
             live.job.training.request(pod.checkpoint_request)
         if pod.finished:
@@ -76,12 +80,20 @@ class Kubelets:
 
     def _forget(self, live: LivePod) -> None:
         self._pending.pop(live.pod.uid, None)
+        if live.pod.uid in self._running.get(live.pod.node_name, {}):
+            self._run_or_stop(live, runs=False)
+        self._cores_of.pop(live.pod.uid, None)
         self._free(live)
 
+    def _hold(self, live: LivePod, node: str) -> None:
+        """Count what a pod requests on a node."""
+        self._held[live.pod.uid] = node, live.cpu
+        self.used[node] += live.cpu
+
     def _free(self, live: LivePod) -> None:
-        node = self._held.pop(live.pod.uid, None)
-        if node is not None:
-            self.used[node] -= live.cpu
+        if held := self._held.pop(live.pod.uid, None):
+            node, cpu = held
+            self.used[node] -= cpu
             self._schedule()
 
     def _schedule(self) -> None:
@@ -98,8 +110,7 @@ class Kubelets:
                 continue
             node = max(fits, key=lambda name: self.nodes[name] - self.used[name])
             del self._pending[live.pod.uid]
-            self.used[node] += live.cpu
-            self._held[live.pod.uid] = node
+            self._hold(live, node)
             self._api.bind(live, node)
             self._clock.after(live.job.spec.starts, partial(self._start, live))
 
@@ -117,36 +128,82 @@ class Kubelets:
 
     def _start(self, live: LivePod) -> None:
         if live.pod.phase == "Pending" and not live.pod.deleting:
-            self._api.set_phase(live, "Running")
+            self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
 
-    def _run_or_stop(self, live: LivePod) -> None:
+    def _resize(self, live: LivePod) -> None:
+        """Give a running pod the resources of its spec, unless a fault prevents that."""
+        if not live.runs:
+            return
+        problem = self._faults.resize(live)
+        if problem is None:
+            self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
+            self._free(live)
+            self._hold(live, live.pod.node_name)
+            self._share_out(live.pod.node_name)
+            return
+        said = {"type": "PodResizePending", "status": "True", "reason": problem.reason}
+        conditions = [{**said, "message": problem.message}]
+        present = live.raw["status"]["containerStatuses"]
+        self._api.set_phase(live, "Running", conditions=conditions, containerStatuses=present)
+        self._clock.after(_TRIES_AGAIN, partial(self._resize, live))
+
+    def _run_or_stop(self, live: LivePod, *, runs: bool) -> None:
         self.count()
         here = self._running[live.pod.node_name]
-        if live.runs:
+        if runs:
             here[live.pod.uid] = live
             self._cores += live.cpu / 1000
         else:
             del here[live.pod.uid]
             self._cores -= live.cpu / 1000
-        if is_printer(live) and not live.runs and not live.pod.finished:
+        if is_printer(live) and not runs and not live.pod.finished:
             live.job.training.lose_log()
         _meet(live.job)
-        if any(pod.job.spec.uses > pod.cpu for pod in here.values()):
-            for job in {pod.job.uid: pod.job for pod in here.values()}.values():
-                job.training.get(self._share(job))
+        self._share_out(live.pod.node_name)
+
+    def _share_out(self, node: str) -> None:
+        """Show the trainings of a node how much CPU their pods get."""
+        here = list(self._running[node].values())
+        most = [_most(pod) for pod in here]
+        if all(at_most == pod.cpu == uses_of(pod) for pod, at_most in zip(here, most, strict=True)):
+            return
+        cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node])
+        self._cores_of |= {pod.pod.uid: part for pod, part in zip(here, cores, strict=True)}
+        for job in {pod.job.uid: pod.job for pod in here}.values():
+            job.training.get(self._share(job))
 
     def _share(self, job: LiveJob) -> float:
         """Return the part that the slowest pod of a job gets of the CPU that it can use."""
-        return min(self._cores_of(pod) / job.spec.uses for pod in job.pods.values() if pod.runs)
+        parts = [
+            self._cores_of.get(pod.pod.uid, uses_of(pod)) / uses_of(pod)
+            for pod in job.pods.values()
+            if pod.runs
+        ]
+        return min(parts)
 
-    def _cores_of(self, live: LivePod) -> float:
-        here = list(self._running[live.pod.node_name].values())
-        shared = by_weight(
-            [pod.cpu for pod in here],
-            [pod.job.spec.uses for pod in here],
-            size=self.nodes[live.pod.node_name],
-        )
-        return shared[here.index(live)]
+
+def uses_of(live: LivePod) -> int:
+    """Return the millicores that a pod can use."""
+    spec = live.job.spec
+    return spec.uses if live.key.type != "ps" or spec.serves is None else spec.serves
+
+
+def _most(live: LivePod) -> int:
+    """Return the millicores that a pod can use within the limit that its kubelet has set."""
+    limit = live.pod.trainer.given if live.pod.trainer else None
+    return uses_of(live) if limit is None else min(uses_of(live), limit)
+
+
+def _allocated(live: LivePod) -> list[Raw]:
+    """Return the containerStatuses of a pod that has the resources of its spec."""
+    return [
+        {
+            "name": container["name"],
+            "resources": container["resources"],
+            "allocatedResources": container["resources"]["requests"],
+        }
+        for container in live.raw["spec"]["containers"]
+    ]
 
 
 def _meet(job: LiveJob) -> None:

@@ -138,8 +138,10 @@ class Training:
         self.saved = max(self.saved, last * every)
 
     def _progress(self, step: float) -> str:
-        loss = 2 * math.exp(-3 * step / self.spec.steps) + 0.1
-        return f"step {int(step)}/{self.spec.steps} loss={loss:.4f}"
+        spec = self.spec
+        end = f"/{spec.steps}" if spec.shows_end else ""
+        loss = math.exp2(-step / (spec.halves or spec.steps / 3))
+        return f"step {int(step)}{end} loss={loss:.5f}"
 
     def _print(self, at: float, text: str) -> None:
         self.lines.append(LogLine(self._clock.wall + at - self._clock.now, text))

@@ -26,7 +26,7 @@ from kfext.core.patches.json_patch import Operation
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 
-PodChange: TypeAlias = list[Operation] | pod_patch.Body | None
+Change: TypeAlias = list[Operation] | pod_patch.Body | None
 """A JSON patch, a strategic merge patch of the subresource `resize`, or a deletion if unset."""
 
 
@@ -57,9 +57,9 @@ def job_operations(step: Step, raw: Mapping[str, Any], job: TrainingJob) -> list
     return patch
 
 
-def pod_writes(step: Step, job: TrainingJob) -> list[tuple[Pod, PodChange]]:
+def pod_writes(step: Step, job: TrainingJob) -> list[tuple[Pod, Change]]:
     """Return the writes of a step to pods, each independent of the others."""
-    writes: list[tuple[Pod, PodChange]]
+    writes: list[tuple[Pod, Change]]
     match step:
         case Pin(pins):
             writes = [(pod, pod_patch.pin(pod, to, share=step.share_of(pod))) for pod, to in pins]

@@ -11,8 +11,8 @@ from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
 from kfext.errors import ApiError, Forbidden
 from kfext.model.pod import ReplicaKey
 from kfext.model.quota import Quota
-from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 from tests.unit.scaling.test_faults import companion, followed, until_changed
+from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 
 REFUSAL = "admission webhook says no"
 

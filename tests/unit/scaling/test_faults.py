@@ -14,7 +14,6 @@ from kfext.core.lifecycle.steps import RequestCheckpoint, RestartWorkers
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
 from kfext.model.log_line import LogLine
-from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
@@ -224,7 +223,7 @@ def home_of(of: Bed, index: int) -> str:
 def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_time(
     change: int, index: int
 ) -> None:
-    of = until_changed(Bed(LONG, GANG, policy=True, a=2000, b=2000), times=change)
+    of = until_changed(Bed(LONG, GANG, policy=None, a=2000, b=2000), times=change)
     while not (home := home_of(of, index)):
         of.at(of.clock.now + 1)
     assert followed(of).size.phase is Phase.SETTLING
@@ -325,7 +324,7 @@ def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
 
 
 def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken_back() -> None:
-    of = Bed(replace(LONG, answers=100.0), GANG, policy=True, a=3000, b=1000).at(101)
+    of = Bed(replace(LONG, answers=100.0), GANG, policy=None, a=3000, b=1000).at(101)
     while of.job("gang").training.began is None:
         of.at(of.clock.now + 1)
     of.faults.closed.add("b")
@@ -405,19 +404,10 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
         assert shown.verdict.reason == names.REASON_WOULD_SCALE
 
 
-def failures_of(of: Bed) -> list[str]:
-    """Return what will hold the name of the job of each error of kfext's."""
-    failures: list[str] = []
-    steps = of.planner.companion.steps
-
-    def watched(now: Moment) -> Any:
-        found = steps(now)
-        failures.extend(tracked.job.name for tracked, _ in of.planner.companion.failures)
-        of.planner.companion.failures = []
-        return found
-
-    of.planner.companion.steps = watched  # type: ignore[method-assign]
-    return failures
+def failures_of(of: Bed) -> list[tuple[str, Exception]]:
+    """Return what will hold the errors of kfext with the names of their jobs."""
+    of.driver.failures = []
+    return of.driver.failures
 
 
 def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
@@ -435,14 +425,14 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     monkeypatch.setattr(ScaleRoom, "waiting_fits", broken)
     failures = failures_of(of)
     of.at(140)
-    assert set(failures) == {"gang"}
+    assert {name for name, _ in failures} == {"gang"}
     broken_from = 1000.0
     of.at(150)
     failures.clear()
     assert followed(of).size.phase is Phase.SAVING
     broken_from = 150.0
     of.at(200)
-    assert (set(failures), followed(of).size.phase) == ({"train"}, None)
+    assert ({name for name, _ in failures}, followed(of).size.phase) == ({"train"}, None)
 
 
 BROKEN = {
@@ -469,7 +459,7 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
     of = scaled_bed(dynamic, replace(dynamic, name="other", arrives=6.0), cpu=12_000)
     failures = failures_of(of)
     of.at(300)
-    assert set(failures) == {"train"}
+    assert {name for name, _ in failures} == {"train"}
     assert sizes(of, "other")
 
 
@@ -500,7 +490,7 @@ def test_of_two_that_give_the_one_that_saved_first_saves_again() -> None:
 
 def test_the_guard_looks_again_once_a_node_is_allowed_again() -> None:
     other = replace(GANG, name="other", arrives=6.0, steps=8000)
-    of = Bed(PERIODIC, other, GANG, policy=True, a=4000, b=2000).at(104)
+    of = Bed(PERIODIC, other, GANG, policy=None, a=4000, b=2000).at(104)
     gang = of.planner.cluster.jobs["uid-gang"]
     until = of.clock.wall + 60
     state = replace(gang.state, excluded={"a": until}).encode(job_uid="uid-gang")

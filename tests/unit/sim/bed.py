@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from kfext.core.lifecycle.steps import Rescale, Suspend
 from kfext.core.patches.json_patch import pointer
 from kfext.errors import ApiError, Conflict
 from kfext.model.pod import ReplicaKey
+from kfext.model.policy import TrainingPolicy
 from kfext.names import CHECKPOINT_REQUEST
-from kfext.sim.cluster import Cluster, World
+from kfext.sim.cluster import WITHOUT, Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.objects import LiveJob
 
@@ -34,8 +35,19 @@ CONFLICT = Conflict(status=409, reason="Conflict", message="it has changed")
 class Bed(Cluster):
     """A cluster that is stopped at any second, and in which people change jobs by hand."""
 
-    def __init__(self, *jobs: JobSpec, policy: bool = False, **nodes: int) -> None:
-        super().__init__(0, policy=policy, world=World(nodes or {"a": 8000}, jobs))
+    def __init__(
+        self,
+        *jobs: JobSpec,
+        policy: TrainingPolicy | None = WITHOUT,
+        late_writes: bool = True,
+        **nodes: int,
+    ) -> None:
+        world = World(nodes or {"a": 8000}, jobs)
+        super().__init__(0, policy=policy, world=world, late_writes=late_writes)
+
+    def after(self, seconds: float) -> Self:
+        """Run for so long."""
+        return self.at(self.clock.now + seconds)
 
     def job(self, name: str = "train") -> LiveJob:
         self.api.jobs[f"uid-{name}"].training.advance()
@@ -82,7 +94,7 @@ def resizes(change: Any) -> bool:
 
 def scaled_bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
     """A cluster of one node in which jobs are scaled."""
-    return Bed(*jobs, policy=True, a=cpu)
+    return Bed(*jobs, policy=None, a=cpu)
 
 
 def sizes(of: Bed, name: str = "train") -> list[int]:

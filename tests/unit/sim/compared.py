@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kfext.sim.cluster import Cluster, Ended
+from kfext.sim.cluster import WITHOUT, Cluster, Ended
 from tests.unit.sim.causes import Cause, why_later, why_waited
 from tests.unit.sim.rules import Change, Rules
 
@@ -48,7 +48,7 @@ def compare(seed: int) -> Pair:
     cluster = Cluster(seed)
     rules = Rules(cluster)
     cluster.run()
-    without = Cluster(seed, policy=False).run()
+    without = Cluster(seed, policy=WITHOUT).run()
     ended, before = cluster.ended(), without.ended()
     both = ended.keys() & before.keys()
     return Pair(

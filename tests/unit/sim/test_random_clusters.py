@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from kfext.sim.cluster import Cluster
+from kfext.sim.cluster import WITHOUT, Cluster
 from tests.unit.sim.report import SEEDS, pairs, report
 from tests.unit.sim.rules import Rules
 
@@ -26,7 +26,7 @@ def test_the_rules_hold_in_random_clusters(block: int) -> None:
 @pytest.mark.histories
 def test_without_the_policy_no_job_that_runs_changes_its_size() -> None:
     for seed in range(_BLOCK):
-        rules = Rules(Cluster(seed, policy=False))
+        rules = Rules(Cluster(seed, policy=WITHOUT))
         rules.cluster.run()
         assert (rules.ended(), rules.changes) == ([], {})
 
