@@ -174,12 +174,16 @@ class ApiServer:
 
     def remove_pod(self, live: LivePod) -> None:
         """Remove a pod, if it is still there."""
-        if live.job.pods.get(live.key) is not live:
+        if not self.stores(live):
             return
         del live.job.pods[live.key]
         self._planner.cluster.observe_pod(live.pod, None)
         for told in self.on_gone:
             told(live)
+
+    def stores(self, live: LivePod) -> bool:
+        """Return whether a pod is still there."""
+        return live.job.pods.get(live.key) is live
 
     def find(self, pod: Pod) -> LivePod | None:
         """Return a pod that kfext has seen; None if it is gone."""

@@ -16,6 +16,7 @@ from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
 from kfext.sim.kubelets import Kubelets, is_printer, uses_of
+from kfext.sim.objects import LivePod
 from kfext.sim.training import Doing
 from kfext.sim.writes import Change, job_operations, pod_writes
 from kfext.state.planner import Planner
@@ -23,7 +24,6 @@ from kfext.state.tracked_job import TrackedJob
 
 TURN_SECONDS = 5.0
 """The controller's loop turns at least this often."""
-_MEASURE_SECONDS = 30.0
 _MOST_READ = 64
 _LATE = {0: 1, 1: 3}
 """Of ten steps, two are written so many seconds late, the others at once."""
@@ -49,6 +49,7 @@ class Driver:
     `seed`: decides which steps of a job are written late; no step if unset.
     `successor`: makes the planner of the next controller if this one dies.
 
+    `measure`: what a pod uses; None if unknown. It is asked every `measure_seconds`.
     `failures`: collects the errors of kfext with the names of the jobs; if unset they end the run.
     `woken`: whether there is something to decide. `written`: all steps, in order.
     `shown`: what the companion last shows, by the name of the job and the condition.
@@ -61,12 +62,17 @@ class Driver:
     faults: Faults
     seed: int | None
     successor: Callable[[], Planner]
+    measure_seconds: float = 30.0
+    measure: Callable[[LivePod], CpuUse | None] = field(init=False)
     failures: list[tuple[str, Exception]] | None = None
     woken: bool = False
     written: list[Written] = field(default_factory=list)
     shown: dict[tuple[str, str], Shown | None] = field(default_factory=dict)
     _turned: float = 0.0
     _counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.measure = self.use_of
 
     @property
     def moment(self) -> Moment:
@@ -132,18 +138,19 @@ class Driver:
                     lines, training.lines = training.lines, []
                 progress.take(read, lines, self.moment)
 
+    def use_of(self, live: LivePod) -> CpuUse | None:
+        """Return what metrics-server says that a pod uses."""
+        training = live.job.training
+        busy = training.share if training.doing is Doing.TRAINS else 0.0
+        cores = busy * uses_of(live) / 1000
+        return CpuUse(cores, at=self.clock.wall, window=self.measure_seconds)
+
     def _measure(self) -> None:
-        at, progress = self.clock.wall, self.planner.progress
-        used = {}
-        for pod in progress.running():
-            live = self.api.find(pod)
-            if live is not None:
-                training = live.job.training
-                busy = training.share if training.doing is Doing.TRAINS else 0.0
-                cores = busy * uses_of(live) / 1000
-                used[pod.uid] = CpuUse(cores, at=at, window=_MEASURE_SECONDS)
-        progress.measured(used)
-        self.clock.after(_MEASURE_SECONDS, self._measure)
+        progress = self.planner.progress
+        pods = [live for pod in progress.running() if (live := self.api.find(pod))]
+        uses = {live.pod.uid: self.measure(live) for live in pods}
+        progress.measured({uid: use for uid, use in uses.items() if use})
+        self.clock.after(self.measure_seconds, self._measure)
 
     # --- steps ------------------------------------------------------------------------------------
 

@@ -127,12 +127,12 @@ class Kubelets:
     # --- kubelets ---------------------------------------------------------------------------------
 
     def _start(self, live: LivePod) -> None:
-        if live.pod.phase == "Pending" and not live.pod.deleting:
+        if self._api.stores(live) and live.pod.phase == "Pending" and not live.pod.deleting:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
 
     def _resize(self, live: LivePod) -> None:
         """Give a running pod the resources of its spec, unless a fault prevents that."""
-        if not live.runs:
+        if not (live.runs and self._api.stores(live)):
             return
         problem = self._faults.resize(live)
         if problem is None:
