@@ -106,17 +106,18 @@ def _apply(document: Raw, operation: Operation) -> None:
     where: Any = document
     for part in parents:
         where = where[int(part)] if isinstance(where, list) else where[part]
-    match operation["op"], where:
-        case "add", list():
-            where.insert(len(where) if last == "-" else int(last), operation["value"])
-        case "add", dict():
-            where[last] = operation["value"]
-        case op, _:
-            key = int(last) if isinstance(where, list) else last
-            current = where[key]
-            if op == "remove":
-                del where[key]
-            elif op == "replace":
-                where[key] = operation["value"]
-            elif op != "test" or current != operation["value"]:
-                raise ValueError(current)
+    op, value, in_list = operation["op"], operation.get("value"), isinstance(where, list)
+    if op == "add" and in_list:
+        where.insert(len(where) if last == "-" else int(last), value)
+        return
+    key = int(last) if in_list else last
+    if op == "add":
+        where[key] = value
+        return
+    current = where[key]
+    if op == "remove":
+        del where[key]
+    elif op == "replace":
+        where[key] = value
+    elif op != "test" or current != value:
+        raise ValueError(current)
