@@ -16,7 +16,7 @@ ELSEWHERE: dict[str, str] = {
     "core/lifecycle/steps": "unit/sharing/test_path pins with the terms of shares",
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
-    "state/rescaling": "unit/state/test_scale_policy and unit/fluid/test_faults drive it",
+    "state/rescaling": "unit/state/test_scale_policy and unit/scaling/test_faults drive it",
 }
 """Module, such as core/ledger/fit -> why its tests stand elsewhere."""
 

@@ -5,30 +5,21 @@ which small steps. The real parts are in the e2e tests; here every interleaving 
 """
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from functools import partial
 from typing import Any, TypeVar
-
-import jsonpatch
 
 from kfext import names
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import (
-    DeleteUnbound,
-    Pin,
-    Release,
-    Step,
-    Ungate,
-)
-from kfext.core.patches import pod as pod_patch
+from kfext.core.lifecycle.steps import Pin, Step
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
+from kfext.sim.objects import copied, patched
+from kfext.sim.writes import Change, job_operations, pod_writes
 from kfext.state.cluster import Cluster
 from tests.builders import Raw, moment, raw_pod
-from tests.unit.step_patches import job_operations
 
 Write = Callable[[], None]
 Parsed = TypeVar("Parsed")
@@ -60,7 +51,7 @@ class FakeApi:
         """Return what an object says; each of its versions is read once."""
         version, uid = raw["metadata"].get("resourceVersion"), raw["metadata"]["uid"]
         if uid not in self._known or self._known[uid][0] != version:
-            self._known[uid] = version, parse(deepcopy(raw))
+            self._known[uid] = version, parse(copied(raw))
         found: Parsed = self._known[uid][1]
         return found
 
@@ -71,15 +62,15 @@ class FakeApi:
 
     def patch_job(self, operations: list[dict[str, Any]]) -> None:
         was = self.seen().suspend
-        self.job = self.stamp(jsonpatch.apply_patch(deepcopy(self.job), operations))
+        self.job = self.stamp(patched(self.job, operations))
         if was and not self.seen().suspend:
             self.started.append(self.seen().annotations.get(names.PLAN, ""))
             self.pod_created_at = self.now  # the wait for its pods begins
 
-    def patch_pod(self, uid: str, operations: list[dict[str, Any]]) -> None:
+    def patch_pod(self, uid: str, change: Change) -> None:
+        assert isinstance(change, list), "this model resizes no pods"
         if uid in self.pods:
-            patched = jsonpatch.apply_patch(deepcopy(self.pods[uid]), operations)
-            self.pods[uid] = self.stamp(patched)
+            self.pods[uid] = self.stamp(patched(self.pods[uid], change))
 
     def delete_unbound(self, pod: Pod) -> None:
         """Delete with the preconditions of kfext's writer."""
@@ -216,7 +207,7 @@ class ForgetfulController:
             cluster.observe_node(None, node)
         for pod in self._api.pod_values():
             cluster.observe_pod(None, pod)
-        cluster.observe_job(deepcopy(self._api.job))
+        cluster.observe_job(copied(self._api.job))
         cluster.settle(self.born)
         return cluster
 
@@ -246,21 +237,24 @@ class ForgetfulController:
         operations = job_operations(step, raw, job)
         if operations is not None:
             yield lambda: api.patch_job(operations)
-        match step:
-            case Pin(pins):
-                yield from (partial(self._pin, pod, node) for pod, node in pins)
-            case Ungate(pods):
-                yield from (partial(api.patch_pod, p.uid, pod_patch.ungate(p)) for p in pods)
-            case DeleteUnbound(pods, _) | Release(pods, _):
-                yield from (partial(api.delete_unbound, pod) for pod in pods)
+        for pod, change in pod_writes(step, job):
+            if change is None:
+                yield partial(api.delete_unbound, pod)
+            elif isinstance(step, Pin):
+                yield partial(self._pin, pod, change)
+            else:
+                yield partial(api.patch_pod, pod.uid, change)
 
-    def _pin(self, pod: Pod, node: str) -> None:
+    def _pin(self, pod: Pod, change: Change) -> None:
         api = self._api
         plan = decode_plan(api.seen().annotations.get(names.PLAN), job_uid=pod.owner_uid)
         assert plan is not None, "a pin without a plan on the job"
         assert pod.replica is not None
-        assert plan.assignment[pod.replica] == node, "a pin that the job's plan does not say"
         if pod.uid in api.pods:
             assert pod.uid not in api.pinned, "a pod was pinned twice"
             api.pinned.append(pod.uid)
-        api.patch_pod(pod.uid, pod_patch.pin(pod, node))
+            api.patch_pod(pod.uid, change)
+            pinned_to = parse_pod(api.pods[pod.uid]).pinned_to
+            assert pinned_to == plan.assignment[pod.replica], (
+                "a pin that the job's plan does not say"
+            )

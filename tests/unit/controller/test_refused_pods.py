@@ -8,12 +8,12 @@ import pytest
 
 from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_WAITING_FOR_OPERATOR
+from kfext.sim.writes import job_operations
 from kfext.state import pod_backlog
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment, node, pod, pods
 from tests.unit.controller.test_queue import told
 from tests.unit.controller.test_reconciler import Bench, gang
-from tests.unit.step_patches import job_operations
 
 NEVER = 1e9
 

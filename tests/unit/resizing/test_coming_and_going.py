@@ -3,19 +3,23 @@
 Each shows how far it is. What a pod used is known up to 20 s later, of each at another time.
 """
 
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from statistics import fmean
 
 from kfext.model.cpu_use import CpuUse
-from tests.unit.state.training_node import ROUND, TrainingNode
+from kfext.sim.objects import LivePod
+from tests.unit.resizing.bed import ROUND, STEPS, CpuBed, trainer
 
 JOBS = {0: 40, 10: 82, 20: 24, 40: 22, 50: 66, 60: 23, 70: 86, 80: 34, 90: 25, 100: 44}
 """The work of each in core-seconds, by the second in which it comes."""
+
+
 _APART = 20.0
 """Seconds between two measurements of a pod."""
 
 
-class Crowd(TrainingNode):
+class Crowd(CpuBed):
     """`seconds`: how long each job took, by name. `idle`: the core-seconds that no job used."""
 
     def __init__(self, resize: str) -> None:
@@ -23,39 +27,33 @@ class Crowd(TrainingNode):
         self.seconds: dict[str, float] = {}
         self.idle = 0.0
         self._resize = resize
-        self._came: dict[str, float] = {}
         self._uses: dict[str, CpuUse] = {}
         self._before: dict[str, float] = {}
+        self.driver.measure_seconds = ROUND
+        self.driver.measure = self._measured
+
+    def _measured(self, live: LivePod) -> CpuUse | None:
+        name, now = live.job.spec.name, self.clock.now
+        if (now - ROUND * (int(name[-1]) % 2)) % _APART == 0:
+            done = self.job(name).training.done / STEPS
+            cores = (done - self._before.get(name, 0.0)) / _APART
+            if now - live.job.spec.arrives >= _APART:
+                self._uses[name] = CpuUse(cores, at=self.clock.wall, window=_APART)
+            self._before[name] = done
+        return self._uses.get(name)
 
     def all_jobs(self) -> "Crowd":
-        coming = [(at, f"job-{number}", takes) for number, (at, takes) in enumerate(JOBS.items())]
-        while coming or self.trainings:
-            while coming and coming[0][0] <= self.at:
-                at, name, takes = coming.pop(0)
-                self.submit(name, takes=takes, resize=self._resize)
-                self._came[name] = at
-            self.round()
-            self.idle += ROUND * (1 - sum(one.use for one in self.trainings.values()) / 1000)
-            for name, one in list(self.trainings.items()):
-                if one.takes is not None and one.done >= one.takes:
-                    self.seconds[name] = self.at - self._came[name]
-                    self.finish(name)
-                    self._act()  # what a job leaves is given to others at once
-                    self._kubelet()
+        for number, (at, takes) in enumerate(JOBS.items()):
+            spec = trainer(f"job-{number}", size=1000, takes=takes, resize=self._resize)
+            self.clock.after(at, partial(self.submit, replace(spec, arrives=at)))
+        while len(self.seconds) < len(JOBS):
+            self.after(1)
+            training = [live for live in self.jobs if live.training.speed]
+            if len(training) == len(self.present):
+                used = sum(live.training.share for live in training)
+                self.idle += 1 - used if training else 0.0
+            self.seconds = {name: one.elapsed for name, one in self.ended().items()}
         return self
-
-    def _measure(self) -> None:
-        for name, one in self.trainings.items():
-            phase = ROUND * (int(name[-1]) % 2)
-            if (self.at - phase) % _APART == 0:
-                cores = (one.done - self._before.get(name, 0.0)) / _APART
-                self._before[name] = one.done
-                if self.at - self._came[name] >= _APART:
-                    self._uses[name] = CpuUse(cores, at=self.at, window=_APART)
-        known = {
-            self.pod(name).uid: self._uses[name] for name in self.trainings if name in self._uses
-        }
-        self.planner.progress.measured(known)
 
 
 @cache

@@ -2,63 +2,68 @@
 
 from collections.abc import Callable
 
+from kfext.model.log_line import LogLine
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
-from tests.unit.state.training_node import SIZE, TrainingNode
+from kfext.sim.jobs import Style
+from tests.unit.resizing.bed import ROUND, SIZE, CpuBed
 
 BOTH = "old"
 MOST_ROUNDS = 30
 
 
-def contended() -> TrainingNode:
+def contended() -> CpuBed:
     """Two jobs that have converged, of which one may have more workers, and one that grows.
 
     How it would grow is only shown at first.
     """
-    bed = TrainingNode()
+    bed = CpuBed()
     scale(bed, Mode.OBSERVE)
-    bed.submit(BOTH, converges=2.0, elastic=True).saved = True
-    bed.submit("older", converges=2.0)
-    bed.run(600)
-    bed.submit("new", converges=400.0)
+    elastic = {"kind": "PyTorchJob", "style": Style.TORCHRUN, "bounds": (1, 2)}
+    live = bed.add(BOTH, converges=2.0, **elastic)
+    bed.add("older", converges=2.0)
+    bed.after(20)
+    live.training.lines.append(LogLine(bed.clock.wall, "saved checkpoint at step 1"))
+    bed.after(600)
+    bed.add("new", converges=400.0)
     return bed
 
 
-def scale(bed: TrainingNode, mode: Mode) -> None:
+def scale(bed: CpuBed, mode: Mode) -> None:
     """Have sizes changed, as soon as there is room, or only shown."""
     choice = PolicyChoice(mode, {"idle": 0.0, "rest": 0.0})
     bed.planner.settings.observe_policy(TrainingPolicy("p", companion={"scale": choice}))
 
 
-def rounds_until(bed: TrainingNode, holds: Callable[[], bool]) -> int:
+def rounds_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
     """Return after how many rounds something holds; at least one is looked at."""
     for number in range(1, MOST_ROUNDS):
-        bed.round()
+        bed.after(ROUND)
         if holds():
             return number
     raise AssertionError(f"not within {MOST_ROUNDS} rounds")
 
 
-def changes_size(bed: TrainingNode) -> bool:
+def changes_size(bed: CpuBed) -> bool:
     """Return whether another size of the job is under way: it waits for its next checkpoint."""
     job = bed.planner.companion._jobs.scaled.get(f"uid-{BOTH}")
     return job is not None and job.size.operation is not None
 
 
-def changes_cpu(bed: TrainingNode) -> bool:
+def changes_cpu(bed: CpuBed) -> bool:
     job = bed.planner.companion._jobs.resized.get(f"uid-{BOTH}")
     return job is not None and job.cpu.operation is not None
 
 
-def in_the_middle_of_a_change_of_size() -> TrainingNode:
+def in_the_middle_of_a_change_of_size() -> CpuBed:
     """Both could begin at one look."""
     first = contended()
     at = rounds_until(first, lambda: changes_cpu(first))
     bed = contended()
     for _ in range(at - 1):
-        bed.round()
+        bed.after(ROUND)
     assert not changes_cpu(bed)
     scale(bed, Mode.ACT)
-    bed.round()
+    bed.after(ROUND)
     return bed
 
 
@@ -68,7 +73,7 @@ def test_X2_where_both_could_begin_it_is_the_size_and_the_cpu_waits_for_its_end(
     assert bed.limit("older") == SIZE // 4, "that of others is changed meanwhile"
     while changes_size(bed):
         assert bed.limit(BOTH) is None
-        bed.round()
+        bed.after(ROUND)
     rounds_until(bed, lambda: bed.limit(BOTH) == SIZE // 4)
 
 
@@ -76,11 +81,11 @@ def test_X2_while_the_cpu_of_a_job_is_changed_its_size_stays() -> None:
     bed = contended()
     rounds_until(bed, lambda: changes_cpu(bed))
     scale(bed, Mode.ACT)
-    bed.round()
+    bed.after(ROUND)
     assert changes_cpu(bed)
     while changes_cpu(bed):
         assert not changes_size(bed)
-        bed.round()
+        bed.after(ROUND)
     rounds_until(bed, lambda: changes_size(bed))
 
 
@@ -90,6 +95,6 @@ def test_X2_what_was_taken_is_given_back_whatever_else_is_under_way() -> None:
     scale(bed, Mode.ACT)
     rounds_until(bed, lambda: changes_size(bed))
     assert bed.limit(BOTH) == SIZE // 4
-    bed.annotate(BOTH, "off")
-    bed.round()
+    bed.opt(BOTH, "off")
+    bed.after(ROUND)
     assert (bed.limit(BOTH), changes_size(bed)) == (SIZE, True)

@@ -1,19 +1,16 @@
 """A job whose CPU moves from its server to its worker, whatever dies meanwhile, in virtual time."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
-from kfext.model.moment import Moment
 from kfext.model.quantity import CPU
-from tests.unit.state.split_job import LIMIT, SIZE, UID, SplitJob
+from tests.unit.resizing.bed import LIMIT, ROUND, SERVER, SIZE, WORKER, SplitJob
 
 SETTLED = 60
 """Rounds after which what was interrupted has been taken up again and judged."""
@@ -23,8 +20,8 @@ SHIFTED = {"worker": 2 * LIMIT - 50, "ps": 50}
 def begun(*, writes: int) -> SplitJob:
     """A job of which so many stages are written: the server shrinks, then the worker grows."""
     bed = SplitJob()
-    while len(bed.written) < writes:
-        bed.round()
+    while len(bed.written()) < writes:
+        bed.after(1)
     return bed
 
 
@@ -33,20 +30,20 @@ def the_controller_dies(bed: SplitJob) -> None:
 
 
 def it_dies_before_the_next_write(bed: SplitJob) -> None:
-    bed.dies = True
+    bed.faults.dies = True
 
 
 def the_worker_is_made_anew(bed: SplitJob) -> None:
-    bed.replace_pod("worker")
+    bed.replace_pod("train", WORKER)
 
 
 def the_server_is_made_anew(bed: SplitJob) -> None:
-    bed.replace_pod("ps")
+    bed.replace_pod("train", SERVER)
 
 
 def all_at_once(bed: SplitJob) -> None:
-    bed.replace_pod("worker")
-    bed.replace_pod("ps")
+    bed.replace_pod("train", WORKER)
+    bed.replace_pod("train", SERVER)
     bed.restart()
 
 
@@ -72,16 +69,16 @@ ACTS: tuple[Callable[[SplitJob], None], ...] = (
 def test_cpu_moves_again_and_none_is_lost(
     writes: int, rounds: int, act: Callable[[SplitJob], None]
 ) -> None:
-    bed = begun(writes=writes).run(rounds)
+    bed = begun(writes=writes).after(ROUND * rounds)
     act(bed)
-    assert bed.run(SETTLED).limits() == SHIFTED
-    assert not bed.cluster.jobs[UID].state.cpu.rests
+    assert bed.after(ROUND * SETTLED).limits() == SHIFTED
+    assert not bed.tracked("train").state.cpu.rests
 
 
 def test_what_was_written_before_the_worker_went_is_restored_at_the_next_look() -> None:
     bed = begun(writes=1)
     the_worker_is_made_anew(bed)
-    assert bed.run(2).limits() == {"worker": LIMIT, "ps": LIMIT}
+    assert bed.after(20).limits() == {"worker": LIMIT, "ps": LIMIT}
 
 
 # --- Guaranteed pods, whose requests move too -----------------------------------------------------
@@ -91,47 +88,43 @@ BEYOND_FREE = SIZE - 2 * LIMIT + 50
 
 
 def test_no_other_job_takes_what_one_pod_gave_for_another() -> None:
-    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).run(30)
+    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).after(300)
     assert bed.limits() == SHIFTED
-    assert not bed.started
+    assert not list(bed.started())
 
 
 def test_nor_after_a_restart_between_two_stages() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE)
-    while not bed.written:
-        bed.round()
+    while not bed.written():
+        bed.after(1)
     bed.restart()
-    assert bed.run(SETTLED).limits() == SHIFTED
-    assert not bed.started
+    assert bed.after(ROUND * SETTLED).limits() == SHIFTED
+    assert not list(bed.started())
 
 
 def test_what_is_given_back_waits_for_no_other_job() -> None:
-    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).run(30)
+    bed = SplitJob(guaranteed=True, waits=BEYOND_FREE).after(300)
     bed.annotate(names.RESIZE, "off")
-    assert bed.run(10).limits() == {"worker": LIMIT, "ps": LIMIT}
-    assert not bed.started
+    assert bed.after(100).limits() == {"worker": LIMIT, "ps": LIMIT}
+    assert not list(bed.started())
 
 
 def test_what_has_ended_keeps_nothing() -> None:
     bed = SplitJob(guaranteed=True, waits=BEYOND_FREE)
-    while not bed.written:
-        bed.round()
-    bed.round()
-    for one in bed.cluster.pods(UID):
-        bed.cluster.observe_pod(one, None)
-    bed.cluster.forget_job(UID)
-    now = Moment(bed.at + 1, bed.at + 1)
-    assert [one.job.name for one, _ in bed.planner.tick(now).steps] == ["waits"]
+    while not bed.written():
+        bed.after(1)
+    bed.after(ROUND)
+    bed.finish("train")
+    assert list(bed.after(1).started()) == ["waits"]
 
 
 def test_a_pod_that_is_made_anew_finds_what_it_requests() -> None:
-    bed = SplitJob(guaranteed=True).run(30)
-    server = next(one for one in bed.cluster.pods(UID) if one.requests[CPU] == 50)
-    bed.cluster.observe_pod(server, replace(server, deleting=True, resource_version="99"))
-    now = Moment(bed.at + 10, bed.at + 10)
-    bed.planner.tick(now)
-    ((_, step),) = bed.planner.companion.steps(now)
-    assert isinstance(step, Resize)
+    bed = SplitJob(guaranteed=True).after(300)
+    before, server = len(bed.resized), bed.pod("train", SERVER)
+    assert server.pod.requests[CPU] == 50
+    bed.api.mark_deleted(server)
+    bed.after(ROUND)
+    _, step = bed.resized[before]
     assert [size for _, size in step.sizes] == [CpuSize(LIMIT, LIMIT)]
 
 
@@ -157,11 +150,11 @@ def test_after_any_faults_the_sum_is_the_users_and_off_restores_each(
 ) -> None:
     bed = SplitJob(guaranteed=guaranteed, waits=BEYOND_FREE)
     for act, rounds in acts:
-        note(f"{bed.at:g} s: {act.__name__}, {bed.limits()}")
+        note(f"{bed.clock.now:g} s: {act.__name__}, {bed.limits()}")
         act(bed)
-        bed.run(rounds)
-    assert sum(limit or 0 for limit in bed.run(SETTLED).limits().values()) == 2 * LIMIT
-    assert not (guaranteed and bed.started)
+        bed.after(ROUND * rounds)
+    assert sum(limit or 0 for limit in bed.after(ROUND * SETTLED).limits().values()) == 2 * LIMIT
+    assert not (guaranteed and list(bed.started()))
     bed.annotate(names.RESIZE, "off")
-    assert bed.run(10).limits() == {"worker": LIMIT, "ps": LIMIT}
-    assert bed.cluster.jobs[UID].state.cpu == CpuState()
+    assert bed.after(100).limits() == {"worker": LIMIT, "ps": LIMIT}
+    assert bed.tracked("train").state.cpu == CpuState()

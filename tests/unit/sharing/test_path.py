@@ -15,12 +15,12 @@ from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey, parse_pod
 from kfext.model.shared_gpu import CALLBACK_LIST, CardSharer
+from kfext.sim.writes import job_operations
 from kfext.state.cards import Reserve, Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment
 from tests.gpu_builders import plain_node, reservation, sharing, slot
-from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
 FIRST = ReplicaKey("worker", 0)

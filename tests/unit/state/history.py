@@ -5,24 +5,16 @@ change them; steps are written at once, later, in part, or are refused.
 """
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
-import jsonpatch
 from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.gpu import gpu_part
-from kfext.core.lifecycle.steps import (
-    DeleteUnbound,
-    Pin,
-    Release,
-    Step,
-    Ungate,
-)
-from kfext.core.patches import pod as pod_patch
+from kfext.core.lifecycle.steps import Step
 from kfext.core.placement.gang import members_of
+from kfext.errors import ApiError, NotFound
 from kfext.model.constraints import Requirement, Term
 from kfext.model.gang_terms import GangTerm
 from kfext.model.gpu import UNITS, reservation_of, resource_of
@@ -31,18 +23,19 @@ from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.node import Node
 from kfext.model.plan import NO_SLOTS, Places
-from kfext.model.pod import Pod, parse_pod
+from kfext.model.pod import parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.shared_gpu import CardSharer
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
+from kfext.sim.objects import copied, patched, timestamp
+from kfext.sim.writes import job_operations, pod_writes
 from kfext.state.cards import Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, Raw, affinity_to, apart, job, node, raw_pod, together, using
 from tests.gpu_builders import slot
-from tests.unit.step_patches import job_operations
 
 TEAM = Namespace("team", labels={names.MANAGED: "true"})
 CLASSES = {
@@ -193,7 +186,7 @@ class History:
         if outcome == "done":
             try:
                 self._apply(tracked, step)
-            except jsonpatch.JsonPatchException:
+            except ApiError:
                 outcome = "refused"
         self.planner.finish(
             tracked,
@@ -204,24 +197,17 @@ class History:
         )
 
     def _apply(self, tracked: TrackedJob, step: Step) -> None:
-        uid = tracked.job.uid
-        operations = job_operations(step, tracked.raw, tracked.job)
+        uid, operations = tracked.job.uid, job_operations(step, tracked.raw, tracked.job)
         if operations is not None:
             if uid not in self.jobs:
-                raise jsonpatch.JsonPatchConflict("gone")
-            self.patch_job(uid, operations)
-        match step:
-            case Pin(pins=pins):
-                for pod, to in pins:
-                    self._patch_pod(pod, pod_patch.pin(pod, to, share=step.share_of(pod)))
-            case Ungate(pods):
-                for pod in pods:
-                    self._patch_pod(pod, pod_patch.ungate(pod))
-            case DeleteUnbound(pods, _) | Release(pods, _):
-                for pod in pods:
-                    self.remove_pod(pod.uid)
-            case _:
-                pass
+                raise NotFound(status=404, reason="NotFound", message=uid)
+            self.put_job(patched(self.jobs[uid], operations))
+        for pod, change in pod_writes(step, tracked.job):
+            if change is None:
+                self.remove_pod(pod.uid)
+            elif pod.uid in self.pods:
+                assert isinstance(change, list), "no step of a tick resizes pods"
+                self.put_pod(patched(self.pods[pod.uid], change))
 
     # --- objects ----------------------------------------------------------------------------------
 
@@ -232,20 +218,13 @@ class History:
 
     def put_job(self, raw: Raw) -> None:
         self.jobs[raw["metadata"]["uid"]] = self.stamped(raw)
-        self.planner.cluster.observe_job(deepcopy(raw))
-
-    def patch_job(self, uid: str, operations: list[dict[str, object]]) -> None:
-        self.put_job(jsonpatch.apply_patch(deepcopy(self.jobs[uid]), operations))
+        self.planner.cluster.observe_job(copied(raw))
 
     def put_pod(self, raw: Raw) -> None:
         uid = raw["metadata"]["uid"]
         old = parse_pod(self.pods[uid]) if uid in self.pods else None
-        self.pods[uid] = self.stamped(deepcopy(raw))
+        self.pods[uid] = self.stamped(copied(raw))
         self.planner.cluster.observe_pod(old, parse_pod(self.pods[uid]))
-
-    def _patch_pod(self, pod: Pod, operations: list[dict[str, object]]) -> None:
-        if pod.uid in self.pods:
-            self.put_pod(jsonpatch.apply_patch(deepcopy(self.pods[pod.uid]), operations))
 
     def remove_pod(self, uid: str) -> None:
         raw = self.pods.pop(uid, None)
@@ -267,7 +246,7 @@ class History:
         """A person edits an annotation, well or badly, or takes it away."""
         if (uid := self._some(self.jobs)) is None:
             return
-        raw = deepcopy(self.jobs[uid])
+        raw = copied(self.jobs[uid])
         key, value = self.draw.draw(
             st.sampled_from(
                 [
@@ -290,7 +269,7 @@ class History:
     def suspend(self) -> None:
         """A person suspends or resumes a job."""
         if uid := self._some(self.jobs):
-            raw = deepcopy(self.jobs[uid])
+            raw = copied(self.jobs[uid])
             policy = raw["spec"]["runPolicy"]
             policy["suspend"] = not policy.get("suspend")
             self.put_job(raw)
@@ -309,8 +288,8 @@ class History:
             del self.jobs[uid]
             self.planner.cluster.forget_job(uid)
             for raw in [one for one in self.pods.values() if parse_pod(one).owner_uid == uid]:
-                changed = deepcopy(raw)
-                changed["metadata"]["deletionTimestamp"] = _time(self.now)
+                changed = copied(raw)
+                changed["metadata"]["deletionTimestamp"] = timestamp(self.now)
                 self.put_pod(changed)
 
     def end_pods(self) -> None:
@@ -321,7 +300,7 @@ class History:
 
     def finish(self) -> None:
         if uid := self._some(self.jobs):
-            raw = deepcopy(self.jobs[uid])
+            raw = copied(self.jobs[uid])
             raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
             self.put_job(raw)
 
@@ -338,8 +317,12 @@ class History:
         if of.suspend:
             for one in mine:
                 self.remove_pod(one)
-            raw = deepcopy(self.jobs[uid])
-            since = {"type": "Suspended", "status": "True", "lastTransitionTime": _time(self.now)}
+            raw = copied(self.jobs[uid])
+            since = {
+                "type": "Suspended",
+                "status": "True",
+                "lastTransitionTime": timestamp(self.now),
+            }
             raw["status"] = {"conditions": [since]}
             self.put_job(raw)
         elif not of.finished:
@@ -363,7 +346,7 @@ class History:
             if not (parse_pod(raw).gates or parse_pod(raw).node_name)
         }
         if uid := self._some(loose):
-            raw = deepcopy(self.pods[uid])
+            raw = copied(self.pods[uid])
             raw["spec"]["nodeName"] = parse_pod(raw).pinned_to or "a"
             self.put_pod(raw)
 
@@ -456,7 +439,12 @@ class History:
             "priority": self.draw.draw(st.sampled_from([0, 200])),
             "containers": [{"resources": {"requests": {"cpu": self.draw.draw(_cpus)}}}],
         }
-        metadata = {"namespace": "x", "name": uid, "uid": uid, "creationTimestamp": _time(self.now)}
+        metadata = {
+            "namespace": "x",
+            "name": uid,
+            "uid": uid,
+            "creationTimestamp": timestamp(self.now),
+        }
         self.put_pod({"metadata": metadata, "spec": spec})
 
     def opt_out(self) -> None:
@@ -534,7 +522,7 @@ class History:
                 tracked, step = self.writes.pop()
                 try:
                     self._apply(tracked, step)
-                except jsonpatch.JsonPatchException:
+                except ApiError:
                     self.planner.finish(tracked, self.moment, refused=True)
                 else:
                     self.planner.finish(tracked, self.moment)
@@ -567,8 +555,3 @@ CROWDED = (
 )
 """A beginning after which jobs wait, and one may have a reservation."""
 _cpus = st.sampled_from("1234")
-
-
-def _time(seconds: float) -> str:
-    made_at = job().created(seconds).raw["metadata"]["creationTimestamp"]
-    return str(made_at)

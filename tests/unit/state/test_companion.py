@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import event, given, note, settings
@@ -9,19 +10,20 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.lifecycle.steps import Resize
+from kfext.errors import ApiError, Forbidden
 from kfext.model.cpu_state import CpuState
 from kfext.model.job_state import state_of
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
+from kfext.sim.objects import LivePod
 from kfext.state import companion, neighbours
 from kfext.state.neighbours import MOST_BEGUN
 from kfext.state.running_job import RunningJob
 from kfext.state.tracked_job import TrackedJob
-from tests.unit.state.split_job import LIMIT, UID, SplitJob
-from tests.unit.state.training_history import ACTS, TrainingHistory
-from tests.unit.state.training_node import SIZE, TrainingNode
+from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
+from tests.unit.resizing.history import ACTS, CpuHistory
 
 FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
 BEYOND = "maximum cpu usage per Container is 1, but limit is 1400m"
@@ -29,19 +31,19 @@ BEYOND = "maximum cpu usage per Container is 1, but limit is 1400m"
 
 def contended(
     policy: TrainingPolicy | None = None, *, resize: str = "cpu", limit: int | None = None
-) -> TrainingNode:
+) -> CpuBed:
     """Two jobs that have converged long since, the first with a limit, and one that grows."""
-    bed = TrainingNode(policy)
-    bed.submit("old", converges=2.0, resize=resize, limit=limit)
-    bed.submit("older", converges=2.0, resize=resize)
-    bed.run(1500)
-    bed.submit("new", converges=400.0, resize=resize)
+    bed = CpuBed(policy)
+    bed.add("old", converges=2.0, resize=resize, limit=limit)
+    bed.add("older", converges=2.0, resize=resize)
+    bed.after(1500)
+    bed.add("new", converges=400.0, resize=resize)
     return bed
 
 
-def squeezed() -> TrainingNode:
+def squeezed() -> CpuBed:
     """The same after the first two were restricted."""
-    bed = contended().run(120)
+    bed = contended().after(120)
     assert bed.limit("old") == bed.limit("older") == SIZE // 4
     return bed
 
@@ -50,27 +52,54 @@ def policy(**modes: Mode) -> TrainingPolicy:
     return TrainingPolicy("p", companion={name: PolicyChoice(mode) for name, mode in modes.items()})
 
 
-def reason(bed: TrainingNode, name: str) -> str:
-    shown = bed.shown.get(name)
-    return shown.verdict.reason if shown else ""
-
-
-def limits(bed: TrainingNode) -> set[int | None]:
+def limits(bed: CpuBed) -> set[int | None]:
     return {bed.limit(name) for name in ("old", "older")}
+
+
+def later(bed: CpuBed, seconds: float) -> Moment:
+    now = bed.driver.moment
+    return Moment(wall=now.wall + seconds, monotonic=now.monotonic + seconds)
+
+
+def refusing(why: str) -> Callable[[LivePod], Verdict | None]:
+    """Kubelets that set no limit but that of a whole node."""
+
+    def problem(live: LivePod) -> Verdict | None:
+        limit = live.pod.trainer.limit if live.pod.trainer else None
+        return None if limit == SIZE else Verdict(why, "not now")
+
+    return problem
+
+
+def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
+    """Have the API server refuse limits above a number; return the pods that were to get them."""
+    tried: list[str] = []
+
+    def refusal(uid: str, change: Any) -> ApiError | None:
+        if not isinstance(change, dict):
+            return None
+        (container,) = change["spec"]["containers"]
+        if int(container["resources"]["limits"]["cpu"][:-1]) <= above:
+            return None
+        tried.append(uid)
+        return Forbidden(status=403, reason="Forbidden", message=message)
+
+    bed.faults.refusal = refusal
+    return tried
 
 
 # --- acting ---------------------------------------------------------------------------------------
 
 
 def test_jobs_that_converged_leave_cpu_to_one_that_grows() -> None:
-    bed = squeezed().run(200)
-    assert {name for name, _ in bed.written} == {"old", "older"}
-    assert bed.trainings["new"].use == SIZE / 2
+    bed = squeezed().after(200)
+    assert {name for name, _ in bed.resized} == {"old", "older"}
+    assert bed.use("new") == SIZE / 2
     assert bed.limit("new") is None
 
 
 def test_what_was_done_is_shown_as_long_as_it_stands() -> None:
-    shown = squeezed().run(300).shown["old"]
+    shown = squeezed().after(300).shown("old")
     assert shown is not None
     assert shown.holds
     assert shown.verdict.reason == names.REASON_CPU_MOVED
@@ -78,32 +107,32 @@ def test_what_was_done_is_shown_as_long_as_it_stands() -> None:
 
 
 def test_cpu_moves_among_jobs_that_keep_coming() -> None:
-    bed = TrainingNode()
-    bed.submit("old", converges=2.0)
-    bed.submit("older", converges=2.0)
-    bed.run(1500)
+    bed = CpuBed()
+    bed.add("old", converges=2.0)
+    bed.add("older", converges=2.0)
+    bed.after(1500)
     for number in range(4):
-        bed.submit(f"new-{number}", converges=400.0)
-        bed.run(40)
+        bed.add(f"new-{number}", converges=400.0)
+        bed.after(40)
     assert None not in limits(bed)
     assert all(bed.limit(f"new-{number}") is None for number in range(4))
 
 
 def test_a_job_alone_on_its_node_is_left_as_it_is() -> None:
-    bed = TrainingNode()
-    bed.submit("alone")
-    assert not bed.run(600).written
-    assert reason(bed, "alone") == names.REASON_NOTHING_TO_MOVE
+    bed = CpuBed()
+    bed.add("alone")
+    assert not bed.after(600).resized
+    assert bed.reason("alone") == names.REASON_NOTHING_TO_MOVE
 
 
 @pytest.mark.parametrize("resize", ["off", "observe"])
 def test_nothing_is_written_of_jobs_that_did_not_opt_in(resize: str) -> None:
-    assert not contended(resize=resize).run(600).written
+    assert not contended(resize=resize).after(600).resized
 
 
 def test_what_would_be_done_is_shown_before_it_is_done() -> None:
-    bed = contended(resize="observe").run(120)
-    shown = bed.shown["old"]
+    bed = contended(resize="observe").after(120)
+    shown = bed.shown("old")
     assert shown is not None
     assert not shown.holds
     assert shown.verdict.reason == names.REASON_WOULD_MOVE
@@ -111,75 +140,75 @@ def test_what_would_be_done_is_shown_before_it_is_done() -> None:
 
 
 def test_a_policy_that_may_only_observe_writes_nothing() -> None:
-    bed = contended(policy(resize=Mode.OBSERVE)).run(300)
-    assert not bed.written
-    assert reason(bed, "old") == names.REASON_WOULD_MOVE
+    bed = contended(policy(resize=Mode.OBSERVE)).after(300)
+    assert not bed.resized
+    assert bed.reason("old") == names.REASON_WOULD_MOVE
 
 
 def test_what_was_taken_is_given_back_once_the_growing_job_has_ended() -> None:
     bed = squeezed()
     bed.finish("new")
-    assert limits(bed.run(300)) == {SIZE}
+    assert limits(bed.after(300)) == {SIZE}
 
 
 def test_what_a_job_leaves_is_given_to_the_others_before_the_next_look() -> None:
-    bed = squeezed().run(200)
-    assert bed.planner.companion.steps(Moment(bed.at + 1, bed.at + 1)) == []
+    bed = squeezed().after(200)
+    assert bed.planner.companion.steps(later(bed, 1)) == []
     bed.finish("new")
-    steps = bed.planner.companion.steps(Moment(bed.at + 2, bed.at + 2))
+    steps = bed.planner.companion.steps(later(bed, 2))
     assert {tracked.job.name for tracked, _ in steps} == {"old", "older"}
 
 
 def test_what_a_job_leaves_does_not_idle_until_the_others_are_measured_anew() -> None:
     bed = contended()
-    while not bed.written:
-        bed.round()
-    bed.run(20)
+    while not bed.resized:
+        bed.after(ROUND)
+    bed.after(20)
     assert limits(bed) == {SIZE // 4}
     bed.finish("new")
-    bed.round()
+    bed.after(ROUND)
     assert SIZE in limits(bed)
 
 
 def test_a_replaced_pod_is_restricted_again() -> None:
     bed = squeezed()
     bed.replace_pod("old")
-    assert bed.limit("old") is None
-    assert limits(bed.run(300)) == {SIZE // 4}
+    assert bed.limit("old") in {None, SIZE}
+    assert limits(bed.after(300)) == {SIZE // 4}
 
 
 def test_few_operations_begin_at_once() -> None:
-    bed = TrainingNode(size=48_000)
+    bed = CpuBed(size=48_000)
     for number in range(3 * MOST_BEGUN):
-        bed.submit(f"old-{number}", converges=2.0)
-    bed.run(600)
-    bed.submit("new", converges=400.0)
+        bed.add(f"old-{number}", converges=2.0)
+    bed.after(600)
+    bed.add("new", converges=400.0)
     begun = []
     for _ in range(30):
-        before = len(bed.written)
-        bed.round()
-        begun.append(len(bed.written) - before)
+        before = len(bed.resized)
+        bed.after(ROUND)
+        begun.append(len(bed.resized) - before)
     assert max(begun) == MOST_BEGUN
 
 
 def test_a_job_that_loses_its_budget_is_left_alone() -> None:
-    bed = squeezed().run(2400)
-    assert reason(bed, "old") == names.REASON_RESTS
+    bed = squeezed().after(2400)
+    assert bed.reason("old") == names.REASON_RESTS
     assert bed.limit("old") == SIZE
-    assert "resize" in state_of(bed.tracked(bed.trainings["old"]).job).cpu.rests
+    assert "resize" in state_of(bed.tracked("old").job).cpu.rests
 
 
 def test_a_change_that_helps_no_job_is_undone_once() -> None:
-    bed = TrainingNode()
-    bed.submit("old", converges=2.0)
-    bed.run(1500)
-    bed.submit("new", converges=40.0, pace=20.0)
-    assert bed.run(100).limit("old") not in {None, SIZE}
-    bed.run(400)
+    bed = CpuBed()
+    bed.add("old", converges=2.0)
+    bed.after(1500)
+    bed.add("new", converges=40.0, pace=20.0)
+    assert bed.after(100).limit("old") not in {None, SIZE}
+    bed.after(400)
     assert bed.limit("old") == SIZE
-    assert reason(bed, "old") == names.REASON_RESTS
-    before = len(bed.written)
-    assert len(bed.run(600).written) == before
+    assert bed.reason("old") == names.REASON_RESTS
+    before = len(bed.resized)
+    assert len(bed.after(600).resized) == before
 
 
 # --- giving back ----------------------------------------------------------------------------------
@@ -187,20 +216,20 @@ def test_a_change_that_helps_no_job_is_undone_once() -> None:
 
 def test_off_gives_back_at_the_next_look_and_leaves_no_note() -> None:
     bed = squeezed()
-    bed.annotate("old", "off")
-    bed.round()
+    bed.opt("old", "off")
+    bed.after(ROUND)
     assert bed.limit("old") == SIZE
-    bed.run(60)
-    assert bed.tracked(bed.trainings["old"]).state.cpu == CpuState()
-    assert bed.shown["old"] is None
+    bed.after(60)
+    assert bed.tracked("old").state.cpu == CpuState()
+    assert bed.shown("old") is None
 
 
 def test_what_a_kubelet_refuses_is_restored_at_the_next_look() -> None:
     bed = contended()
-    bed.kubelet = Verdict("Deferred", "not now")
+    bed.faults.resize = refusing("Deferred")
     while bed.limit("old") is None:
-        bed.round()
-    assert bed.run(20).limit("old") == SIZE
+        bed.after(ROUND)
+    assert bed.after(20).limit("old") == SIZE
 
 
 def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
@@ -212,14 +241,15 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
     bed = squeezed()
     with monkeypatch.context() as patched:
         patched.setattr(neighbours, "judged", fails)
-        bed.run(60)
-        ((tracked, error),) = bed.planner.companion.failures
-        assert (tracked.job.name in bed.trainings, str(error)) == (True, "'a bug'")
+        failures = bed.driver.failures = []
+        bed.after(60)
+        assert {name for name, _ in failures} <= set(bed.present)
+        assert {str(error) for _, error in failures} == {"'a bug'"}
         assert limits(bed) == {SIZE // 4}
-        bed.annotate("old", "off")
-        assert bed.run(10).limit("old") == SIZE
+        bed.opt("old", "off")
+        assert bed.after(10).limit("old") == SIZE
     bed.finish("new")
-    assert limits(bed.run(300)) == {SIZE}
+    assert limits(bed.after(300)) == {SIZE}
 
 
 @pytest.mark.parametrize(
@@ -244,9 +274,10 @@ def test_an_error_of_ours_with_one_job_leaves_that_job_out(
         return real(one, *rest, **more)
 
     monkeypatch.setattr(owner, method, fails)
-    bed.run(120)
+    failures = bed.driver.failures = []
+    bed.after(120)
     assert bed.limit("old") is not None
-    assert {one.job.name for one, _ in bed.planner.companion.failures} == {"older"}
+    assert {name for name, _ in failures} == {"older"}
 
 
 def test_an_error_of_ours_with_cpu_loses_no_change_of_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,76 +285,75 @@ def test_an_error_of_ours_with_cpu_loses_no_change_of_size(monkeypatch: pytest.M
         raise KeyError("a bug")
 
     bed = squeezed()
-    tracked, companions = bed.tracked(bed.trainings["old"]), bed.planner.companion
+    tracked, companions = bed.tracked("old"), bed.planner.companion
     sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
     monkeypatch.setattr(companions, "_size_steps", lambda now: [(tracked, sized)])
     monkeypatch.setattr(companions._jobs, "enrol_cpu", fails)
-    later = bed.at + companion.LOOK_SECONDS
-    assert companions.steps(Moment(wall=later, monotonic=later)) == [(tracked, sized)]
+    assert companions.steps(later(bed, companion.LOOK_SECONDS)) == [(tracked, sized)]
     assert [str(error) for _, error in companions.failures] == ["'a bug'"]
 
 
 def test_observe_gives_back_and_goes_on_to_show() -> None:
     bed = squeezed()
-    bed.annotate("old", "observe")
-    bed.round()
+    bed.opt("old", "observe")
+    bed.after(ROUND)
     assert bed.limit("old") == SIZE
-    assert reason(bed.run(300), "old") == names.REASON_WOULD_MOVE
+    assert bed.after(300).reason("old") == names.REASON_WOULD_MOVE
 
 
 def test_a_namespace_that_is_opted_out_gets_everything_back() -> None:
     bed = squeezed()
     bed.manage("false")
-    bed.round()
+    bed.after(ROUND)
     assert limits(bed) == {SIZE}
 
 
 @pytest.mark.parametrize("how", ["it ends", "it opts out, and its limits are put back"])
 def test_what_is_shown_of_a_job_that_is_left_alone_while_no_controller_runs_goes(how: str) -> None:
     bed = squeezed()
-    made = bed.trainings["old"].made
     if how == "it ends":
-        made.condition("Succeeded")
+        bed.operator.end(bed.job("old"))
     else:
-        made.annotated(names.RESIZE, "off").annotated(names.STATE, "{}")
+        bed.opt("old", "off")
+        bed.opt("old", "{}", key=names.STATE)
         bed.size_by_hand("old", SIZE)
-    bed.shown.clear()
+    bed.driver.shown.clear()
     bed.restart()
-    bed.run(60)
-    assert bed.shown["old"] is None
+    bed.after(60)
+    assert bed.shown("old") is None
 
 
 def test_a_job_whose_use_is_not_read_any_more_is_not_capped_for_good() -> None:
     bed = squeezed()
-    bed.annotate("old", "off", key=names.METRICS)
+    bed.opt("old", "off", key=names.METRICS)
     bed.finish("new")
-    bed.run(600)
+    bed.after(600)
     assert bed.limit("old") == SIZE
 
 
 def test_a_policy_that_is_switched_off_gives_back_although_another_may_act() -> None:
     bed = squeezed()
     bed.planner.settings.observe_policy(policy(resize=Mode.OFF))
-    bed.round()
+    bed.after(ROUND)
     assert limits(bed) == {SIZE}
 
 
 def test_a_size_that_somebody_else_wrote_stays_and_the_job_is_left_alone() -> None:
     bed = squeezed()
     bed.size_by_hand("old", 777)
-    bed.run(900)
+    bed.after(900)
     assert bed.limit("old") == 777
-    assert reason(bed, "old") == names.REASON_RESTS
-    assert [name for name, step in bed.written if name == "old" and step.sizes] == ["old"]
+    assert bed.reason("old") == names.REASON_RESTS
+    assert [name for name, step in bed.resized if name == "old" and step.sizes] == ["old"]
 
 
 def test_somebody_else_who_puts_the_users_limit_back_is_not_overruled() -> None:
-    bed = contended(limit=1300).run(120)
+    bed = contended(limit=1300).after(120)
     assert bed.limit("old") == SIZE // 4
     bed.size_by_hand("old", 1300)
-    bed.run(300)
+    bed.after(300)
     assert bed.limit("old") == 1300
-    assert reason(bed, "old") == names.REASON_RESTS
+    assert bed.reason("old") == names.REASON_RESTS
 
 
 @pytest.mark.parametrize("off", [False, True], ids=["and it rests", "and it opts out"])
@@ -331,36 +361,36 @@ def test_a_pod_that_somebody_else_gave_another_request_gets_its_limit_back(*, of
     bed = squeezed()
     bed.request_by_hand("old", 150)
     if off:
-        bed.annotate("old", "off")
-    bed.run(60)
+        bed.opt("old", "off")
+    bed.after(60)
     assert bed.limit("old") == SIZE
-    bed.run(600)
+    bed.after(600)
     assert bed.limit("old") == SIZE
     if not off:
-        assert reason(bed, "old") == names.REASON_RESTS
+        assert bed.reason("old") == names.REASON_RESTS
 
 
 def test_a_pod_that_is_made_anew_after_off_and_on_is_no_hand_of_others() -> None:
     """What was given back is a limit, which the job is taken to have been submitted with."""
     bed = squeezed()
-    bed.annotate("old", "off")
-    bed.run(60)
-    bed.annotate("old", "cpu")
-    bed.run(200)
+    bed.opt("old", "off")
+    bed.after(60)
+    bed.opt("old", "cpu")
+    bed.after(200)
     bed.replace_pod("old")
-    bed.run(60)
-    assert reason(bed, "old") != names.REASON_RESTS
+    bed.after(60)
+    assert bed.reason("old") != names.REASON_RESTS
 
 
 def test_a_limit_of_the_user_is_what_comes_back() -> None:
-    bed = TrainingNode()
-    bed.submit("old", converges=2.0, limit=1000)
-    bed.run(300)
-    bed.submit("new", converges=400.0)
-    bed.run(120)
+    bed = CpuBed()
+    bed.add("old", converges=2.0, limit=1000)
+    bed.after(300)
+    bed.add("new", converges=400.0)
+    bed.after(120)
     assert (bed.limit("old") or 0) < 1000
-    bed.annotate("old", "off")
-    bed.round()
+    bed.opt("old", "off")
+    bed.after(ROUND)
     assert bed.limit("old") == 1000
 
 
@@ -370,34 +400,34 @@ def test_a_limit_of_the_user_is_what_comes_back() -> None:
 def test_after_a_restart_sizes_stay_until_new_windows_are_there() -> None:
     bed = squeezed()
     bed.restart()
-    before = len(bed.written)
-    bed.run(60)
-    assert len(bed.written) == before
-    assert limits(bed.run(240)) == {SIZE // 4}
+    before = len(bed.resized)
+    bed.after(60)
+    assert len(bed.resized) == before
+    assert limits(bed.after(240)) == {SIZE // 4}
 
 
 def test_after_a_restart_what_is_lent_is_not_lost() -> None:
-    bed = TrainingNode(size=1000)
+    bed = CpuBed(size=1000)
     for name, takes in {"long": 4000.0, "longer": 5000.0, "short": 1500.0}.items():
-        bed.submit(name, takes=takes)
-    bed.run(300)
-    before = len(bed.written)
+        bed.add(name, takes=takes)
+    bed.after(300)
+    before = len(bed.resized)
     for _ in range(3):
         bed.restart()
-        bed.run(200)
-    assert len(bed.written) == before
+        bed.after(200)
+    assert len(bed.resized) == before
     assert (bed.limit("long"), bed.limit("longer"), bed.limit("short")) == (250, 250, None)
 
 
 def test_lenders_are_not_left_alone_if_the_job_that_they_served_ended_meanwhile() -> None:
-    bed = TrainingNode(size=1000)
+    bed = CpuBed(size=1000)
     for name, takes in {"long": 400.0, "longer": 500.0, "short": 150.0}.items():
-        bed.submit(name, takes=takes)
-    bed.run(200)
+        bed.add(name, takes=takes)
+    bed.after(200)
     bed.restart()
     bed.finish("short")
-    bed.run(300)
-    assert not any(bed.tracked(one).state.cpu.rests for one in bed.trainings.values())
+    bed.after(300)
+    assert not any(bed.tracked(name).state.cpu.rests for name in bed.present)
     assert (bed.limit("longer") or 0) < SIZE // 2
 
 
@@ -405,63 +435,60 @@ def test_the_budget_of_a_job_is_not_forgotten_at_restarts() -> None:
     bed = squeezed()
     for _ in range(8):
         bed.restart()
-        bed.run(300)
-    assert "resize" in bed.tracked(bed.trainings["old"]).state.cpu.rests
+        bed.after(300)
+    assert "resize" in bed.tracked("old").state.cpu.rests
     assert bed.limit("old") == SIZE
 
 
 def test_a_size_that_was_noted_and_never_written_is_no_hand_of_others() -> None:
     bed = squeezed()
-    step = next(step for name, step in bed.written if name == "old")
-    made = bed.trainings["old"].made
-    (one, _), noted = step.sizes[0], step.state
+    step = next(step for name, step in bed.resized if name == "old")
+    (pod, _), noted = step.sizes[0], step.state
     cpu = replace(noted.cpu, written={"worker-0": (900, SIZE // 4)})
-    made.annotated(names.STATE, replace(noted, cpu=cpu).encode(job_uid=one.owner_uid))
+    bed.opt("old", replace(noted, cpu=cpu).encode(job_uid=pod.owner_uid), key=names.STATE)
     bed.restart()
-    bed.run(300)
-    assert reason(bed, "old") != names.REASON_RESTS
+    bed.after(300)
+    assert bed.reason("old") != names.REASON_RESTS
 
 
-def loosen_a_quota(bed: TrainingNode) -> None:
+def loosen_a_quota(bed: CpuBed) -> None:
     quotas, quota = bed.planner.queue.quotas, Quota("team", "q")
     quotas.observe_quota(None, quota)
     quotas.observe_quota(quota, replace(quota, hard={"cpu": 1}))
 
 
-def remove_a_limit_range(bed: TrainingNode) -> None:
+def remove_a_limit_range(bed: CpuBed) -> None:
     bed.planner.queue.quotas.observe_limit_range(LimitRange("team", "1"), None)
 
 
-def edit_a_limit_range(bed: TrainingNode) -> None:
+def edit_a_limit_range(bed: CpuBed) -> None:
     quotas = bed.planner.queue.quotas
     quotas.observe_limit_range(LimitRange("team", "1"), LimitRange("team", "2"))
 
 
 @pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range, edit_a_limit_range])
 def test_F6_what_the_api_server_refuses_is_not_tried_again_before_what_refused_it_changes(
-    change: Callable[[TrainingNode], None],
+    change: Callable[[CpuBed], None],
 ) -> None:
     bed = contended()
     bed.planner.queue.quotas.observe_limit_range(None, LimitRange("team", "1"))
-    tried: list[object] = []
-    bed.answer = lambda step: tried.append(step) or BEYOND  # type: ignore[func-returns-value]
-    bed.run(1200)
+    tried = refuse_resizes(bed, BEYOND)
+    bed.after(1200)
     assert len(tried) == 2
-    assert reason(bed, "old") == names.REASON_RESIZE_REFUSED
+    assert bed.reason("old") == names.REASON_RESIZE_REFUSED
     change(bed)
-    bed.answer = lambda step: ""
-    assert limits(bed.run(120)) == {SIZE // 4}
-    assert reason(bed, "old") == names.REASON_CPU_MOVED
+    bed.faults.refusal = lambda _uid, _change: None
+    assert limits(bed.after(120)) == {SIZE // 4}
+    assert bed.reason("old") == names.REASON_CPU_MOVED
 
 
 def test_F6_without_the_right_it_is_tried_seldom() -> None:
     bed = contended()
-    tried: list[object] = []
-    bed.answer = lambda step: tried.append(step) or FORBIDDEN  # type: ignore[func-returns-value]
-    bed.run(1200)
+    tried = refuse_resizes(bed, FORBIDDEN)
+    bed.after(1200)
     assert 6 <= len(tried) <= 16
-    bed.answer = lambda step: ""
-    assert limits(bed.run(400)) == {SIZE // 4}
+    bed.faults.refusal = lambda _uid, _change: None
+    assert limits(bed.after(400)) == {SIZE // 4}
 
 
 @pytest.mark.parametrize(
@@ -474,31 +501,31 @@ def test_F6_without_the_right_it_is_tried_seldom() -> None:
 )
 def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, rests: bool) -> None:
     bed = contended()
-    bed.kubelet = Verdict(why, "not now")
-    bed.run(150)
-    sizes = [step.sizes[0][1].limit for name, step in bed.written if name == "old"]
+    bed.faults.resize = refusing(why)
+    bed.after(150)
+    sizes = [step.sizes[0][1].limit for name, step in bed.resized if name == "old"]
     assert sizes[:2] == [SIZE // 4, SIZE]
-    bed.kubelet = None
-    bed.run(400)
-    assert (reason(bed, "old") == names.REASON_RESTS) is rests
+    bed.faults.resize = lambda _pod: None
+    bed.after(400)
+    assert (bed.reason("old") == names.REASON_RESTS) is rests
     assert limits(bed) == ({SIZE} if rests else {SIZE // 4})
 
 
 def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
-    bed = TrainingNode()
-    bed.submit("old", converges=2.0, limit=20, guaranteed=True)
-    assert not bed.run(300).written
-    shown = bed.shown["old"]
+    bed = CpuBed()
+    bed.add("old", converges=2.0, limit=20, guaranteed=True)
+    assert not bed.after(300).resized
+    shown = bed.shown("old")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_NOTHING_TO_MOVE
     assert "resize leaves it alone: its pod of type worker is Guaranteed" in shown.verdict.message
 
 
 def test_a_job_whose_log_is_not_read_is_left_alone_with_the_reason() -> None:
-    bed = TrainingNode()
-    made = bed.submit("silent").made.annotated(names.METRICS, "off")
-    bed.planner.cluster.take_job(made.build(), made.raw)
-    shown = bed.run(300).shown["silent"]
+    bed = CpuBed()
+    bed.add("silent")
+    bed.opt("silent", "off", key=names.METRICS)
+    shown = bed.after(300).shown("silent")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_STANDS_DOWN
     assert "kfext.dev/metrics is off" in shown.verdict.message
@@ -506,12 +533,10 @@ def test_a_job_whose_log_is_not_read_is_left_alone_with_the_reason() -> None:
 
 def test_a_job_of_which_it_is_not_known_what_trains_is_left_alone_with_the_reason() -> None:
     bed = SplitJob()
-    for one in bed.cluster.pods(UID):
-        bed.cluster.observe_pod(one, replace(one, trainer=None, resource_version="2"))
-    now = Moment(10.0, 10.0)
-    bed.planner.tick(now)
-    bed.planner.companion.steps(now)
-    (shown,) = (found for _, of, found in bed.planner.companion.news() if of == names.RESIZED)
+    for live in bed.job().pods.values():
+        odd = replace(live.pod, trainer=None, resource_version="999")
+        bed.planner.cluster.observe_pod(live.pod, odd)
+    shown = bed.after(ROUND).shown("train")
     assert shown is not None
     assert shown.verdict.reason == names.REASON_STANDS_DOWN
     assert "not known what trains" in shown.verdict.message
@@ -519,9 +544,10 @@ def test_a_job_of_which_it_is_not_known_what_trains_is_left_alone_with_the_reaso
 
 def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
     bed = contended()
-    bed.planner.cluster.observe_pod(bed.pod("old"), replace(bed.pod("old"), phase="Pending"))
-    bed.run(30)
-    assert not [name for name, _ in bed.written if name == "old"]
+    pod = bed.pod("old").pod
+    bed.planner.cluster.observe_pod(pod, replace(pod, phase="Pending", resource_version="999"))
+    bed.after(30)
+    assert not [name for name, _ in bed.resized if name == "old"]
 
 
 # --- operations of two stages ---------------------------------------------------------------------
@@ -530,56 +556,57 @@ def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
 def shrunk() -> SplitJob:
     """The server has been restricted, and the worker is to get what that had."""
     bed = SplitJob()
-    while not bed.written:
-        bed.round()
+    while not bed.written():
+        bed.after(1)
     assert bed.limits() == {"worker": LIMIT, "ps": 50}
     return bed
 
 
 def test_cpu_moves_from_the_server_to_the_worker() -> None:
     bed = shrunk()
-    bed.round()
+    bed.after(ROUND)
     assert bed.limits() == {"worker": 2 * LIMIT - 50, "ps": 50}
 
 
 def test_a_pod_gets_its_limit_back_when_another_one_of_the_job_does_not_come_back() -> None:
-    bed = shrunk().run(1)
-    bed._observe(bed._pod("worker"), deleting=True)  # on a node that does not answer
-    bed.run(20)
+    bed = shrunk().after(ROUND)
+    bed.api.mark_deleted(bed.pod("train"))  # on a node that does not answer
+    bed.after(200)
     assert bed.limits()["ps"] == 50
-    bed.run(20)
+    bed.after(200)
     assert bed.limits()["ps"] == LIMIT
 
 
 def test_a_job_that_opts_out_between_two_stages_is_written_one_step_at_a_time() -> None:
     bed = shrunk()
     bed.annotate(names.RESIZE, "off")
-    for _ in range(3):
-        bed.round()
-        assert len(bed.steps) <= 1
+    for _ in range(30):
+        before = len(bed.resized)
+        bed.after(1)
+        assert len(bed.resized) <= before + 1
     assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
 
 
 def test_what_was_written_before_a_refusal_is_given_back_and_not_tried_again() -> None:
     bed = shrunk()
-    bed.answer = lambda step: BEYOND if step.sizes[0][1].limit > LIMIT else ""
-    bed.run(10)
+    refuse_resizes(bed, BEYOND, above=LIMIT)
+    bed.after(100)
     assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
-    before = len(bed.written)
-    bed.run(60)
-    assert len(bed.written) == before
+    before = len(bed.written())
+    bed.after(600)
+    assert len(bed.written()) == before
 
 
 # --- whatever happens -----------------------------------------------------------------------------
 
 CROWDED_BY_HAND = (
-    TrainingHistory.crowds,
-    TrainingHistory.is_sized_by_hand,
-    TrainingHistory.crowds,
+    CpuHistory.crowds,
+    CpuHistory.is_sized_by_hand,
+    CpuHistory.crowds,
 )
 histories = st.builds(
     lambda beginning, acts: [*beginning, *acts],
-    st.sampled_from([(), (TrainingHistory.crowds,), CROWDED_BY_HAND]),
+    st.sampled_from([(), (CpuHistory.crowds,), CROWDED_BY_HAND]),
     st.lists(st.sampled_from(ACTS), max_size=15),
 )
 
@@ -588,9 +615,9 @@ histories = st.builds(
 @settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_limits_stay_in_bounds_and_end_as_the_user_wrote_them(data: st.DataObject) -> None:
-    history = TrainingHistory(data)
+    history = CpuHistory(data)
     for act in data.draw(histories, label="acts"):
-        note(f"{history.at:g} s: {act.__name__}")
+        note(f"{history.clock.now:g} s: {act.__name__}")
         act(history)
     history.ends()
-    event("resized" if any(step.sizes for _, step in history.written) else "left as they are")
+    event("resized" if any(step.sizes for _, step in history.resized) else "left as they are")

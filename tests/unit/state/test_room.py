@@ -12,11 +12,11 @@ from kfext.core.settings.values import Colocation
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.names import PLAN
+from kfext.sim.api import TEAM
 from kfext.state.planner import Planner
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, size_record
 from tests.builders import JobBuilder, job, node, pod
-from tests.unit.fluid.api import TEAM
 
 DECLARED = {"containers": [{"name": "tensorflow", "ports": [{"containerPort": 9090}]}]}
 

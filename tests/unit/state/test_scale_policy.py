@@ -9,21 +9,20 @@ from kfext import names
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers
 from kfext.core.patches.job import user_release_patch
 from kfext.model.namespace import Namespace
-from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
-from tests.unit.fluid.bed import (
+from kfext.sim.jobs import JobSpec, Pace, Saving
+from tests.unit.sim.bed import (
     ANEW,
     DYNAMIC,
     GANG,
     LONG,
     PERIODIC,
     Bed,
+    refuse_once,
     scaled_bed,
     sizes,
 )
-from tests.unit.fluid.jobs import JobSpec, Pace, Saving
-from tests.unit.fluid.live import LivePod
 
 
 def shown(of: Bed, name: str = "train") -> tuple[bool, str]:
@@ -288,7 +287,7 @@ def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> 
     of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
     while not sizes(of):
         of.at(of.clock.now + 1)
-    of.kubelets.close("a")
+    of.faults.closed.add("a")
     of.at(of.clock.now + 300)
     assert sizes(of) == [3, 2]
     assert not of.job().job.released
@@ -299,7 +298,7 @@ def test_growth_that_finds_no_place_is_tried_ever_more_seldom() -> None:
     of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000))
     while not sizes(of):
         of.at(of.clock.now + 1)
-    of.kubelets.close("a")
+    of.faults.closed.add("a")
     of.at(10_000)
     assert sizes(of)[:4] == [3, 2, 3, 2]
     assert len(sizes(of)) <= 12
@@ -341,16 +340,8 @@ def test_workers_of_which_one_changed_before_it_was_replaced_are_replaced_once_m
     while not sizes(of):
         of.at(of.clock.now + 1)
     of.job().training.hang()
-    find, changed = of.api.find, list[str]()
-
-    def find_all_but_the_first(pod: Pod, *, unchanged: bool = False) -> LivePod | None:
-        if unchanged and not changed:
-            changed.append(pod.name)
-            return None
-        return find(pod, unchanged=unchanged)
-
-    of.api.find = find_all_but_the_first  # type: ignore[method-assign]
+    refuse_once(of, lambda _uid, change: change is None)
     of.at(1500)
     restarts = [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
-    assert (len(changed), len(restarts)) == (1, 2)
+    assert len(restarts) == 2
     assert shown(of)[1] == names.REASON_RESTS

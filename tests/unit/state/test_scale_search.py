@@ -10,11 +10,11 @@ from kfext.model.log_line import LogLine
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.names import MANAGED
+from kfext.sim.jobs import JobSpec
 from kfext.state.following import WATCHED_SECONDS
 from kfext.state.running_job import SizeRecord
 from kfext.state.scale_search import USUAL_START
-from tests.unit.fluid.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
-from tests.unit.fluid.jobs import JobSpec
+from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
 
 GROWS = replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000)
 """It starts its pods in 10 s, meets in 8 s, and prints a step a second later."""

@@ -1,17 +1,18 @@
 """A model cluster that a test stops at any second and in which it changes things by hand."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from kfext.core.lifecycle.steps import Rescale, Suspend
 from kfext.core.patches.json_patch import pointer
-from kfext.model.node import Node
+from kfext.errors import ApiError, Conflict
 from kfext.model.pod import ReplicaKey
-from kfext.state.planner import Planner
-from tests.builders import node
-from tests.unit.fluid.cluster import Cluster, World
-from tests.unit.fluid.jobs import JobSpec, Pace, Saving, Style
-from tests.unit.fluid.live import REQUEST, LiveJob
+from kfext.model.policy import TrainingPolicy
+from kfext.names import CHECKPOINT_REQUEST
+from kfext.sim.cluster import WITHOUT, Cluster, World
+from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from kfext.sim.objects import LiveJob
 
 TORCHRUN = JobSpec(
     "train", "PyTorchJob", Style.TORCHRUN, 5.0, 2, Pace(1.0, 0.0, 0.0), 2000, bounds=(1, 4)
@@ -28,15 +29,25 @@ ANEW = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
 GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
 
 
+CONFLICT = Conflict(status=409, reason="Conflict", message="it has changed")
+
+
 class Bed(Cluster):
     """A cluster that is stopped at any second, and in which people change jobs by hand."""
 
-    def __init__(self, *jobs: JobSpec, policy: bool = False, **nodes: int) -> None:
-        super().__init__(0, policy=policy, world=World(nodes or {"a": 8000}, jobs))
+    def __init__(
+        self,
+        *jobs: JobSpec,
+        policy: TrainingPolicy | None = WITHOUT,
+        late_writes: bool = True,
+        **nodes: int,
+    ) -> None:
+        world = World(nodes or {"a": 8000}, jobs)
+        super().__init__(0, policy=policy, world=world, late_writes=late_writes)
 
-    def at(self, second: float) -> "Bed":
-        self.run(until=second)
-        return self
+    def after(self, seconds: float) -> Self:
+        """Run for so long."""
+        return self.at(self.clock.now + seconds)
 
     def job(self, name: str = "train") -> LiveJob:
         self.api.jobs[f"uid-{name}"].training.advance()
@@ -56,38 +67,34 @@ class Bed(Cluster):
     def annotate(self, key: str, value: str, name: str = "train") -> None:
         self.write(name, "metadata", "annotations", key, value=value)
 
-    def lose(self, name: str) -> None:
-        """Take a node away, with its pods."""
-        self.planner.cluster.observe_node(self._node(name), None)
-        self.kubelets.lose(name)
-
-    def regain(self, name: str) -> None:
-        """Bring a node back."""
-        self.planner.cluster.observe_node(None, self._node(name))
-        self.kubelets.regain(name)
-
-    def _node(self, name: str) -> Node:
-        return node(name, cpu=f"{self.world.nodes[name]}m")
-
-    def restart(self) -> None:
-        """Have another controller take over, which knows what the API server knows."""
-        self.planner = self.driver.planner = Planner(wake=self._wake)
-        self.api.show_to(self.planner)
-        self._show_world(policy=self.policy)
-        for live in self.api.jobs.values():
-            for pod in live.pods.values():
-                self.planner.cluster.observe_pod(None, pod.pod)
-            self.planner.cluster.observe_job(live.raw)
-
     def ask(self, number: int) -> None:
         pod = self.job().pods[ReplicaKey("worker", 0)].pod
-        path = pointer("metadata", "annotations", REQUEST)
-        assert self.api.patch_pod(pod, [{"op": "add", "path": path, "value": str(number)}])
+        path = pointer("metadata", "annotations", CHECKPOINT_REQUEST)
+        self.api.patch_pod(pod, [{"op": "add", "path": path, "value": str(number)}])
+
+
+def refuse_once(of: Bed, chosen: Callable[[str, Any], bool]) -> None:
+    """Refuse the next write that is chosen by its uid and patch."""
+
+    def refusal(uid: str, change: Any) -> ApiError | None:
+        if not chosen(uid, change):
+            return None
+        of.faults.refusal = lambda _uid, _change: None
+        return CONFLICT
+
+    of.faults.refusal = refusal
+
+
+def resizes(change: Any) -> bool:
+    """Return whether a patch gives a job another number of workers."""
+    return any(
+        operation["op"] != "test" and "replicas" in operation["path"] for operation in change or ()
+    )
 
 
 def scaled_bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
     """A cluster of one node in which jobs are scaled."""
-    return Bed(*jobs, policy=True, a=cpu)
+    return Bed(*jobs, policy=None, a=cpu)
 
 
 def sizes(of: Bed, name: str = "train") -> list[int]:

@@ -1,19 +1,19 @@
-"""What goes on inside the pods of a job: steps, checkpoints, lines of its log, and what is lost."""
+"""What the pods of a job do: steps, checkpoints, lines of the log, and work that is lost."""
 
 import math
 from collections.abc import Callable
 from enum import StrEnum
 
 from kfext.model.log_line import LogLine
-from tests.unit.fluid.clock import Clock
-from tests.unit.fluid.jobs import JobSpec, Saving, Style
+from kfext.sim.clock import Clock
+from kfext.sim.jobs import JobSpec, Saving, Style
 
 _JOINS = 2.0
-"""Seconds from the first worker to the first step where workers need not meet."""
+"""Seconds from the first worker to the first step if workers need not meet."""
 
 
 class Doing(StrEnum):
-    """What a job spends its time with: too few of its pods run, they meet, or they train."""
+    """What a job does: it idles as too few pods run, its pods meet, or it trains."""
 
     IDLE = "idle"
     MEETS = "meets"
@@ -21,14 +21,14 @@ class Doing(StrEnum):
 
 
 class Training:
-    """One job that trains at the speed that its workers and their cores give it.
+    """A job that trains at the speed that its workers and their CPU give it.
 
-    `done`: steps, of which `saved` outlive a restart. `lost`: steps that had to be done again,
-        `lost_all`: those before the first checkpoint. `worked`: worker-seconds of training.
-    `workers`: those that train, Masters included; `largest`: the most of them.
-    `share`: the part of the CPU that its pods can use which they get.
-    `spent`: seconds by what it did. `began`: when it first trained.
-    `lines`: those of its log that were not read.
+    `done`: steps; `saved` of them outlive a restart. `lost`: steps that were done again;
+        `lost_all`: the lost steps before the first checkpoint.
+    `workers`: how many train, Masters included; `largest`: the most so far.
+    `worked`: worker-seconds of training. `spent`: seconds by what the job did.
+    `share`: the part of the CPU that its pods can use and get, from 0 to 1.
+    `began`: the second of the first step; None before. `lines`: the lines of the log not read yet.
     """
 
     def __init__(self, spec: JobSpec, clock: Clock, on_end: Callable[[], None]) -> None:
@@ -61,23 +61,23 @@ class Training:
         pace, workers = self.spec.pace, self.workers
         return 1 / (pace.seconds(workers) + pace.work / workers * (1 / self.share - 1))
 
-    # --- what pods do to it -------------------------------------------------------------------
+    # --- changes from outside ---------------------------------------------------------------------
 
     def meet(self, workers: int, *, others: bool, everyone: bool) -> None:
-        """Take in which pods run: how many that train, whether all others do, and whether all."""
-        style, was = self.spec.style, self.workers
+        """Set which pods run: the number that trains, whether all others do, and whether all do."""
+        style, before = self.spec.style, self.workers
         ready = {
             Style.TORCHRUN: workers >= self.spec.trains_from,
             Style.SERVERS: others and workers > 0,
             Style.GANG: everyone,
         }[style]
-        if self.ended or (workers == was and ready == (self.doing is not Doing.IDLE)):
+        if self.ended or (workers == before and ready == (self.doing is not Doing.IDLE)):
             return
         self.advance()
         self.workers = workers
         if style is Style.SERVERS and ready and self.doing is not Doing.IDLE:
-            self._note_size()
-            self._expect_end()
+            self._record_size()
+            self._schedule_end()
             return
         if not (style is Style.SERVERS and others):
             self._restart()
@@ -88,30 +88,30 @@ class Training:
             self._clock.after(pause, lambda: self._begin(epoch))
 
     def get(self, share: float) -> None:
-        """Take in which part of the CPU that its pods can use they get."""
+        """Set the part of the CPU that its pods can use and get."""
         if share != self.share:
             self.advance()
             self.share = share
-            self._expect_end()
+            self._schedule_end()
 
     def request(self, number: int) -> None:
-        """Take in a request to save its work, as its pods show it."""
+        """Request checkpoint `number`, as an annotation of its pods does."""
         if self.spec.saving is Saving.ON_REQUEST and number > self._requested:
             self._requested = number
-            self._expect_answer()
+            self._schedule_answer()
 
     def hang(self) -> None:
-        """Have it train never again once it has to begin anew."""
+        """Never train again after the next restart."""
         self._hangs = True
 
     def lose_log(self) -> None:
-        """Take in that the pod is gone that printed the log."""
+        """Lose the lines not read yet: the pod that printed them is gone."""
         self.lines.clear()
 
-    # --- time ---------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Bring it to the present second, line by line."""
+        """Bring the training to the present second, and print the lines until then."""
         now, speed = self._clock.now, self.speed
         passed = now - self._since
         if passed <= 0:
@@ -138,8 +138,10 @@ class Training:
         self.saved = max(self.saved, last * every)
 
     def _progress(self, step: float) -> str:
-        loss = 2 * math.exp(-3 * step / self.spec.steps) + 0.1
-        return f"step {int(step)}/{self.spec.steps} loss={loss:.4f}"
+        spec = self.spec
+        end = f"/{spec.steps}" if spec.shows_end else ""
+        loss = math.exp2(-step / (spec.halves or spec.steps / 3))
+        return f"step {int(step)}{end} loss={loss:.5f}"
 
     def _print(self, at: float, text: str) -> None:
         self.lines.append(LogLine(self._clock.wall + at - self._clock.now, text))
@@ -160,20 +162,20 @@ class Training:
             return
         self.advance()
         self._become(Doing.TRAINS)
-        self._note_size()
+        self._record_size()
         if self.began is None:
             self.began = self._clock.now
         self._print_at = self._clock.now + 1
         if self.spec.saving is Saving.ON_REQUEST:
             self._print(self._clock.now, "kfext.checkpoint 0")
-            self._expect_answer()
-        self._expect_end()
+            self._schedule_answer()
+        self._schedule_end()
 
-    def _note_size(self) -> None:
+    def _record_size(self) -> None:
         if self.doing is Doing.TRAINS:
             self.largest = max(self.largest, self.workers)
 
-    def _expect_end(self) -> None:
+    def _schedule_end(self) -> None:
         speed = self.speed
         if speed:
             self._epoch += 1
@@ -188,13 +190,13 @@ class Training:
         self.ended = True
         self._on_end()
 
-    def _expect_answer(self) -> None:
+    def _schedule_answer(self) -> None:
         if self._requested > self._answered and self.doing is Doing.TRAINS:
             self._clock.after(self.spec.answers, self._answer)
 
     def _answer(self) -> None:
         if self.doing is not Doing.TRAINS or self._requested == self._answered:
-            return  # asked again once it trains
+            return  # scheduled again at the next beginning
         self.advance()
         self._answered = self._requested
         self.saved = int(self.done)

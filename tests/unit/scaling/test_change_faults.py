@@ -1,19 +1,18 @@
 """What becomes of a change of size of which a part never comes, is refused, or is lost."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from kfext import names
 from kfext.core.companion.operation import Phase
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
-from kfext.core.patches.json_patch import Operation
+from kfext.errors import ApiError, Forbidden
 from kfext.model.pod import ReplicaKey
 from kfext.model.quota import Quota
-from tests.unit.fluid.bed import GANG, LONG, Bed, scaled_bed, sizes
-from tests.unit.fluid.driver import RefusedError
-from tests.unit.fluid.live import LiveJob
-from tests.unit.fluid.test_faults import companion, followed, until_changed
+from tests.unit.scaling.test_faults import companion, followed, until_changed
+from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 
 REFUSAL = "admission webhook says no"
 
@@ -66,13 +65,8 @@ def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> 
 
 def test_growth_whose_pods_a_new_quota_refuses_is_taken_back_until_the_quota_allows_it() -> None:
     of = regrown()
-    create, full = of.api.create_pod, Quota("team", "tight", hard={"pods": 2}, used={"pods": 2})
-
-    def create_pod(live: LiveJob, key: ReplicaKey) -> None:
-        if key.index < 2:
-            create(live, key)
-
-    of.api.create_pod = create_pod  # type: ignore[method-assign]
+    full = Quota("team", "tight", hard={"pods": 2}, used={"pods": 2})
+    of.faults.creates = lambda _job, key: key.index < 2
     of.planner.queue.quotas.observe_quota(None, full)
     of.at(of.clock.now + 900)
     assert sizes(of) == [2, 4, 2]
@@ -80,35 +74,34 @@ def test_growth_whose_pods_a_new_quota_refuses_is_taken_back_until_the_quota_all
     reason, message = said(of)
     assert reason == names.REASON_SHRUNK
     assert "tight" in message
-    of.api.create_pod = create  # type: ignore[method-assign]
+    of.faults.creates = lambda _job, _key: True
     of.planner.queue.quotas.observe_quota(full, None)
     of.at(of.clock.now + 400)
     assert (sizes(of), of.job().training.workers) == ([2, 4, 2, 4], 4)
 
 
 def refuse_sizes(of: Bed) -> list[float]:
-    """Have the API server refuse each other size of a job; return when it does."""
-    patched, refused = of.api.patch_job, list[float]()
+    """Refuse each other size of a job; return the seconds of the refusals."""
+    refused: list[float] = []
 
-    def patch_job(uid: str, operations: list[Operation]) -> None:
-        if any(one["op"] != "test" and "replicas" in one["path"] for one in operations):
-            refused.append(of.clock.now)
-            raise RefusedError(REFUSAL)
-        patched(uid, operations)
+    def refusal(_uid: str, change: Any) -> ApiError | None:
+        if not resizes(change):
+            return None
+        refused.append(of.clock.now)
+        return Forbidden(status=403, reason="Forbidden", message=REFUSAL)
 
-    of.api.patch_job = patch_job  # type: ignore[method-assign]
+    of.faults.refusal = refusal
     return refused
 
 
 def test_a_size_that_the_api_server_refuses_is_named_and_tried_again_after_a_pause() -> None:
     of = scaled_bed(replace(LONG, steps=20000), GANG).at(100)
-    patch_job = of.api.patch_job
     refused = refuse_sizes(of)
     of.at(400)
     assert len(refused) == 1
     assert said(of) == (names.REASON_SCALE_REFUSED, REFUSAL)
     assert of.job().workers == 4
-    of.api.patch_job = patch_job  # type: ignore[method-assign]
+    of.faults.refusal = lambda _uid, _change: None
     of.at(refused[0] + 300)
     assert of.job("gang").training.began is None
     of.at(refused[0] + 360)

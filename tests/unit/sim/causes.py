@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from tests.unit.fluid.cluster import Ended
-from tests.unit.fluid.rules import Change
+from kfext.sim.cluster import Ended
+from tests.unit.sim.rules import Change
 
 _WAITED = "it waited longer for its first step"
 

@@ -1,17 +1,20 @@
-"""The time of a model cluster: what happens at which second, in the order it was noted."""
+"""The time of a model cluster: which deed is done at which second."""
 
 import heapq
 import math
 from collections.abc import Callable
 
-Deed = Callable[[], None]
+Deed = Callable[[], object]
 
 EPOCH = 1_000_000.0
-"""What the wall clock shows when the model begins; the monotonic clock shows something else."""
+"""The wall clock at second 0, in seconds since the epoch; the monotonic clock differs."""
 
 
 class Clock:
-    """Whole seconds; those in which nothing can happen are jumped over."""
+    """Whole seconds since the beginning; deeds of one second run in the order of their scheduling.
+
+    Seconds without a deed are jumped over.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -20,19 +23,20 @@ class Clock:
 
     @property
     def wall(self) -> float:
+        """Seconds since the epoch."""
         return EPOCH + self.now
 
     def after(self, seconds: float, deed: Deed) -> None:
-        """Have something done at the first whole second that is so much later."""
+        """Schedule a deed for the first whole second that is at least `seconds` later."""
         self._count += 1
         heapq.heappush(self._deeds, (math.ceil(self.now + seconds), self._count, deed))
 
     def next(self) -> float:
-        """Return the second of the next deed, or infinity."""
+        """Return the second of the next deed; infinity without deeds."""
         return self._deeds[0][0] if self._deeds else math.inf
 
     def run_due(self) -> bool:
-        """Do all that is due; return whether there was anything."""
+        """Run all deeds that are due; return whether there was any."""
         any_done = False
         while self._deeds and self._deeds[0][0] <= self.now:
             heapq.heappop(self._deeds)[2]()

@@ -6,11 +6,11 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import SaveState, Suspend
+from kfext.sim.cluster import WITHOUT
+from kfext.sim.jobs import Pace
 from tests.builders import node
-from tests.unit.fluid.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
-from tests.unit.fluid.cluster import WITHOUT
-from tests.unit.fluid.jobs import Pace
-from tests.unit.fluid.test_faults import followed, until_changed
+from tests.unit.scaling.test_faults import followed, until_changed
+from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 
 ENDLESS = replace(LONG, steps=20000)
 LEFT_ALONE = "set its number of workers to 3: that is the new wish"
@@ -97,7 +97,7 @@ SCALERS = {"a person, once": 1, "an autoscaler, again and again": 10}
 def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
     elastic: str, times: int
 ) -> None:
-    of = Bed(REQUIRED, policy=True, a=4000).at(6)
+    of = Bed(REQUIRED, policy=None, a=4000).at(6)
     of.annotate(names.COLOCATION, "required")
     of.annotate(names.ELASTIC, elastic)
     of.at(60)

@@ -1,15 +1,15 @@
 """Random clusters: whatever the companion decides, these things hold, and no job is worse for it.
 
-`python -m tests.unit.fluid.report` prints what the long test does, for as many seeds as asked.
+`python -m tests.unit.sim.report` prints what the long test does, for as many seeds as asked.
 """
 
 import os
 
 import pytest
 
-from tests.unit.fluid.cluster import Cluster
-from tests.unit.fluid.report import SEEDS, pairs, report
-from tests.unit.fluid.rules import Rules
+from kfext.sim.cluster import WITHOUT, Cluster
+from tests.unit.sim.report import SEEDS, pairs, report
+from tests.unit.sim.rules import Rules
 
 _BLOCK, _BLOCKS = 30, 4
 
@@ -26,7 +26,7 @@ def test_the_rules_hold_in_random_clusters(block: int) -> None:
 @pytest.mark.histories
 def test_without_the_policy_no_job_that_runs_changes_its_size() -> None:
     for seed in range(_BLOCK):
-        rules = Rules(Cluster(seed, policy=False))
+        rules = Rules(Cluster(seed, policy=WITHOUT))
         rules.cluster.run()
         assert (rules.ended(), rules.changes) == ([], {})
 

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from kfext.core.companion.proposal import Cause
 from kfext.model.job_state import state_of
-from tests.unit.fluid.cluster import URGENT, Cluster
-from tests.unit.fluid.jobs import Style
-from tests.unit.fluid.live import LiveJob
+from kfext.sim.cluster import URGENT, Cluster
+from kfext.sim.jobs import Style
+from kfext.sim.objects import LiveJob
 
 WAIT = 30.0
 """Seconds that a job waits before others give for it."""

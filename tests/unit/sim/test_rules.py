@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kfext.model.pod import ReplicaKey
-from tests.unit.fluid.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
-from tests.unit.fluid.jobs import JobSpec, Saving
-from tests.unit.fluid.rules import REST, Rules
+from kfext.sim.jobs import JobSpec, Saving
+from tests.unit.sim.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
+from tests.unit.sim.rules import REST, Rules
 
 SAVES = replace(SERVERS, bounds=(2, 6), workers=4, steps=4000)
 FILLS = replace(SERVERS, workers=3, bounds=(1, 4))

@@ -5,22 +5,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from kfext import names
 from kfext.core.companion.operation import Phase
 from kfext.core.companion.proposal import Cause
 from kfext.core.lifecycle.steps import RequestCheckpoint, RestartWorkers
-from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
 from kfext.model.log_line import LogLine
-from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
+from kfext.sim.api import TEAM
+from kfext.sim.jobs import JobSpec, Pace, Saving
 from kfext.state import companion as companion_module
 from kfext.state import room
 from kfext.state.companion import Companion
@@ -30,18 +29,19 @@ from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_policy import MOST_LOOKED
 from kfext.state.scale_search import ScaleSearch
 from kfext.state.tracked_job import TrackedJob
-from tests.unit.fluid.api import TEAM
-from tests.unit.fluid.bed import (
+from tests.unit.sim.bed import (
     ANEW,
+    CONFLICT,
     GANG,
     LONG,
     PERIODIC,
     SERVERS,
     Bed,
+    refuse_once,
+    resizes,
     scaled_bed,
     sizes,
 )
-from tests.unit.fluid.jobs import JobSpec, Pace, Saving
 
 
 def companion(of: Bed) -> Companion:
@@ -198,7 +198,7 @@ def test_a_job_that_is_edited_again_and_again_does_not_keep_others_from_regrowin
 
 def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_hangs() -> None:
     of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
-    of.kubelets.close("a")
+    of.faults.closed.add("a")
     of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
     of.job().training.hang()
     of.at(of.clock.now + 500)
@@ -223,7 +223,7 @@ def home_of(of: Bed, index: int) -> str:
 def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_time(
     change: int, index: int
 ) -> None:
-    of = until_changed(Bed(LONG, GANG, policy=True, a=2000, b=2000), times=change)
+    of = until_changed(Bed(LONG, GANG, policy=None, a=2000, b=2000), times=change)
     while not (home := home_of(of, index)):
         of.at(of.clock.now + 1)
     assert followed(of).size.phase is Phase.SETTLING
@@ -260,27 +260,16 @@ def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
 def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> None:
     of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)
-    patched, refused = of.api.patch_job, list[str]()
-
-    def patch_job(uid: str, operations: list[Operation]) -> None:
-        if not refused and any("~1state" in str(one) for one in operations):
-            refused.append(uid)
-            raise jsonpatch.JsonPatchTestFailed
-        patched(uid, operations)
-
+    refuse_once(of, lambda uid, change: "~1state" in str(change))
     of.scale(2)
-    of.api.patch_job = patch_job  # type: ignore[method-assign]
     of.at(of.clock.now + 60)
-    assert refused
+    assert any(step.refused for step in of.driver.written)
     assert followed(of).tracked.state.scale.rests
 
 
 def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pause() -> None:
     of = scaled_bed(LONG, GANG).at(100)
-    patched = of.api.patch_pod
-    of.api.patch_pod = lambda pod, operations: (  # type: ignore[method-assign]
-        not any("checkpoint" in str(one) for one in operations) and patched(pod, operations)
-    )
+    of.faults.refusal = lambda _uid, change: CONFLICT if "checkpoint" in str(change) else None
     of.at(260)
     asked = [one for one in of.driver.written if isinstance(one.step, RequestCheckpoint)]
     assert 1 < len(asked) < 30
@@ -302,24 +291,6 @@ def test_another_controller_keeps_the_room_of_a_job_that_was_stopped_for_its_siz
     assert of.job("small").job.suspend
 
 
-def refuse_a_size(of: Bed, name: str) -> None:
-    """Have the next change of a job's replicas refused."""
-    patched, refused = of.api.patch_job, list[str]()
-
-    def patch_job(uid: str, operations: list[Operation]) -> None:
-        changes = [one for one in operations if one["op"] != "test"]
-        if (
-            uid == f"uid-{name}"
-            and not refused
-            and any("replicas" in one["path"] for one in changes)
-        ):
-            refused.append(uid)
-            raise jsonpatch.JsonPatchTestFailed
-        patched(uid, operations)
-
-    of.api.patch_job = patch_job  # type: ignore[method-assign]
-
-
 def until_promised(of: Bed) -> Bed:
     while not of.planner.queue.promises.kept():
         of.at(of.clock.now + 0.5)
@@ -330,7 +301,7 @@ def until_promised(of: Bed) -> Bed:
 def test_a_size_that_is_refused_keeps_nobody_waiting_for_what_was_promised() -> None:
     two = replace(LONG, name="two", workers=2, bounds=(1, 2), arrives=6.0)
     of = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
-    refuse_a_size(of, "two")
+    refuse_once(of, lambda uid, change: uid == "uid-two" and resizes(change))
     of.at(260)
     assert any(one.refused for one in of.driver.written if one.job == "two")
     assert of.job("gang").training.began is not None
@@ -353,10 +324,10 @@ def test_nothing_stays_promised_to_a_job_that_needs_more_by_now() -> None:
 
 
 def test_growth_that_found_room_only_in_part_waits_for_no_checkpoint_to_be_taken_back() -> None:
-    of = Bed(replace(LONG, answers=100.0), GANG, policy=True, a=3000, b=1000).at(101)
+    of = Bed(replace(LONG, answers=100.0), GANG, policy=None, a=3000, b=1000).at(101)
     while of.job("gang").training.began is None:
         of.at(of.clock.now + 1)
-    of.kubelets.close("b")
+    of.faults.closed.add("b")
     of.at(900)
     assert sizes(of)[:3] == [2, 4, 3]
     assert not of.job().job.released
@@ -384,7 +355,7 @@ def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> Non
     of.at(of.clock.now + 38)
     of.kubelets.delete(of.job().pods[ReplicaKey("ps", 0)])
     of.job().training.lines.append(LogLine(of.clock.wall, "kfext.checkpoint 99"))
-    of.at(of.clock.now + 20)
+    of.at(of.clock.now + 1)
     assert followed(of).size.operation is None
 
 
@@ -433,19 +404,10 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
         assert shown.verdict.reason == names.REASON_WOULD_SCALE
 
 
-def failures_of(of: Bed) -> list[str]:
-    """Return what will hold the name of the job of each error of kfext's."""
-    failures: list[str] = []
-    steps = of.planner.companion.steps
-
-    def watched(now: Moment) -> Any:
-        found = steps(now)
-        failures.extend(tracked.job.name for tracked, _ in of.planner.companion.failures)
-        of.planner.companion.failures = []
-        return found
-
-    of.planner.companion.steps = watched  # type: ignore[method-assign]
-    return failures
+def failures_of(of: Bed) -> list[tuple[str, Exception]]:
+    """Return what will hold the errors of kfext with the names of their jobs."""
+    of.driver.failures = []
+    return of.driver.failures
 
 
 def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
@@ -463,14 +425,14 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
     monkeypatch.setattr(ScaleRoom, "waiting_fits", broken)
     failures = failures_of(of)
     of.at(140)
-    assert set(failures) == {"gang"}
+    assert {name for name, _ in failures} == {"gang"}
     broken_from = 1000.0
     of.at(150)
     failures.clear()
     assert followed(of).size.phase is Phase.SAVING
     broken_from = 150.0
     of.at(200)
-    assert (set(failures), followed(of).size.phase) == ({"train"}, None)
+    assert ({name for name, _ in failures}, followed(of).size.phase) == ({"train"}, None)
 
 
 BROKEN = {
@@ -497,7 +459,7 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
     of = scaled_bed(dynamic, replace(dynamic, name="other", arrives=6.0), cpu=12_000)
     failures = failures_of(of)
     of.at(300)
-    assert set(failures) == {"train"}
+    assert {name for name, _ in failures} == {"train"}
     assert sizes(of, "other")
 
 
@@ -528,7 +490,7 @@ def test_of_two_that_give_the_one_that_saved_first_saves_again() -> None:
 
 def test_the_guard_looks_again_once_a_node_is_allowed_again() -> None:
     other = replace(GANG, name="other", arrives=6.0, steps=8000)
-    of = Bed(PERIODIC, other, GANG, policy=True, a=4000, b=2000).at(104)
+    of = Bed(PERIODIC, other, GANG, policy=None, a=4000, b=2000).at(104)
     gang = of.planner.cluster.jobs["uid-gang"]
     until = of.clock.wall + 60
     state = replace(gang.state, excluded={"a": until}).encode(job_uid="uid-gang")

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.unit.fluid.causes import Cause, why_later, why_waited
-from tests.unit.fluid.cluster import Cluster, Ended
-from tests.unit.fluid.rules import Change, Rules
+from kfext.sim.cluster import WITHOUT, Cluster, Ended
+from tests.unit.sim.causes import Cause, why_later, why_waited
+from tests.unit.sim.rules import Change, Rules
 
 LATE = 1.10
 """A job that took longer by more than this is looked at one by one."""
@@ -48,7 +48,7 @@ def compare(seed: int) -> Pair:
     cluster = Cluster(seed)
     rules = Rules(cluster)
     cluster.run()
-    without = Cluster(seed, policy=False).run()
+    without = Cluster(seed, policy=WITHOUT).run()
     ended, before = cluster.ended(), without.ended()
     both = ended.keys() & before.keys()
     return Pair(

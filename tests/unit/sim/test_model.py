@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from kfext.model.pod import ReplicaKey
-from tests.unit.fluid.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
-from tests.unit.fluid.jobs import JobSpec, Saving, Style
-from tests.unit.fluid.kubelets import by_weight
-from tests.unit.fluid.training import Doing
+from kfext.sim.jobs import JobSpec, Saving, Style
+from kfext.sim.kubelets import by_weight
+from kfext.sim.training import Doing
+from tests.unit.sim.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
 
 
 @pytest.mark.parametrize("spec", [TORCHRUN, SERVERS, STATIC, MASTER], ids=lambda one: one.style)

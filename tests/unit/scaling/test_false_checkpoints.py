@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kfext.model.log_line import LogLine
+from kfext.sim.jobs import JobSpec, Saving
 from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
-from tests.unit.fluid.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
-from tests.unit.fluid.jobs import JobSpec, Saving
+from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 
 STARVED = replace(GANG, arrives=600.0, steps=200)
 """Waits for room that only the job gives which trains, and which is asked for it at once."""

@@ -1,4 +1,4 @@
-"""Many seeds with the policy and without it: `python -m tests.unit.fluid.report --seeds 10000`.
+"""Many seeds with the policy and without it: `python -m tests.unit.sim.report --seeds 10000`.
 
 Printed are how much longer or shorter each job takes, and every job that takes much longer, with
 the reason. The seeds are run on several processes, in any order.
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 
-from tests.unit.fluid.compared import LATE, Compared, Pair, compare
+from tests.unit.sim.compared import LATE, Compared, Pair, compare
 
 SEEDS = 10_000
 _CHUNK = 10

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.fluid.causes import Cause, why_later, why_waited
-from tests.unit.fluid.cluster import Ended
-from tests.unit.fluid.compared import Compared, Pair, compare
-from tests.unit.fluid.report import report
-from tests.unit.fluid.rules import Change
+from kfext.sim.cluster import Ended
+from tests.unit.sim.causes import Cause, why_later, why_waited
+from tests.unit.sim.compared import Compared, Pair, compare
+from tests.unit.sim.report import report
+from tests.unit.sim.rules import Change
 
 BEFORE = Ended("train", elapsed=300.0, began=20.0, trained=280.0, redone=0.0, workers=4.0)
 LATER = replace(BEFORE, elapsed=400.0)

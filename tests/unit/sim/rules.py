@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kfext.model.job_state import state_of
-from tests.unit.fluid.change_rules import ChangeRules, priority
-from tests.unit.fluid.cluster import Cluster
-from tests.unit.fluid.live import LiveJob, LivePod
+from kfext.sim.cluster import Cluster
+from kfext.sim.objects import LiveJob, LivePod
+from tests.unit.sim.change_rules import ChangeRules, priority
 
 REST = 60.0
 """Seconds between two changes of the size of one job; only what undoes a change may follow it."""

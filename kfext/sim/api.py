@@ -1,0 +1,230 @@
+"""The API server of a model cluster: jobs and pods, and who is told of each change."""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.new_pod import mutate_pod
+from kfext.core.admission.review import Facts
+from kfext.core.patches.json_patch import Operation
+from kfext.core.patches.pod import Body
+from kfext.errors import Conflict, NotFound
+from kfext.model.job import TrainingJob, template_of
+from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod, PodDemand, ReplicaKey, parse_demand, parse_pod
+from kfext.names import JOB_NAME, MANAGED, REPLICA_INDEX, REPLICA_TYPE
+from kfext.sim.clock import EPOCH, Clock
+from kfext.sim.jobs import JobSpec
+from kfext.sim.objects import LiveJob, LivePod, Raw, copied, patched, timestamp
+from kfext.sim.training import Training
+from kfext.state.planner import Planner
+
+TEAM = Namespace("team", labels={MANAGED: "true"})
+"""The namespace of all jobs."""
+_FACTS = Facts(namespace_labels={MANAGED: "true"}, controller_alive=True)
+
+
+class ApiServer:
+    """Jobs and pods; the mirror of `planner` sees each change at once.
+
+    `on_job`, `on_pod`, `on_gone`: called after a job or pod has changed, or a pod is gone.
+    `on_resize`: called after the resources of a pod have changed.
+    `priorities`: the value of each PriorityClass.
+    """
+
+    def __init__(self, planner: Planner, clock: Clock) -> None:
+        self.jobs: dict[str, LiveJob] = {}
+        self.on_job: list[Callable[[LiveJob], None]] = []
+        self.on_pod: list[Callable[[LivePod], None]] = []
+        self.on_gone: list[Callable[[LivePod], None]] = []
+        self.on_resize: list[Callable[[LivePod], None]] = []
+        self.priorities: Mapping[str, int] = {}
+        self._planner = planner
+        self._clock = clock
+        self._version = 0
+
+    def show_to(self, planner: Planner) -> None:
+        """Show all objects, and all changes from now on, to another planner."""
+        self._planner = planner
+        for live in self.jobs.values():
+            for pod in live.pods.values():
+                planner.cluster.observe_pod(None, pod.pod)
+            planner.cluster.observe_job(live.raw)
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    def submit(self, spec: JobSpec, training: Training) -> LiveJob:
+        """Create a job as admission leaves it; the operator has confirmed that it is suspended."""
+        raw = spec.manifest(created=timestamp(EPOCH + spec.arrives))
+        admitted = mutate_job(raw, _FACTS)
+        assert not admitted.refusal, admitted.refusal
+        raw = patched(raw, admitted.ops)
+        if raw["spec"]["runPolicy"].get("suspend"):
+            raw["status"] = {"conditions": [self._condition("Suspended", "True")]}
+        live = self.jobs[spec.uid] = LiveJob(spec, raw, self._shown(self._stamp(raw)), training)
+        self._tell(live)
+        return live
+
+    def patch_job(self, uid: str, operations: list[Operation]) -> None:
+        """Patch a job. Raises Conflict if a test fails; then nothing is changed."""
+        live = self.jobs[uid]
+        self._put_job(live, patched(live.raw, operations))
+
+    def delete_job(self, live: LiveJob) -> None:
+        """Delete a job and, at once, its pods."""
+        for pod in list(live.pods.values()):
+            self.remove_pod(pod)
+        del self.jobs[live.uid]
+        self._planner.cluster.forget_job(live.uid)
+
+    def set_condition(self, live: LiveJob, type_: str, status: str) -> None:
+        """Set a condition in the status of a job."""
+        present = live.raw.get("status", {}).get("conditions", [])
+        others = [condition for condition in present if condition["type"] != type_]
+        conditions = {"conditions": [*others, self._condition(type_, status)]}
+        self._put_job(
+            live, {**live.raw, "metadata": {**live.raw["metadata"]}, "status": conditions}
+        )
+
+    def _condition(self, type_: str, status: str) -> Raw:
+        return {"type": type_, "status": status, "lastTransitionTime": timestamp(self._clock.wall)}
+
+    def _put_job(self, live: LiveJob, raw: Raw) -> None:
+        live.raw = self._stamp(raw)
+        live.job = self._shown(raw)
+        self._tell(live)
+
+    def _shown(self, raw: Raw) -> TrainingJob:
+        """Show a job to kfext, and return what kfext reads, so that it is parsed once."""
+        self._planner.cluster.observe_job(raw)
+        return self._planner.cluster.jobs[raw["metadata"]["uid"]].job
+
+    def _tell(self, live: LiveJob) -> None:
+        for told in self.on_job:
+            told(live)
+
+    # --- pods -------------------------------------------------------------------------------------
+
+    def create_pod(self, live: LiveJob, key: ReplicaKey) -> None:
+        """Create a pod from the job's template of this moment, as admission leaves it."""
+        group = next(group for group in live.job.groups if group.type.lower() == key.type)
+        template = copied(dict(template_of(live.job, live.raw, group)))
+        spec = template["spec"]
+        if name := spec.get("priorityClassName"):
+            spec["priority"] = self.priorities[name]
+        metadata = template.get("metadata", {})
+        self._version += 1
+        owner = {"apiVersion": "kubeflow.org/v1", "kind": live.job.kind.name, "uid": live.uid}
+        index = str(key.index)
+        labels = {JOB_NAME: live.job.name, REPLICA_TYPE: key.type, REPLICA_INDEX: index}
+        metadata |= {
+            "namespace": live.job.namespace,
+            "name": f"{live.job.name}-{key.type}-{index}",
+            "uid": f"pod-{self._version}",
+            "creationTimestamp": timestamp(self._clock.wall),
+            "labels": metadata.get("labels", {}) | labels,
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        raw = {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+        raw = self._stamp(patched(raw, mutate_pod(raw, controller_alive=True).ops))
+        demand = _demand_of(raw)
+        pod = parse_pod(raw, demand=demand)
+        made = live.pods[key] = LivePod(raw, pod, demand, live, key, self._version)
+        self._planner.cluster.observe_pod(None, pod)
+        for told in self.on_pod:
+            told(made)
+
+    def patch_pod(self, pod: Pod, operations: list[Operation]) -> None:
+        """Patch a pod that kfext has seen. Raises NotFound or Conflict; then nothing is changed."""
+        live = self._present(pod)
+        self._put_pod(live, patched(live.raw, operations), new_demand=True)
+
+    def resize_pod(self, pod: Pod, body: Body) -> None:
+        """Resize a container of a pod by a strategic merge patch of `resize`.
+
+        Raises NotFound, or Conflict if the pod has changed.
+        """
+        live = self.unchanged(pod)
+        raw = copied(live.raw)
+        (change,) = body["spec"]["containers"]
+        for container in raw["spec"]["containers"]:
+            if container["name"] == change["name"]:
+                for kind, amounts in change["resources"].items():
+                    container["resources"].setdefault(kind, {}).update(amounts)
+        self._put_pod(live, raw, new_demand=True)
+        for told in self.on_resize:
+            told(live)
+
+    def bind(self, live: LivePod, node: str) -> None:
+        """Bind a pod to a node."""
+        live.raw["spec"]["nodeName"] = node
+        self._put_pod(live, live.raw)
+
+    def set_phase(self, live: LivePod, phase: str, **status: Any) -> None:
+        """Set the status of a pod."""
+        live.raw["status"] = {"phase": phase, **status}
+        self._put_pod(live, live.raw, new_demand="containerStatuses" in status)
+
+    def mark_deleted(self, live: LivePod) -> None:
+        """Give a pod its deletionTimestamp."""
+        live.raw["metadata"]["deletionTimestamp"] = timestamp(self._clock.wall)
+        self._put_pod(live, live.raw)
+
+    def remove_pod(self, live: LivePod) -> None:
+        """Remove a pod, if it is still there."""
+        if not self.stores(live):
+            return
+        del live.job.pods[live.key]
+        self._planner.cluster.observe_pod(live.pod, None)
+        for told in self.on_gone:
+            told(live)
+
+    def stores(self, live: LivePod) -> bool:
+        """Return whether a pod is still there."""
+        return live.job.pods.get(live.key) is live
+
+    def find(self, pod: Pod) -> LivePod | None:
+        """Return a pod that kfext has seen, or None for a removed pod."""
+        job = self.jobs.get(pod.owner_uid)
+        live = job.pods.get(pod.replica) if job and pod.replica else None
+        return live if live and live.pod.uid == pod.uid else None
+
+    def unchanged(self, pod: Pod) -> LivePod:
+        """Return a pod as kfext has seen it. Raises NotFound if it is gone, Conflict if changed."""
+        live = self._present(pod)
+        if live.pod.resource_version != pod.resource_version:
+            raise Conflict(status=409, reason="Conflict", message=f"pod {pod.name} has changed")
+        return live
+
+    def _present(self, pod: Pod) -> LivePod:
+        live = self.find(pod)
+        if live is None:
+            raise NotFound(status=404, reason="NotFound", message=f"no pod {pod.name}")
+        return live
+
+    def _put_pod(self, live: LivePod, raw: Raw, *, new_demand: bool = False) -> None:
+        old = live.pod
+        if new_demand:
+            live.demand = _demand_of(raw)
+        live.raw = self._stamp(raw)
+        live.pod = parse_pod(raw, demand=live.demand)
+        self._planner.cluster.observe_pod(old, live.pod)
+        for told in self.on_pod:
+            told(live)
+
+    def _stamp(self, raw: Raw) -> Raw:
+        self._version += 1
+        raw["metadata"]["resourceVersion"] = str(self._version)
+        return raw
+
+
+def _demand_of(raw: Raw) -> PodDemand:
+    return _demand(json.dumps(raw["spec"]), json.dumps(raw["status"].get("containerStatuses", [])))
+
+
+@lru_cache(maxsize=4096)
+def _demand(spec: str, statuses: str) -> PodDemand:
+    """Return what a pod requires; most pods of a template are alike. Both are in JSON."""
+    return parse_demand(json.loads(spec), {"containerStatuses": json.loads(statuses)})

@@ -1,0 +1,225 @@
+"""kfext in a model cluster: the real planner, driven as the controller's loop and readers do."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+from zlib import crc32
+
+from kfext.core.companion.policy import Shown
+from kfext.core.lifecycle.steps import Step
+from kfext.errors import ApiError, Conflict, NotFound
+from kfext.model.cpu_use import CpuUse
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.sim.api import ApiServer
+from kfext.sim.clock import Clock
+from kfext.sim.faults import Faults
+from kfext.sim.kubelets import Kubelets, is_printer, uses_of
+from kfext.sim.objects import LivePod
+from kfext.sim.training import Doing
+from kfext.sim.writes import Change, job_operations, pod_writes
+from kfext.state.planner import Planner
+from kfext.state.tracked_job import TrackedJob
+
+TURN_SECONDS = 5.0
+"""The controller's loop turns at least this often."""
+_MOST_READ = 64
+_LATE = {0: 1, 1: 3}
+"""Of ten steps, two are written so many seconds late, the others at once."""
+_MOST_TURNS = 100
+_SKEW = -700_000.0
+"""Seconds from the monotonic clock to the clock of the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A step that was carried out, or refused, at a second."""
+
+    at: float
+    job: str
+    step: Step
+    refused: bool = False
+
+
+@dataclass(slots=True)
+class Driver:
+    """The loop around a planner.
+
+    `seed`: decides which steps of a job are written late; no step if unset.
+    `successor`: makes the planner of the next controller if this one dies.
+
+    `measure`: what a pod uses, or None: unknown. It is asked every `measure_seconds`.
+    `failures`: collects the errors of kfext with the names of the jobs; if unset they end the run.
+    `woken`: whether there is something to decide. `written`: all steps, in order.
+    `shown`: what the companion last shows, by the name of the job and the condition.
+    """
+
+    planner: Planner
+    api: ApiServer
+    kubelets: Kubelets
+    clock: Clock
+    faults: Faults
+    seed: int | None
+    successor: Callable[[], Planner]
+    measure_seconds: float = 30.0
+    measure: Callable[[LivePod], CpuUse | None] = field(init=False)
+    failures: list[tuple[str, Exception]] | None = None
+    woken: bool = False
+    written: list[Written] = field(default_factory=list)
+    shown: dict[tuple[str, str], Shown | None] = field(default_factory=dict)
+    _turned: float = 0.0
+    _counts: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.measure = self.use_of
+
+    @property
+    def moment(self) -> Moment:
+        """The present as kfext is told of it."""
+        return Moment(wall=self.clock.wall, monotonic=self.clock.now - _SKEW)
+
+    def wake(self) -> None:
+        """Decide again in this turn."""
+        self.woken = True
+
+    def begin(self) -> None:
+        """Begin to measure the use of CPU."""
+        self._measure()
+
+    def next_turn(self) -> float:
+        """Return the second of the next turn if nothing happens before."""
+        alarm = self.planner.next_alarm() + _SKEW
+        return min(self._turned + TURN_SECONDS, max(alarm, self.clock.now + 1))
+
+    def turn(self) -> None:
+        """Read the logs that are due, decide and begin to write, until nothing is left to do."""
+        self._turned = self.clock.now
+        self._read()
+        for _ in range(_MOST_TURNS):
+            self.woken = False
+            tick = self.planner.tick(self.moment)
+            self._collect(tick.failures)
+            for tracked, step in tick.steps:
+                self._write(tracked, step)
+            if tick.remainder:
+                continue
+            companion = self.planner.companion
+            steps = companion.steps(self.moment)
+            self._collect(companion.failures)
+            for tracked, step in steps:
+                self._write(tracked, step)
+            for tracked, type_, shown in companion.news():
+                self.shown[tracked.job.name, type_] = shown
+            if not self.woken:
+                return
+        raise AssertionError("the planner never comes to rest")
+
+    def _collect(self, failures: Sequence[tuple[TrackedJob, Exception]]) -> None:
+        if self.failures is None:
+            assert not failures, failures
+        else:
+            self.failures += [(tracked.job.name, error) for tracked, error in failures]
+
+    # --- logs and use -----------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        progress = self.planner.progress
+        while reads := progress.due(self.moment.monotonic, most=_MOST_READ):
+            for read in reads:
+                live = self.api.find(read.pod)
+                if live is None:
+                    progress.fail(read, None, self.moment)
+                    continue
+                lines = []
+                if is_printer(live):
+                    training = live.job.training
+                    training.advance()
+                    lines, training.lines = training.lines, []
+                progress.take(read, lines, self.moment)
+
+    def use_of(self, live: LivePod) -> CpuUse | None:
+        """Return what metrics-server says that a pod uses."""
+        training = live.job.training
+        busy = training.share if training.doing is Doing.TRAINS else 0.0
+        cores = busy * uses_of(live) / 1000
+        return CpuUse(cores, at=self.clock.wall, window=self.measure_seconds)
+
+    def _measure(self) -> None:
+        progress = self.planner.progress
+        pods = [live for pod in progress.running() if (live := self.api.find(pod))]
+        uses = {live.pod.uid: self.measure(live) for live in pods}
+        progress.measured({uid: use for uid, use in uses.items() if use})
+        self.clock.after(self.measure_seconds, self._measure)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _write(self, tracked: TrackedJob, step: Step) -> None:
+        """Carry a step out, at once or after seconds in which the cluster changes."""
+        planner = self.planner
+        if late := self._lateness(tracked, step):
+            self.clock.after(late, lambda: self._carry_out(planner, tracked, step))
+        else:
+            self._carry_out(planner, tracked, step)
+
+    def _lateness(self, tracked: TrackedJob, step: Step) -> int:
+        """Return after how many seconds a step is written."""
+        return 0 if self.seed is None else _LATE.get(self._drawn(tracked, step) % 10, 0)
+
+    def _drawn(self, tracked: TrackedJob, step: Step) -> int:
+        """Return a number of the seed, the job and the step, which no other job changes."""
+        which = f"{self.seed} {tracked.job.name} {type(step).__name__}"
+        self._counts[which] += 1
+        return crc32(f"{which} {self._counts[which]}".encode())
+
+    def _carry_out(self, planner: Planner, tracked: TrackedJob, step: Step) -> None:
+        """Carry out a step of a planner, unless its controller has died since."""
+        if planner is not self.planner:
+            return
+        complete = refused = False
+        final = ""
+        try:
+            complete = self._all_written(tracked, step)
+        except ApiError as error:
+            refused, final = True, error.message if error.final else ""
+        self.written.append(Written(self.clock.now, tracked.job.name, step, refused))
+        self.woken = True
+        if planner is self.planner:
+            planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
+
+    def _all_written(self, tracked: TrackedJob, step: Step) -> bool:
+        """Write a step; return whether all of its pods were as kfext had seen them.
+
+        Raises ApiError if a write is refused.
+        """
+        uid, operations = tracked.job.uid, job_operations(step, tracked.raw, tracked.job)
+        if operations is not None:
+            self._check(uid, operations)
+            self.api.patch_job(uid, operations)
+            if self.faults.dies:
+                self.faults.dies = False
+                self.planner = self.successor()
+                return False
+        written = [self._changed(pod, change) for pod, change in pod_writes(step, tracked.job)]
+        return all(written)
+
+    def _changed(self, pod: Pod, change: Change) -> bool:
+        """Patch, resize or delete a pod; return whether it was as kfext had seen it."""
+        try:
+            self._check(pod.uid, change)
+            match change:
+                case None:
+                    self.kubelets.delete(self.api.unchanged(pod))
+                case list():
+                    self.api.patch_pod(pod, change)
+                case dict():
+                    self.api.resize_pod(pod, change)
+                case _:
+                    assert_never(change)
+        except (NotFound, Conflict):
+            return False
+        return True
+
+    def _check(self, uid: str, change: Change) -> None:
+        if error := self.faults.refusal(uid, change):
+            raise error

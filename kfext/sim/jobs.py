@@ -1,0 +1,227 @@
+"""The jobs of a model cluster: what each requests, how fast it is, and how it saves its work."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any
+
+from kfext import names
+from kfext.model.kinds.registered import KINDS
+
+Raw = dict[str, Any]
+
+MOST_WORKERS = 6
+"""Workers of a random job, at most."""
+
+
+class Style(StrEnum):
+    """How the pods of a job find each other, and what a pod that comes or goes changes.
+
+    `TORCHRUN`: all workers meet anew and continue from the last checkpoint.
+    `SERVERS`: the other workers continue, because the parameter servers have what was learnt.
+    `GANG`: the job trains only as a whole, and begins again from the last checkpoint.
+    """
+
+    TORCHRUN = "torchrun"
+    SERVERS = "servers"
+    GANG = "gang"
+
+
+class Saving(StrEnum):
+    """When a job saves its work: every so many steps, on request, or never."""
+
+    PERIODIC = "periodic"
+    ON_REQUEST = "on request"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The seconds of a step with n workers: work / n + fixed + each * n. Only `work` needs CPU."""
+
+    work: float
+    fixed: float
+    each: float
+
+    def seconds(self, workers: int) -> float:
+        """Return the seconds of a step with so many workers."""
+        return self.work / workers + self.fixed + self.each * workers
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job as its user wrote it, and what only the model knows. Times are in seconds.
+
+    `workers`: the pods of type Worker. `servers`: its parameter servers.
+    `masters`: the pods of type Master, 0 or 1.
+    `bounds`: the annotation `elastic`; None without it.
+    `resize`: the annotation `resize`; empty without it.
+    `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use, and
+        `serves`: each parameter server, if that is another number.
+    `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
+    `guaranteed`: whether its pods are Guaranteed: they request their limit.
+    `starts`: from bound to Running. `meets`: from the last of its pods to the first step.
+    `grace`: from the deletion of a pod to its end.
+    `every`: the steps between two checkpoints. `answers`: from a request to the answer.
+    `prints`: between two lines of its log. `shows_end`: whether these name the number of steps.
+    `halves`: the steps in which its loss halves; a third of all steps if unset.
+    """
+
+    name: str
+    kind: str
+    style: Style
+    arrives: float
+    workers: int
+    pace: Pace
+    steps: int
+    servers: int = 0
+    masters: int = 0
+    bounds: tuple[int, int] | None = None
+    resize: str = ""
+    cpu: int = 1000
+    uses: int = 1000
+    serves: int | None = None
+    limit: int | None = None
+    guaranteed: bool = False
+    starts: float = 10.0
+    meets: float = 8.0
+    grace: float = 2.0
+    saving: Saving = Saving.NEVER
+    every: int = 50
+    answers: float = 5.0
+    prints: float = 5.0
+    shows_end: bool = True
+    halves: float | None = None
+    priority: str = ""
+    namespace: str = "team"
+
+    @property
+    def uid(self) -> str:
+        """The uid of the job."""
+        return f"uid-{self.name}"
+
+    @property
+    def pods(self) -> int:
+        """The pods of the job as it is submitted."""
+        return self.workers + self.servers + self.masters
+
+    @property
+    def trains_from(self) -> int:
+        """The fewest workers that can train."""
+        return self.bounds[0] if self.bounds and self.style is Style.TORCHRUN else 1
+
+    @property
+    def fails_with_ending_pods(self) -> bool:
+        """Whether the operator fails the job if a pod is still ending when the job is to run."""
+        return (self.kind, self.style) in {("TFJob", Style.GANG)}
+
+    def manifest(self, *, created: str) -> Raw:
+        """Return the job as it is submitted; `created` is its creationTimestamp."""
+        annotations = {names.RESIZE: self.resize} if self.resize else {}
+        if self.bounds is not None:
+            annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"
+        kind = KINDS[self.kind]
+        types = {"Master": self.masters, "Worker": self.workers, "PS": self.servers}
+        specs = {type_: self._replicas(number) for type_, number in types.items() if number}
+        spec: Raw = {kind.replica_specs: specs, "runPolicy": {}}
+        if self.style is Style.TORCHRUN:
+            low, high = self.bounds or (self.workers, self.workers)
+            bounds = {"minReplicas": low, "maxReplicas": high}
+            spec["elasticPolicy"] = {**bounds, "rdzvBackend": "c10d", "maxRestarts": 100}
+        if self.style is Style.SERVERS:
+            spec["enableDynamicWorker"] = True
+        metadata = {
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "creationTimestamp": created,
+            "annotations": annotations,
+        }
+        version = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
+        return {"apiVersion": version, "kind": self.kind, "metadata": metadata, "spec": spec}
+
+    def _replicas(self, number: int) -> Raw:
+        command = "torchrun" if self.style is Style.TORCHRUN else "python"
+        container = {
+            "name": KINDS[self.kind].container,
+            "command": [command, "train.py"],
+            "resources": self._resources(),
+        }
+        spec: Raw = {"containers": [container], "terminationGracePeriodSeconds": int(self.grace)}
+        if self.priority:
+            spec["priorityClassName"] = self.priority
+        return {"replicas": number, "restartPolicy": "OnFailure", "template": {"spec": spec}}
+
+    def _resources(self) -> Raw:
+        limit = self.uses if self.limit is None else self.limit
+        if self.guaranteed:
+            amounts = {"cpu": f"{limit}m", "memory": "1Gi"}
+            return {"requests": amounts, "limits": amounts}
+        limits = {"limits": {"cpu": f"{limit}m"}} if limit else {}
+        return {"requests": {"cpu": f"{self.cpu}m"}, **limits}
+
+
+def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
+    """Draw a job. Its training draws nothing later, so it is the same whichever pods it has."""
+    form = random.choice(_FORMS)
+    workers = random.randint(1, MOST_WORKERS)
+    pace = _random_pace(random)
+    bounds = None
+    if form.elastic == 1 or (form.elastic > 0 and random.random() < form.elastic):
+        bounds = (random.randint(1, workers), random.randint(workers, MOST_WORKERS + 2))
+    cpu = random.choice([500, 500, 1000, 1000, 2000])
+    masters = int(form.master > 0 and random.random() < form.master)
+    if masters:
+        workers = max(1, workers - 1)
+    steps = max(20, round(random.uniform(60, 420) / pace.seconds(workers + masters)))
+    return JobSpec(
+        name=f"job-{number}",
+        kind=form.kind,
+        style=form.style,
+        arrives=arrives,
+        workers=workers,
+        pace=pace,
+        steps=steps,
+        servers=form.servers,
+        masters=masters,
+        bounds=bounds,
+        cpu=cpu,
+        uses=cpu * random.choice([1, 1, 1, 1, 2]),
+        starts=float(random.randint(5, 20)),
+        meets=float(random.randint(5, 15)),
+        grace=random.choice([2.0, 2.0, 2.0, 2.0, 30.0]),
+        saving=random.choice(_SAVINGS),
+        every=max(1, steps // random.randint(4, 40)),
+        answers=float(random.randint(1, 20)),
+        prints=random.choice([5.0, 10.0, 10.0]),
+        priority=random.choice(["", "", "", "", "", "", "", "", "", "urgent"]),
+    )
+
+
+def _random_pace(random: Random) -> Pace:
+    """Draw how fast a job is; one job in five gains little from more than a few workers."""
+    alone = random.uniform(0.4, 2.0)
+    if random.random() < 0.2:
+        return Pace(alone, alone * random.uniform(0.3, 0.6), alone * random.uniform(0.05, 0.15))
+    return Pace(alone, alone * random.uniform(0.0, 0.1), alone * random.uniform(0.001, 0.02))
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What random jobs look like. `elastic`, `master`: how likely bounds and a Master are."""
+
+    kind: str
+    style: Style
+    servers: int = 0
+    elastic: float = 0.0
+    master: float = 0.0
+
+
+_TORCHRUN = _Form("PyTorchJob", Style.TORCHRUN, elastic=1.0)
+_SERVERS = _Form("TFJob", Style.SERVERS, servers=1, elastic=1.0)
+_FORMS = (
+    *(_TORCHRUN, _TORCHRUN, _SERVERS, _SERVERS),
+    _Form("PyTorchJob", Style.GANG, master=0.5),
+    _Form("TFJob", Style.GANG, servers=1, elastic=0.3),
+)
+_SAVINGS = (Saving.PERIODIC, Saving.PERIODIC, Saving.ON_REQUEST, Saving.NEVER)

@@ -1,0 +1,245 @@
+"""kube-scheduler and the kubelets of a model cluster: where pods run, and the CPU that they get."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from kfext.sim.api import ApiServer
+from kfext.sim.clock import Clock
+from kfext.sim.faults import Faults
+from kfext.sim.objects import LiveJob, LivePod, Raw
+
+_LATE = 1.0
+"""Seconds until kube-scheduler looks at the pods that may be bound."""
+_RESIZES, _TRIES_AGAIN = 1.0, 10.0
+"""Seconds until a kubelet resizes a pod, and tries again what it could not do."""
+
+
+class Kubelets:
+    """Nodes with their millicores.
+
+    `used`: the millicores that the bound pods of each node request, until the pods are gone.
+    `busy`: the core-seconds that running pods requested so far.
+    """
+
+    def __init__(
+        self, api: ApiServer, clock: Clock, faults: Faults, nodes: Mapping[str, int]
+    ) -> None:
+        self.nodes = dict(nodes)
+        self.used = dict.fromkeys(nodes, 0)
+        self.busy = 0.0
+        self._running: dict[str, dict[str, LivePod]] = {node: {} for node in nodes}
+        self._held: dict[str, tuple[str, int]] = {}
+        self._pending: dict[str, LivePod] = {}
+        self._scheduled = False
+        self._cores_of: dict[str, float] = {}
+        self._cores, self._since = 0.0, 0.0
+        self._api = api
+        self._clock = clock
+        self._faults = faults
+        api.on_pod.append(self._observe)
+        api.on_gone.append(self._forget)
+        api.on_resize.append(lambda live: clock.after(_RESIZES, partial(self._resize, live)))
+
+    def delete(self, live: LivePod) -> None:
+        """Delete a pod; a pod that was never bound, or has ended, is gone at once."""
+        if live.pod.deleting:
+            return
+        if not live.pod.node_name or live.pod.finished:
+            self._api.remove_pod(live)
+            return
+        self._api.mark_deleted(live)
+        self._clock.after(live.job.spec.grace, lambda: self._api.remove_pod(live))
+
+    def lose(self, node: str) -> None:
+        """Lose a node and its pods."""
+        self._faults.closed.add(node)
+        pods = [live for job in self._api.jobs.values() for live in job.pods.values()]
+        for live in pods:
+            if live.pod.node_name == node:
+                self._api.mark_deleted(live)
+                self._api.remove_pod(live)
+
+    def count(self) -> None:
+        """Bring `busy` to the present second."""
+        self.busy += self._cores * (self._clock.now - self._since)
+        self._since = self._clock.now
+
+    # --- kube-scheduler ---------------------------------------------------------------------------
+
+    def _observe(self, live: LivePod) -> None:
+        pod = live.pod
+        if not (pod.node_name or pod.gates or pod.deleting):
+            self._pending[pod.uid] = live
+            self._schedule()
+        if live.runs != (pod.uid in self._running.get(pod.node_name, {})):
+            self._run_or_stop(live, runs=live.runs)
+        if live.runs and is_printer(live):
+            live.job.training.request(pod.checkpoint_request)
+        if pod.finished:
+            self._free(live)
+
+    def _forget(self, live: LivePod) -> None:
+        self._pending.pop(live.pod.uid, None)
+        if live.pod.uid in self._running.get(live.pod.node_name, {}):
+            self._run_or_stop(live, runs=False)
+        self._cores_of.pop(live.pod.uid, None)
+        self._free(live)
+
+    def _hold(self, live: LivePod, node: str) -> None:
+        """Count what a pod requests on a node."""
+        self._held[live.pod.uid] = node, live.cpu
+        self.used[node] += live.cpu
+
+    def _free(self, live: LivePod) -> None:
+        if held := self._held.pop(live.pod.uid, None):
+            node, cpu = held
+            self.used[node] -= cpu
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._pending and not self._scheduled:
+            self._scheduled = True
+            self._clock.after(_LATE, self._bind)
+
+    def _bind(self) -> None:
+        self._scheduled = False
+        for live in sorted(self._pending.values(), key=lambda pod: pod.number):
+            fits = [node for node in self.nodes if self._fits(live, node)]
+            if not fits:
+                self._cannot_bind(live)
+                continue
+            node = max(fits, key=lambda name: self.nodes[name] - self.used[name])
+            del self._pending[live.pod.uid]
+            self._hold(live, node)
+            self._api.bind(live, node)
+            self._clock.after(live.job.spec.starts, partial(self._start, live))
+
+    def _fits(self, live: LivePod, node: str) -> bool:
+        here = live.pod.pinned_to in {None, node} and node not in self._faults.closed
+        return here and self.used[node] + live.cpu <= self.nodes[node]
+
+    def _cannot_bind(self, live: LivePod) -> None:
+        if not live.pod.unschedulable:
+            said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+            conditions = [{**said, "message": "0 nodes are available: Insufficient cpu"}]
+            self._api.set_phase(live, "Pending", conditions=conditions)
+
+    # --- kubelets ---------------------------------------------------------------------------------
+
+    def _start(self, live: LivePod) -> None:
+        if self._api.stores(live) and live.pod.phase == "Pending" and not live.pod.deleting:
+            self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
+
+    def _resize(self, live: LivePod) -> None:
+        """Give a running pod the resources of its spec, unless a fault prevents that."""
+        if not (live.runs and self._api.stores(live)):
+            return
+        problem = self._faults.resize(live)
+        if problem is None:
+            self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
+            self._free(live)
+            self._hold(live, live.pod.node_name)
+            self._share_out(live.pod.node_name)
+            return
+        said = {"type": "PodResizePending", "status": "True", "reason": problem.reason}
+        conditions = [{**said, "message": problem.message}]
+        present = live.raw["status"]["containerStatuses"]
+        self._api.set_phase(live, "Running", conditions=conditions, containerStatuses=present)
+        self._clock.after(_TRIES_AGAIN, partial(self._resize, live))
+
+    def _run_or_stop(self, live: LivePod, *, runs: bool) -> None:
+        self.count()
+        here = self._running[live.pod.node_name]
+        if runs:
+            here[live.pod.uid] = live
+            self._cores += live.cpu / 1000
+        else:
+            del here[live.pod.uid]
+            self._cores -= live.cpu / 1000
+        if is_printer(live) and not runs and not live.pod.finished:
+            live.job.training.lose_log()
+        _meet(live.job)
+        self._share_out(live.pod.node_name)
+
+    def _share_out(self, node: str) -> None:
+        """Show the trainings of a node how much CPU their pods get."""
+        here = list(self._running[node].values())
+        most = [_most(pod) for pod in here]
+        if all(at_most == pod.cpu == uses_of(pod) for pod, at_most in zip(here, most, strict=True)):
+            return
+        cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node])
+        self._cores_of |= {pod.pod.uid: part for pod, part in zip(here, cores, strict=True)}
+        for job in {pod.job.uid: pod.job for pod in here}.values():
+            job.training.get(self._share(job))
+
+    def _share(self, job: LiveJob) -> float:
+        """Return the part that the slowest pod of a job gets of the CPU that it can use."""
+        parts = [
+            self._cores_of.get(pod.pod.uid, uses_of(pod)) / uses_of(pod)
+            for pod in job.pods.values()
+            if pod.runs
+        ]
+        return min(parts)
+
+
+def uses_of(live: LivePod) -> int:
+    """Return the millicores that a pod can use."""
+    spec = live.job.spec
+    return spec.uses if live.key.type != "ps" or spec.serves is None else spec.serves
+
+
+def _most(live: LivePod) -> int:
+    """Return the millicores that a pod can use within the limit that its kubelet has set."""
+    limit = live.pod.trainer.given if live.pod.trainer else None
+    return uses_of(live) if limit is None else min(uses_of(live), limit)
+
+
+def _allocated(live: LivePod) -> list[Raw]:
+    """Return the containerStatuses of a pod that has the resources of its spec."""
+    return [
+        {
+            "name": container["name"],
+            "resources": container["resources"],
+            "allocatedResources": container["resources"]["requests"],
+        }
+        for container in live.raw["spec"]["containers"]
+    ]
+
+
+def _meet(job: LiveJob) -> None:
+    """Show the training of a job which of its pods run."""
+    running = [pod for pod in job.pods.values() if pod.runs]
+    servers = sum(pod.key.type == "ps" for pod in running)
+    job.training.meet(
+        len(running) - servers,
+        others=servers == job.spec.servers,
+        everyone=len(running) == job.job.pods,
+    )
+
+
+def is_printer(live: LivePod) -> bool:
+    """Return whether a pod prints the log of its job."""
+    return live.key.index == 0 and live.key.type == (
+        "master" if live.job.spec.masters else "worker"
+    )
+
+
+def by_weight(weights: Sequence[int], most: Sequence[int], *, size: int) -> list[float]:
+    """Return the part of `size` of each pod: by weight, and at most what the pod can use.
+
+    This is how CFS shares a CPU among cgroups.
+    """
+    parts = [0.0] * len(weights)
+    hungry, left = set(range(len(weights))), float(size)
+    while hungry:
+        total = sum(weights[at] for at in hungry)
+        full = {at for at in hungry if most[at] <= left * weights[at] / total}
+        if not full:
+            for at in hungry:
+                parts[at] = left * weights[at] / total
+            break
+        for at in full:
+            parts[at] = float(most[at])
+            left -= most[at]
+        hungry -= full
+    return parts

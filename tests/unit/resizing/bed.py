@@ -1,0 +1,186 @@
+"""Jobs that share the CPU of one node, what people do to them, and what kfext shows of them."""
+
+from collections.abc import Iterator
+from typing import Any, Self
+
+from kfext import names
+from kfext.core.companion.policy import Shown
+from kfext.core.lifecycle.steps import Resize, Unsuspend
+from kfext.core.patches.pod import resize as resize_patch
+from kfext.model.cpu_size import CpuSize, TrainerCpu
+from kfext.model.namespace import Namespace
+from kfext.model.pod import ReplicaKey
+from kfext.model.policy import TrainingPolicy
+from kfext.sim.api import TEAM
+from kfext.sim.jobs import JobSpec, Pace, Style
+from kfext.sim.objects import LiveJob, LivePod
+from kfext.state.tracked_job import TrackedJob
+from tests.unit.sim.bed import Bed
+
+SIZE, ROUND = 1400, 10.0
+"""The millicores of the node, and the seconds between two looks of the companion."""
+STEPS = 100
+"""Steps that a job makes with a core-second."""
+ENDLESS = 10**7
+WORKER = ReplicaKey("worker", 0)
+
+
+def trainer(
+    name: str,
+    *,
+    size: int,
+    converges: float = 300.0,
+    pace: float | None = None,
+    takes: float | None = None,
+    **fields: Any,
+) -> JobSpec:
+    """A job of one worker that can use a node of `size` millicores.
+
+    `converges`: core-seconds in which its loss halves. `pace`: its steps a second, whatever CPU it
+    gets; they follow its CPU if unset. `takes`: its work in core-seconds, which its log shows.
+    """
+    wanted: dict[str, Any] = {
+        "kind": "TFJob",
+        "style": Style.SERVERS,
+        "arrives": 0.0,
+        "workers": 1,
+        "pace": Pace(0.0, 1 / pace, 0.0) if pace else Pace(1000 / (STEPS * size), 0.0, 0.0),
+        "steps": round(STEPS * (takes or ENDLESS)),
+        "shows_end": takes is not None,
+        "halves": STEPS * converges,
+        "cpu": 20,
+        "uses": size,
+        "limit": 0,
+        "starts": 0.0,
+        "meets": 0.0,
+        "prints": 3.0,
+        "resize": "cpu",
+    }
+    return JobSpec(name, **{**wanted, **fields})
+
+
+class CpuBed(Bed):
+    """A node on which jobs arrive when a test submits them, and each write is prompt."""
+
+    def __init__(self, policy: TrainingPolicy | None = None, *, size: int = SIZE) -> None:
+        super().__init__(policy=policy, late_writes=False, a=size)
+        self.size = size
+
+    def add(self, name: str, **fields: Any) -> LiveJob:
+        """Submit a job; `fields` as those of `trainer`."""
+        return self.submit(trainer(name, size=self.size, **fields))
+
+    def at(self, second: float) -> Self:
+        """Run to a second in rounds, so that the looks are at the same seconds in all tests."""
+        while self.clock.now < second:
+            following = ROUND * (self.clock.now // ROUND + 1)
+            super().at(min(second, following))
+        return self
+
+    # --- what is seen -----------------------------------------------------------------------------
+
+    @property
+    def present(self) -> list[str]:
+        return [live.spec.name for live in self.jobs if not live.job.finished]
+
+    def pod(self, name: str, key: ReplicaKey = WORKER) -> LivePod:
+        return self.job(name).pods[key]
+
+    def cpu(self, name: str, key: ReplicaKey = WORKER) -> TrainerCpu:
+        cpu = self.pod(name, key).pod.trainer
+        assert cpu is not None
+        return cpu
+
+    def limit(self, name: str) -> int | None:
+        return self.cpu(name).limit
+
+    def use(self, name: str) -> float:
+        """The millicores that the worker of a job uses."""
+        live = self.job(name)
+        return live.training.share * live.spec.uses
+
+    def tracked(self, name: str) -> TrackedJob:
+        return self.planner.cluster.jobs[f"uid-{name}"]
+
+    @property
+    def resized(self) -> list[tuple[str, Resize]]:
+        """The steps that were written in order, with the names of the jobs."""
+        steps = ((one.job, one.step) for one in self.driver.written if not one.refused)
+        return [(job, step) for job, step in steps if isinstance(step, Resize)]
+
+    def shown(self, name: str) -> Shown | None:
+        """What is shown of the CPU of a job."""
+        return self.driver.shown.get((name, names.RESIZED))
+
+    def reason(self, name: str) -> str:
+        shown = self.shown(name)
+        return shown.verdict.reason if shown else ""
+
+    # --- what people do ---------------------------------------------------------------------------
+
+    def opt(self, name: str, value: str, key: str = names.RESIZE) -> None:
+        self.annotate(key, value, name)
+
+    def size_by_hand(self, name: str, limit: int, request: int | None = None) -> None:
+        """Somebody else resizes a pod."""
+        live = self.pod(name)
+        container = live.job.job.kind.container
+        patch = resize_patch(live.pod, CpuSize(limit, request), container=container)
+        self.api.resize_pod(live.pod, patch)
+
+    def request_by_hand(self, name: str, request: int) -> None:
+        """Somebody else changes what a pod requests, but not its limit."""
+        live = self.pod(name)
+        container = live.job.job.kind.container
+        patch = resize_patch(live.pod, CpuSize(0, request), container=container)
+        del patch["spec"]["containers"][0]["resources"]["limits"]
+        self.api.resize_pod(live.pod, patch)
+
+    def replace_pod(self, name: str, key: ReplicaKey = WORKER) -> None:
+        """Have the operator make a pod anew, as the user wrote it."""
+        self.api.remove_pod(self.pod(name, key))
+        while key not in self.job(name).pods:
+            self.after(1)
+
+    def finish(self, name: str) -> None:
+        """Delete a job."""
+        self.api.delete_job(self.job(name))
+
+    def manage(self, value: str) -> None:
+        self.planner.settings.observe_namespace(TEAM, Namespace("team", {names.MANAGED: value}))
+
+
+# --- a job whose CPU moves from its server to its worker ------------------------------------------
+
+LIMIT = 400
+"""The millicores of the limit of each of its pods."""
+IDLE = 20
+"""What its server uses."""
+SERVER = ReplicaKey("ps", 0)
+
+
+class SplitJob(CpuBed):
+    """A job alone on its node: its server idles, and its worker uses what it may.
+
+    `guaranteed`: whether its pods are. `waits`: millicores of a job in the queue, 0 for none.
+    """
+
+    def __init__(self, *, guaranteed: bool = False, waits: int = 0) -> None:
+        super().__init__()
+        self.add("train", servers=1, serves=IDLE, cpu=IDLE, limit=LIMIT, guaranteed=guaranteed)
+        self.after(6)
+        if waits:
+            self.add("waits", cpu=waits, resize="")
+
+    def limits(self) -> dict[str, int | None]:
+        cpus = ((key.type, live.pod.trainer) for key, live in self.job().pods.items())
+        return {type_: cpu.limit for type_, cpu in cpus if cpu}
+
+    def written(self) -> list[int]:
+        """All limits that were written."""
+        return [size.limit for _, step in self.resized for _, size in step.sizes]
+
+    def started(self) -> Iterator[str]:
+        """The names of the other jobs that were started."""
+        starts = (one.job for one in self.driver.written if isinstance(one.step, Unsuspend))
+        return (name for name in starts if name != "train")

@@ -1,0 +1,255 @@
+"""Random lives of jobs whose CPU kfext moves, with what must hold after every round.
+
+Users opt in and out and resize pods by hand, pods are replaced, kubelets and the API server refuse,
+and controllers die between the patch of a job and the write to its pod.
+"""
+
+from typing import Any
+
+from hypothesis import note
+from hypothesis import strategies as st
+
+from kfext.core.companion.cpu import LEAST_LIMIT
+from kfext.core.lifecycle.steps import Resize
+from kfext.errors import ApiError, Conflict, Forbidden
+from kfext.model.cpu_state import CpuState
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.verdict import Verdict
+from kfext.sim.objects import LivePod
+from tests.unit.resizing.bed import ROUND, CpuBed
+
+REQUEST = 20
+MOST_JOBS = 5
+PAUSED = 330.0
+"""Seconds for which a failure may keep anything from being restored."""
+SETTLED = 600.0
+"""Seconds after which nothing is under way any more once all jobs have opted out."""
+BY_HAND = (777, 1013)
+SMALL_BUDGET = TrainingPolicy(
+    "p", companion={"resize": PolicyChoice(Mode.ACT, parameters={"budget": 0.005})}
+)
+ERRORS: dict[str, ApiError | None] = {
+    "": None,
+    "maximum cpu usage is 1": Forbidden(status=403, reason="Forbidden", message="too much"),
+    "cannot patch resource": Forbidden(status=403, reason="Forbidden", message="cannot patch"),
+    "conflict": Conflict(status=409, reason="Conflict", message="it has changed"),
+}
+
+
+class CpuHistory(CpuBed):
+    """A node and what happens there.
+
+    `ours`: the limit of each pod without kfext. `off`: since when a job has opted out.
+    `left_alone`: the jobs that somebody else has resized after kfext had, until that is forgotten.
+    `touched`: the jobs whose pod is not as the operator made it.
+    `failed`: when a write or a kubelet failed last.
+    """
+
+    def __init__(self, draw: st.DataObject) -> None:
+        super().__init__(size=draw.draw(st.sampled_from([1400, 150]), "size"))
+        self.draw = draw
+        self.failed = -PAUSED
+        self.ours: dict[str, int | None] = {}
+        self.off: dict[str, float] = {}
+        self.left_alone: dict[str, int] = {}
+        self.touched: set[str] = set()
+        self._made = 0
+        self._checked = 0
+        self._answer = ""
+        self.faults.refusal = self._refusal
+
+    # --- acts -------------------------------------------------------------------------------------
+
+    def submits(self) -> None:
+        if len(self.present) < MOST_JOBS:
+            limit = self.draw.draw(st.sampled_from([None, None, 1000, 300, 30]), "limit")
+            self._submits(
+                f"job-{self._made}",
+                limit=limit,
+                converges=self.draw.draw(st.sampled_from([2.0, 2.0, 40.0, 400.0]), "converges"),
+                pace=self.draw.draw(st.sampled_from([None, None, 20.0]), "pace"),
+                resize=self.draw.draw(st.sampled_from(["cpu", "cpu", "observe", "off"]), "resize"),
+            )
+
+    def crowds(self) -> None:
+        """Two jobs that have converged are restricted for one that grows."""
+        for name in ("old", "older"):
+            if name not in self.present:
+                self._submits(name, converges=2.0)
+        self.rounds(30)
+        if "new" not in self.present:
+            self._submits("new", converges=400.0)
+        self.rounds(10)
+
+    def _submits(self, name: str, *, limit: int | None = None, **fields: Any) -> None:
+        self.ours[name] = limit
+        self.touched.discard(name)
+        self.left_alone.pop(name, None)
+        self.off.pop(name, None)
+        if fields.get("resize") == "off":
+            self.off[name] = self.clock.now
+        self._made += 1
+        self.add(name, limit=limit or 0, **fields)
+        while not self.running(name):
+            self.after(1)
+
+    def running(self, name: str) -> bool:
+        return any(pod.runs for pod in self.job(name).pods.values())
+
+    def goes_on(self) -> None:
+        self.rounds(self.draw.draw(st.integers(1, 20), "rounds"))
+
+    def finishes(self) -> None:
+        if name := self._some():
+            self.finish(name)
+
+    def opts(self) -> None:
+        if name := self._some():
+            value = self.draw.draw(st.sampled_from(["off", "off", "observe", "cpu"]), "resize")
+            self._opts(name, value)
+
+    def _opts(self, name: str, value: str) -> None:
+        self.opt(name, value)
+        if value == "off":
+            self.off.setdefault(name, self.clock.now)
+        else:
+            self.off.pop(name, None)
+
+    def is_sized_by_hand(self) -> None:
+        if not (name := self._some()):
+            return
+        limit = self.draw.draw(st.sampled_from(BY_HAND), "limit")
+        state = self.tracked(name).state.cpu
+        known = {*state.written.get("worker-0", ()), *(one.limit for one in state.asked.values())}
+        if limit in known:
+            return
+        self.size_by_hand(name, limit)
+        self.touched.add(name)
+        self.ours[name] = limit
+        if state.asked and name not in self.off:
+            self.left_alone[name] = limit
+
+    def is_given_another_request(self) -> None:
+        if name := self._some():
+            self.request_by_hand(name, REQUEST + 5)
+            self.touched.add(name)
+
+    def is_replaced(self) -> None:
+        name = self._some()
+        if name and name not in self.touched:
+            self.replace_pod(name)
+
+    def loses_its_controller(self) -> None:
+        self.restart()
+
+    def loses_it_between_patch_and_write(self) -> None:
+        self.faults.dies = True
+
+    def is_refused(self) -> None:
+        self._answer = self.draw.draw(st.sampled_from(["", *ERRORS]), "answer")
+
+    def _refusal(self, _uid: str, change: Any) -> ApiError | None:
+        error = ERRORS[self._answer] if isinstance(change, dict) else None
+        if error is not None:
+            self.failed = self.clock.now
+        return error
+
+    def has_a_kubelet_that_refuses(self) -> None:
+        reason = self.draw.draw(st.sampled_from(["", "", "Infeasible", "Deferred"]), "reason")
+        self._set_kubelet(reason)
+
+    def _set_kubelet(self, reason: str) -> None:
+        def problem(live: LivePod) -> Verdict | None:
+            limit = live.pod.trainer.limit if live.pod.trainer else None
+            return Verdict(reason, "not now") if reason and limit != self.size else None
+
+        self.faults.resize = problem
+
+    def has_a_small_budget(self) -> None:
+        self.policy = SMALL_BUDGET
+        self.planner.settings.observe_policy(SMALL_BUDGET)
+
+    def _some(self) -> str:
+        present = [name for name in sorted(self.present) if self.running(name)]
+        return self.draw.draw(st.sampled_from(present), "job") if present else ""
+
+    # --- what must hold ---------------------------------------------------------------------------
+
+    def rounds(self, number: int) -> None:
+        for _ in range(number):
+            self.after(ROUND)
+            self._check()
+
+    def _check(self) -> None:
+        self._check_written()
+        for name in filter(self.running, self.present):
+            if self.pod(name).pod.resize_problem:
+                self.failed = self.clock.now
+            tracked, now = self.tracked(name), self.clock.now
+            assert not tracked.busy
+            calm = max(self.off.get(name, now), self.failed + PAUSED)
+            if now - calm > 2 * ROUND:
+                assert self._is_the_users(name), name
+            if now - calm > SETTLED:
+                assert tracked.state.cpu == CpuState(), name
+            if tracked.state.cpu == CpuState():
+                self.left_alone.pop(name, None)
+            if name in self.left_alone:
+                assert self.limit(name) == self.left_alone[name]
+            if name not in self.touched:
+                rests = tracked.state.cpu.rests.values()
+                assert not any("another client" in reason for reason in rests), name
+
+    def _check_written(self) -> None:
+        new, self._checked = self.driver.written[self._checked :], len(self.driver.written)
+        for one in new:
+            if isinstance(one.step, Resize):
+                note(f"{one.at:g} {one.job} {[size.limit for _, size in one.step.sizes]}")
+                for _, size in one.step.sizes:
+                    self._check_size(one.job, size.limit)
+
+    def _check_size(self, name: str, limit: int) -> None:
+        asked = self.size if self.ours[name] is None else self.ours[name]
+        assert asked is not None
+        assert min(asked, max(LEAST_LIMIT, REQUEST + 1)) <= limit <= asked
+        assert limit > REQUEST, "the QoS class is kept"
+        assert name not in self.left_alone
+
+    def _is_the_users(self, name: str) -> bool:
+        limit, asked = self.limit(name), self.ours[name]
+        return limit == asked or (asked is None and limit == self.size)
+
+    def ends(self) -> None:
+        """All is well again and all jobs opt out."""
+        self._answer = ""
+        self._set_kubelet("")
+        for name in self.present:
+            self._opts(name, "off")
+        end = self.clock.now + PAUSED + SETTLED + 3 * ROUND
+        while self.clock.now < end and any(map(self._noted, self.present)):
+            self.rounds(1)
+        assert not any(map(self._noted, self.present))
+        assert all(map(self._is_the_users, self.present))
+
+    def _noted(self, name: str) -> bool:
+        return self.tracked(name).state.cpu != CpuState()
+
+
+ACTS = (
+    CpuHistory.submits,
+    CpuHistory.submits,
+    CpuHistory.goes_on,
+    CpuHistory.goes_on,
+    CpuHistory.goes_on,
+    CpuHistory.finishes,
+    CpuHistory.opts,
+    CpuHistory.opts,
+    CpuHistory.is_sized_by_hand,
+    CpuHistory.is_given_another_request,
+    CpuHistory.is_replaced,
+    CpuHistory.loses_its_controller,
+    CpuHistory.loses_it_between_patch_and_write,
+    CpuHistory.is_refused,
+    CpuHistory.has_a_kubelet_that_refuses,
+    CpuHistory.has_a_small_budget,
+)
