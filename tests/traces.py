@@ -1,0 +1,150 @@
+"""The files of kfext that four paths visit: `python -m tests.traces` prints their numbers by room.
+
+A file counts if one of its functions is called. The loop of the companion visits all jobs every few
+seconds. It counts only on the paths that end in a step of the companion.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+
+import click
+import jsonpatch
+
+import kfext
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.review import Facts
+from kfext.core.lifecycle.steps import Pin, Rescale, Resize, Step
+from kfext.gpu.agent.card import SharedCard
+from kfext.gpu.hook import words
+from kfext.model.gpu import decode_terms
+from kfext.names import GPU_TERMS, MANAGED
+from kfext.sim.jobs import JobSpec, Pace, Style
+from tests.gpu_builders import sharing
+from tests.unit.gpu.agent.hooked import LOW, joined
+from tests.unit.resizing.bed import CpuBed
+from tests.unit.sharing.test_path import World
+from tests.unit.sim.bed import GANG, LONG, Bed
+
+(HOUSE,) = map(Path, kfext.__path__)
+FACTS = Facts(namespace_labels={MANAGED: "true"}, controller_alive=True)
+PLAIN = JobSpec("train", "PyTorchJob", Style.GANG, 1.0, 3, Pace(1.0, 0.0, 0.0), 100)
+_LONGEST = 4000.0
+"""Seconds of the model after which a path must have ended."""
+_SHARED_SECONDS = 60.0
+"""Seconds after which an agent knows what the neighbour of a busy job costs."""
+
+Call = tuple[Path, str]
+"""The file of a function, and its name."""
+
+
+def executed(act: Callable[[], object]) -> set[Call]:
+    """Run `act`; return the functions that it calls, without imports."""
+    called: set[tuple[str, str]] = set()
+
+    def record(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_name != "<module>":
+            called.add((code.co_filename, code.co_qualname))
+
+    before = sys.getprofile()
+    sys.setprofile(record)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return {(Path(file), name) for file, name in called}
+
+
+def visited(act: Callable[[], object]) -> set[str]:
+    """Return the files that `act` visits, such as `core/queue/order.py`; sim is left out."""
+    files = {file for file, _ in executed(act) if file.is_relative_to(HOUSE)}
+    paths = (file.relative_to(HOUSE) for file in files)
+    return {path.as_posix() for path in paths if path.parts[0] != "sim"}
+
+
+def plain() -> set[str]:
+    of = Bed(PLAIN, late_writes=False, a=4000, b=4000)
+    of.planner.companion.steps = lambda now: []  # type: ignore[method-assign]
+    return visited(lambda: _until(of, Pin))
+
+
+def elastic() -> set[str]:
+    of = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
+    return visited(lambda: _until(of, Rescale))
+
+
+def resize() -> set[str]:
+    of = CpuBed()
+    of.add("old", converges=30.0)
+    of.at(120)
+    of.add("new")
+    return visited(lambda: _until(of, Resize))
+
+
+def share() -> set[str]:
+    return visited(_share)
+
+
+def _share() -> None:
+    """Admit, place and pin a job that shares a GPU, beside a job of low priority."""
+    made = sharing("0.5", priority="high")
+    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, FACTS).ops))
+    world = World(made)
+    world.step()
+    world.create()
+    world.reserve()
+    assert isinstance(world.step(), Pin)
+    (pod,) = world.pods.values()
+    terms = decode_terms(pod["metadata"]["annotations"][GPU_TERMS])
+    assert terms is not None
+    card = SharedCard(0)
+    card.reserve("GPU-1")
+    high, low = joined(card, "high", terms), joined(card, "low", LOW)
+    low.asks()
+    now = 1.0
+    while now < _SHARED_SECONDS:
+        high.steps(now)
+        high.is_busy(now)
+        now += card.look(now)
+    page = low.read().orders.page
+    assert page is not None
+    assert page[words.ALLOWANCE_NS], "its neighbour may do nothing"
+    for name in ("high", "low"):
+        card.withdraw(name)
+
+
+def _until(of: Bed, step: type[Step]) -> None:
+    while not any(isinstance(write.step, step) for write in of.driver.written):
+        of.after(1)
+        assert of.clock.now < _LONGEST, f"no {step.__name__}"
+
+
+PATHS: Mapping[str, Callable[[], set[str]]] = {
+    "a plain job of three pods, from CREATE to its pins": plain,
+    "an elastic job and a gang, from CREATE to fewer workers": elastic,
+    "two jobs on one node, from the lines of their logs to a resize": resize,
+    "a job that shares a GPU, from CREATE to the work that its neighbour may do": share,
+}
+
+
+def _room(path: str) -> str:
+    first, *rest = path.split("/")
+    return f"core/{rest[0].removesuffix('.py')}" if first == "core" else first.removesuffix(".py")
+
+
+def main() -> None:
+    """Print how many files each path visits, and in which rooms."""
+    for path, trace in PATHS.items():
+        files = trace()
+        rooms = Counter(map(_room, files))
+        click.echo(f"{len(files):4} files: {path}")
+        click.echo(
+            "     " + ", ".join(f"{room} {number}" for room, number in sorted(rooms.items()))
+        )
+
+
+if __name__ == "__main__":
+    main()
