@@ -35,7 +35,6 @@ NOT_YET = [
     "kfext/controller",
     "kfext/core/admission",
     "kfext/core/ledger/cards.py",
-    "kfext/core/lifecycle",
     "kfext/core/patches",
     "kfext/kube",
     "kfext/model/gpu.py",
