@@ -33,7 +33,6 @@ NOT_YET = [
     "e2e",
     "kfext/cli",
     "kfext/controller",
-    "kfext/core/admission",
     "kfext/core/ledger/cards.py",
     "kfext/core/patches",
     "kfext/kube",
