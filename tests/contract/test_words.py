@@ -34,7 +34,6 @@ NOT_YET = [
     "kfext/cli",
     "kfext/controller",
     "kfext/core/ledger/cards.py",
-    "kfext/kube",
     "kfext/model/gpu.py",
     "kfext/state",
     "kfext/webhook",
