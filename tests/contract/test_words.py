@@ -36,7 +36,6 @@ NOT_YET = [
     "kfext/core/ledger/cards.py",
     "kfext/model/gpu.py",
     "kfext/state",
-    "kfext/webhook",
     "tests/adapters",
     "tests/builders.py",
     "tests/gpu_builders.py",
