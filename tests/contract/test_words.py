@@ -32,7 +32,6 @@ ONE = "one as a variable"
 NOT_YET = [
     "e2e",
     "kfext/cli",
-    "kfext/controller",
     "kfext/core/ledger/cards.py",
     "kfext/model/gpu.py",
     "kfext/state",
