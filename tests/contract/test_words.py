@@ -31,7 +31,6 @@ ONE = "one as a variable"
 
 NOT_YET = [
     "e2e",
-    "kfext/cli",
     "kfext/core/ledger/cards.py",
     "kfext/model/gpu.py",
     "kfext/state",
