@@ -1,4 +1,4 @@
-"""The cluster and the namespace of a command, as kubectl finds them, and what commands read."""
+"""The cluster and the namespace of a command, as for kubectl, and the objects that it reads."""
 
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -108,20 +108,20 @@ async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
 async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
-    """Return the job of a name. Raises UserError if no job has it, or jobs of several kinds do."""
-    found = []
+    """Return the job with a name. Raises UserError for no such job, or for jobs of two kinds."""
+    jobs = []
     for candidate in kinds(kind):
         try:
-            found.append(await client.get(paths.jobs(candidate.plural, namespace, name)))
+            jobs.append(await client.get(paths.jobs(candidate.plural, namespace, name)))
         except NotFound:
             continue
-    if not found:
+    if not jobs:
         words = " or ".join(candidate.name for candidate in kinds(kind))
         raise UserError(f"there is no {words} {name!r} in namespace {namespace!r}")
-    if len(found) > 1:
-        words = " and ".join(text(raw.get("kind")) for raw in found)
+    if len(jobs) > 1:
+        words = " and ".join(text(raw.get("kind")) for raw in jobs)
         raise UserError(f"there are jobs {name!r} of several kinds ({words}): choose with --kind")
-    return _parsed(found[0]), found[0]
+    return _parsed(jobs[0]), jobs[0]
 
 
 async def read_again(client: Client, job: TrainingJob) -> tuple[TrainingJob, Raw]:
@@ -137,14 +137,14 @@ async def all_jobs(
 
     Raises UserError if the caller may not see them, ApiError.
     """
-    found = []
+    jobs = []
     for candidate in kinds(kind):
         path = paths.jobs(candidate.plural, namespace)
         for raw in await _all(client, path, what=candidate.plural, namespace=namespace):
             # Items of a list do not repeat their kind.
             raw["kind"] = candidate.name
-            found.append((_parsed(raw), raw))
-    return found
+            jobs.append((_parsed(raw), raw))
+    return jobs
 
 
 async def all_plans(client: Client, *, namespace: str, **query: str) -> list[Raw]:
@@ -191,7 +191,7 @@ async def read_snapshot(client: Client) -> Snapshot:
         pods=tuple(map(parse_pod, listed["pods"])),
         jobs=tuple(jobs),
         policies=tuple(map(parse_policy, listed["trainingpolicies"])),
-        namespaces={found.name: found for found in map(parse_namespace, listed["namespaces"])},
+        namespaces={item.name: item for item in map(parse_namespace, listed["namespaces"])},
         classes=_by_name(listed["priorityclasses"]),
         cards=tuple(filter(None, map(parse_shared_gpu, listed["sharedgpus"]))),
         quotas=tuple(map(parse_quota, listed["resourcequotas"])),
@@ -212,11 +212,11 @@ async def read_classes(client: Client) -> dict[str, PriorityClass]:
 
 
 def _by_name(listed: list[Raw]) -> dict[str, PriorityClass]:
-    return {found.name: found for found in map(parse_priority_class, listed)}
+    return {item.name: item for item in map(parse_priority_class, listed)}
 
 
 def kinds(word: str | None) -> Sequence[JobKind]:
-    """Return the kinds that a --kind option selects; all kinds without one."""
+    """Return the kinds that a --kind option selects; all kinds if unset."""
     return [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
 
 

@@ -1,7 +1,7 @@
 """The documents of YAML and JSON files, read as kubectl does.
 
-Anybody may have written a file: reading it returns its documents, or raises one `UserError` with
-the file, the line, the value and what is allowed.
+A file may come from any author: reading it returns its documents, or raises a `UserError` with the
+file, the line, the value and what is allowed.
 """
 
 from collections.abc import Iterator
@@ -15,9 +15,9 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence, text
 
 MOST_EXPANDED = 4 * 2**20
-"""Values and characters of a document with its aliases written out; the API server takes 3 MiB."""
+"""The most values and characters of a document, aliases expanded; the API server takes 3 MiB."""
 _MOST_ALIASED = 10
-"""The size with aliases may be this many times the size without: large files are read."""
+"""A larger document is read too, if its aliases make it at most this many times larger."""
 _LONGEST_SHOWN = 40
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 
@@ -76,15 +76,15 @@ def title_of(document: Any) -> str:
 def is_job(document: Any) -> bool:
     """Return whether a document is a training job. Raises UserError for a malformed job.
 
-    It checks the fields by which kfext finds a job; the API server checks all others.
+    It checks the fields that identify a job; the API server checks all others.
     """
-    found = mapping(document)
-    kind = found.get("kind")
+    fields = mapping(document)
+    kind = fields.get("kind")
     if not isinstance(kind, str | None):
         raise UserError(f"kind is {shown(kind)}: it must be a string, e.g. kind: {min(KINDS)}")
     if kind not in KINDS:
         return False
-    metadata = found.get("metadata")
+    metadata = fields.get("metadata")
     if not isinstance(metadata, dict | None):
         raise UserError(
             f"{kind}: metadata is {shown(metadata)}: it must be an object, e.g. metadata: "
@@ -101,7 +101,7 @@ def is_job(document: Any) -> bool:
 
 
 def shown(value: Any) -> str:
-    """Return a value as JSON for a message, cut to what fits a line."""
+    """Return a value as JSON for a message, cut to fit a line."""
     written = orjson.dumps(value).decode()
     return written if len(written) <= _LONGEST_SHOWN else f"{written[:_LONGEST_SHOWN]}..."
 
@@ -134,15 +134,15 @@ def _check_size(root: yaml.Node, name: str) -> None:
 
     def size(node: yaml.Node) -> int:
         nonlocal distinct
-        known = expanded.get(id(node))
-        if known == 0:
+        counted = expanded.get(id(node))
+        if counted == 0:
             raise UserError(f"{name}: an alias in line {_line(node)} is within its own anchor")
-        if known is None:
+        if counted is None:
             expanded[id(node)] = 0  # until its children are counted
             own = 1 + (len(node.value) if isinstance(node, yaml.ScalarNode) else 0)
             distinct += own
-            known = expanded[id(node)] = own + sum(map(size, _children(node)))
-        return known
+            counted = expanded[id(node)] = own + sum(map(size, _children(node)))
+        return counted
 
     if size(root) > max(MOST_EXPANDED, _MOST_ALIASED * distinct):
         raise UserError(

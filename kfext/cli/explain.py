@@ -33,7 +33,7 @@ from kfext.model.tolerant import mapping, sequence, text
 
 _UNPLACED = "not placed by kfext"
 _MOST_ROWS = 12
-"""Pods that the table names; pods of larger jobs are grouped by node and status."""
+"""The most pods that the table names; pods of larger jobs are grouped by node and status."""
 _ANNOTATIONS = (
     *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
     *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED, names.ELASTIC, names.MIGRATE),
@@ -70,7 +70,7 @@ def explain(
 async def _explanation(
     name: str, *, kind: str | None, log: bool, regex: str, cluster: ClusterOptions
 ) -> dict[str, Any]:
-    """Return what is known of a job. Raises UserError, ApiError, NoAccess."""
+    """Return what the cluster shows of a job. Raises UserError, ApiError, NoAccess."""
     namespace = cluster.in_namespace()
     async with cluster.connect() as client:
         job, raw = await find_job(client, name=name, namespace=namespace, kind=kind)
@@ -102,7 +102,7 @@ def explained(
     now: float,
     ahead: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return what is known of a job from itself, the status of its TrainingPlan and its pods.
+    """Return what a job, the status of its TrainingPlan and its pods show.
 
     `now`: in epoch seconds.
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
@@ -110,8 +110,10 @@ def explained(
     plan = plan_of(job)
     by_rank = sorted(pods, key=_order)
     changed = changes(job, raw, plan, by_rank)
-    left = "" if status or job.held else _left_alone(job, raw, touched=any(changed.values()))
-    phase = text(status.get("phase")) or (_UNPLACED if left else _phase(job, pods))
+    why_unplaced = (
+        "" if status or job.held else _left_alone(job, raw, touched=any(changed.values()))
+    )
+    phase = text(status.get("phase")) or (_UNPLACED if why_unplaced else _phase(job, pods))
     since = _since(job, status, phase)
     on_host = any(pod.on_host for pod in pods)
     return {
@@ -122,7 +124,7 @@ def explained(
         "phaseSeconds": max(0, int(now - since)) if since else None,
         "network": text(status.get("network")) or (HOST if on_host else POD if pods else ""),
         "reason": text(status.get("reason")),
-        "message": text(status.get("message")) or _message(job, status) or left,
+        "message": text(status.get("message")) or _message(job, status) or why_unplaced,
         "conditions": [
             {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
             for item in sequence(status.get("conditions"))
@@ -159,11 +161,11 @@ def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> It
         yield from entry("ahead", listed(explanation["ahead"], of="jobs"))
     yield from _pods_in_words(explanation["pods"])
     changed = explanation["changed"]
-    counts = [f"{len(found)} on {where}" for where, found in changed.items() if found]
+    counts = [f"{len(phrases)} on {where}" for where, phrases in changed.items() if phrases]
     more = "; --changes lists them" * (bool(counts) and not all_changes)
     yield f"  changed  {', '.join(counts) or 'nothing'}{more}"
     if all_changes and counts:
-        rows = [(where, what) for where, found in changed.items() for what in found]
+        rows = [(where, what) for where, phrases in changed.items() for what in phrases]
         yield from table(("ON", "CHANGE"), rows, indent=2)
     yield from log_in_words(explanation["log"]) if "log" in explanation else ()
     for warning in explanation["warnings"]:
@@ -225,8 +227,8 @@ def _since(job: TrainingJob, status: Mapping[str, Any], phase: str) -> float:
     if phase == names.FINISHED:
         return max(job.conditions[end].since for end in ("Succeeded", "Failed") if job.has(end))
     if phase in {names.QUEUED, names.PLACED}:
-        found = (mapping(item) for item in sequence(status.get("conditions")))
-        placed = next((item for item in found if item.get("type") == "Placed"), {})
+        conditions = (mapping(item) for item in sequence(status.get("conditions")))
+        placed = next((item for item in conditions if item.get("type") == "Placed"), {})
         since = timestamp(placed.get("lastTransitionTime"))
         return since or (job.created if phase == names.QUEUED else 0.0)
     return 0.0
@@ -299,7 +301,7 @@ def _order(pod: Pod) -> tuple[str, int]:
 def changes(
     job: TrainingJob, raw: Raw, plan: Plan | None, pods: Sequence[Pod]
 ) -> dict[str, list[str]]:
-    """Return kfext's changes as phrases, by the object that has them: read from these objects."""
+    """Return kfext's changes as phrases, by the object that shows them."""
     on_pods = (
         [f"{what}, because {why}" for what, why in edits_of(job)] if plan and plan.port else []
     )
@@ -337,14 +339,14 @@ def _of_template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[st
 def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
     """Yield the CPU limits of pods that kfext wrote; pods with equal limits are one phrase."""
     cpu = state_of(job).cpu
-    found: dict[tuple[int, int | None], list[str]] = {}
+    changed: dict[tuple[int, int | None], list[str]] = {}
     for pod in pods:
         asked, trainer = asked_of(pod, cpu), pod.trainer
         if asked is None or trainer is None or trainer.limit is None:
             continue
         if owner_of(pod, cpu) is Owner.KFEXT:
-            found.setdefault((trainer.limit, asked.limit), []).append(pod.name)
-    for (limit, asked_limit), pod_names in found.items():
+            changed.setdefault((trainer.limit, asked.limit), []).append(pod.name)
+    for (limit, asked_limit), pod_names in changed.items():
         yours = "none" if asked_limit is None else f"{asked_limit}m"
         of = listed(pod_names, of="pods")
         yield f"CPU limit of {of}: {limit}m; by the job: {yours} ({names.STATE})"

@@ -1,4 +1,4 @@
-"""`kubectl kfext gpus`: the GPUs that jobs may share, and who shares them."""
+"""`kubectl kfext gpus`: the GPUs that jobs may share, and the pods that share them."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,22 +50,22 @@ async def _shared_gpus(cluster: ClusterOptions) -> Sequence[Raw]:
             ) from error
 
 
-def written(found: Sequence[Raw], *, output: str) -> str:
+def written(objects: Sequence[Raw], *, output: str) -> str:
     """Return SharedGPUs as text, json or yaml, in the order of nodes and slots."""
-    known = [(gpu, raw) for raw in found if (gpu := parse_shared_gpu(raw)) is not None]
-    known.sort(key=lambda pair: (pair[0].node, pair[0].slot))
-    lines = [{**mapping(raw.get("spec")), **mapping(raw.get("status"))} for _, raw in known]
-    return printed(lines, output=output, words=lambda: in_words(known))
+    shared = [(gpu, raw) for raw in objects if (gpu := parse_shared_gpu(raw)) is not None]
+    shared.sort(key=lambda pair: (pair[0].node, pair[0].slot))
+    lines = [{**mapping(raw.get("spec")), **mapping(raw.get("status"))} for _, raw in shared]
+    return printed(lines, output=output, words=lambda: in_words(shared))
 
 
-def in_words(known: Sequence[tuple[SharedGpu, Raw]]) -> Iterator[str]:
+def in_words(shared: Sequence[tuple[SharedGpu, Raw]]) -> Iterator[str]:
     """Yield SharedGPUs for a person: a line for each card, with a line for each sharer below."""
-    if not known:
+    if not shared:
         yield "no node shares GPUs: install the component gpu-sharing, and label nodes for it"
         return
-    head, *rows = columns(_CARDS, [gpu for gpu, _ in known])
+    head, *rows = columns(_CARDS, [gpu for gpu, _ in shared])
     yield head
-    for row, (_, raw) in zip(rows, known, strict=True):
+    for row, (_, raw) in zip(rows, shared, strict=True):
         yield row
         if sharers := sequence(mapping(raw.get("status")).get("sharers")):
             yield from columns(_SHARERS, map(mapping, sharers), indent=4)
@@ -80,19 +80,19 @@ def _state(gpu: SharedGpu) -> str:
 
 
 def _pod(raw: Raw) -> str:
-    """Return a sharer, with what is notable about it."""
+    """Return the pod of a sharer, with remarks."""
     pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
-    notes = {"guaranteeInfeasible": INFEASIBLE, "evict": "it must leave"}
-    said = [words for field, words in notes.items() if raw.get(field) is True]
+    flags = {"guaranteeInfeasible": INFEASIBLE, "evict": "it must leave"}
+    remarks = [words for field, words in flags.items() if raw.get(field) is True]
     if unhooked := UNHOOKED.get(text(raw.get("unhooked"))):
-        said.append(f"not hooked: {unhooked}")
+        remarks.append(f"not hooked: {unhooked}")
     millis = raw.get("coarseMillis")
     if type(millis) is int:
-        said.append(coarse(millis))
+        remarks.append(coarse(millis))
     strikes = raw.get("strikes")
     if type(strikes) is int and strikes > 0:
-        said.append(shut_out(strikes))
-    return f"{pod} ({'; '.join(said)})" if said else pod
+        remarks.append(shut_out(strikes))
+    return f"{pod} ({'; '.join(remarks)})" if remarks else pod
 
 
 def _percent(permille: object) -> str:

@@ -49,7 +49,7 @@ _QUEUE: Columns = {
     "REASON": lambda line: line["reason"],
 }
 _CLAUSES = 2
-"""Clauses of a message in the list: what the job needs, and what is missing."""
+"""The most clauses of a message in the list: what the job needs, and what is missing."""
 _NO_PLAN = "no TrainingPlan shows why it waits: is the controller running?"
 _RUNNING = f"status.phase!={FINISHED},status.phase!={QUEUED}"
 WATCH_SECONDS = 5.0
@@ -121,7 +121,8 @@ def queue_of(
     """Return the waiting jobs in order.
 
     `statuses`: the statuses of the TrainingPlans, by the uid of the job.
-    `classes`: None if the caller may not list them; then only the names of priorities are known.
+    `classes`: the priority classes, or None without the right to list them; then the lines have
+        only the names of priorities.
     """
     lines = []
     for job in in_order(jobs, classes=classes or {}):
@@ -158,18 +159,18 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
     TrainingPlans and events do not name jobs of other namespaces. Raises ApiError.
     """
     try:
-        jobs = [found for found, _ in await all_jobs(client, namespace="", kind=None)]
+        jobs = [other for other, _ in await all_jobs(client, namespace="", kind=None)]
         waiting = in_order(jobs, classes=await read_classes(client))
     except (UserError, Forbidden):
         return []
-    uids = [found.uid for found in waiting]
-    return [found.title for found in waiting[: uids.index(job.uid)]] if job.uid in uids else []
+    uids = [other.uid for other in waiting]
+    return [other.title for other in waiting[: uids.index(job.uid)]] if job.uid in uids else []
 
 
 def queue_in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:
     """Yield the queue for a person.
 
-    Only for the whole cluster are the lines numbered: there, a number is a place in the queue.
+    Lines are numbered only for the whole cluster, where a number is a place in the queue.
     """
     if not lines:
         yield f"no job waits in namespace {namespace}" if namespace else "no job waits"

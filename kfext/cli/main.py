@@ -39,7 +39,7 @@ _SERVICE_OPTIONS = (
 
 
 def _service(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of every service, and configure the logs before it starts."""
+    """Add the options of every service, and configure the logs before the service starts."""
 
     @functools.wraps(command)
     def with_logs(*, log_level: str, **options: Any) -> None:

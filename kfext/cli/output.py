@@ -1,6 +1,6 @@
 """The output of the commands: words for a person, JSON or YAML for a program.
 
-Names, messages and lines of logs come from others, and reach the terminal as text alone.
+Users write names, messages and logs, which reach the terminal only as text.
 """
 
 import io
@@ -15,7 +15,7 @@ import yaml
 from kfext.core.words import CLAUSE
 
 _WIDEST = 100_000
-"""Columns of a table: more than any row has."""
+"""The width of a table in characters: no row is wider."""
 output_option = click.option(
     "-o",
     "--output",
@@ -37,7 +37,7 @@ def printed(values: Any, *, output: str, words: Callable[[], Iterable[str]]) -> 
 def plain(text: str) -> str:
     """Return a text with a space for each character that is not printable; line ends stay.
 
-    A terminal would obey escapes and control characters, and others hide or reverse text.
+    A terminal would obey escapes and control characters; other characters hide or reverse text.
     """
     return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 

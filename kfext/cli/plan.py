@@ -91,7 +91,7 @@ async def plan_jobs(
 ) -> tuple[list[Answer], list[str]]:
     """Return the outcomes for the jobs, submitted one after the other, and notes for stderr.
 
-    With a snapshot the cluster is not asked; without documents the outcomes are for the jobs in its
+    With a snapshot no request is sent; without documents the outcomes are for the jobs in its
     queue. Raises UserError without a job or for a job that would be refused, ApiError, NoAccess.
     """
     if snapshot is not None:
@@ -127,11 +127,13 @@ def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
     return jobs, notes
 
 
-def _check_namespace(document: Any, said: str | None) -> None:
+def _check_namespace(document: Any, option: str | None) -> None:
     """Raise UserError if -n and the document disagree, as kubectl does."""
-    own = mapping(mapping(document).get("metadata")).get("namespace")
-    if said and own and own != said:
-        raise UserError(f"{title_of(document)} is in namespace {own!r}, not in {said!r} as -n says")
+    namespace = mapping(mapping(document).get("metadata")).get("namespace")
+    if option and namespace and namespace != option:
+        raise UserError(
+            f"{title_of(document)} is in namespace {namespace!r}, not in {option!r} as -n says"
+        )
 
 
 def written(answers: Sequence[Answer], *, output: str) -> str:
@@ -178,18 +180,18 @@ class Forecast:
         raw, warnings = reviewed.after, reviewed.warnings
         job = self._stored(raw)
         if not job.held:
-            said = reviewed.mutation.verdicts[0]
-            outcome = WAITS if said.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
-            return Answer(job.title, outcome, said.reason, said.message, {}, warnings)
+            verdict = reviewed.mutation.verdicts[0]
+            outcome = WAITS if verdict.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
+            return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
         self._planner.cluster.take_job(job, raw)
         return _answer(job, outlook(self._planner, job.uid, self._now), warnings)
 
     def queue(self) -> list[Answer]:
         """Return the outcomes for the jobs in the queue, in order."""
-        found = outlooks(self._planner, self._now)
+        forecasts = outlooks(self._planner, self._now)
         tracked = [job for job in self._planner.cluster.jobs.values() if job.job.in_queue]
         return [
-            _answer(waiting.job, found[waiting.job.uid], ())
+            _answer(waiting.job, forecasts[waiting.job.uid], ())
             for waiting in sorted(tracked, key=self._planner.queue.turn)
         ]
 
@@ -222,20 +224,22 @@ class Forecast:
         return {**document, "metadata": named}
 
 
-def _answer(job: TrainingJob, found: Outlook, warnings: Sequence[str]) -> Answer:
+def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Answer:
     """Return an outlook as an answer."""
-    if isinstance(found.step, Unsuspend):
+    if isinstance(expected.step, Unsuspend):
         nodes = {
             f"{job.name}-{key.type}-{key.index}": node
-            for key, node in found.step.plan.assignment.items()
+            for key, node in expected.step.plan.assignment.items()
         }
-        why, network = found.step.verdict, found.step.network
+        why, network = expected.step.verdict, expected.step.network
         message = f"{why.message}; {network.message}" if network else why.message
         return Answer(job.title, STARTS, why.reason, message, nodes, warnings)
-    verdict = found.step.verdict if isinstance(found.step, Wait | Release) else None
+    verdict = expected.step.verdict if isinstance(expected.step, Wait | Release) else None
     if verdict is None:
         verdict = Verdict(REASON_BACKING_OFF, "a step of the job is being written")
-    verdict = in_line(verdict, ahead=found.ahead, exact=found.ahead, kept_nodes="", awaited="")
+    verdict = in_line(
+        verdict, ahead=expected.ahead, exact=expected.ahead, kept_nodes="", awaited=""
+    )
     return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
 
 

@@ -1,6 +1,6 @@
 """The progress of a job for people, from its TrainingPlan or its log.
 
-The job itself may write all of it, so it is bounded and reaches the terminal as text alone.
+The job may write all of it, so it is bounded and reaches the terminal only as text.
 """
 
 import math
@@ -29,11 +29,11 @@ from kfext.model.tolerant import mapping, sequence
 from kfext.state.printers import printing_pods
 
 _SHOWN = 10
-"""Lines of a log in the table."""
+"""The most lines of a log in the table."""
 _WIDEST = 60
-"""Characters of a line of a log."""
+"""The most characters of a line of a log."""
 _LONGEST_NAME = 24
-"""Characters of the name of a metric, which comes from a log."""
+"""The most characters of the name of a metric, which comes from a log."""
 _SERIES: Columns = {
     "TIME": lambda point: point["time"][11:19],
     "STEP": lambda point: "" if point["step"] is None else str(point["step"]),
@@ -55,16 +55,16 @@ def is_resized(status: Mapping[str, Any]) -> bool:
 
 
 def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | None:
-    """Return the progress in the status of a TrainingPlan; None if no part of it is valid.
+    """Return the progress in the status of a TrainingPlan, or None without a valid part.
 
     Absent and malformed parts are None, or an empty text. `now` is in epoch seconds.
     """
     reported = decode_progress(status.get("progress"), {})
     if reported is None:
         return None
-    found = _values(reported, now=now)
-    known = any(value not in {None, ""} for key, value in found.items() if key != "ageSeconds")
-    return found if known else None
+    values = _values(reported, now=now)
+    valid = any(value not in {None, ""} for key, value in values.items() if key != "ageSeconds")
+    return values if valid else None
 
 
 def _values(reported: Reported, *, now: float) -> dict[str, Any]:
@@ -89,20 +89,20 @@ def _name(raw: str) -> str:
 
 
 NO_PROGRESS = _values(Reported(), now=0.0)
-"""The progress of a job of which nothing is known."""
+"""The progress of a job that reported nothing."""
 
 
 def progress_in_words(progress: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield at most two phrases: how far the job is, and how it grows."""
     if progress is None:
         return
-    reported, left = age(progress["ageSeconds"]), age(progress["secondsLeft"])
+    reported, remaining = age(progress["ageSeconds"]), age(progress["secondsLeft"])
     growth, cores = progress["growth"], progress["cpuCores"]
     parts = (
         f"{progress['metric']} {short(progress['value'])}".strip(),
         f"step {steps(progress, of=' of ')}" if progress["step"] is not None else "",
         f"{short(progress['stepsPerSecond'])} a second" if progress["stepsPerSecond"] else "",
-        f"{left} left" if left else "",
+        f"{remaining} left" if remaining else "",
     )
     if far := ", ".join(filter(None, parts)):
         yield f"{far} ({reported} ago)" if reported else far
@@ -129,8 +129,8 @@ async def read_log(
 ) -> dict[str, Any]:
     """Return what kfext recognises in the log of a job, with the caller's rights.
 
-    It is the log of the first pod in which anything is recognised, else of the first pod. `regex`
-    is tried in place of the job's setting. Raises UserError, ApiError.
+    It is the log of the first pod with recognised lines, else of the first pod. `regex` is tried in
+    place of the job's setting. Raises UserError, ApiError.
     """
     expression, first = _expression(job, regex), None
     for pod in printing_pods(job, pods):
@@ -139,12 +139,12 @@ async def read_log(
             lines = await log.read()
         except BadRequest:
             continue  # its container has not started
-        found = recognised(job, pod, lines, expression=expression, now=time.time())
-        if found["recognised"] or found["progress"]["step"] is not None:
-            return found
-        first = first or found
+        report = recognised(job, pod, lines, expression=expression, now=time.time())
+        if report["recognised"] or report["progress"]["step"] is not None:
+            return report
+        first = first or report
     if first is None:
-        raise UserError(f"{job.title} has no pod yet whose container {job.kind.container} prints")
+        raise UserError(f"{job.title} has no pod yet with a started {job.kind.container} container")
     return first
 
 
@@ -161,18 +161,18 @@ def recognised(
     """Return what kfext recognises in the lines of a log: the series, and the progress."""
     course, series = Course(INTERVAL), []
     for line in lines:
-        said = read_with(line.text, expression)
-        if said is None:
+        reading = read_with(line.text, expression)
+        if reading is None:
             continue
-        course.take(said, at=line.at, now=now)
-        if said.measures:
-            at = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="seconds")
+        course.take(reading, at=line.at, now=now)
+        if reading.measures:
+            stamp = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="seconds")
             measures = {
-                name: value if math.isfinite(value) else None for name, value in said.measures
+                name: value if math.isfinite(value) else None for name, value in reading.measures
             }
             series.append(
                 {
-                    "time": at,
+                    "time": stamp,
                     "step": course.progress().step,
                     "metrics": measures,
                     "line": visible(line.text)[:_WIDEST],
@@ -195,22 +195,22 @@ def recognised(
     }
 
 
-def log_in_words(found: Mapping[str, Any]) -> Iterator[str]:
+def log_in_words(log: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was recognised in a log for a person, as lines of `explain`."""
-    how = "by the expression" if found["expression"] else "without a setting"
-    said = [
-        f"{found['recognised']} of {found['lines']} lines of {found['pod']} "
-        f"({found['container']}) recognised {how}"
+    how = "by the expression" if log["expression"] else "without a setting"
+    words = [
+        f"{log['recognised']} of {log['lines']} lines of {log['pod']} "
+        f"({log['container']}) recognised {how}"
     ]
-    said += progress_in_words({**found["progress"], "ageSeconds": None})
-    if found["better"]:
-        said.append(f"{found['better']} is better")
-    if found["diverged"]:
-        said.append("the last value is not a number")
-    if found["gained"] is not None:
-        said.append(f"progress {short(found['gained'])} of its first {INTERVAL:.0f} s in its last")
-    if not found["recognised"]:
-        said.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
-    yield from (f"  {'log':<8} {line}" for line in said)
-    if found["series"]:
-        yield from columns(_SERIES, found["series"][-_SHOWN:], indent=2)
+    words += progress_in_words({**log["progress"], "ageSeconds": None})
+    if log["better"]:
+        words.append(f"{log['better']} is better")
+    if log["diverged"]:
+        words.append("the last value is not a number")
+    if log["gained"] is not None:
+        words.append(f"progress {short(log['gained'])} of its first {INTERVAL:.0f} s in its last")
+    if not log["recognised"]:
+        words.append("nothing in it looks like progress; try --regex, then set kfext.dev/metrics")
+    yield from (f"  {'log':<8} {line}" for line in words)
+    if log["series"]:
+        yield from columns(_SERIES, log["series"][-_SHOWN:], indent=2)

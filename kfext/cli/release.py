@@ -61,7 +61,7 @@ async def release_jobs(
 ) -> AsyncIterator[str]:
     """Release a job, or all jobs that wait for kfext if `name` is unset; yield a line for each.
 
-    Raises UserError, ApiError, NoAccess; for several jobs after all have been tried.
+    Raises UserError, ApiError, NoAccess; for several jobs only after it has tried them all.
     """
     async with cluster.connect() as client:
         namespace = "" if all_namespaces else cluster.in_namespace()
@@ -88,7 +88,7 @@ async def release_jobs(
 
 
 async def _waits(client: Client, job: TrainingJob) -> bool:
-    """Return whether kfext holds a job or gates a pod of it."""
+    """Return whether kfext holds a job or gates any of its pods."""
     if job.finished:
         return False
     return (job.held and job.suspend) or bool(await _gated(client, job))
@@ -102,7 +102,7 @@ async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
     done = []
     if not job.released or (job.held and job.suspend):
         done.append(await _let_go(client, job, raw))
-    # After the job, so that pods created meanwhile are not gated any more.
+    # The job is released first, so that pods created meanwhile are not gated.
     done += await _free_pods(client, job)
     return f"{title}: {', '.join(done) or 'already released, nothing to do'}"
 

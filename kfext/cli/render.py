@@ -24,7 +24,7 @@ from kfext.names import DOMAIN, MANAGED
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """A document, and what admission does to it; nothing if it is not a training job."""
+    """A document, and what admission does to it: nothing if it is not a training job."""
 
     document: Any
     mutation: Mutation
@@ -159,7 +159,7 @@ def _facts(policies: list[Any], namespace: Any) -> Facts:
 
 
 def _not_strings(document: Any) -> list[str]:
-    """Return the annotations that the API server would refuse: a bare off or 0.5."""
+    """Return the annotations that the API server would refuse, such as a bare off or 0.5."""
     annotations = mapping(mapping(mapping(document).get("metadata")).get("annotations"))
     return [
         f"annotation {key} is {orjson.dumps(value).decode()}, not a string: put it in quotes"

@@ -35,8 +35,8 @@ class Controller:
     """One controller process. `identity` must be unique among the replicas.
 
     The Lease has a client of its own, so that its renewal does not queue behind the pins of a big
-    gang. Logs have one too, so that pins do not queue behind logs. `certificates`: whether the
-    leader issues the webhook's certificates.
+    gang. Logs have another client, so that pins do not queue behind logs. `certificates`: whether
+    the leader issues the webhook's certificates.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Controller:
         return self._reconciler.now()
 
     def wrong(self) -> str | None:
-        """Return why kfext cannot place jobs; None if it can."""
+        """Return why kfext cannot place jobs, or None."""
         if not self._listed:
             return "jobs, pods and nodes are not listed yet"
         for name, informer in self._informers.items():
@@ -118,7 +118,7 @@ class Controller:
         return None
 
     def stuck(self) -> str | None:
-        """Return why the process should be restarted; None while the loop turns."""
+        """Return why the process should be restarted, or None."""
         if not self._lease.held.is_set():
             return None
         age = self._reconciler.since_tick()
@@ -128,7 +128,7 @@ class Controller:
         return self.wrong() is None and self.stuck() is None
 
     async def _sweep(self) -> None:
-        """Forget objects whose end kopf missed, and look for an autoscaler."""
+        """Forget deleted objects that kopf missed, and search for an autoscaler."""
         while True:
             with guard("sweep"), suppress(ApiError):
                 present = await has_autoscaler(self._client)

@@ -42,16 +42,16 @@ class JobDisplay:
         self._events = events
 
     def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
-        """Show a job's phase; None for a job that kfext does not handle."""
+        """Show a job's phase, which is None for a job that kfext does not handle."""
         if phase is not None:
             self._show(tracked, phase, verdict)
         elif self._plan_writer.shows(tracked.job) and not self._marked(tracked):
-            # The status from the time when kfext handled the job would stay for ever.
+            # The status from the time when kfext handled the job would stay.
             ended = tracked.job.finished or tracked.job.deleting
             self._show(tracked, *((FINISHED, verdict) if ended else (PHASE_RELEASED, _LEFT)))
 
     def show_progress(self, tracked: TrackedJob) -> None:
-        """Show the progress in the log of a job."""
+        """Show the progress that the log of a job reports."""
         reported = self._planner.progress.reported(tracked.job.uid)
         # The setting may have changed during the read.
         reads = self._planner.settings.of_tracked(tracked).settings.metrics.is_log
@@ -118,6 +118,6 @@ class JobDisplay:
         return HOST if on_host else POD
 
     def _marked(self, tracked: TrackedJob) -> bool:
-        """Return whether a job or a pod of it waits for kfext, which is about to let it go."""
+        """Return whether a job or its pods wait for kfext, which is about to let them go."""
         pods = self._planner.cluster.pods(tracked.job.uid)
         return tracked.job.held or any(pod.behind_gate for pod in pods)

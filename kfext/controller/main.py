@@ -85,7 +85,7 @@ async def run(
                 settings=operator_settings(),
                 clusterwide=True,
                 standalone=True,
-                # kopf would look up the name of the user, which a container need not have.
+                # kopf would look up the name of the user, and a container may have none.
                 identity=cast(Any, identity),
                 stop_flag=stop,
             )
@@ -129,7 +129,7 @@ def _write_snapshot(controller: Controller, folder: Path | None) -> None:
 
 
 def _plain(error: Exception) -> Exception:
-    """Return the one error inside a group, which is easier to read."""
+    """Return the single error inside a group, which is easier to read."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, LeaseLost):
@@ -141,10 +141,10 @@ async def _missing_requirements(client: Client) -> list[str]:
     """Return a message for each missing requirement. Raises ApiError."""
     missing = []
     version = await client.get("/version")
-    found = (_number(version.get("major")), _number(version.get("minor")))
-    if found < _OLDEST:
+    served = (_number(version.get("major")), _number(version.get("minor")))
+    if served < _OLDEST:
         missing.append(
-            f"Kubernetes {found[0]}.{found[1]} is too old; kfext needs {_OLDEST[0]}.{_OLDEST[1]}"
+            f"Kubernetes {served[0]}.{served[1]} is too old; kfext needs {_OLDEST[0]}.{_OLDEST[1]}"
         )
     for kind in KINDS.values():
         if not await _served(client, paths.jobs(kind.plural)):

@@ -27,18 +27,18 @@ from kfext.state.queue import Queue
 _log = structlog.get_logger(__name__)
 
 MOST_JOBS = 1000
-"""Jobs that have series of their own: the newest."""
+"""The most jobs that have series of their own: the newest jobs."""
 LABELS = ("namespace", "job_name", "kind")
 """The labels of these series; Prometheus itself adds `job` and `instance`."""
 _TICK_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 _PHASE_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400)
 _MOST_CLASSES = 20
-"""Priority classes that have a label of their own; jobs of all others are counted together."""
+"""The most priority classes that have a label of their own; all other jobs are counted together."""
 
 Report = tuple[TrainingJob, Reported]
 
 ERRORS = Counter(
-    "kfext_errors_total", "Errors of kfext for which an object was left aside", registry=None
+    "kfext_errors_total", "Errors of kfext after which an object was left aside", registry=None
 )
 
 
@@ -145,7 +145,7 @@ class Metrics:
         self.nodes.set_function(lambda: cluster.ledger.node_count)
         self.outstanding.set_function(lambda: cluster.backlog.pods)
         self.reserved.set_function(
-            lambda: len(kept.nodes) if (kept := queue.reservations.kept) else 0
+            lambda: len(reserved.nodes) if (reserved := queue.reservations.kept) else 0
         )
         for phase in PHASES:
             self.jobs.labels(phase=phase).set_function(partial(cluster.count, phase))
@@ -182,7 +182,7 @@ _WATCHED = {
 
 
 class _WatchCollector(Collector):
-    """The counters of the informers, which know nothing of Prometheus."""
+    """The counters of the informers, which do not depend on Prometheus."""
 
     def __init__(self, informers: Mapping[str, Informer[Any]]) -> None:
         self._informers = informers
@@ -216,7 +216,7 @@ class _DroppedEvents(Collector):
 
 
 class _QueueCollector(Collector):
-    """Length and age of the queue by priority class: the classes come and go."""
+    """Length and age of the queue by priority class, since the classes come and go."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -233,8 +233,8 @@ class _QueueCollector(Collector):
         waiting: dict[str, list[float]] = {}
         for tracked in self._queue.queued():
             name = priority_class(tracked.job, self._queue.classes).name or "none"
-            own = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
-            waiting.setdefault(own, []).append(tracked.job.created)
+            label = name if name in waiting or len(waiting) < _MOST_CLASSES else "other"
+            waiting.setdefault(label, []).append(tracked.job.created)
         for name, created in waiting.items():
             length.add_metric((name,), len(created))
             age.add_metric((name,), time.time() - min(created))
@@ -252,7 +252,7 @@ _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
         lambda report: report.progress.rate,
     ),
     "kfext_job_metric_value": (
-        "The last value of the metric by which a job is followed",
+        "The last value of the metric that kfext follows in a job",
         lambda report: report.progress.value,
     ),
     "kfext_job_growth": (
@@ -269,8 +269,8 @@ _SERIES: dict[str, tuple[str, Callable[[Reported], float | None]]] = {
 class JobCollector(Collector):
     """The progress of the jobs in `reports`: the only series with the names of jobs.
 
-    Each job has one series of each kind, and only the newest jobs have any, so that the number of
-    series is bounded. No label has text from a log, such as the name of a metric.
+    Each job has one series of each kind, and only the newest jobs have series, so that their number
+    is bounded. No label has text from a log, such as the name of a metric.
     """
 
     def __init__(self, reports: Callable[[], Iterable[Report]]) -> None:

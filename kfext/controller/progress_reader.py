@@ -24,11 +24,11 @@ _log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.5
 _MOST_BEGUN = 10
-"""Reads that begin after each pause, so 20 a second; with more jobs, each is read less often."""
+"""The most reads that begin after each pause: 20 a second, so many jobs are read less often."""
 MOST_AT_ONCE = 16
 _MEASURE_SECONDS = 30.0
 _MOST_LOGS = 4
-"""Logs of a job whose position is remembered; every second read is of the log that printed."""
+"""The most log positions kept for a job; every second read is of the log that printed."""
 _READ_SECONDS = 10.0
 """The longest time for one read: a kubelet may answer slowly or never."""
 
@@ -37,7 +37,7 @@ class ProgressReader:
     """Reads the logs that the planner asks for; `show` is called with each job that was read.
 
     `client` serves logs alone, so that placement does not wait for logs.
-    `usage` measures the CPU of the pods, by which the growth of a job is judged.
+    `usage` measures the CPU of the pods, which the growth of a job depends on.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ProgressReader:
             self._running -= 1
 
     async def _take(self, read: LogRead) -> None:
-        """Give the planner the new lines of a log, or why they are not known."""
+        """Give the planner the new lines of a log, or why kfext cannot read them."""
         progress, pod = self._planner.progress, read.pod
         try:
             async with asyncio.timeout(_READ_SECONDS):

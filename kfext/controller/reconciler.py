@@ -1,4 +1,4 @@
-"""Decide: the one loop of the controller, which asks the planner and starts to write its steps.
+"""Decide: the controller's only loop, which asks the planner and starts to write its steps.
 
 Steps of many jobs are written at once, but never two steps of one job.
 """
@@ -127,7 +127,7 @@ class Reconciler:
             self._wake.set()
 
     def _companion_is_due(self) -> bool:
-        """Return whether running jobs are due although other jobs still wait for a placement."""
+        """Return whether running jobs are due although other jobs still wait for a decision."""
         due = min(self._companion_at + LOOK_SECONDS, self._planner.companion.next_look())
         return self._monotonic() >= due
 
@@ -171,10 +171,10 @@ class Reconciler:
             log.info("step", step=name, complete=complete)
             self._metrics.count(step)
         except Exception as error:
-            # Also an error of kfext: one job must not end the controller of all.
+            # This includes errors of kfext: one job must not end the controller of all jobs.
             refused, final = True, _final(error)
-            known = isinstance(error, ApiError | Unpatchable)
-            log.warning("step failed", step=name, error=str(error), exc_info=not known)
+            expected = isinstance(error, ApiError | Unpatchable)
+            log.warning("step failed", step=name, error=str(error), exc_info=not expected)
             self._metrics.steps.labels(step=name, outcome="failed").inc()
         finally:
             with guard("finish a step", job=job.name, namespace=job.namespace, step=name):

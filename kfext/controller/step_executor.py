@@ -52,9 +52,9 @@ from kfext.state.cluster import Cluster
 from kfext.state.tracked_job import TrackedJob
 
 _IN_FLIGHT = 64
-"""Requests under way at once, over all jobs."""
+"""The most requests under way at once, over all jobs."""
 _EVENTS = 50
-"""Events of the operator that are read: users may write such events too."""
+"""The most events of the operator that are read: users may write such events too."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -72,8 +72,8 @@ def reference(job: TrainingJob) -> Reference:
 class StepExecutor:
     """Writes steps to the API server, and the answers into `cluster`.
 
-    The number of requests under way is bounded. Requests to the pods of running jobs have a bound
-    of their own, a quarter of the other, so that no placement waits for them.
+    The number of requests under way is bounded. Requests to the pods of running jobs have another
+    bound, a quarter of the first, so that no placement waits for them.
     """
 
     def __init__(self, *, client: Client, cluster: Cluster, events: EventRecorder) -> None:
@@ -144,8 +144,8 @@ class StepExecutor:
         match step:
             case Reserve():
                 template = paths.pod_templates(GPU_NAMESPACE, RESERVATION_TEMPLATE)
-                found = await self._client.get(template)
-                body = _reservation(mapping(found.get("template")), step)
+                stored = await self._client.get(template)
+                body = _reservation(mapping(stored.get("template")), step)
                 with suppress(Conflict):  # the slot gives the pod its name, so the pod exists
                     await self._client.create(paths.pods(GPU_NAMESPACE), body)
             case Unreserve(pod=pod):

@@ -48,9 +48,9 @@ _INT32 = 2**31 - 1
 class TrainingPlanStatus:
     """The status of a TrainingPlan.
 
-    `progress`: what the job last reported; None if nothing is known.
-    `conditions`: by type, the conditions besides Placed, which follows from the phase, and those of
-        the progress, which are part of it.
+    `progress`: what the job last reported, or None.
+    `conditions`: the conditions by type, except Placed, which follows from the phase, and the
+        conditions of the progress, which are part of it.
     """
 
     phase: str = ""
@@ -145,12 +145,12 @@ def status_of(
 
     `network_reason`: why the pods have, or do not have, the requested host network.
     `invalid`: the settings that an edit of the job made malformed.
-    `edited`: the edits of the parts of GPUs with which the job runs.
+    `edited`: the edits of the job's parts of GPUs since its start.
     `planned`: why the job was placed on this number of nodes with this number of workers.
     """
     on_host = network == HOST
     on_network = REASON_HOST_NETWORK if on_host else REASON_POD_NETWORK
-    told = {
+    texts = {
         PLANNED: (True, REASON_PLANNED, planned),
         REASON_HOST_NETWORK: (on_host, on_network, network_reason),
         REASON_SETTINGS_INVALID: (True, REASON_SETTINGS_INVALID, invalid),
@@ -165,14 +165,14 @@ def status_of(
         message=verdict.message[:_LONGEST_MESSAGE] if verdict else "",
         conditions={
             type_: as_written(Shown(holds, Verdict(reason, message)))
-            for type_, (holds, reason, message) in told.items()
+            for type_, (holds, reason, message) in texts.items()
             if message
         },
     )
 
 
 def as_written(shown: Shown) -> Shown:
-    """Return a condition as it can be written: what is read again is equal to it."""
+    """Return a condition as it is written, so that it equals the condition that is read back."""
     verdict = shown.verdict
     return replace(shown, verdict=Verdict(verdict.reason, verdict.message[:_LONGEST_MESSAGE]))
 
@@ -186,14 +186,14 @@ def encode_status(
     is updated. `now` is in epoch seconds.
     """
     progress = status.progress or Reported()
-    known = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
+    of_progress = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
     placed = Verdict(status.reason or status.phase, status.message)
     conditions = {
         PLACED: Shown(status.phase == PLACED, placed),
         **{type_: status.conditions[type_] for type_ in _TYPES if type_ in status.conditions},
         **{
             type_: as_written(Shown(verdict.reason in KNOWN, verdict))
-            for type_, verdict in known.items()
+            for type_, verdict in of_progress.items()
             if verdict is not None
         },
     }
@@ -242,6 +242,6 @@ def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool, str]]:
 
 
 def _shown(condition: Mapping[str, Any]) -> Shown:
-    """Return a condition from its JSON. Total."""
+    """Return a condition from its JSON. Never raises."""
     verdict = Verdict(text(condition.get("reason")), text(condition.get("message")))
     return Shown(holds=condition.get("status") == "True", verdict=verdict)

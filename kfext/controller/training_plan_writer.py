@@ -1,4 +1,4 @@
-"""Keep one TrainingPlan per job for people to read; all of it is derived, so losing it is safe."""
+"""Keep one TrainingPlan per job for people to read; losing it is safe, as all of it is derived."""
 
 import asyncio
 import math
@@ -81,17 +81,17 @@ class TrainingPlanWriter:
         """Show `status` on the TrainingPlan of a job, and keep its progress and companion."""
         _, shown = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         if shown is not None:
-            kept = {
+            of_companion = {
                 type_: condition
                 for type_, condition in shown.conditions.items()
                 if type_ in OF_COMPANION
             }
-            conditions = {**status.conditions, **kept}
+            conditions = {**status.conditions, **of_companion}
             status = replace(status, progress=shown.progress, conditions=conditions)
         self._want(job, status)
 
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
-        """Show the progress of a job on its TrainingPlan, or none.
+        """Show the progress of a job on its TrainingPlan, or remove it.
 
         Numbers that differ only in their third digit are not worth a write.
         """
@@ -106,7 +106,7 @@ class TrainingPlanWriter:
         self._want(job, replace(status, progress=progress))
 
     def show_companion(self, job: TrainingJob, type_: str, shown: Shown | None) -> None:
-        """Show a condition of the companion on the TrainingPlan of a job, or none."""
+        """Show a condition of the companion on the TrainingPlan of a job, or remove it."""
         if job.uid in self._wanted:  # else its phase comes first
             _, status = self._wanted[job.uid]
             conditions = dict(status.conditions)
@@ -120,7 +120,7 @@ class TrainingPlanWriter:
         return job.uid in self._wanted or job.uid in self._written
 
     def reason(self, job: TrainingJob) -> str:
-        """Return the reason last shown for a job; empty if there is none."""
+        """Return the reason last shown for a job; empty without a reason."""
         _, status = self._wanted.get(job.uid, (job, self._written.get(job.uid)))
         return status.reason if status else ""
 
@@ -172,7 +172,7 @@ class TrainingPlanWriter:
             if job is not None and status is not None and self._written.get(uid) != status:
                 self._tried_at[uid] = time.monotonic()
                 await self._attempt(job, status)
-            # Until then the job counts as queued, so that changes in the meantime wait too.
+            # The job stays queued during the pause, so that further changes wait too.
             loop.call_later(self._calm_seconds(uid), self._calm_again, uid)
             await asyncio.sleep(pause)
 
@@ -197,8 +197,8 @@ class TrainingPlanWriter:
     def _calm_seconds(self, uid: str) -> float:
         """Return the pause before a TrainingPlan is written again.
 
-        A refused write may be refused for ever: for example, an orphaned TrainingPlan of an earlier
-        job of that name stays.
+        The API server may refuse every try: for example, an orphaned TrainingPlan of an earlier job
+        of that name stays.
         """
         return exponential_backoff(
             max(self._failures[uid], 1), first=_CALM_SECONDS, longest=_LONGEST_PAUSE_SECONDS

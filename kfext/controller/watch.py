@@ -1,6 +1,6 @@
 """Watch: kopf for jobs and policies, informers for all else, and a sweep for what kopf misses.
 
-kopf's handlers are all `on.event`: others would write annotations and finalizers on users' jobs.
+All handlers are `on.event`: kopf's other handlers would write annotations and finalizers on jobs.
 """
 
 import asyncio
@@ -116,9 +116,9 @@ def operator_settings() -> kopf.OperatorSettings:
 
 
 def login_with(access: Access) -> Any:
-    """Return a kopf login handler that uses the same access as our own client.
+    """Return a kopf login handler that uses the same access as kfext's own client.
 
-    kopf logs in again and repeats its request at once, however often that is refused.
+    kopf logs in again and repeats its request at once, however often the API server refuses.
     """
     backoff, last = Backoff(), -math.inf
 
@@ -202,7 +202,7 @@ def informers(
 
 
 async def read_all(client: Client, planner: Planner) -> None:
-    """Read all policies and jobs, as kopf does not tell the end of its first list.
+    """Read all policies and jobs, because kopf does not report the end of its first list.
 
     Raises ApiError.
     """
@@ -218,7 +218,7 @@ async def read_all(client: Client, planner: Planner) -> None:
 async def forget_deleted(client: Client, planner: Planner, plan_writer: TrainingPlanWriter) -> None:
     """Forget the jobs and policies that were deleted before kopf listed them anew.
 
-    Raises ApiError; then nothing is forgotten. The known jobs are recorded before the request, so
+    Raises ApiError, and then forgets nothing. The known jobs are recorded before the request, so
     that a job created meanwhile stays.
     """
     jobs, policies = (

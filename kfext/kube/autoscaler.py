@@ -10,7 +10,7 @@ _KARPENTER = "/apis/karpenter.sh"
 
 
 async def has_autoscaler(client: Client) -> bool:
-    """Return whether cluster-autoscaler or Karpenter is installed; False if we may not see it.
+    """Return whether cluster-autoscaler or Karpenter is installed; False if kfext may not see it.
 
     Raises ApiError if a request fails for any other reason.
     """

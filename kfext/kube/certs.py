@@ -1,7 +1,7 @@
-"""Certificates: the authority that the controller keeps, and the leaves that webhooks sign by it.
+"""Certificates: the controller's authority, and the leaves that webhooks sign with it.
 
-The leader of the controllers keeps an authority in a Secret, which the webhooks read, and lets the
-API servers trust it. Only this module uses `cryptography`.
+The leader of the controllers keeps the authority in a Secret, which the webhooks read, and makes
+the API servers trust it. Only this module uses `cryptography`.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _log = structlog.get_logger(__name__)
 
 _AUTHORITY_LIFE = timedelta(days=365)
 _LEAF_LIFE = timedelta(days=7)
-_SKEW = timedelta(hours=1)  # clocks of other machines may be behind ours
+_SKEW = timedelta(hours=1)  # clocks of other machines may be behind this one
 _CHECK_SECONDS = 15.0
 _RETRY_SECONDS = 5.0
 
@@ -48,8 +48,8 @@ class Pair:
             key = serialization.load_pem_private_key(self.key, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             return False
-        ours = isinstance(key, ec.EllipticCurvePrivateKey)
-        return ours and certificate.public_key() == key.public_key()
+        elliptic = isinstance(key, ec.EllipticCurvePrivateKey)
+        return elliptic and certificate.public_key() == key.public_key()
 
 
 def new_authority(*, now: datetime) -> Pair:
@@ -91,10 +91,10 @@ def new_leaf(authority: Pair, *, names: Sequence[str], now: datetime) -> Pair:
 def due(certificate: bytes, *, now: datetime) -> bool:
     """Return whether two thirds of a certificate's lifetime have passed, or it has not begun.
 
-    One that was made while a clock was ahead would be refused until then.
+    A certificate that was made while a clock was ahead would be refused until then.
     """
-    found = x509.load_pem_x509_certificate(certificate)
-    begin, end = found.not_valid_before_utc, found.not_valid_after_utc
+    parsed = x509.load_pem_x509_certificate(certificate)
+    begin, end = parsed.not_valid_before_utc, parsed.not_valid_after_utc
     return not begin <= now < begin + (end - begin) * 2 / 3
 
 
@@ -168,7 +168,7 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The authority that signs now, and the PEM bundle of all that are still trusted.
+    """The authority that signs now, and the PEM bundle of all authorities that are still trusted.
 
     `version`: the resource version of the Secret, empty before it is written.
     """
@@ -187,7 +187,7 @@ async def read_trust(client: Client) -> Trust:
 
 
 async def write_trust(client: Client, trust: Trust) -> None:
-    """Write the Secret. Raises Conflict if it is not as it was in `trust.version`, ApiError."""
+    """Write the Secret. Raises Conflict if it changed since `trust.version`, ApiError."""
     values = {
         "tls.crt": trust.authority.certificate,
         "tls.key": trust.authority.key,
@@ -247,10 +247,10 @@ class Issuer:
     async def check(self) -> bool:
         """Renew what is due; return whether the caBundle had to be written. Raises ApiError.
 
-        A new authority is written to the Secret, from where the webhooks use it, one check after
-        the caBundle was seen to contain it. Until the API servers have noticed, they trust only the
-        old authority, which stays valid. What they trust already stays trusted: there are webhooks
-        that still serve its certificates.
+        A new authority goes into the Secret, from where the webhooks use it, one check after the
+        caBundle contains it. Until the API servers read that caBundle, they trust only the old
+        authority, which stays valid. Old authorities stay trusted, because webhooks still serve
+        their certificates.
         """
         now = self._now()
         stored = await self._stored()
@@ -278,12 +278,12 @@ class Issuer:
             return Trust(Pair(b""), b"")
 
     async def _webhooks(self) -> list[Object] | None:
-        """Return the webhooks of the configuration, None if there is none."""
+        """Return the webhooks of the configuration, or None without a configuration."""
         try:
-            found = await self._client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
+            configuration = await self._client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
         except NotFound:
             return None
-        return list(found.get("webhooks") or ())
+        return list(configuration.get("webhooks") or ())
 
     async def _trusted(self) -> bytes:
         """Return the authorities that the API servers trust now."""
@@ -291,7 +291,7 @@ class Issuer:
         return b"\n".join(decoded(hook["clientConfig"].get("caBundle")) for hook in hooks)
 
     async def _inject(self, trusted: bytes) -> bool:
-        """Write the caBundle into every webhook that has a different one; return whether any had.
+        """Write the caBundle into every webhook that lacks it; return whether any did.
 
         Raises Invalid if the webhooks change meanwhile.
         """

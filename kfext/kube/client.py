@@ -1,7 +1,7 @@
-"""The client of the API server: what it can be asked.
+"""The client of the API server: the requests that it offers.
 
 Objects are plain dicts. When a request fails, every method raises an ApiError of `kfext.errors` and
-nothing else. What is sent again, and when, is a matter of the `Connection`.
+nothing else. The `Connection` decides what is sent again, and when.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ Object = dict[str, Any]
 
 FIELD_MANAGER = "kfext"
 PAGE = 500
-"""Objects of a page at most."""
+"""The most objects of a page."""
 PAGE_BYTES = 16 * 2**20
-"""Bytes of a page at most: 500 ordinary pods have a quarter of it."""
+"""The most bytes of a page: 500 ordinary pods have a quarter of it."""
 _FEWER = 4
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 API_SERVER_DEPTH = 10_000
-"""How deep JSON may be nested: the limit of Go's encoding/json, by which the API server decodes."""
+"""The deepest nesting of JSON: the limit of Go's encoding/json, which the API server uses."""
 _FRAMES = 2_000
-"""For all else that is on the stack."""
+"""Stack frames for everything else."""
 
 
 def accept_deep_json() -> None:
     """Let this process decode whatever the API server returns.
 
-    Whoever may create an object decides on its `managedFields`, which are JSON of any depth.
-    Decoders count in Python's limit of recursion, and its default of 1,000 would make such an
-    object, and each list that it is in, unreadable.
+    A user who may create an object decides on its `managedFields`, which are JSON of any depth.
+    Python's recursion limit applies to decoders, and its default of 1,000 would make such an
+    object, and each list with it, unreadable.
     """
     sys.setrecursionlimit(API_SERVER_DEPTH + _FRAMES)
 
@@ -56,7 +56,7 @@ class Metadata(msgspec.Struct, rename="camel"):
 
 
 class _Identity(msgspec.Struct):
-    """Any object, only its metadata."""
+    """An object of any kind, with only its metadata."""
 
     metadata: Metadata = msgspec.field(default_factory=Metadata)
 
@@ -69,7 +69,7 @@ class _ListMetadata(msgspec.Struct, rename="camel"):
 
 
 class Page(msgspec.Struct):
-    """One page of a list; Go writes null for an empty one."""
+    """One page of a list; Go writes null for an empty page."""
 
     metadata: _ListMetadata
     items: list[msgspec.Raw] | None = None
@@ -127,11 +127,11 @@ class Client(Connection):
     async def pages(
         self, path: str, query: Mapping[str, str], *, metadata_only: bool = False
     ) -> AsyncGenerator[Page, None]:
-        """Yield the pages of a collection; use up each before the next, so that one is held.
+        """Yield the pages of a collection; use each before the next, so that memory holds one page.
 
-        An object can have 1.5 MiB, and whoever may create one may create hundreds. So a page is
-        bounded by its bytes: a longer one is asked for again with fewer objects. Raises
-        AnswerTooLarge if one object alone is too large.
+        An object can have 1.5 MiB, and a user may create hundreds. So a page is bounded by its
+        bytes: a longer page is requested again with fewer objects. Raises AnswerTooLarge if a
+        single object is too large.
         """
         accept = _METADATA if metadata_only else "application/json"
         limit, continue_ = PAGE, ""
@@ -158,7 +158,7 @@ class Client(Connection):
 
     async def list_all(self, path: str, **query: str) -> list[Object]:
         """Return all objects of a collection."""
-        return [found async for found in self.objects(path, **query)]
+        return [item async for item in self.objects(path, **query)]
 
     async def first(self, path: str, *, count: int, **query: str) -> list[Object]:
         """Return the first objects of a collection. Raises AnswerTooLarge."""
@@ -184,10 +184,10 @@ class Client(Connection):
     ) -> AsyncGenerator[bytes, None]:
         """Yield chunks of the stream of changes after `resource_version`, as they arrive.
 
-        The first chunk is empty and comes when the server has accepted the watch, because for a
-        collection that has not changed since the API server started nothing else may come, not even
-        bookmarks. The stream ends after `server_seconds`, or when nothing arrives for
-        `silence_seconds`. Raises Unavailable if the connection breaks.
+        The first chunk is empty and comes when the server has accepted the watch: a collection
+        without changes since the API server started may send nothing else, not even bookmarks. The
+        stream ends after `server_seconds`, or when nothing arrives for `silence_seconds`. Raises
+        Unavailable if the connection breaks.
         """
         follow = {"watch": "true", "allowWatchBookmarks": "true"}
         since = {"resourceVersion": resource_version, "timeoutSeconds": str(server_seconds)}
@@ -221,9 +221,9 @@ class Client(Connection):
     async def strategic_patch_as(
         self, path: str, patch: Object, *, decode: Callable[[bytes], T]
     ) -> T:
-        """Merge `patch` into an object, lists of it by their keys; return as `json_patch_as` does.
+        """Merge `patch` into an object, and lists by their keys; return like `json_patch_as`.
 
-        Raises Conflict if it has a stale resourceVersion.
+        Raises Conflict for a stale resourceVersion.
         """
         return _decoded(await self.send(_patch("strategic-merge-patch+json", path, patch)), decode)
 
@@ -237,7 +237,7 @@ class Client(Connection):
     ) -> None:
         """Delete an object. Raises Conflict if it no longer has the given uid or resource version.
 
-        `grace` is in seconds; if unset, the object's own holds.
+        `grace` is in seconds; if unset, the object's own applies.
         """
         options: Object = {"apiVersion": "v1", "kind": "DeleteOptions"}
         conditions = {"uid": uid, "resourceVersion": resource_version}

@@ -1,8 +1,8 @@
-"""Where the API server is, what it is shown, and how a request is sent.
+"""Where the API server is, how kfext authenticates, and how a request is sent.
 
-A request answered with 429 was not processed, so it is sent again after Retry-After, at most three
-times. A refused token is read again once. Nothing else is retried, because only the caller knows
-whether that is safe.
+The API server did not process a request that it answers with 429, so the request is sent again
+after Retry-After, at most three times. A refused token is read again once. Nothing else is retried,
+because only the caller knows whether that is safe.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ class Token:
         self._read_at = float("-inf")
 
     async def header(self) -> dict[str, str]:
-        """Return the header to send; empty if a client certificate authenticates us instead."""
+        """Return the header to send; empty if a client certificate authenticates kfext instead."""
         if self._monotonic() - self._read_at >= _TOKEN_SECONDS:
             # A kubeconfig may name a program that prints the token, which can take seconds.
             self._value = await asyncio.to_thread(self._read)
@@ -87,7 +87,7 @@ class Token:
         return {"Authorization": self._value} if self._value else {}
 
     def expire(self) -> None:
-        """Read the token again before the next request, as the API server refused this one."""
+        """Read the token, which the API server refused, again before the next request."""
         self._read_at = float("-inf")
 
 
@@ -135,9 +135,9 @@ def in_cluster(*, folder: Path = _SERVICE_ACCOUNT) -> Access:
 
 
 def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
-    """Return the access that a context of a kubeconfig gives. Raises NoAccess.
+    """Return the access of a context of a kubeconfig. Raises NoAccess.
 
-    Without a path it is KUBECONFIG or ~/.kube/config, without a context the current one.
+    The default path is KUBECONFIG or ~/.kube/config; the default context is the current context.
     """
     # Imported here because it costs 30 MB of memory, which a pod does not need.
     from kubernetes import client, config  # noqa: PLC0415
@@ -159,19 +159,22 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
 
 
 def namespace_of(path: Path | None, *, context: str | None = None) -> str:
-    """Return the namespace of a context of a kubeconfig, empty if it has none. Raises NoAccess."""
+    """Return the namespace of a context of a kubeconfig; empty without a namespace.
+
+    Raises NoAccess.
+    """
     from kubernetes.config import kube_config  # noqa: PLC0415 - as above
 
     with _usable(path):
         merged = kube_config.KubeConfigMerger(str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
-        # Without a current context a context that is named is as good as with one.
+        # A named context needs no current context.
         loader = kube_config.KubeConfigLoader(merged.config, active_context=context)
         return text(loader.current_context["context"].get("namespace"))
 
 
 @contextmanager
 def _usable(path: Path | None) -> Iterator[None]:
-    """Raise NoAccess in place of what a kubeconfig causes that is missing or malformed."""
+    """Raise NoAccess in place of the errors of a missing or malformed kubeconfig."""
     from kubernetes import config  # noqa: PLC0415 - as above
 
     no_yaml = config.kube_config.yaml.YAMLError
@@ -276,7 +279,7 @@ class Connection:
                 async for chunk in response.content.iter_any():
                     yield chunk
             except aiohttp.SocketTimeoutError:
-                return  # quiet or dead: a new watch will show which
+                return  # quiet or dead; a new watch will tell
 
     @asynccontextmanager
     async def _exchange(

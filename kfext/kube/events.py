@@ -1,4 +1,4 @@
-"""Record on objects, as events, what happened to them and why, without repeats."""
+"""Events on objects: what happened to them and why, without repeats."""
 
 import asyncio
 import hashlib
@@ -20,7 +20,7 @@ _QUEUE = 1000
 _OBJECTS = 10_000
 _SENTENCES = 64
 _LONGEST_NOTE = 1024  # the API refuses more
-_LONGEST_NAME = 200  # of 253, the hash comes on top
+_LONGEST_NAME = 200  # the limit is 253, and the hash needs the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +71,15 @@ class EventRecorder:
     ) -> None:
         """Queue an event unless it repeats an earlier one; drop and count it if the queue is full.
 
-        `reason` is why something happened, `action` what was done about it, both in CamelCase.
+        `reason`: why something happened, in CamelCase.
+        `action`: what kfext did about it, in CamelCase.
         """
-        known = self._recorded.setdefault(about.uid, _Recorded())
+        recorded = self._recorded.setdefault(about.uid, _Recorded())
         self._recorded.move_to_end(about.uid)
         if len(self._recorded) > _OBJECTS:
             self._recorded.popitem(last=False)
-        if reason == known.reason or (reason, message) in known.sentences:
-            known.reason = reason
+        if reason == recorded.reason or (reason, message) in recorded.sentences:
+            recorded.reason = reason
             return
         event = self._event(about, reason=reason, message=message, action=action, warning=warning)
         try:
@@ -86,10 +87,10 @@ class EventRecorder:
         except asyncio.QueueFull:
             self.dropped += 1
             return
-        known.reason = reason
-        known.sentences[reason, message] = None
-        if len(known.sentences) > _SENTENCES:
-            del known.sentences[next(iter(known.sentences))]
+        recorded.reason = reason
+        recorded.sentences[reason, message] = None
+        if len(recorded.sentences) > _SENTENCES:
+            del recorded.sentences[next(iter(recorded.sentences))]
 
     async def run(self) -> None:
         """Write queued events until cancelled."""
@@ -109,14 +110,14 @@ class EventRecorder:
                     error=str(error),
                 )
             except Exception:
-                # Parts of its text are users': what one of them writes must not end all events.
+                # Users write parts of the text, and one event must not end all others.
                 self.dropped += 1
                 _log.exception("event not written", namespace=about.namespace)
             finally:
                 self._queue.task_done()
 
     async def drain(self) -> None:
-        """Wait until everything queued so far is written or dropped, which needs `run` to run."""
+        """Wait until everything queued so far is written or dropped, while `run` runs."""
         await self._queue.join()
 
     def _event(
@@ -150,7 +151,7 @@ class EventRecorder:
 
 def _clipped(message: str) -> str:
     """Return the message, cut to the number of bytes that the API accepts."""
-    encoded = message.encode(errors="replace")  # users write parts of it: half of a surrogate pair
+    encoded = message.encode(errors="replace")  # a user's text may have half a surrogate pair
     if len(encoded) <= _LONGEST_NOTE:
         return encoded.decode()
     return encoded[: _LONGEST_NOTE - 3].decode(errors="ignore") + "…"

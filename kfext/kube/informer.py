@@ -1,6 +1,6 @@
-"""Keep a local copy of a collection: list once, then follow the changes, despite failures.
+"""A local copy of a collection: list once, then follow the changes, despite failures.
 
-The copy changes only between two awaits, so a reader on the same event loop always sees one
+The copy changes only between two awaits, so a reader on the same event loop always sees a
 consistent state.
 """
 
@@ -34,7 +34,7 @@ def _ignore(old: object, new: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What identifies an object: a name may be used again, a uid never is."""
+    """The identity of an object: a name may be used again, a uid never is."""
 
     uid: str
     namespace: str
@@ -60,8 +60,8 @@ class Store(Generic[T]):
 
     def by_uid(self, uid: str) -> T | None:
         """Return the object with this uid."""
-        found = self._values.get(uid)
-        return found[1] if found else None
+        entry = self._values.get(uid)
+        return entry[1] if entry else None
 
     def by_name(self, name: str, *, namespace: str = "") -> T | None:
         """Return the object that has this name now."""
@@ -70,19 +70,19 @@ class Store(Generic[T]):
     def put(self, key: Key, value: T) -> T | None:
         """Store a value; return the value that it replaces."""
         old = self._values.get(key.uid)
-        # The key stored first is kept: it is equal, and the tables share its strings.
-        kept = old[0] if old else key
-        self._values[key.uid] = (kept, value)
-        self._uids[kept.namespace, kept.name] = kept.uid
+        # The key stored first stays: it is equal, and the tables share its strings.
+        first = old[0] if old else key
+        self._values[key.uid] = (first, value)
+        self._uids[first.namespace, first.name] = first.uid
         return old[1] if old else None
 
     def remove(self, uid: str) -> T | None:
         """Forget an object; return its last value."""
-        found = self._values.pop(uid, None)
-        if found is None:
+        entry = self._values.pop(uid, None)
+        if entry is None:
             return None
-        key, value = found
-        # A new object of the same name may have been stored before the old one was removed.
+        key, value = entry
+        # A new object of the same name may have been stored before the old object was removed.
         if self._uids.get((key.namespace, key.name)) == uid:
             del self._uids[key.namespace, key.name]
         return value
@@ -170,12 +170,12 @@ class Metrics:
 class Informer(Generic[T]):
     """A copy of a collection of the API server that follows its changes.
 
-    `decode`: turns an object's bytes into a value, or into None to leave it out of the store. If it
-        raises ValueError, TypeError or msgspec.DecodeError, the object is counted, logged and
-        skipped, and the store keeps the value it had.
+    `decode`: turns an object's bytes into a value, or into None to leave it out of the store. After
+        a ValueError, TypeError or msgspec.DecodeError the object is counted, logged and skipped,
+        and the store keeps its last value.
     `on_change(old, new)`: called after the store has changed, unless both are equal; None stands
-        for an object that was or is not there. It must not await. If it raises an error, that is
-        counted and logged, and the next change of the object is its next chance.
+        for an absent object. It must not await. An error is counted and logged, and the next change
+        of the object calls it again.
     `selectors`: query parameters such as fieldSelector.
     """
 
@@ -206,10 +206,10 @@ class Informer(Generic[T]):
         self._heard_at = float("-inf")
 
     def last_event_age(self) -> float:
-        """Return the seconds since the server last sent anything: the copy is no staler than that.
+        """Return the seconds since the server last sent anything: the greatest age of the copy.
 
-        While all is well, even if nothing changes, this is at most `silence_seconds` and the time
-        for a new connection. Before the first list it is infinite.
+        While the server answers, this is at most `silence_seconds` plus the time for a new
+        connection, even without changes. Before the first list it is infinite.
         """
         return self._monotonic() - self._heard_at
 
@@ -228,8 +228,8 @@ class Informer(Generic[T]):
                 _log.warning("watch failed", path=self._path, error=str(error))
                 await self._wait()
             except (msgspec.DecodeError, RecursionError) as error:
-                # The line is lost and so is its change. A new stream would send it again, but if
-                # it is garbled at the server, only a new list gets past it.
+                # The line is lost with its change. A new stream would send it again, but only a new
+                # list gets past a line that is garbled at the server.
                 _log.warning("garbled answer, listing again", path=self._path, error=str(error))
                 self._version = ""
                 await self._wait()
@@ -328,7 +328,7 @@ class Informer(Generic[T]):
         try:
             self._on_change(old, new)
         except Exception:
-            # What one object causes must not end what follows all of them.
+            # One object must not end the informer of all objects.
             self.metrics.unobserved += 1
             _log.exception("change left aside", path=self._path, uid=uid)
 

@@ -3,7 +3,7 @@
 The election has client-go's algorithm and timing. The webhooks hold jobs only for a live leader.
 
 Clocks of different machines are never compared: a holder counts as alive for the duration of its
-lease after *we* last saw its record change.
+lease after this process last saw its record change.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ _FRESH_SECONDS = 30.0
 class Timing:
     """The times of the election, in seconds.
 
-    The gap between `deadline` and `duration` is the time that a holder which lost the Lease has to
-    stop before a successor may start.
+    Between `deadline` and `duration` a holder that lost the Lease has time to stop before a
+    successor starts.
 
-    `duration`: how long the others wait for a holder that does not renew.
+    `duration`: how long the other replicas wait for a holder that does not renew.
     `deadline`: how long a holder tries to renew before it gives up.
     `retry`: the time between two attempts.
     """
@@ -46,7 +46,7 @@ class Timing:
 
     @property
     def attempt(self) -> float:
-        """How long one attempt may take: a dead connection leaves time for another one."""
+        """The longest attempt: after a dead connection there is time for a second attempt."""
         return self.deadline / 2
 
 
@@ -54,8 +54,8 @@ class LeaseHolder:
     """Acquires the Lease, renews it, and raises LeaseLost when it is lost.
 
     `identity` must be unique among the replicas. The Lease is acquired and renewed only while
-    `healthy()` is true, so that a controller which cannot place jobs is not taken for one that can.
-    `held` is set from acquisition to the end of `run`. Call `may_act` before every write.
+    `healthy()` is true, so that a controller that cannot place jobs does not lead. `held` is set
+    from acquisition to the end of `run`. Call `may_act` before every write.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class LeaseHolder:
         self._renewed_at = float("-inf")
 
     def may_act(self) -> bool:
-        """Return whether we hold the Lease and no other replica can hold it yet.
+        """Return whether this replica holds the Lease and no other replica can hold it yet.
 
-        In a process that stalled for too long this is False at once, even before `run` raises.
+        In a process that stalled for too long this is False even before `run` raises.
         """
         return self.held.is_set() and not self._overdue()
 
@@ -130,15 +130,15 @@ class LeaseHolder:
         while True:
             await asyncio.sleep(self._timing.retry)
             began = self._monotonic()
-            left = self._renewed_at + self._timing.deadline - began
-            if self._healthy() and left > 0:
-                limit = min(left, self._timing.attempt)
+            remaining = self._renewed_at + self._timing.deadline - began
+            if self._healthy() and remaining > 0:
+                limit = min(remaining, self._timing.attempt)
                 try:
                     async with asyncio.timeout(limit):
                         if not await self._take():
                             holder = self._observed.get("holderIdentity")
                             raise LeaseLost(f"the lease is now held by {holder}")
-                    # The others count from the server's write, which was after we began.
+                    # Other replicas count from the server's write, which came after `began`.
                     self._renewed_at = began
                 except TimeoutError:
                     _log.warning("lease not renewed", error=f"no answer in {limit:.1f} s")
@@ -160,7 +160,7 @@ class LeaseHolder:
         Raises Conflict if another replica is faster.
         """
         if self._observed.get("holderIdentity") == self._identity:
-            # One request while no other replica writes: a busy API server must not cost the Lease.
+            # One request if no other replica wrote: a busy API server must not cost the Lease.
             with suppress(Conflict, NotFound):
                 await self._write(self._version, self._spec(self._observed))
                 return True
@@ -208,7 +208,7 @@ class LeaseHolder:
             self._observed, self._observed_at = spec, self._monotonic()
 
     async def _release(self) -> None:
-        """Let a successor take over at once; keep renewTime, as a release is no sign of life."""
+        """Let a successor take over at once; renewTime stays, as a release is no sign of life."""
         try:
             async with asyncio.timeout(_RELEASE_SECONDS):
                 while not await self._give_up():
@@ -237,8 +237,8 @@ def decode_renew_time(raw: bytes) -> float:
 class LeaseWatch:
     """Freshness of the Lease, without I/O. All times are in seconds.
 
-    When the Lease is first seen, its age comes from renewTime and the wall clock. From then on it
-    is the time on our own monotonic clock since we last saw renewTime change.
+    When the Lease is first seen, its age comes from renewTime and the wall clock. From then on the
+    age is the time since renewTime was last seen to change, on this process's monotonic clock.
     """
 
     def __init__(self) -> None:

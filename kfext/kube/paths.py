@@ -70,7 +70,7 @@ class _Resource:
 
 
 class _InNamespaces(_Resource):
-    """A resource whose objects are in namespaces."""
+    """A resource with objects in namespaces."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ class _InNamespaces(_Resource):
 
 
 class _OfCluster(_Resource):
-    """A resource whose objects are in no namespace."""
+    """A resource with objects outside namespaces."""
 
     __slots__ = ()
 

@@ -1,8 +1,9 @@
-"""The newest lines of a container's log, each of them once.
+"""The newest lines of a container's log, each line once.
 
-The kubelet finds the last lines from the end of the file, at a cost that does not grow with it. Of
-what it finds it sends the oldest bytes, so of long lines fewer are asked for. `sinceTime` is not
-used: it has whole seconds and reads the file from its start. Files that were rotated are not read.
+The kubelet searches the last lines from the end of the file, at a cost that does not grow with the
+file. It sends the oldest bytes of these lines, so kfext requests fewer lines if they are long.
+`sinceTime` is not used: it has whole seconds and reads the file from its start. Rotated files are
+not read.
 """
 
 import re
@@ -15,7 +16,7 @@ from kfext.model.timestamps import timestamp
 
 MOST_LINES = 200
 MOST_BYTES = 256 * 1024
-"""Of one answer; a line of a progress bar has a few hundred bytes."""
+"""The most bytes of one answer; a line of a progress bar has a few hundred bytes."""
 _FEWER = 8
 _STAMPED = re.compile(
     rb"(?m)^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)) (.*)$"
@@ -34,7 +35,7 @@ class PodLog:
         self._last = ""
 
     async def read(self) -> list[LogLine]:
-        """Return the lines since the last call, of which only the newest if there are many.
+        """Return the lines since the last call; only the newest lines if there are many.
 
         Raises ApiError: BadRequest before the container has started, NotFound, Forbidden.
         """
@@ -59,25 +60,25 @@ class PodLog:
 
 
 def lines_of(body: bytes) -> list[LogLine]:
-    """Return the lines of an answer with timestamps; one that is cut off at its start has none."""
-    found = []
+    """Return the lines of an answer that have timestamps: a line cut at its start has none."""
+    lines = []
     for stamp, text in _STAMPED.findall(body):
         stated = stamp.decode()
-        found.append(LogLine(timestamp(stated), text.decode(errors="replace"), stated))
-    return found
+        lines.append(LogLine(timestamp(stated), text.decode(errors="replace"), stated))
+    return lines
 
 
 def newer(lines: Sequence[LogLine], last: str) -> list[LogLine]:
-    """Return the lines after the one with a timestamp, which is empty before the first read.
+    """Return the lines after the line with the timestamp `last`, which is empty at first.
 
-    Without that line, those with a later time; all of them if the node's clock was set back.
+    If that line is gone, return the later lines; all lines if the node's clock was set back.
     """
     for index in range(len(lines) - 1, -1, -1):
         if lines[index].stamp == last:
             return list(lines[index + 1 :])
     if not last or not lines:
         return list(lines)
-    known = timestamp(last)
-    if lines[-1].at < known:
+    reached = timestamp(last)
+    if lines[-1].at < reached:
         return list(lines)
-    return [line for line in lines if line.at > known]
+    return [line for line in lines if line.at > reached]

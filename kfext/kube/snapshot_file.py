@@ -17,9 +17,10 @@ from kfext.model.timestamps import LAST
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFile:
-    """What such a file holds.
+    """The content of a snapshot file.
 
-    `kfext`: the version that wrote it. `taken`: when, in epoch seconds.
+    `kfext`: the version that wrote the file.
+    `taken`: when it was written, in epoch seconds.
     """
 
     kfext: str
@@ -28,12 +29,12 @@ class SnapshotFile:
 
 
 def encode_snapshot(snapshot: Snapshot, *, taken: float) -> bytes:
-    """Return the content of such a file."""
+    """Return the content of a snapshot file."""
     return msgspec.json.encode(SnapshotFile(__version__, taken, snapshot), enc_hook=_encoded)
 
 
 def write_snapshot(path: Path, snapshot: Snapshot, *, taken: float) -> int:
-    """Write a snapshot as JSON, in place of an earlier file; return its bytes. Raises OSError."""
+    """Write a snapshot as JSON, in place of an earlier file; return its size. Raises OSError."""
     content = encode_snapshot(snapshot, taken=taken)
     unfinished = path.with_suffix(".part")
     unfinished.write_bytes(content)
@@ -44,12 +45,12 @@ def write_snapshot(path: Path, snapshot: Snapshot, *, taken: float) -> int:
 def read_snapshot_file(content: bytes, *, name: str) -> SnapshotFile:
     """Return the snapshot in a file; `name` is for messages. Raises UserError."""
     try:
-        found = msgspec.json.decode(content, type=SnapshotFile, dec_hook=_decoded)
+        file = msgspec.json.decode(content, type=SnapshotFile, dec_hook=_decoded)
     except msgspec.DecodeError as error:
         raise UserError(f"{name} is not a snapshot of kfext {__version__}: {error}") from error
-    if not 0 <= found.taken <= LAST:
-        raise UserError(f"{name}: taken is {found.taken:g}: it must be epoch seconds, e.g. 1.7e9")
-    return found
+    if not 0 <= file.taken <= LAST:
+        raise UserError(f"{name}: taken is {file.taken:g}: it must be epoch seconds, e.g. 1.7e9")
+    return file
 
 
 def _encoded(value: object) -> str:

@@ -1,17 +1,16 @@
-"""How much CPU pods and nodes use, from the metrics API (metrics.k8s.io), or why it is not known.
+"""The CPU use of pods and nodes, from the metrics API (metrics.k8s.io), or why it is not known.
 
     usage = Usage(client)
-    found = await usage.read(pods, nodes={"node-1"})
-    found.pods    # for each uid a CpuUse, or a Verdict with the reason
-    found.nodes   # by name, the CpuUse of all that runs on a node
+    used = await usage.read(pods, nodes={"node-1"})
+    used.pods    # for each uid a CpuUse, or a Verdict with the reason
+    used.nodes   # by name, the CpuUse of everything on a node
 
-`read` never raises, and ends within 20 s whatever hangs. It asks for one list per namespace, of
-training pods only: whoever may create pods there decides how long the list is, so a list that is
-too long costs that namespace its figures, and no other. metrics-server does not page its lists. A
-request that failed is not repeated for a minute.
+`read` never raises, and ends within 20 s whatever hangs. It requests one list of training pods per
+namespace. metrics-server does not page its lists, and users decide how long a list is: a list that
+is too long costs only its own namespace the figures. A failed request is not repeated for a minute.
 
-A CpuUse is the mean over a window of 10 to 60 s with metrics-server, which ended `at` by the clock
-of the pod's node. The reasons of Verdicts are the REASON_CPU_USE names.
+A CpuUse is the mean over a window, of 10 to 60 s with metrics-server. The window ended `at`, by the
+clock of the pod's node. The reasons of Verdicts are the REASON_CPU_USE names.
 """
 
 import asyncio
@@ -41,24 +40,24 @@ from kfext.names import (
 T = TypeVar("T")
 
 MOST_BYTES = 4 * 2**20
-"""Of a list: the figures of a pod have some 500 bytes."""
+"""The most bytes of a list: the figures of a pod have some 500 bytes."""
 AT_ONCE = 8
-"""Requests under way."""
+"""The most requests under way."""
 ANSWER_SECONDS = 5.0
 ALL_SECONDS = 10.0
 REST_SECONDS = 60.0
 _SKEW_SECONDS = 5.0
-"""Between the clock of a node and that of the API server, which states when a pod was created."""
+"""Between the clocks of a node and of the API server, which states when a pod was created."""
 _LONGEST_MESSAGE = 200
 _EVERY = ""
-"""Among the names that rest: all of them. A namespace or node always has a name."""
+"""Among the resting names: all names. A namespace or node never has this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What pods use, by uid, or why that is not known; and nodes, by name, as far as it is known.
+    """The use of pods, by uid, or why it is not known; and the known use of nodes, by name.
 
-    The use of a node includes what does not run in a pod.
+    The use of a node includes processes outside pods.
     """
 
     pods: Mapping[str, CpuUse | Verdict]
@@ -74,25 +73,25 @@ class Usage:
         self._nodes = Asking(monotonic)
 
     async def read(self, pods: Iterable[Pod], *, nodes: Set[str] = frozenset()) -> Used:
-        """Return what pods use, and the named nodes on which they run."""
-        found: dict[str, CpuUse | Verdict] = {}
+        """Return the use of pods, and of the named nodes that they run on."""
+        used: dict[str, CpuUse | Verdict] = {}
         bound = []
         for pod in pods:
             if pod.node_name:
                 bound.append(pod)
             else:
-                found[pod.uid] = Verdict(REASON_CPU_USE_PENDING, "the pod is not bound yet")
+                used[pod.uid] = Verdict(REASON_CPU_USE_PENDING, "the pod is not bound yet")
         answers = await self._namespaces.ask({pod.namespace for pod in bound}, self._of_pods)
         answered: set[str] = set()
         for pod in bound:
             uses = answers[pod.namespace]
             if isinstance(uses, Verdict):
-                found[pod.uid] = uses
+                used[pod.uid] = uses
             else:
-                found[pod.uid] = _of_pod(pod, uses)
+                used[pod.uid] = _of_pod(pod, uses)
                 answered.add(pod.node_name)
         stated = await self._nodes.ask(nodes & answered, self._of_node)
-        return Used(found, {name: use for name, use in stated.items() if isinstance(use, CpuUse)})
+        return Used(used, {name: use for name, use in stated.items() if isinstance(use, CpuUse)})
 
     async def _of_pods(self, namespace: str) -> dict[str, CpuUse]:
         path = paths.pod_metrics(namespace)
@@ -103,7 +102,7 @@ class Usage:
 
 
 def _of_pod(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
-    """Return what the metrics API states of a pod, and not of an earlier pod of its name."""
+    """Return the use of a pod, and never of an earlier pod with its name."""
     use = uses.get(pod.name)
     if use is None or use.at - use.window < pod.created - _SKEW_SECONDS:
         return Verdict(REASON_CPU_USE_PENDING, "the metrics API has no figures of the pod yet")
@@ -111,7 +110,7 @@ def _of_pod(pod: Pod, uses: Mapping[str, CpuUse]) -> CpuUse | Verdict:
 
 
 class Asking:
-    """Asks for many namespaces or nodes in bounded time, and leaves a failed one alone a while."""
+    """Requests for many namespaces or nodes in bounded time; a failed name rests for a while."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -124,20 +123,20 @@ class Asking:
         now = self._monotonic()
         self._resting = {name: rest for name, rest in self._resting.items() if now < rest[1]}
         order = sorted(set(names))
-        random.shuffle(order)  # otherwise slow answers would keep the same names waiting each time
-        found: dict[str, T | Verdict] = {}
+        random.shuffle(order)  # otherwise slow answers would always delay the same names
+        answers: dict[str, T | Verdict] = {}
         slots = asyncio.Semaphore(AT_ONCE)
 
         async def ask_for(name: str) -> None:
             async with slots:
                 if resting := self._resting.get(name) or self._resting.get(_EVERY):
-                    found[name] = resting[0]
+                    answers[name] = resting[0]
                     return
                 try:
                     async with asyncio.timeout(ANSWER_SECONDS):
-                        found[name] = await of(name)
+                        answers[name] = await of(name)
                 except (ApiError, TimeoutError) as error:
-                    found[name] = self._rest(name, error)
+                    answers[name] = self._rest(name, error)
 
         try:
             async with asyncio.timeout(ALL_SECONDS), asyncio.TaskGroup() as group:
@@ -146,10 +145,10 @@ class Asking:
         except TimeoutError:
             pass
         late = Verdict(REASON_CPU_USE_UNAVAILABLE, "metrics API: other answers took too long")
-        return {name: found.get(name, late) for name in order}
+        return {name: answers.get(name, late) for name in order}
 
     def _rest(self, name: str, error: ApiError | TimeoutError) -> Verdict:
-        """Leave a name alone after a failure, and all names if there is no metrics API."""
+        """Let a name rest after a failure, or all names without a metrics API."""
         verdict = _reason(error)
         key = _EVERY if isinstance(error, NotServed) else name
         self._resting[key] = (verdict, self._monotonic() + REST_SECONDS)
@@ -199,34 +198,34 @@ class _PodMetricsList(msgspec.Struct):
 
 
 def uses_of(body: bytes) -> dict[str, CpuUse]:
-    """Return the CPU use of the pods of a PodMetricsList by name, without pods without figures.
+    """Return the CPU use of the pods of a PodMetricsList, by name; pods without figures are absent.
 
     Raises Unavailable for an answer that is no such list.
     """
-    found = _decoded(body, _PodMetricsList).items or ()
+    items = _decoded(body, _PodMetricsList).items or ()
     uses = (
         (item.metadata.name, _use(item, [holder.usage for holder in item.containers or ()]))
-        for item in found
+        for item in items
     )
     return {name: use for name, use in uses if use is not None}
 
 
 def use_of_node(body: bytes) -> CpuUse | None:
     """Return the CPU use in a NodeMetrics. Raises Unavailable for an answer that is none."""
-    found = _decoded(body, _NodeMetrics)
-    return _use(found, [found.usage] if found.usage else [])
+    metrics = _decoded(body, _NodeMetrics)
+    return _use(metrics, [metrics.usage] if metrics.usage else [])
 
 
 def _decoded(body: bytes, form: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=form)
     except msgspec.DecodeError as error:
-        message = f"the answer is not one of the metrics API: {error}"
+        message = f"the answer is not from the metrics API: {error}"
         raise Unavailable(status=0, reason="Garbled", message=message) from error
 
 
 def _use(measured: _Window, usages: Iterable[_Usage]) -> CpuUse | None:
-    """Return what was used together in a window; None if the answer does not state it."""
+    """Return the sum of the use in a window, or None without it in the answer."""
     at, window = timestamp(measured.timestamp), duration(measured.window)
     try:
         cores = [float(parse_quantity(usage.cpu)) for usage in usages]

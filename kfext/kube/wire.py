@@ -1,9 +1,9 @@
 """Decode pods and nodes straight from the wire into model values that share equal parts.
 
 A pod is 5-20 KB on the wire and some hundred bytes here. The structs name the fields that the
-parsers in `kfext.model` read, so no other field ever becomes a Python object; only the parsers
-interpret the fields. An object that does not fit the structs is decoded whole. The parsers never
-raise, so decoding fails only for text that is not a JSON object.
+parsers in `kfext.model` read, so no other field becomes a Python object; only the parsers interpret
+the fields. An object that does not fit the structs is decoded whole. The parsers never raise, so
+decoding fails only for text that is not a JSON object.
 """
 
 import sys
@@ -33,13 +33,13 @@ from kfext.model.volume import (
 
 T = TypeVar("T")
 
-# How many distinct values are cached for sharing. A cluster has few kinds of pods; the limit bounds
-# the memory in one that has many, each of them as large as model.bounds allows.
+# The number of distinct values that are cached for sharing. A cluster has few kinds of pods; the
+# limit bounds the memory in a cluster with many, each as large as model.bounds allows.
 _SHARED = 1024
 MOST_BYTES = 4 * 2**20
-"""Of all texts together. The spec of an ordinary pod has some hundred bytes here."""
+"""The most bytes of all texts together. The spec of an ordinary pod has some hundred bytes here."""
 LONGEST = 64 * 2**10
-"""Bytes of a text that is cached; pods with a longer one are few, or they are an attack."""
+"""The most bytes of a cached text; pods with a longer text are few, or they are an attack."""
 
 
 class _Slim(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -73,7 +73,7 @@ class _Container(_Slim):
 class _Volume(_Slim):
     """The types of volumes that kube-scheduler judges, claims among them.
 
-    Not the name: that of a token's volume differs from pod to pod, so equal pods would not share.
+    The name is absent: a token's volume has another name in each pod, so equal pods would differ.
     """
 
     persistent_volume_claim: _Text = msgspec.UNSET
@@ -157,7 +157,7 @@ class _Node(_Slim):
 
 
 class Shared(Generic[T]):
-    """A cache of values by the JSON texts that they are decoded from; the oldest values go first.
+    """A cache of values, by the JSON texts that they are decoded from; the oldest values go first.
 
     It is bounded by the bytes of the texts. A bound on their number would not bound the memory: a
     text can have 1.5 MiB, and the value can be larger still.
@@ -171,9 +171,9 @@ class Shared(Generic[T]):
 
     def of(self, text: bytes, decode: Callable[[bytes], T]) -> T:
         """Return what `decode` makes of a text; equal texts share the result."""
-        known = self._known.get(text)
-        if known is not None:
-            return known
+        cached = self._known.get(text)
+        if cached is not None:
+            return cached
         value = decode(text)
         if len(text) <= self._longest:
             self._known[text] = value
@@ -212,17 +212,17 @@ def decode_pod(raw: bytes) -> Pod:
 
 
 def _allocated(status: _PodStatus) -> bytes:
-    """Return what of a status tells what a pod has been given, as raw JSON.
+    """Return the part of a status that shows what a pod was given, as raw JSON.
 
-    Most pods of a template agree in it.
+    It is equal for most pods of a template.
     """
     containers, inits = status.container_statuses, status.init_container_statuses
-    if all(one.resources is msgspec.UNSET for one in (*(containers or ()), *(inits or ()))):
+    if all(state.resources is msgspec.UNSET for state in (*(containers or ()), *(inits or ()))):
         return b"{}"
     resizing = [
-        _Condition(type=one.type, reason=one.reason)
-        for one in status.conditions or ()
-        if one.type == "PodResizePending"
+        _Condition(type=condition.type, reason=condition.reason)
+        for condition in status.conditions or ()
+        if condition.type == "PodResizePending"
     ]
     return msgspec.json.encode(
         _PodStatus(
@@ -240,13 +240,13 @@ def _asks(spec_and_status: bytes) -> PodDemand:
 
 
 _demands: Shared[PodDemand] = Shared()
-"""What the specs and statuses seen last require: pods of one template share the result."""
+"""The demands of the specs and statuses seen last: pods of one template share the result."""
 
 
 def read_whole(parse: Callable[[Mapping[str, Any]], T]) -> Callable[[bytes], T]:
-    """Return a decoder for objects that are few or small, so that they are read whole.
+    """Return a decoder for few or small objects, which are read whole.
 
-    It raises msgspec.DecodeError.
+    The decoder raises msgspec.DecodeError.
     """
     return lambda raw: parse(mapping(msgspec.json.decode(raw)))
 
@@ -261,13 +261,13 @@ decode_storage_class = read_whole(parse_storage_class)
 
 
 def decode_limit_range(raw: bytes) -> LimitRange:
-    """Return that a namespace has a LimitRange. Raises msgspec.DecodeError."""
+    """Return a LimitRange by its namespace and version. Raises msgspec.DecodeError."""
     metadata = mapping(mapping(msgspec.json.decode(raw)).get("metadata"))
     return LimitRange(text(metadata.get("namespace")), text(metadata.get("resourceVersion")))
 
 
 def decode_volume(raw: bytes) -> Volume:
-    """Return a volume, whose terms equal volumes share. Raises msgspec.DecodeError."""
+    """Return a volume; equal volumes share their terms. Raises msgspec.DecodeError."""
     volume = parse_volume(mapping(msgspec.json.decode(raw)))
     return replace(volume, terms=_terms(volume.terms))
 

@@ -1,7 +1,7 @@
 """The routes of the webhooks, and their metrics.
 
 If kfext fails, the object is admitted unchanged, unless it shares a GPU: such an object must not
-run without kfext's changes. It comes by routes of its own, for which the API server fails closed.
+run without kfext's changes. It has routes of its own, and the API server fails closed on them.
 """
 
 import time
@@ -21,10 +21,10 @@ from kfext.webhook.review import LIMIT, Bodies, Request, ReviewError, answer, pa
 _log = structlog.get_logger(__name__)
 
 _IDLE_SECONDS = 120.0
-"""Time after which a connection without a complete request is closed. The API server closes idle
+"""A connection without a complete request is closed after this time. The API server closes idle
 connections after 90 s; if the webhook closed them first, a review could be lost."""
 _LINGER_SECONDS = 1.0
-"""Time to read the rest of a body that was turned away, so that the client sees the answer."""
+"""Time to read the rest of a rejected body, so that the client sees the answer."""
 _MOST_HEADERS = 32
 
 PATCHED, UNCHANGED, REFUSED = "patched", "unchanged", "refused"
@@ -82,7 +82,7 @@ class Cluster(Protocol):
     """The source of the facts: `facts.Watched`, or a double in tests."""
 
     async def of(self, namespace: str) -> Facts | None:
-        """Return the facts of a namespace; None until they are known."""
+        """Return the facts of a namespace, or None before they are known."""
 
     def controller_alive(self) -> bool:
         """Return whether the controller is alive."""
@@ -168,8 +168,8 @@ async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
     if excess := request.excess:
         log.info("left alone", why=excess)
         why = f"kfext does not handle this {route.kind}: {excess}"
-        left = Mutation(refusal=why) if closed else Mutation(warnings=(why,))
-        return REFUSED if closed else UNCHANGED, answer(request, left)
+        untouched = Mutation(refusal=why) if closed else Mutation(warnings=(why,))
+        return REFUSED if closed else UNCHANGED, answer(request, untouched)
     raw = request.decoded()
     try:
         mutation = await route.decide(request, raw)

@@ -1,4 +1,4 @@
-"""The certificate that the webhook serves: signed here, or mounted where cert-manager renews it."""
+"""The certificate that the webhook serves: signed here, or mounted from cert-manager's Secret."""
 
 import asyncio
 import os
@@ -30,9 +30,9 @@ def _server_context() -> ssl.SSLContext:
 class ServingCertificate:
     """The TLS context of the webhook's server, with a certificate of kfext's own authority.
 
-    `ready` is set once it holds one.
+    `ready` is set once it has a certificate.
 
-    `extra_names`: DNS names or IP addresses besides those of the Service.
+    `extra_names`: DNS names or IP addresses besides the Service's names.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class ServingCertificate:
                 await asyncio.sleep(_RETRY_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
 
     async def check(self) -> None:
-        """Renew the certificate if it is due or of an earlier authority. Raises ApiError.
+        """Renew the certificate if it is due or from an earlier authority. Raises ApiError.
 
-        The API servers trust whatever authority is in the Secret: the controller sees to that
-        before it writes there. Without a usable authority the certificate stays.
+        The API servers trust the authority in the Secret: the controller waits for that before it
+        writes the Secret. Without a usable authority the certificate stays.
         """
         try:
             authority = (await read_trust(self._client)).authority
@@ -90,7 +90,7 @@ class ServingCertificate:
         _log.info("serving certificate renewed", names=self._names)
 
     def _load(self, leaf: Pair) -> None:
-        # `ssl` reads keys only from files: this one is in memory and never has a name on a disk.
+        # `ssl` reads keys only from files: this file is in memory and has no name on a disk.
         with os.fdopen(os.memfd_create("serving-key"), "wb") as file:
             file.write(leaf.certificate + leaf.key)
             file.flush()
@@ -111,25 +111,25 @@ class MountedCertificate:
         self._loaded = (b"", b"")
 
     async def run(self) -> None:
-        """Look for another certificate every minute until cancelled; every second at first."""
+        """Check for a new certificate every minute until cancelled; every second at first."""
         while True:
             self.check()
             await asyncio.sleep(_CHECK_SECONDS if self.ready.is_set() else _FIRST_SECONDS)
 
     def check(self) -> None:
-        """Load the certificate if it is another; keep the loaded one if its files are unusable."""
-        # The kubelet replaces both files at once, by a link to another folder.
+        """Load a new certificate; keep the loaded certificate if the files are unusable."""
+        # The kubelet replaces both files at once, with a link to another folder.
         folder = (self._folder / "tls.crt").resolve().parent
         files = folder / "tls.crt", folder / "tls.key"
         try:
-            found = files[0].read_bytes(), files[1].read_bytes()
-            if found == self._loaded:
+            content = files[0].read_bytes(), files[1].read_bytes()
+            if content == self._loaded:
                 return
             _server_context().load_cert_chain(*files)  # a refusal would leave a context half loaded
             self.context.load_cert_chain(*files)
         except (OSError, ssl.SSLError) as error:
             _log.warning("mounted certificate not loaded", error=str(error))
             return
-        self._loaded = found
+        self._loaded = content
         self.ready.set()
         _log.info("mounted certificate loaded", folder=str(self._folder))

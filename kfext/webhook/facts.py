@@ -15,8 +15,8 @@ from kfext.names import LEASE, NAMESPACE
 
 _CATCH_UP_SECONDS = 1.0
 _SILENCE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 2.0
-"""For the watch of the Lease, which changes every 2 s while a controller is alive: a dead watch
-must be noticed well before the Lease counts as old."""
+"""For the watch of the Lease, which changes every 2 s while a controller lives. kfext must notice a
+dead watch well before the Lease counts as old."""
 
 
 class Watched:
@@ -46,7 +46,7 @@ class Watched:
                 tasks.create_task(informer.run())
 
     def missing(self) -> str | None:
-        """Return the names of the collections that are not read yet; None if all are."""
+        """Return the names of the collections that are not read yet, or None."""
         informers = {
             "namespaces": self._namespaces.synced,
             "TrainingPolicies": self._policies.synced,
@@ -59,7 +59,7 @@ class Watched:
         return self._lease.fresh(monotonic=time.monotonic())
 
     async def of(self, namespace: str) -> Facts | None:
-        """Return the facts for a review in a namespace; None until they are known.
+        """Return the facts for a review in a namespace, or None before they are known.
 
         The API server sends reviews only for managed namespaces. If kfext's copy of the namespace
         lacks the label, the copy is a moment behind, so it gets a second to catch up.
@@ -75,12 +75,12 @@ class Watched:
         return facts
 
     def _known(self, namespace: str) -> Facts | None:
-        found = self._namespaces.store.by_name(namespace)
-        if found is None or self.missing():
+        stored = self._namespaces.store.by_name(namespace)
+        if stored is None or self.missing():
             return None
         return Facts(
-            namespace_labels=found.labels,
-            namespace_annotations=found.annotations,
+            namespace_labels=stored.labels,
+            namespace_annotations=stored.annotations,
             policies=tuple(self._policies.store),
             controller_alive=self.controller_alive(),
         )

@@ -29,7 +29,7 @@ class Config:
     `probe_port`: serves probes and metrics over plain HTTP.
     `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
     `tls_folder`: where another system mounts the certificate; if unset, kfext signs it.
-    `drain_seconds`: how long requests are still served after SIGTERM, until none arrive.
+    `drain_seconds`: how long requests are still served after SIGTERM, until no more arrive.
     """
 
     kubeconfig: Path | None = None

@@ -1,7 +1,7 @@
 """The AdmissionReview: its body, bounded in bytes and time, the request in it, and the answer.
 
-The port is not authenticated, so no client must be able to fill the memory. A review that is turned
-away fails open: the API server admits its object unchanged.
+The port is not authenticated, so no client must be able to fill the memory. A rejected review fails
+open: the API server admits its object unchanged.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ LIMIT = 4 * 2**20
 """The largest body in bytes. An object in etcd has at most 1.5 MiB, and the review of a new object
 contains it once."""
 MOST_VALUES = 100_000
-"""Values in an object that is decoded: 1.5 MiB can hold 700,000, which take 50 MB and a second."""
+"""The most values in a decoded object: 1.5 MiB can hold 700,000, which take 50 MB and a second."""
 MOST_BYTES = 32 * 2**20
-"""Bytes of all bodies that are being read or decided on."""
+"""The most bytes of all bodies that are being read or decided on."""
 LONGEST_SECONDS = 2.0
 """Time for a body to arrive: the API server waits no longer for the answer."""
 
@@ -92,7 +92,7 @@ class Request(msgspec.Struct):
 
     @property
     def excess(self) -> str:
-        """Return why the object is too large to decode; empty if it is not."""
+        """Return why the object is too large to decode; empty if it can be decoded."""
         values = bytes(self.object).count(b",")
         if values < MOST_VALUES:
             return ""

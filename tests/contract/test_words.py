@@ -31,16 +31,9 @@ ONE = "one as a variable"
 
 NOT_YET = [
     "e2e",
-    "kfext/cli",
-    "kfext/controller",
-    "kfext/core/admission",
     "kfext/core/ledger/cards.py",
-    "kfext/core/lifecycle",
-    "kfext/core/patches",
-    "kfext/kube",
     "kfext/model/gpu.py",
     "kfext/state",
-    "kfext/webhook",
     "tests/adapters",
     "tests/builders.py",
     "tests/gpu_builders.py",

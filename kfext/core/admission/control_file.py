@@ -1,7 +1,7 @@
-"""Give the container that trains a file in which kfext asks its job for a checkpoint.
+"""Give the training container a file through which kfext asks its job for a checkpoint.
 
 The file shows an annotation of the pod: the kubelet creates it empty and rewrites it when the
-annotation changes. So a job needs no library, no network and no rights to be asked.
+annotation changes. So the job needs no library, no network and no rights.
 """
 
 import posixpath
@@ -30,12 +30,12 @@ Raw = Mapping[str, Any]
 def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Operation]]:
     """Return the pod spec with the file, and the operations that add it; none for other jobs.
 
-    A container with something of its own in the directory, or at the name of the volume, keeps it.
+    A pod that already uses the directory or the volume's name gets no file.
     """
     trainer = container_named(spec, kind.container)
     if trainer is None or not _opted_in(strings(metadata.get("annotations"))):
         return spec, []
-    at, container = trainer
+    index, container = trainer
     volumes, mounts = spec.get("volumes"), container.get("volumeMounts")
     if not (_is_list(volumes) and _is_list(mounts)) or _taken(sequence(mounts)):
         return spec, []
@@ -48,13 +48,13 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
     if any(mapping(other).get("name") == _VOLUME for other in others):
         return spec, []
     containers = list(spec["containers"])
-    containers[at] = {**container, "volumeMounts": [*sequence(mounts), mount]}
+    containers[index] = {**container, "volumeMounts": [*sequence(mounts), mount]}
     changed = {**spec, "volumes": [*others, volume], "containers": containers}
     if pod_excess(changed):
         return spec, []
     return changed, [
         appended(volumes, volume, "spec", "volumes"),
-        appended(mounts, mount, "spec", "containers", str(at), "volumeMounts"),
+        appended(mounts, mount, "spec", "containers", str(index), "volumeMounts"),
     ]
 
 
@@ -73,8 +73,8 @@ def _is_list(value: object) -> bool:
 def _taken(mounts: Sequence[Any]) -> bool:
     """Return whether a container has a mount at the directory, below it, or above it.
 
-    One above may be read-only, so that no container could start with another mount in it.
+    A mount above may be read-only, and then no container starts with a mount inside it.
     """
-    paths = (posixpath.normpath("/" + text(mapping(one).get("mountPath"))) for one in mounts)
+    paths = (posixpath.normpath("/" + text(mapping(mount).get("mountPath"))) for mount in mounts)
     parts = ([part for part in path.split("/") if part] for path in paths)
     return any(path[: len(_PARTS)] == _PARTS[: len(path)] for path in parts)

@@ -1,17 +1,17 @@
 """Jobs and pods that share GPUs: which are refused, and what a pod gets in place of a whole GPU.
 
-A pod gets the part of a GPU that its job was planned with, and its Python loads the hook, through
-PYTHONPATH.
+A pod gets the planned part of a GPU, and its Python loads the hook through PYTHONPATH. The image
+stays as it is.
 
-The image stays as it is. What PYTHONPATH the image has is not known here, and a variable of the
-container would replace it. So a shell puts the hook before it and becomes the container's command.
-Where the template has no `command`, so that the image's own runs, an init container of the same
-image writes the path down first, and kfext's sitecustomize puts it back. Both run a static binary
-that comes with the part of the GPU, as the hook itself does: the image may have no shell.
+Admission cannot see a PYTHONPATH of the image, and a variable of the container would replace it. So
+a shell puts the hook ahead of that path, then becomes the container's command. If the template has
+no `command`, an init container of the same image records the path, and kfext's sitecustomize
+restores it. Both run a static binary that comes with the part of the GPU, like the hook, because
+the image may have no shell.
 
-The init container is the second choice, as it requests the part of the GPU. After a restart of the
-kubelet a running container keeps its devices, but one that has ended is given them anew, which
-fails until the device plugin is back, and the pod with it.
+The init container is the second choice, because it requests the part of the GPU. After a restart of
+the kubelet, running containers keep their devices, but an ended container gets them anew. That
+fails until the device plugin is back, and the pod fails with it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,21 +42,21 @@ _AHEAD = (
     '[ -f "$folder/$0" ] && [ -x "$folder/$0" ] && exec "$folder/$0" "$@"; done;; esac; '
     'exec "$0" "$@"'
 )
-"""The shell. It looks for a command itself: busybox would take one of its own of that name."""
+"""The shell script. It searches PATH itself: busybox would run its own command of the name."""
 _VOLUME, _DIRECTORY = "kfext-recorded", "/kfext/recorded"
 _FILE = f"{_DIRECTORY}/pythonpath"
 _INIT = "kfext-record"
 _COPIED = ("image", "imagePullPolicy", "env", "envFrom", "resources", "securityContext")
 _CHANGED = ("containers", "initContainers", "tolerations", "volumes")
-"""The fields of a pod spec that are written, each as a whole: what is there may be no list."""
+"""The fields of a pod spec that are written, each as a whole: the present value may be no list."""
 _TOLERATION = {"key": NATIVE_GPU, "operator": "Exists", "effect": "NoSchedule"}
-"""Clusters whose nodes with GPUs are tainted add it to pods that request GPUs natively."""
+"""Clusters with tainted GPU nodes add it only to pods that request whole GPUs."""
 
 Raw = Mapping[str, Any]
 
 
 def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) -> str:
-    """Return why a job that asks for parts of GPUs is refused, empty if it is not.
+    """Return why a job that asks for parts of GPUs is refused; empty if it is accepted.
 
     `verdict`: whether kfext handles it.
     """
@@ -69,7 +69,7 @@ def why_not_shared(job: TrainingJob, *, settings: Settings, verdict: Verdict) ->
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A pod spec with a part of a GPU, the operations that give it, or why it has none."""
+    """A pod spec with a part of a GPU and the operations that add it, or why it has none."""
 
     spec: Raw
     operations: tuple[Operation, ...] = ()
@@ -79,9 +79,8 @@ class Part:
 def gpu_part(metadata: Raw, spec: Raw) -> Part:
     """Return the spec of a pod of a job that shares GPUs, with its part of a GPU.
 
-    The spec stays as it is if it asks for no GPU, or for several.
-
-    A pod without a plan is refused: nothing would account for it. Its operator tries again.
+    The spec stays as it is if it asks for no GPU, or for several. A pod without a plan is refused,
+    because nothing would account for its part. Its operator tries again.
     """
     if not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
         return Part(spec)
@@ -96,30 +95,34 @@ def gpu_part(metadata: Raw, spec: Raw) -> Part:
     part = part_of(planned, number) if number >= 0 else None
     if part is None:
         return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
-    at = next(at for at, one in enumerate(spec["containers"]) if asks_for_gpu(mapping(one)))
-    changed = _swapped(spec, at, units=part[0], slot=part[1])
-    changed = hooked(changed, at, priority=_priority(annotations, type_))
+    position = next(
+        position
+        for position, container in enumerate(spec["containers"])
+        if asks_for_gpu(mapping(container))
+    )
+    changed = _swapped(spec, position, units=part[0], slot=part[1])
+    changed = hooked(changed, position, priority=_priority(annotations, type_))
     return Part(changed, tuple(_operations(spec, changed)))
 
 
 def _operations(spec: Raw, changed: Raw) -> Iterator[Operation]:
-    """Yield what makes one pod spec of the other."""
+    """Yield the operations that turn `spec` into `changed`."""
     for field in _CHANGED:
         if changed.get(field) != spec.get(field):
             yield {"op": "add", "path": pointer("spec", field), "value": changed[field]}
 
 
-def _swapped(spec: Raw, at: int, *, units: int, slot: int) -> Raw:
-    """Return the spec whose container requests units of a slot instead of a GPU."""
+def _swapped(spec: Raw, position: int, *, units: int, slot: int) -> Raw:
+    """Return the spec with a container that requests units of a slot instead of a GPU."""
     containers = list(sequence(spec["containers"]))
-    container = containers[at]
+    container = containers[position]
     resources = {**mapping(container.get("resources"))}
     for kind in ("limits", "requests"):
         stated = mapping(resources.get(kind))
         if NATIVE_GPU in stated:
-            others = {name: one for name, one in stated.items() if name != NATIVE_GPU}
+            others = {name: amount for name, amount in stated.items() if name != NATIVE_GPU}
             resources[kind] = {**others, resource_of(slot): str(units)}
-    containers[at] = {**container, "resources": resources}
+    containers[position] = {**container, "resources": resources}
     tolerations = list(sequence(spec.get("tolerations")))
     if _TOLERATION not in tolerations:
         tolerations.append(_TOLERATION)
@@ -136,44 +139,44 @@ def _priority(annotations: Mapping[str, str], type_: str) -> str:
     return next((str(priority) for (priority,) in filter(None, stated)), LOW)
 
 
-def hooked(spec: Raw, at: int, *, priority: str) -> Raw:
-    """Return a pod spec whose container number `at` loads the hook."""
-    container = mapping(sequence(spec.get("containers"))[at])
-    env = [mapping(one) for one in sequence(container.get("env"))]
-    own = [one.get("value") for one in env if one.get("name") == _PYTHONPATH]
-    if own and isinstance(own[-1], str):
-        path = ":".join(filter(None, (HOOK, own[-1])))
+def hooked(spec: Raw, position: int, *, priority: str) -> Raw:
+    """Return a pod spec with a container, at a position, that loads the hook."""
+    container = mapping(sequence(spec.get("containers"))[position])
+    env = [mapping(variable) for variable in sequence(container.get("env"))]
+    values = [variable.get("value") for variable in env if variable.get("name") == _PYTHONPATH]
+    if values and isinstance(values[-1], str):
+        path = ":".join(filter(None, (HOOK, values[-1])))
         changed = [*_with_path(env, path), _variable(PRIORITY, priority)]
-        return _with(spec, at, env=changed)
+        return _with(spec, position, env=changed)
     if command := sequence(container.get("command")):
         shell = [f"{HOOK}/{BUSYBOX}", "sh", "-c", _AHEAD]
         return _with(
-            spec, at, command=[*shell, *command], env=[*env, _variable(PRIORITY, priority)]
+            spec, position, command=[*shell, *command], env=[*env, _variable(PRIORITY, priority)]
         )
     changed = [*_with_path(env, HOOK), _variable(PRIORITY, priority), _variable(RECORDED, _FILE)]
     mount = {"name": _VOLUME, "mountPath": _DIRECTORY}
     volume = {"name": _VOLUME, "emptyDir": {"sizeLimit": "1Mi"}}
     mounts = [*sequence(container.get("volumeMounts")), mount]
     return {
-        **_with(spec, at, env=changed, volumeMounts=mounts),
+        **_with(spec, position, env=changed, volumeMounts=mounts),
         "volumes": [*sequence(spec.get("volumes")), volume],
         "initContainers": [*sequence(spec.get("initContainers")), _recording(container, mount)],
     }
 
 
 def _with_path(env: Sequence[Raw], path: str) -> list[Raw]:
-    """Return variables with this PYTHONPATH, in its place: variables after it may refer to it."""
+    """Return variables with this PYTHONPATH at its old position: later variables may use it."""
     variable = _variable(_PYTHONPATH, path)
-    if all(one.get("name") != _PYTHONPATH for one in env):
+    if all(other.get("name") != _PYTHONPATH for other in env):
         return [*env, variable]
-    return [variable if one.get("name") == _PYTHONPATH else one for one in env]
+    return [variable if other.get("name") == _PYTHONPATH else other for other in env]
 
 
 def _recording(container: Raw, mount: Raw) -> Raw:
-    """Return the init container: it has all that decides what PYTHONPATH is in the container.
+    """Return the init container, with all fields of the container that decide its PYTHONPATH.
 
-    It requests the same resources, so that the pod requests no more than without it, and the part
-    of the GPU with which the binary comes.
+    It requests the same resources: the pod requests no more than without it, and the part of the
+    GPU brings the binary.
     """
     copied = {key: container[key] for key in _COPIED if container.get(key) is not None}
     script = f'printf %s "${_PYTHONPATH}" > {_FILE}'
@@ -181,9 +184,9 @@ def _recording(container: Raw, mount: Raw) -> Raw:
     return {"name": _INIT, **copied, "command": command, "volumeMounts": [mount]}
 
 
-def _with(spec: Raw, at: int, **fields: Any) -> dict[str, Any]:
+def _with(spec: Raw, position: int, **fields: Any) -> dict[str, Any]:
     containers = list(sequence(spec.get("containers")))
-    containers[at] = {**mapping(containers[at]), **fields}
+    containers[position] = {**mapping(containers[position]), **fields}
     return {**spec, "containers": containers}
 
 

@@ -21,14 +21,14 @@ def hold_of(
     job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
 ) -> Verdict:
     """Return whether a job is held, and why or why not."""
-    if (verdict := _not_ours(job, body, settings)) is not None:
+    if (verdict := _not_handled(job, body, settings)) is not None:
         return verdict
     why = why_not_placed(job, settings, facts)
     return _not_held(job, settings, why) or _held(job, settings, why)
 
 
 def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
-    """Return why kfext will not place a job that it handles, empty if it will."""
+    """Return why kfext will not place a job that it handles; empty if it will."""
     if settings.colocation is Colocation.OFF:
         return f"colocation is off (from {settings.source(names.COLOCATION)})"
     if why := not_placed(job):
@@ -44,8 +44,8 @@ def outcome(job: TrainingJob, settings: Settings) -> str:
     return "its pods wait at the gate" if job.kueue_managed else "it stays suspended"
 
 
-def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Verdict | None:
-    """Return why kfext does not handle the job, None if it does."""
+def _not_handled(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Verdict | None:
+    """Return why kfext does not handle the job, or None."""
     if job.excess and not job.released and not settings.why_never_released:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
     if not job.pods:
@@ -57,8 +57,8 @@ def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> 
     if not job.run_by_operator:
         return Verdict(names.REASON_HANDS_OFF, f"runPolicy.managedBy is {job.managed_by}")
     if job.released:
-        said = job.annotations[names.RELEASED]
-        return Verdict(names.REASON_RELEASED, f"annotation {names.RELEASED} is set ({said})")
+        reason = job.annotations[names.RELEASED]
+        return Verdict(names.REASON_RELEASED, f"annotation {names.RELEASED} is set ({reason})")
     for group in job.groups:
         scheduler = _scheduler(job, body, group)
         if scheduler not in DEFAULT_SCHEDULERS:
@@ -69,7 +69,10 @@ def _not_ours(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> 
 
 
 def _not_held(job: TrainingJob, settings: Settings, why: str) -> Verdict | None:
-    """Return why a job is not suspended now, None if it is; `why` kfext will not place it."""
+    """Return why a job is not suspended now, or None.
+
+    `why`: why kfext will not place it; empty if it will.
+    """
     if job.kueue_managed:
         then = f"kfext does not place it: {why}" if why else "then kfext places it"
         message = f"Kueue decides when the job starts; {then}"

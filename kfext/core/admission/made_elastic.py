@@ -1,4 +1,4 @@
-"""Make a new job elastic that opted in, where its kind allows that and its user left it open."""
+"""Make a new job elastic if it opted in and its kind knows how."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class MadeElastic:
-    """An elastic job.
+    """A job that was made elastic.
 
-    `job`, `body`: the job as changed, and its JSON object.
+    `job`, `body`: the changed job, and its JSON object.
     `operations`: the JSON patch that changes the object.
-    `folded`: the replica type whose pod became a worker, empty if there was none.
+    `folded`: the replica type that became the first worker; empty if none did.
     `verdict`: what was changed, and why.
     """
 
@@ -34,9 +34,9 @@ class MadeElastic:
 
 
 def wanted_range(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Range | None:
-    """Return how many training pods a job may have that is to be made elastic, None if it is not.
+    """Return the numbers of training pods allowed to a job to make elastic, or None.
 
-    It is if it opted in and its kind finds it without an elasticity of its own.
+    The job must opt in, and its kind must find no elasticity of its own in it.
     """
     lacks = job.kind.lacks_elasticity(mapping(body.get("spec")))
     return settings.elastic if lacks else None
@@ -45,7 +45,7 @@ def wanted_range(job: TrainingJob, body: Mapping[str, Any], settings: Settings) 
 def made_elastic(
     job: TrainingJob, body: Mapping[str, Any], *, allowed: Range, settings: Settings
 ) -> MadeElastic | str:
-    """Return a job as an elastic job, or why it stays fixed. Never raises."""
+    """Return the job made elastic, or why it stays fixed. Never raises."""
     if (mode := SCALE.choice(settings).mode) is not Mode.ACT:
         return f"companion.scale of the TrainingPolicy is {mode}"
     spec = mapping(body.get("spec"))
@@ -61,7 +61,7 @@ def made_elastic(
             *operations(body, {"spec": made.changes}),
         ),
         folded=made.folded,
-        verdict=Verdict(names.REASON_MADE_ELASTIC, _said(made, allowed, settings)),
+        verdict=Verdict(names.REASON_MADE_ELASTIC, _message(made, allowed, settings)),
     )
 
 
@@ -72,7 +72,7 @@ def _renaming(specs: str, made: ElasticSpec) -> list[Operation]:
     return [{"op": "move", "from": source, "path": target}]
 
 
-def _said(made: ElasticSpec, allowed: Range, settings: Settings) -> str:
+def _message(made: ElasticSpec, allowed: Range, settings: Settings) -> str:
     folded = f"; its {made.folded} is one of them now" if made.folded else ""
     return (
         f"the job now starts with {made.meets_by}, so that {allowed.minimum} to "

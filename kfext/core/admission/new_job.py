@@ -1,9 +1,9 @@
-"""The job webhook's decision: hold a new job until it has a place, and write its settings down.
+"""The job webhook's decision: hold a new job until it has a place, and record its settings.
 
 A copied manifest may contain the annotations of the job it was copied from. If `held` is among
-them, its `suspend` was set by kfext and not by a person, so the decision is made as if neither were
-set. That also makes the decision idempotent, which it must be: the API server may send us our own
-output again, and nothing distinguishes a second review from a first one (each has its own uid).
+them, kfext set its `suspend`, not a person, so the decision ignores both. That also makes the
+decision idempotent, as it must be: the API server may send kfext's own output again, and nothing
+tells a second review from the first (each has its own uid).
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _HELD = "true"
 _GPU = f"{names.DOMAIN}/gpu-"
 _INTERRUPTS = frozenset({names.ELASTIC, names.MIGRATE})
 _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
-# Pods go to the host network, or get parts of GPUs, only under a plan, which has them.
+# Only a plan puts pods on the host network or gives them parts of GPUs.
 _NO_PLAN = dict.fromkeys(
     (
         *(names.PORT_BASE, names.INTERFACES, names.PLAN_GENERATION),
@@ -44,7 +44,7 @@ UNMANAGED = Mutation(
 
 
 def mutate_job(raw: object, facts: Facts) -> Mutation:
-    """Return what admission does to a new training job; total, whatever the input."""
+    """Return what admission does to a new training job. Never raises."""
     body = mapping(raw)
     job = parse_job(body)
     if job is None:
@@ -68,20 +68,20 @@ def mutate_job(raw: object, facts: Facts) -> Mutation:
             refusal=refusal,
             verdicts=(Verdict(names.REASON_SHARE_REFUSED, refusal),),
         )
-    made, left = _made_elastic(job, body, settings=settings, facts=facts, verdict=verdict)
+    made, why_fixed = _made_elastic(job, body, settings=settings, facts=facts, verdict=verdict)
     if made is not None:
         job, body = made.job, made.body
     try:
         ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
     except Unpatchable as error:
-        # The API server will refuse such an object, with a better message than ours.
+        # The API server will refuse such an object, with a better message.
         return Mutation(warnings=settings.warnings, verdicts=(_malformed(error),))
     return Mutation(
         ops=(*(made.operations if made else ()), *ops),
         warnings=(
             *settings.warnings,
             *warnings(job, body, settings=settings, facts=facts, verdict=verdict),
-            *scaling_warnings(job, settings, verdict=verdict, made=made, left=left),
+            *scaling_warnings(job, settings, verdict=verdict, made=made, why_fixed=why_fixed),
         ),
         verdicts=(
             verdict,
@@ -99,9 +99,9 @@ def _made_elastic(
     facts: Facts,
     verdict: Verdict,
 ) -> tuple[MadeElastic | None, str]:
-    """Return a job as an elastic one, and if it opted in and stays as it is, why.
+    """Return the job made elastic, or why it stays as it is although it opted in.
 
-    What kfext does not start it does not scale either.
+    kfext does not scale a job that it does not start.
     """
     if (allowed := wanted_range(job, body, settings)) is None:
         return None, ""
@@ -110,7 +110,7 @@ def _made_elastic(
     made = made_elastic(job, body, allowed=allowed, settings=settings)
     if isinstance(made, str):
         return None, made
-    # Its pods have other names and labels now, which their terms may be about.
+    # Its pods have other names and labels now, and terms may select by them.
     now = hold_of(made.job, made.body, settings=settings, facts=facts)
     return (made, "") if now.reason == verdict.reason else (None, now.message)
 
@@ -158,13 +158,13 @@ def _template(
     sharing = {key for key in written if key.startswith(_GPU)}
     changes: Changes = {
         "annotations": {
-            # Pods share GPUs by these, and settings are read from the job's own annotations.
+            # The pod webhook reads these keys, but only the job's own annotations count.
             **dict.fromkeys(sharing | (written & _INTERRUPTS)),
             **_interrupting(settings),
             **settings.stated,
             names.COLOCATION: settings.colocation.value,
             names.NETWORK: settings.network,
-            # So that no pod is gated, also of types without such a term.
+            # With it no pod is gated, even of a type without such a term.
             names.RELEASED: reason if reason == names.REASON_UNMODELLED else None,
             **_NO_PLAN,
         }
@@ -176,13 +176,13 @@ def _template(
 
 
 def _interrupting(settings: Settings) -> Changes:
-    """Return the settings, wherever they are written, by which its pods get a control file."""
-    found: Changes = {}
+    """Return the settings that give its pods a control file, wherever they are written."""
+    stated: Changes = {}
     if settings.elastic is not None:
-        found[names.ELASTIC] = f"{settings.elastic.minimum}-{settings.elastic.maximum}"
+        stated[names.ELASTIC] = f"{settings.elastic.minimum}-{settings.elastic.maximum}"
     if settings.migrate != NEVER:
-        found[names.MIGRATE] = settings.migrate
-    return found
+        stated[names.MIGRATE] = settings.migrate
+    return stated
 
 
 def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:

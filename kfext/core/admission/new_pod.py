@@ -28,16 +28,16 @@ _UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 
 
 def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
-    """Return what admission does to a new pod; total, whatever the input.
+    """Return what admission does to a new pod. Never raises.
 
-    A pod is gated only while a controller runs that can ungate it, but always if it shares a GPU,
-    as it must not run unplaced. It uses its node's network if
-    its template has the base of the job's ports.
+    A pod is gated only while a controller runs that can ungate it. A pod that shares a GPU is
+    always gated, because it must not run unplaced. A pod uses its node's network if its template
+    has the base of the job's ports.
     """
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
     kind = _kind_of_owner(metadata)
-    if not isinstance(spec, Mapping) or kind is None or not _ours(spec):
+    if not isinstance(spec, Mapping) or kind is None or not _for_default_scheduler(spec):
         return Mutation()
     ops: list[Operation] = []
     verdicts = []
@@ -67,7 +67,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
 
 
 def _gate(spec: Mapping[str, Any]) -> Operation | None:
-    """Return the operation that adds our gate, None if the pod has it."""
+    """Return the operation that adds kfext's gate, or None for a pod that has it."""
     gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
     if gates is None or (isinstance(gates, list) and gate not in gates):
         return appended(gates, gate, "spec", "schedulingGates")
@@ -81,7 +81,7 @@ def _kind_of_owner(metadata: Mapping[str, Any]) -> JobKind | None:
     return None
 
 
-def _ours(spec: Mapping[str, Any]) -> bool:
+def _for_default_scheduler(spec: Mapping[str, Any]) -> bool:
     return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
 
 
@@ -93,22 +93,22 @@ def _shares_gpus(metadata: Mapping[str, Any]) -> bool:
 
 
 def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
-    """Return whether kfext does not place the pod; its network is still that of its peers."""
+    """Return whether kfext does not place the pod; it still uses the network of its peers."""
     annotations = strings(metadata.get("annotations"))
     colocation = annotations.get(names.COLOCATION)
     if names.RELEASED in annotations or colocation == Colocation.OFF:
         return True
-    # A job that kfext has started is released as a whole by the controller, which reports why; a
-    # required one waits behind the gate.
+    # The controller releases a started job as a whole, and reports why; a required job waits behind
+    # the gate.
     started = names.PLAN_GENERATION in annotations
     return not (started or colocation == Colocation.REQUIRED) and bool(unmodelled(spec))
 
 
 def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Operation]]:
-    """Return the pod spec with Python that prints each line at once, and the operations for it.
+    """Return the pod spec that makes Python print each line at once, and the operations for it.
 
-    Into a pipe Python prints in blocks of 8 KiB, so the log would lag behind the training by many
-    steps. The operator sets PYTHONUNBUFFERED for some kinds itself.
+    Python writes to a pipe in blocks of 8 KiB, so the log would lag many steps behind the training.
+    The operator itself sets PYTHONUNBUFFERED for some kinds.
     """
     trainer = container_named(spec, kind.container) if kind.buffers else None
     if trainer is None:

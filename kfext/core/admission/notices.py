@@ -29,7 +29,7 @@ def warnings(
     facts: Facts,
     verdict: Verdict,
 ) -> Iterator[str]:
-    """Yield warnings about what would surprise the user later; `verdict` is that of `hold_of`."""
+    """Yield warnings about what would surprise the user later; `verdict` is from `hold_of`."""
     if not job.pods:
         yield "kfext leaves this job alone: it has no replicas"
     elif job.excess:
@@ -40,7 +40,7 @@ def warnings(
             yield from _placement(job, settings, facts)
             yield from _overwritten(job, body, settings)
         if settings.network == HOST and (why := _pod_network(job, settings, facts, verdict)):
-            yield f"the pods will have their own network, not that of their node: {why}"
+            yield f"the pods will have their own network, not their node's: {why}"
 
 
 def handles(verdict: Verdict) -> bool:
@@ -49,7 +49,7 @@ def handles(verdict: Verdict) -> bool:
 
 
 def _placement(job: TrainingJob, settings: Settings, facts: Facts) -> Iterator[str]:
-    """Yield what differs from what the settings of a job lead one to expect of its placement."""
+    """Yield how the placement of a job will differ from what its settings suggest."""
     if not facts.controller_alive:
         shares = "it shares GPUs, so it stays suspended until the controller is back"
         effect = shares if settings.shares_gpus else "the job runs as on plain Kubernetes"
@@ -68,7 +68,7 @@ def _placement(job: TrainingJob, settings: Settings, facts: Facts) -> Iterator[s
     if names.RESERVATION_PRIORITY in job.priority_classes:
         yield (
             f"pods of this job are refused with PriorityClass {names.RESERVATION_PRIORITY}, which "
-            f"is for pods that reserve GPUs; name another one"
+            f"is for pods that reserve GPUs; name another class"
         )
 
 
@@ -88,12 +88,12 @@ def scaling_warnings(
     *,
     verdict: Verdict,
     made: MadeElastic | None,
-    left: str,
+    why_fixed: str,
 ) -> Iterator[str]:
-    """Yield how the scaling of a job will differ from what its range lets one expect.
+    """Yield how the scaling of a job will differ from what its range suggests.
 
     `made`: the job, if it was made elastic.
-    `left`: why a job that could be made elastic was not, empty for other jobs.
+    `why_fixed`: why a job that could be made elastic was not; empty for other jobs.
     """
     allowed = settings.elastic
     if allowed is None or job.excess or not job.pods:
@@ -107,7 +107,7 @@ def scaling_warnings(
                 f"because {names.ELASTIC} makes it elastic; {names.ELASTIC}: off keeps it as "
                 f"submitted"
             )
-    elif why := left or why_left_alone(job, settings):
+    elif why := why_fixed or why_left_alone(job, settings):
         yield f"{names.ELASTIC} has no effect on this job: {why}"
     elif job.scaling.elastic:
         least, most = job.scaling.fewest, job.scaling.most or allowed.maximum
@@ -124,12 +124,12 @@ def scaling_warnings(
 
 
 def _apart(job: TrainingJob) -> int:
-    """Return how many of the pods need a node each."""
+    """Return how many pods need a node of their own."""
     return one_each((group.constraints, group.replicas) for group in job.groups)
 
 
 def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
-    """Yield that the pods may share too little CPU where the job itself decides on co-location."""
+    """Yield that the pods may share too little CPU, for a job that sets colocation itself."""
     requested = sum(group.replicas * group.requests.get(CPU, 0) for group in job.groups)
     each = usable_cpu(job.groups, assumed=assumed)
     usable = sum(group.replicas * cpu for group, cpu in zip(job.groups, each, strict=True))
@@ -141,7 +141,7 @@ def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
 
 
 def _pod_network(job: TrainingJob, settings: Settings, facts: Facts, verdict: Verdict) -> str:
-    """Return why a job that requests the host network will not get it, empty if none is known."""
+    """Return why a job that requests the host network will not get it; empty if it may."""
     if verdict.reason != names.REASON_HELD and not job.kueue_managed:
         return "only a job that kfext starts gets ports on the host network"
     return why_no_host_network(job, facts.namespace_labels) or why_not_placed(job, settings, facts)
@@ -155,7 +155,7 @@ def edits(
     verdict: Verdict,
     ops: Sequence[Operation],
 ) -> Iterator[Verdict]:
-    """Yield what was written on the job besides the suspension; `verdict` is that of `hold_of`."""
+    """Yield what was written on the job besides the suspension; `verdict` is from `hold_of`."""
     brought = sorted(names.WRITTEN_BY_KFEXT & job.annotations.keys())
     if brought and any(op["op"] == "remove" for op in ops):
         yield Verdict(

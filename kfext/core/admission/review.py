@@ -11,7 +11,7 @@ from kfext.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The namespace, the policies and the controller; all of it comes from a watched cache."""
+    """The namespace, the policies and the controller, all from a watched cache."""
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Mutation:
 
     `ops`: a JSON patch.
     `warnings`: shown to the user who submits the object.
-    `refusal`: why the object is refused, empty if it is not.
+    `refusal`: why the object is refused; empty if it is accepted.
     `verdicts`: what was done or left alone, and why.
     """
 

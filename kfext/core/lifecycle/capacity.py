@@ -37,19 +37,19 @@ EXPECTED = "admission is expected to add the tolerations"
 def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
     """Return a node for every pod of a queued job, or why they cannot be placed now.
 
-    A job that fits no nodes that it tolerates may get nodes of a pool, see `core.observed`.
+    A job that fits on no node that it tolerates may get nodes of a pool: see `core.observed`.
     """
-    found = _find(situation, ledger, no_fits)
-    if not (isinstance(found, NoFit) and found.verdict.reason in HOPELESS) or situation.excluded:
-        return found
+    answer = _find(situation, ledger, no_fits)
+    if not (isinstance(answer, NoFit) and answer.verdict.reason in HOPELESS) or situation.excluded:
+        return answer
     job = expecting_tolerations(situation.job, situation.state, ledger)
     if job is None:
-        return found
+        return answer
     in_pool = _find(replace(situation, job=job), ledger, no_fits)
     if not isinstance(in_pool, NoFit):
         return in_pool
     reason, message = in_pool.verdict.reason, f"{in_pool.verdict.message}; {EXPECTED}"
-    return replace(in_pool, verdict=Verdict(reason, message)) if reason not in HOPELESS else found
+    return replace(in_pool, verdict=Verdict(reason, message)) if reason not in HOPELESS else answer
 
 
 def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
@@ -58,32 +58,32 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
     refusal = no_fits.known(shape, ledger)
     if refusal is not None:
         return refusal
-    found = _place(situation, ledger, limits, ignoring=situation.open_claims)
-    if isinstance(found, Verdict):
-        found = _short(situation, ledger, whole=found)
-    if not isinstance(found, Verdict):
-        return found
-    kept, preemptible = _kept(situation, ledger), _would_preempt(situation, ledger)
-    refusal = NoFit(kept or found, preemptible, would_fit=preemptible or kept is not None)
+    answer = _place(situation, ledger, limits, ignoring=situation.open_claims)
+    if isinstance(answer, Verdict):
+        answer = _short(situation, ledger, whole=answer)
+    if not isinstance(answer, Verdict):
+        return answer
+    reserved, preemptible = _kept(situation, ledger), _would_preempt(situation, ledger)
+    refusal = NoFit(reserved or answer, preemptible, would_fit=preemptible or reserved is not None)
     no_fits.note(shape, refusal, ledger)
     return refusal
 
 
-def why_spread(situation: Situation, found: Assignment, ledger: Ledger) -> str:
+def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
     """Return why a placement uses more nodes than necessary; empty if it does not."""
-    if len(set(found.values())) < 2:
+    if len(set(assignment.values())) < 2:
         return ""
-    workers = sum(key.type == WORKER.lower() for key in found)
+    workers = sum(key.type == WORKER.lower() for key in assignment)
     placed = replace(situation, job=with_workers(situation.job, workers))
-    if apart := _why_apart(placed, found, ledger):
+    if apart := _why_apart(placed, assignment, ledger):
         return apart
-    if len(set(found.values())) == 2:
-        return ""  # one node would have been chosen if it sufficed, so two are the fewest
+    if len(set(assignment.values())) == 2:
+        return ""  # the solver prefers one node, so two are the fewest
     fewest = _place(placed, ledger, placed.limits, ignoring=situation.open_claims, weights=FEWEST)
-    return why_more_nodes(found, fewest)
+    return why_more_nodes(assignment, fewest)
 
 
-def _why_apart(situation: Situation, found: Assignment, ledger: Ledger) -> str:
+def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> str:
     """Return why pods are on more nodes than their requests need; empty if they are not."""
     members, limits = members_of(situation.job), situation.limits
     if limits.assumed_burst is None or not can_burst(members, assumed=limits.assumed_burst):
@@ -92,7 +92,7 @@ def _why_apart(situation: Situation, found: Assignment, ledger: Ledger) -> str:
     least = place(members, ledger, by_requests, ignoring=situation.open_claims)
     one_node = not isinstance(least, Verdict) and len(set(least.values())) == 1
     why = in_words(members, assumed=limits.assumed_burst, one_node=one_node)
-    return why_more_nodes(found, least, why=why)
+    return why_more_nodes(assignment, least, why=why)
 
 
 def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | Verdict:
@@ -121,11 +121,11 @@ def most_with_a_place(
     best = placed(fewest)
     while not isinstance(best, Verdict) and fewest < most:
         middle = (fewest + most + 1) // 2
-        found = placed(middle)
-        if isinstance(found, Verdict):
+        answer = placed(middle)
+        if isinstance(answer, Verdict):
             most = middle - 1
         else:
-            best, fewest = found, middle
+            best, fewest = answer, middle
     return best
 
 
@@ -134,7 +134,7 @@ def _shape(situation: Situation, limits: Limits) -> Hashable:
     return (
         shape_of(situation.job),
         limits,
-        # The claims of a promise are of one job; there is at most one reservation.
+        # A promise has the claims of one job; there is at most one reservation.
         (len(situation.open_claims), situation.context.promised),
         situation.fewest_workers,
         context.priority if context.preempts else None,
@@ -156,25 +156,25 @@ def _place(
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
-    """Return the verdict that only the reservation of another job is in the way; None otherwise."""
-    kept = situation.context.reservation
+    """Return the verdict that only the reservation of another job is in the way, or None."""
+    reservation = situation.context.reservation
     open_to = situation.open_claims
-    if kept is None or set(kept.claims) <= set(open_to):
+    if reservation is None or set(reservation.claims) <= set(open_to):
         return None
-    ignoring = (*kept.claims, *open_to)
+    ignoring = (*reservation.claims, *open_to)
     if isinstance(_place(situation, ledger, situation.limits, ignoring=ignoring), Verdict):
         return None
-    return Verdict(REASON_RESERVED, _kept_words(situation, kept))
+    return Verdict(REASON_RESERVED, _kept_words(situation, reservation))
 
 
-def _kept_words(situation: Situation, kept: Reservation) -> str:
+def _kept_words(situation: Situation, reservation: Reservation) -> str:
     context = situation.context
     words = f"there is capacity, but it is reserved for {context.reserved_for}, which waits for "
     words += context.awaited or "capacity"
-    if math.isinf(kept.until):
+    if math.isinf(reservation.until):
         return f"{words}; the end of that wait is unknown (no deadline), so no job may backfill"
     return (
-        f"{words} until {clock(kept.until)} at the latest; a job may backfill only if its "
+        f"{words} until {clock(reservation.until)} at the latest; a job may backfill only if its "
         f"runPolicy.activeDeadlineSeconds ends it before then"
     )
 
@@ -185,7 +185,7 @@ def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     gives_way = below(context.priority)
     if not (context.preempts and ledger.would_free(gives_way)):
         return False
-    left = ledger.without(gives_way)
+    rest = ledger.without(gives_way)
     return not isinstance(
-        _place(situation, left, situation.limits, ignoring=situation.open_claims), Verdict
+        _place(situation, rest, situation.limits, ignoring=situation.open_claims), Verdict
     )

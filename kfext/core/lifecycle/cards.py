@@ -1,4 +1,4 @@
-"""A job that shares GPUs: its slots, what its pods wait for before they start, what stops it."""
+"""A job that shares GPUs: its slots, what its pods wait for, and what stops it."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -37,10 +37,10 @@ from kfext.names import (
 KUEUE = Verdict(
     REASON_SHARE_REFUSED, "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
 )
-"""Shown already in Kueue's queue, so that the job does not use up quota in vain."""
+"""Shown while the job is in Kueue's queue, so that it does not use up quota in vain."""
 
 _BAND = 50
-"""Thousandths by which the use of a GPU must fall before it is stored: each change is a write."""
+"""The use of a GPU must fall by these thousandths to be stored, because each change is a write."""
 _WHOLE = "1 (a whole GPU)"
 
 
@@ -52,9 +52,9 @@ def slots_for(
     closed: Collection[Place] = (),
     ignoring: Collection[Hashable] = (),
 ) -> Slots | None:
-    """Return the slots of the members that share GPUs, None if their nodes have too few.
+    """Return the slots of the members that share GPUs, or None without enough slots.
 
-    No `closed` slot is used. `ignoring` are claims of the members themselves.
+    No `closed` slot is used. `ignoring`: the claims of the members themselves.
     """
     on: dict[str, list[Member]] = {}
     for member in members:
@@ -74,10 +74,10 @@ def slots_for(
 
 
 def undoubled(members: Sequence[Member], assignment: Assignment) -> Assignment | Verdict:
-    """Return an assignment, or in which slot two members would be that have their slots already.
+    """Return the assignment, or the slot that it gives to two members.
 
-    The search counts the needs of each size separately, as a gang has no slots yet when it is
-    placed. Later, pods with equal slot numbers may be sent to one node.
+    The search for nodes ignores slot numbers, because a gang has no slots when it is first placed.
+    A later search may send two pods with one slot number to one node.
     """
     taken = set()
     for member in members:
@@ -91,13 +91,13 @@ def undoubled(members: Sequence[Member], assignment: Assignment) -> Assignment |
 
 
 def without_share(situation: Situation) -> Step | None:
-    """Return the step of a running job that lacks the slots it needs; None for any other job.
+    """Return the step of a running job that lacks its slots, or None for any other job.
 
-    Another client has resumed it, and the webhook refuses its pods, as no slot accounts for them.
-    If its parts were edited while it was stopped, it is placed anew.
+    Another client resumed it, and the webhook refuses its pods, because no slot accounts for them.
+    A job with parts that were edited while it was stopped is placed anew.
     """
     job, plan = situation.job, situation.plan
-    # The settings of a job whose pods have nodes need not be read again.
+    # The settings need not be read again once a pod has a node.
     anew = not (job.kueue_managed or any(pod.home for pod in situation.pods))
     if anew and (edited := edited_shares(job, plan)):
         return _back_to_queue(situation, Verdict(REASON_SHARE_EDITED, edited))
@@ -114,13 +114,13 @@ def without_share(situation: Situation) -> Step | None:
 
 
 def without_card(situation: Situation) -> Step | None:
-    """Return the stop of a job whose pods must leave their GPUs; None if they may stay."""
+    """Return the stop of a job that must leave its GPUs, or None."""
     cards = situation.cards
     if cards.evicted:
         message = f"the jobs on {_named(cards.evicted)} lost too much to each other"
         state, before = situation.state, situation.state.apart
         apart = {**dict.fromkeys(before), **dict.fromkeys(cards.rivals)}
-        # A bind ends the count of strikes, but an evicted job was always bound before.
+        # A bind resets the strikes, and every evicted job was bound.
         strikes = max(state.strikes, len(before))
         state = replace(state, apart=tuple(apart), strikes=strikes)
         remembers = replace(situation, state=state)
@@ -142,15 +142,15 @@ def without_card(situation: Situation) -> Step | None:
 
 
 def while_unreserved(situation: Situation, step: Step) -> Step:
-    """Return a step; a wait ends in time if a GPU of the job is not reserved."""
+    """Return the step; a wait ends in time to stop a job with an unreserved GPU."""
     if not (isinstance(step, Wait) and situation.unreserved and _runs(situation)):
         return step
-    left = situation.placement.bind_timeout - max(situation.unreserved.values())
-    return replace(step, again=left if step.again is None else min(left, step.again))
+    remaining = situation.placement.bind_timeout - max(situation.unreserved.values())
+    return replace(step, again=remaining if step.again is None else min(remaining, step.again))
 
 
 def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
-    """Return the step of a gang that only waits for its GPUs; None if they are reserved."""
+    """Return the step of a gang that only waits for its GPUs, or None."""
     plan, unready = situation.plan, situation.cards.unready
     if odd := [pod for pod in gated if not _as_planned(situation, pod)]:
         message = f"another part of a GPU than was planned is requested by {pods(len(odd))}"
@@ -158,7 +158,7 @@ def before_cards(situation: Situation, gated: Collection[Pod]) -> Step | None:
     if plan is None or not unready:
         return None
     limit = situation.placement.bind_timeout
-    # A pod may be behind the gate for long before a place is found for it.
+    # A pod may be behind the gate long before it has a place.
     waited = min(situation.longest_wait(gated), situation.waited)
     message = f"waits for the agent to report a GPU for {_named(unready)}"
     if waited < limit:
@@ -193,20 +193,20 @@ def measured(situation: Situation) -> Mapping[str, int]:
     for group in situation.job.groups if sharers else ():
         type_ = group.type.lower()
         pods = (pod for pod in situation.pods if pod.replica and pod.replica.type == type_)
-        found = [sharers.get(pod.uid) for pod in pods if not (pod.deleting or pod.finished)]
-        if any(sharer and sharer.unhooked for sharer in found):
+        members = [sharers.get(pod.uid) for pod in pods if not (pod.deleting or pod.finished)]
+        if any(sharer and sharer.unhooked for sharer in members):
             busy.pop(type_, None)
             continue
-        known = [sharer.busy for sharer in found if sharer and sharer.busy is not None]
-        if known and len(known) == len(found) == group.replicas:
-            most = max(known)
-            if not most <= busy.get(type_, -1) < most + _BAND:
-                busy[type_] = most
+        uses = [sharer.busy for sharer in members if sharer and sharer.busy is not None]
+        if uses and len(uses) == len(members) == group.replicas:
+            busiest = max(uses)
+            if not busiest <= busy.get(type_, -1) < busiest + _BAND:
+                busy[type_] = busiest
     return busy
 
 
 def with_last_attempt(situation: Situation, message: str) -> str:
-    """Return why a job waits, and why it left a GPU while that still excludes nodes."""
+    """Return why a job waits, with the reason why it left a GPU while nodes are still excluded."""
     state = situation.state
     if len(state.apart) >= MOST_APART:
         return f"{message}; it left GPUs to {MOST_APART} jobs, so it waits for a GPU alone"
@@ -221,9 +221,9 @@ def with_parts(situation: Situation, message: str) -> str:
 
 
 def edited_shares(job: TrainingJob, plan: Plan | None) -> str:
-    """Return what the annotations of a running job ask for and its plan has not, in a sentence.
+    """Return what the annotations of a running job changed against its plan, as a sentence.
 
-    It is empty if nothing differs: such an edit holds from the next start.
+    Empty without a change. The edits hold from the next start.
     """
     if plan is None or job.suspend or job.finished or job.released:
         return ""
@@ -265,10 +265,12 @@ def _why_lost(cards: CardView) -> str:
     by_trouble: dict[str, list[Place]] = {}
     for place, trouble in cards.troubles.items():
         by_trouble.setdefault(trouble, []).append(place)
-    said = [f"{_named(at)} cannot be shared: {trouble}" for trouble, at in by_trouble.items()]
+    causes = [
+        f"{_named(places)} cannot be shared: {trouble}" for trouble, places in by_trouble.items()
+    ]
     if others := [place for place in cards.lost if place not in cards.troubles]:
-        said.append(f"the GPU of {_named(others)} is not the one that it used")
-    return "; ".join(said)
+        causes.append(f"the GPU of {_named(others)} is not the GPU that it used")
+    return "; ".join(causes)
 
 
 def _as_planned(situation: Situation, pod: Pod) -> bool:
@@ -295,7 +297,7 @@ def _named(places: Iterable[Place]) -> str:
 
 
 def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str, str, str]]:
-    """Yield each key with what a type has and what it asks for; without a share it is whole."""
+    """Yield each changed key, its value in the plan and its value on the job."""
     if has == wants:
         return
     if has is None or wants is None:
@@ -309,7 +311,7 @@ def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str
 
 
 def _terms(share: GpuShare) -> Mapping[str, str]:
-    memory = "that of its share" if share.memory is None else human(MEMORY, share.memory)
+    memory = "in proportion" if share.memory is None else human(MEMORY, share.memory)
     return {
         names.GPU_SHARE: f"{share.units / UNITS:g}",
         names.GPU_MEMORY: memory,

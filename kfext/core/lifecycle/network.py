@@ -1,7 +1,7 @@
 """The network of a job: whether its pods use the network of their nodes, and what follows.
 
-A job that requests the host network and cannot have it for all of its pods runs on the pod network,
-and a message gives the reason. Nothing here ever keeps a job from starting.
+A job that cannot have the host network for all its pods runs on the pod network, and a message
+gives the reason. The network never keeps a job from starting.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,10 +35,10 @@ from kfext.names import (
 )
 
 MOST_NETWORK_POLICIES = 100
-"""Network policies of a namespace that are looked at: only a message depends on them, and whoever
-may write them may write many."""
+"""The most network policies of a namespace that are read: only a message depends on them, and a
+user may write many."""
 MOST_COMPARED = 1000
-"""Comparisons of a policy with the labels of a pod, over all policies of a job."""
+"""The most comparisons of a policy with the labels of a pod, over all policies of a job."""
 
 
 def host_network_request(
@@ -48,7 +48,7 @@ def host_network_request(
     namespace_labels: Mapping[str, str],
     network_policies: Iterable[NetworkPolicy] = (),
 ) -> HostNetworkRequest | None:
-    """Return a job's request for the host network, None if it has none."""
+    """Return a job's request for the host network, or None."""
     if settings.network != HOST:
         return None
     return HostNetworkRequest(
@@ -60,16 +60,16 @@ def host_network_request(
 
 
 def bypassed(job: TrainingJob, policies: Iterable[NetworkPolicy]) -> list[str]:
-    """Return the policies that would apply to a pod of a job, but do not on the host network."""
+    """Return the policies that apply to pods of a job, but not on the host network."""
     pairs = ((policy, labels) for policy in policies for labels in _labels(job, policy.pods))
     compared = islice(pairs, MOST_COMPARED)
     return sorted({policy.name for policy, labels in compared if policy.pods.matches(labels)})
 
 
 def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, str]]:
-    """Yield the labels of pods of a job, one for all that a selector cannot tell apart.
+    """Yield the labels of a job's pods, once for pods that a selector cannot tell apart.
 
-    The pods of one template differ by their index alone, and the first one may be the master.
+    The pods of one template differ only by index, and the first pod may be the master.
     """
     named = map(index_in, selector.values_of(REPLICA_INDEX))
     indices = {0, *(index for index in named if index is not None)}
@@ -86,20 +86,20 @@ def place_on_network(
 ) -> tuple[Assignment | NoFit, int, Verdict | None]:
     """Return the nodes of a queued job, its first port, and which network it gets and why.
 
-    The port is 0 on the pod network. The verdict is None if the host network is not requested.
+    The port is 0 on the pod network. The verdict is None without a request for the host network.
     """
     requested, job = situation.host_network, situation.job
     if requested is None:
         return find_place(situation, ledger, no_fits), 0, None
     why = requested.obstacle or situation.state.no_host_network
     if not why:
-        found = find_place(replace(situation, job=hosted(job)), ledger, no_fits)
-        if isinstance(found, NoFit):
-            why = f"no place with its ports: {found.verdict.message}"
-        elif alike := agents_alike(job, found):
+        answer = find_place(replace(situation, job=hosted(job)), ledger, no_fits)
+        if isinstance(answer, NoFit):
+            why = f"no place with its ports: {answer.verdict.message}"
+        elif alike := agents_alike(job, answer):
             why = alike
-        elif base := free_base(job, found, ledger, ports=requested.ports):
-            return found, base, _on_host(situation, requested, found, base)
+        elif base := free_base(job, answer, ledger, ports=requested.ports):
+            return answer, base, _on_host(situation, requested, answer, base)
         else:
             low, high = requested.ports
             number = len(block(job, low))
@@ -129,7 +129,7 @@ def _on_host(
 
 
 def agents_alike(job: TrainingJob, places: Assignment) -> str:
-    """Return why two pods of a job must not share the network of a node, empty if none would."""
+    """Return why two pods of a job must not share a node's network; empty if no two would."""
     return job.rendezvous.alike if len(set(places.values())) < len(places) else ""
 
 
@@ -159,19 +159,19 @@ def why_network(
 
 
 def never_created(situation: Situation, late: Verdict) -> Step:
-    """Suspend a job whose pods were not created on the host network.
+    """Suspend a job that got no pods on the host network.
 
-    Only the API server knows why it refused them. The next try is on the pod network, unless the
-    operator reported no failure.
+    kfext does not see why the API server refused them. The next try is on the pod network, unless
+    the operator reported no failure.
     """
     state = situation.after_strike(late.reason, late.message)
     return suspend(situation, replace(state, no_host_network=late.message))
 
 
 def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Step | None:
-    """Suspend a job whose pods must be on one network and are on two, as the webhook missed some.
+    """Suspend a job that needs one network for all pods and has two, as the webhook missed some.
 
-    The next try, on the pod network, is at once.
+    The next try is at once, on the pod network.
     """
     hosted = situation.plan is not None and situation.plan.port > 0
     if not hosted or not situation.job.kind.one_network:
@@ -190,7 +190,7 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
 
 
 def started_without(situation: Situation, plan: Plan) -> Verdict | None:
-    """Return why a job that kfext did not start has its first plan without the host network."""
+    """Return why the first plan of a job that kfext did not start has no host network."""
     if situation.plan is not None:
         return None
     why = why_network(situation.host_network, situation.job, plan, situation.state)
@@ -198,7 +198,7 @@ def started_without(situation: Situation, plan: Plan) -> Verdict | None:
 
 
 def let_go(situation: Situation, verdict: Verdict) -> Release:
-    """Release a waiting job; the message states if it loses the host network by that."""
+    """Release a waiting job; the message says if it loses the host network."""
     requested = situation.host_network
     if requested and not requested.obstacle:
         verdict = replace(verdict, message=f"{verdict.message}; so its pods have their own network")

@@ -1,7 +1,7 @@
-"""The path of a job, as one pure function: from what the cluster shows to the next step.
+"""The path of a job as one pure function, from what the cluster shows to the next step.
 
-Every step is safe to repeat, and every phase is recognised from the objects alone. So wherever a
-controller dies, its successor carries on from there.
+Every step is safe to repeat, and the objects alone show the phase. So wherever a controller dies,
+its successor carries on.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ from kfext.names import (
 
 _LONGEST_REASON = 64
 NOTICE_SECONDS = 10.0
-"""Time before a job of a namespace that is not managed is let go. The watch of namespaces may be
+"""Seconds before a job of an unmanaged namespace is released. The watch of namespaces may lag
 behind the watch of jobs, and a namespace may be opted out for a moment."""
 
 
@@ -67,16 +67,16 @@ def _next_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ste
 
 
 def _finished_step(situation: Situation) -> Step:
-    """Delete pods that are gated, or pinned and never bound: they would stay for ever.
+    """Delete pods that are gated, or pinned and never bound.
 
-    With some values of cleanPodPolicy the operator does not delete them.
+    With some values of cleanPodPolicy the operator would leave them forever.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
-    ours = situation.plan is not None or job.held or job.released or bool(gated)
-    phase, verdict = FINISHED if ours else None, Verdict(REASON_FINISHED, "the job has ended")
+    handled = situation.plan is not None or job.held or job.released or bool(gated)
+    phase, verdict = FINISHED if handled else None, Verdict(REASON_FINISHED, "the job has ended")
     stuck = (*gated, *_stuck(situation))
-    if not (ours and stuck) or job.deleting:
+    if not (handled and stuck) or job.deleting:
         return Wait(phase, verdict)
     if situation.waited < timeout:
         return Wait(phase, verdict, again=timeout - situation.waited)
@@ -86,19 +86,19 @@ def _finished_step(situation: Situation) -> Step:
 
 def _stuck(situation: Situation) -> tuple[Pod, ...]:
     """Return the pods that kfext has pinned and kube-scheduler has not bound."""
-    own = {group.type.lower(): group.constraints.pinned_to for group in situation.job.groups}
+    by_user = {group.type.lower(): group.constraints.pinned_to for group in situation.job.groups}
     return tuple(
         pod
         for pod in situation.pods
         if pod.pinned_to and not (pod.node_name or pod.deleting or pod.finished)
-        if pod.replica and pod.pinned_to != own.get(pod.replica.type)
+        if pod.replica and pod.pinned_to != by_user.get(pod.replica.type)
     )
 
 
 def _released_step(situation: Situation) -> Step:
     """Ungate the pods of a released job, and delete pods that are pinned and never bound.
 
-    The release step deletes them too; this repeats it if the controller died in between.
+    The release step deletes them too; this step repeats it if the controller died in between.
     """
     job, timeout = situation.job, situation.placement.bind_timeout
     gated = situation.behind_gate
@@ -122,23 +122,23 @@ def _ungated(situation: Situation, gated: tuple[Pod, ...]) -> Step:
 
 
 def _why_released(situation: Situation) -> str:
-    """Return the reason on the job, with the message of the state if it is for that reason.
+    """Return the reason on the job, with the message of the state if it has the same reason.
 
-    A user who releases a job cannot write the state, which may have an older message.
+    A user who releases a job cannot write the state, so its message may be older.
     """
     reason, state = _reason(situation.job), situation.state
     return f"{reason}: {state.message}" if state.message and state.reason == reason else reason
 
 
 def _reason(job: TrainingJob) -> str:
-    """Return the reason in the mark `released`, cut, as users may write it."""
+    """Return the reason in the mark `released`, cut because users may write it."""
     return job.annotations[RELEASED][:_LONGEST_REASON]
 
 
 def _unmanaged_step(situation: Situation) -> Step:
     """Return the step of a job in a namespace that is not managed.
 
-    The job is released if kfext holds it, or took workers that it can get back; otherwise its pods
+    The job is released if kfext holds it, or took workers that it can get back. Otherwise its pods
     are ungated, and a running job stays as it is.
     """
     job, gated = situation.job, situation.behind_gate

@@ -24,8 +24,8 @@ from kfext.names import (
 STRIKES = 3
 """Placements in a row that may fail before kfext gives up on placing the job."""
 FORESEEN = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
-"""Reasons that the planner finds itself and that need no back-off: after a suspension the gang may
-fit elsewhere at once, or it waits in the queue."""
+"""Reasons of the planner itself, which need no back-off: the suspended gang may fit elsewhere at
+once, or it waits in the queue."""
 
 
 def patience(
@@ -33,7 +33,7 @@ def patience(
 ) -> Step:
     """Keep waiting for a partly bound gang; each `limit` is a strike, and strikes end the wait."""
     if situation.never_released and situation.job.kueue_managed:
-        return wait  # required is never released, and only Kueue suspends what it started
+        return wait  # kfext never releases it, and only Kueue suspends a job that it started
     due = until_strike(situation, limit=limit, waited=waited)
     if due > 0:
         return replace(wait, again=due)
@@ -43,7 +43,7 @@ def patience(
 
 def until_strike(situation: Situation, *, limit: float, waited: float) -> float:
     """Return the seconds until a strike is due; the last strike does not count twice."""
-    # A later end belongs to an earlier back-off.
+    # A later time is from a back-off.
     since_last = left(situation.state.retry_at, now=situation.now, longest=limit)
     return max(limit - waited, since_last)
 
@@ -57,7 +57,7 @@ def after_strike(situation: Situation, late: Verdict, *, limit: float) -> JobSta
 def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ()) -> Step:
     """Release a preferred job to plain Kubernetes, or suspend a required job for some time.
 
-    The nodes that did not take its `stuck` pods are excluded for the required job.
+    The nodes of its `stuck` pods are excluded for the required job.
     """
     state = situation.after_strike(late.reason, late.message)
     if situation.never_released:
@@ -96,33 +96,33 @@ def suspended(
 
 
 def without_room(
-    situation: Situation, found: Verdict, *, gated: Collection[Pod], some_run: bool
+    situation: Situation, why: Verdict, *, gated: Collection[Pod], some_run: bool
 ) -> Step:
-    """Return the step of a gated gang whose capacity is gone.
+    """Return the step of a gated gang that lost its capacity.
 
     The gang is suspended at once, unless members run or Kueue started it: then kfext waits a while.
     """
     if some_run or situation.job.kueue_managed:
         limit = situation.placement.bind_timeout
-        late = Verdict(found.reason, f"no capacity for the rest of the gang: {found.message}")
-        wait = Wait(GATED, found)
+        late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")
+        wait = Wait(GATED, why)
         waited = situation.longest_wait(gated)
         return patience(situation, wait, late, limit=limit, waited=waited)
-    eligible = found.reason != REASON_NO_ELIGIBLE_NODE
+    eligible = why.reason != REASON_NO_ELIGIBLE_NODE
     if other := differences(situation.job, gated, plan=situation.plan, eligible=eligible):
-        # From now on the planner plans with these changes, so the first time needs no back-off.
-        late = Verdict(found.reason, f"admission changed its pods: {other}; {found.message}")
+        # The planner plans with these changes from now on, so the first time needs no back-off.
+        late = Verdict(why.reason, f"admission changed its pods: {other}; {why.message}")
         return _stopped(situation, late, backs_off=situation.state.strikes > 0)
     state = situation.state
-    if found.reason == REASON_NO_ROOM:
-        message = f"the capacity was taken before all pods existed: {found.message}"
+    if why.reason == REASON_NO_ROOM:
+        message = f"the capacity was taken before all pods existed: {why.message}"
     else:
         # The plan expected tolerations, or a node has gone.
-        message = f"admission added no toleration to its pods: {found.message}"
+        message = f"admission added no toleration to its pods: {why.message}"
         pods, plan = situation.pods, situation.plan
         seen = observed(situation.job, pods, state, plan=plan, unchanged=True)
         state = replace(state, observed=seen)
-    state = replace(state, retry_at=0.0, reason=found.reason, message=message)
+    state = replace(state, retry_at=0.0, reason=why.reason, message=message)
     return suspend(situation, state)
 
 
@@ -139,12 +139,16 @@ def behind_another_gate(situation: Situation, *, gates: int, some_run: bool) -> 
     late = Verdict(REASON_FOREIGN_GATE, f"{message} after {limit:g} s")
     if some_run:
         return patience(situation, wait, late, limit=limit, waited=situation.waited)
-    left = limit - situation.waited
-    return replace(wait, again=left) if left > 0 else _stopped(situation, late, backs_off=True)
+    remaining = limit - situation.waited
+    return (
+        replace(wait, again=remaining)
+        if remaining > 0
+        else _stopped(situation, late, backs_off=True)
+    )
 
 
 def _stopped(situation: Situation, late: Verdict, *, backs_off: bool) -> Step:
-    """Return the stop of a gang without running members; the third in a row ends the attempts."""
+    """Stop a gang without running members; the third stop in a row ends the attempts."""
     state = situation.after_strike(late.reason, late.message)
     if state.strikes >= STRIKES and not situation.never_released:
         return give_up(situation, late)
@@ -152,11 +156,11 @@ def _stopped(situation: Situation, late: Verdict, *, backs_off: bool) -> Step:
 
 
 def claims_last(situation: Situation) -> float:
-    """Return for how many seconds the plan still claims capacity for pods that kfext cannot stop.
+    """Return how many more seconds the plan claims capacity for pods that kfext cannot stop.
 
-    kfext ends every wait of its own by a suspension, or by deleting a pinned pod. It does neither
-    to a job that Kueue suspends nor to pods that its webhook missed, and the plan must not claim
-    capacity for them for ever. Infinite if there are no such pods.
+    kfext ends its own waits by suspending the job or deleting a pinned pod. It does neither to a
+    job that Kueue suspends nor to pods that its webhook missed, so the plan must stop claiming
+    capacity for them. Infinite without such pods.
     """
     job, placement = situation.job, situation.placement
     live = [pod for pod in situation.pods if not pod.deleting]

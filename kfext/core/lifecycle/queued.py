@@ -39,9 +39,9 @@ from kfext.names import (
 )
 
 RELEASE_SECONDS = 60.0
-"""releaseAfter `auto`, for a job that preemption or an autoscaler may help but waiting may not."""
+"""releaseAfter `auto` of a job that preemption or an autoscaler may help, but waiting may not."""
 SETTLE_SECONDS = 2.0
-"""Pause between the operator's last write on a suspension and a resume: after a shorter pause the
+"""Pause between the operator's last write on a suspension and the resume: after a shorter pause the
 operator would fail the job."""
 CONFIRM_SECONDS = 30.0
 """After this long without pods the job is resumed, whatever its Suspended condition says.
@@ -62,8 +62,8 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if left := _left_suspended(situation):
-        return left
+    if step := _left_suspended(situation):
+        return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         return _back_off(situation, Verdict(state.reason or REASON_BACKING_OFF, message))
@@ -71,7 +71,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
 
 
 def _left_suspended(situation: Situation) -> Step | None:
-    """Return the step of a held job that kfext must not place; None if it may place the job."""
+    """Return the step of a held job that kfext must not place, or None for other jobs."""
     why = not_placed(situation.job)
     if why is None:
         return None
@@ -84,9 +84,9 @@ def _left_suspended(situation: Situation) -> Step | None:
 def _stopped(situation: Situation) -> Step:
     """Return the step of a job that a person or another system has suspended.
 
-    Once its last pod has ended, other jobs may have its parts of GPUs, so its plan is forgotten: a
-    resume must not bring them back. A job that Kueue has taken over gets back the workers that
-    kfext took, as Kueue starts the job as it is.
+    Once its last pod has ended, other jobs may use its parts of GPUs, so kfext forgets its plan. A
+    job that Kueue has taken over gets back the workers that kfext took, because Kueue starts the
+    job as it is.
     """
     job, plan, settings = situation.job, situation.plan, situation.settings
     ended = all(pod.finished for pod in situation.pods)
@@ -101,19 +101,19 @@ def _stopped(situation: Situation) -> Step:
     placed = settings.managed and settings.colocation is not Colocation.OFF
     phase = SUSPENDED if placed or plan else None
     refused = job.kueue_managed and job.shares_gpus
-    said = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
-    return Wait(phase, KUEUE if refused else said)
+    stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
+    return Wait(phase, KUEUE if refused else stopped)
 
 
 def _back_off(situation: Situation, verdict: Verdict) -> Step:
     """Wait until the back-off is over, or release the job when the policy says so."""
-    left, bound = situation.backs_off, situation.placement.release_after
+    remaining, bound = situation.backs_off, situation.placement.release_after
     if bound is None or situation.never_released:
-        return Wait(QUEUED, verdict, again=left)
+        return Wait(QUEUED, verdict, again=remaining)
     if situation.in_line >= bound:
         message = f"not started within {bound:g} s: {situation.state.message}"
         return let_go(situation, Verdict(verdict.reason, message))
-    return Wait(QUEUED, verdict, again=min(left, bound - situation.in_line))
+    return Wait(QUEUED, verdict, again=min(remaining, bound - situation.in_line))
 
 
 def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
@@ -123,14 +123,14 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
         return _keep_waiting(situation, NoFit(allowed))
-    found, port, network = place_on_network(allowed, ledger, no_fits)
-    if isinstance(found, NoFit):
-        return _keep_waiting(situation, found)
-    return _planned(situation, ledger, found, port=port, network=network)
+    answer, port, network = place_on_network(allowed, ledger, no_fits)
+    if isinstance(answer, NoFit):
+        return _keep_waiting(situation, answer)
+    return _planned(situation, ledger, answer, port=port, network=network)
 
 
 def _why_not_searched(situation: Situation) -> Verdict | None:
-    """Return why no place is searched for a job; None if a place is searched."""
+    """Return why kfext searches no place for a job, or None."""
     job = situation.job
     shares = situation.settings.shares_gpus
     if shares and (why := why_unshareable(job, situation.settings)):
@@ -138,11 +138,11 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
     if waits := unbound(job):
         return waits
     if crowd := situation.context.crowded:
-        # Not how many exactly: that changes with each pod, and with it would the TrainingPlan of
-        # every job in the queue.
+        # The exact number changes with each pod, and would rewrite the TrainingPlan of every job in
+        # the queue.
         message = f"the operator still has over {crowd} pods to create for earlier jobs"
         return Verdict(REASON_WAITING_FOR_OPERATOR, message)
-    # A search takes long for so many pods, and would be made at each look.
+    # A search for so many pods takes long, and each decision would repeat it.
     fewest = with_workers(job, situation.fewest_workers).pods
     excess = plan_excess(PLAN_BYTES_PER_POD * fewest, beside=job.annotation_bytes)
     return Verdict(REASON_TOO_BIG, excess) if excess else None
@@ -151,30 +151,32 @@ def _why_not_searched(situation: Situation) -> Verdict | None:
 def _planned(
     situation: Situation,
     ledger: Ledger,
-    found: Assignment,
+    assignment: Assignment,
     *,
     port: int,
     network: Verdict | None,
 ) -> Step:
-    """Return the start of a job on the nodes that were found for it."""
+    """Return the step that starts a job on the found nodes."""
     job = situation.job
-    fewer = job.pods - len(found)
-    nodes = listed(sorted(set(found.values())), of="nodes")
-    message = f"{pods(len(found))} {'goes' if len(found) == 1 else 'go'} to {nodes}"
+    fewer = job.pods - len(assignment)
+    nodes = listed(sorted(set(assignment.values())), of="nodes")
+    message = f"{pods(len(assignment))} {'goes' if len(assignment) == 1 else 'go'} to {nodes}"
     message += f", {fewer} fewer workers than requested" if fewer else ""
-    spread = why_spread(replace(situation, job=hosted(job)) if port else situation, found, ledger)
+    spread = why_spread(
+        replace(situation, job=hosted(job)) if port else situation, assignment, ledger
+    )
     message += f"; {spread}" if spread else ""
-    if taints := unexpected(job, found, ledger):
+    if taints := unexpected(job, assignment, ledger):
         message += f"; {EXPECTED} for {listed(taints, of='taints')}"
     slots: Slots | None = NO_SLOTS
     if job.shares_gpus:
         members = members_of(with_workers(job, workers_of(job) - fewer))
         closed, free = situation.cards.shunned, situation.open_claims
-        slots = slots_for(members, found, ledger, closed=closed, ignoring=free)
+        slots = slots_for(members, assignment, ledger, closed=closed, ignoring=free)
     if slots is None:
         refusal = "no GPUs can be divided so that each of its pods gets its part"
         return _keep_waiting(situation, NoFit(Verdict(REASON_NO_ROOM, refusal)))
-    plan = situation.planned(found, port=port, why=message, slots=slots)
+    plan = situation.planned(assignment, port=port, why=message, slots=slots)
     if unfit := plan_excess(len(plan.encode()), beside=situation.job.annotation_bytes):
         return _keep_waiting(situation, NoFit(Verdict(REASON_TOO_BIG, unfit)))
     requested = situation.host_network
@@ -191,7 +193,7 @@ def _planned(
 def _short(situation: Situation, *, admitted: int) -> JobState:
     """Return the state of a job that starts with fewer workers than the user asked for.
 
-    One that was suspended to get another number of workers has that already; see `scale`.
+    A job that was suspended to get another number of workers has such a state; see `scale`.
     """
     asked = asked_workers(situation.job, situation.state)
     return replace(situation.state, asked=asked, admitted=admitted)
@@ -212,7 +214,7 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
         return situation
     if fewest == most or stopped(fewest):
         return whole
-    # What a number of workers exceeds, a larger one exceeds too.
+    # A quota that a number of workers exceeds is exceeded by every larger number.
     allowed = bisect_left(range(fewest + 1, most), True, key=lambda n: stopped(n) is not None)
     return replace(situation, job=with_workers(job, fewest + allowed))
 
@@ -224,8 +226,8 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     waited = situation.in_line
     others = _others(situation, refusal)
     if bound is None and verdict.reason in HOPELESS and not situation.excluded:
-        # Counted from when it became hopeless: a node that is gone for a moment must not be enough
-        # to release the job.
+        # Counted since the job became hopeless: a node that is gone for a moment must not release
+        # it.
         bound, waited = RELEASE_SECONDS, situation.hopeless
     elif bound is None and others:
         bound = RELEASE_SECONDS
@@ -238,15 +240,15 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
         return Wait(QUEUED, verdict, again=_look_again(situation, verdict))
     if waited < bound:
         message = f"{message}; if this lasts, it is released to plain Kubernetes after {bound:g} s"
-        left = bound - waited
-        again = min(left, _look_again(situation, verdict) or left)
+        remaining = bound - waited
+        again = min(remaining, _look_again(situation, verdict) or remaining)
         return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
     message = f"no place within {bound:g} s: {message}"
     return let_go(situation, Verdict(verdict.reason, message))
 
 
 def _others(situation: Situation, refusal: NoFit) -> str:
-    """Return what may free capacity once the pods reach kube-scheduler, empty if nothing."""
+    """Return what may free capacity once the pods reach kube-scheduler; empty if nothing may."""
     if refusal.preemptible:
         return "pods of lower priority could be preempted for it"
     lacks_nodes = refusal.verdict.reason in {REASON_NO_ROOM, *HOPELESS}
@@ -254,7 +256,7 @@ def _others(situation: Situation, refusal: NoFit) -> str:
 
 
 def _look_again(situation: Situation, verdict: Verdict) -> float | None:
-    """Return in how many seconds time alone may change something for the job, None if never.
+    """Return the seconds until time alone may change something for the job, or None for never.
 
     A reservation may become due for it, or an excluded node may be allowed again.
     """
@@ -266,13 +268,13 @@ def _look_again(situation: Situation, verdict: Verdict) -> float | None:
 
 def unsafe_to_resume(situation: Situation) -> Wait | None:
     """Return a wait while the operator would count terminating pods of the last start as failed."""
-    found = _unsafe(situation)
+    wait = _unsafe(situation)
     message = situation.state.message
-    if found is None or found.verdict is None or not message:
-        return found
+    if wait is None or wait.verdict is None or not message:
+        return wait
     # The cause of the stop comes first.
-    verdict = Verdict(found.verdict.reason, f"{message}; {found.verdict.message}")
-    return Wait(found.phase, verdict, again=found.again)
+    verdict = Verdict(wait.verdict.reason, f"{message}; {wait.verdict.message}")
+    return Wait(wait.phase, verdict, again=wait.again)
 
 
 def _unsafe(situation: Situation) -> Wait | None:
@@ -282,7 +284,7 @@ def _unsafe(situation: Situation) -> Wait | None:
         where = f" on {listed(nodes, of='nodes')}" if nodes else ""
         return _until_safe(f"{count} pods of the last start are still terminating{where}")
     if not state.suspended_at:
-        return None  # never had pods: nothing can be counted
+        return None  # it never had pods, so the operator counts none
     seen = job.conditions.get("Suspended")
     without_pods = min(situation.waited, situation.settled)
     if without_pods >= CONFIRM_SECONDS:

@@ -48,16 +48,16 @@ _DEEDS: dict[str, str] = {
     DeleteUnbound.__name__: "to delete its unbound pods",
     Release.__name__: "to release it",
     Ungate.__name__: "to ungate its pods",
-    SaveState.__name__: "to note its state",
+    SaveState.__name__: "to record its state",
     Resize.__name__: "to resize its pods",
     RequestCheckpoint.__name__: "to ask it for a checkpoint",
     Rescale.__name__: "to give it another number of workers",
-    RestartWorkers.__name__: "to note why its workers are replaced",
+    RestartWorkers.__name__: "to record why its workers are replaced",
 }
 
 
 def instead_of(situation: Situation, step: Step) -> Step:
-    """Return a step, or another step if it is refused for good."""
+    """Return the step, or another step if the API server refuses it for good."""
     refused = situation.refused.get(type(step).__name__)
     if refused is None:
         return step
@@ -73,9 +73,9 @@ def instead_of(situation: Situation, step: Step) -> Step:
 
 
 def while_refused(situation: Situation, step: str, message: str) -> Wait | None:
-    """Return the report on a refused step, by its name, that is tried again; None for SaveState.
+    """Return the report on a refused step that is tried again, or None for SaveState.
 
-    Otherwise the TrainingPlan would show the time before the step for half a minute.
+    `step`: its name. Without the report the TrainingPlan would be half a minute behind.
     """
     if step == SaveState.__name__:
         return None

@@ -68,7 +68,7 @@ from kfext.names import (
 )
 
 ASTRAY_SECONDS = 2.0
-"""Time for which pins may differ from the plan: the watches of jobs and pods are not in step."""
+"""Seconds that pins may differ from the plan: the watches of jobs and pods are not in step."""
 
 
 def running_step(situation: Situation, ledger: Ledger) -> Step:
@@ -92,7 +92,7 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
 
 
 def _left_to_scheduler(situation: Situation, gated: Collection[Pod]) -> Step | None:
-    """Return the step of a job that runs and that kfext must not place; None if it may.
+    """Return the step of a running job that kfext must not place, or None.
 
     `gated`: its pods behind the gate.
     """
@@ -154,7 +154,7 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
     late = Verdict(REASON_CREATE_TIMEOUT, message)
     if any(pod.node_name for pod in live.values()):
         if not any(pod.gated for pod in live.values()):
-            # No pod is gated: the members that run are as they would be without kfext.
+            # No pod is gated, so the members run as they would without kfext.
             return Wait(PLACED, verdict)
         return patience(situation, Wait(GATED, verdict), late, limit=limit, waited=waited)
     if waited < limit or job.kueue_managed:
@@ -167,7 +167,7 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
 def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
     """Check the plan against the present cluster once all pods exist, then ungate them all.
 
-    Spare pods, without which the gang trains on, are ungated as far as they have a place.
+    Only the spare pods that have a place are ungated; the gang trains on without the others.
     """
     behind = {key: pod for key, pod in live.items() if pod.gated}
     resting = situation.state.strikes >= STRIKES and situation.backs_off > 0
@@ -182,10 +182,10 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         return _unplaced(situation, live, Verdict(situation.state.reason, situation.state.message))
     if _others_first(gated.values(), live.values()):
         return _binding(situation, live)
-    own = [*(plan_key(situation.job.uid, key) for key in gated), *situation.open_claims]
+    claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.open_claims]
     if plan := situation.plan:
         job = situation.job
-        own += [*port_claims(job, plan), *(card_key(job.uid, key) for key in gated)]
+        claims += [*port_claims(job, plan), *(card_key(job.uid, key) for key in gated)]
         planned = {key: pod for key, pod in gated.items() if key in plan.assignment}
         whole = bool(planned) and gated.keys() - spare.waiting <= planned.keys()
         if whole and still_fits(
@@ -194,17 +194,17 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
             assignment=plan.assignment,
             excluded=situation.excluded,
             closed=situation.cards.shunned,
-            ignoring=own,
+            ignoring=claims,
         ):
             learnt = _learnt(situation, ledger, plan)
             return learnt or _without_part(situation, planned) or _pin(plan, planned)
     loose = [pod for pod in live.values() if not (pod.gated or pod.home or pod.finished)]
-    left = situation.placement.bind_timeout - situation.longest_wait(loose)
-    if loose and left > 0:
+    remaining = situation.placement.bind_timeout - situation.longest_wait(loose)
+    if loose and remaining > 0:
         # kube-scheduler chooses their nodes, and the rest is planned around them.
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
-        return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=left)
-    return _placed_anew(situation, ledger, live, gated, spare=spare, own=own)
+        return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
+    return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
 
 
 def _placed_anew(
@@ -214,11 +214,11 @@ def _placed_anew(
     gated: Live,
     *,
     spare: Spare,
-    own: Collection[Hashable],
+    claims: Collection[Hashable],
 ) -> Step:
     """Return a new plan for gated pods that have no place in the present plan.
 
-    `own`: the claims of these pods on the ledger.
+    `claims`: the claims of these pods on the ledger.
     """
     job, plan = situation.job, situation.plan
     bound = {key: pod.home for key, pod in live.items() if pod.home and not pod.finished}
@@ -230,33 +230,33 @@ def _placed_anew(
     def placed(more: int) -> Assignment | Verdict:
         tried = {*wanted, *others[:more], *bound}
         members = [member for member in everyone if member.key in tried]
-        return place(members, ledger, situation.limits, bound=bound, ignoring=own)
+        return place(members, ledger, situation.limits, bound=bound, ignoring=claims)
 
-    found = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
-    if isinstance(found, Verdict) and not wanted:
-        return _unplaced(situation, live, found)
-    if situation.shares_gpus and not isinstance(found, Verdict):
-        found = undoubled(everyone, found)
-    if isinstance(found, Verdict):
-        return without_room(situation, found, gated=gated.values(), some_run=bool(bound))
-    message = f"the pods go to {listed(sorted(set(found.values())), of='nodes')}"
+    answer = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
+    if isinstance(answer, Verdict) and not wanted:
+        return _unplaced(situation, live, answer)
+    if situation.shares_gpus and not isinstance(answer, Verdict):
+        answer = undoubled(everyone, answer)
+    if isinstance(answer, Verdict):
+        return without_room(situation, answer, gated=gated.values(), some_run=bool(bound))
+    message = f"the pods go to {listed(sorted(set(answer.values())), of='nodes')}"
     # Pods keep their slots on any node; pods that have ended keep their places.
     port, slots = (plan.port, slots_of(job, plan)) if plan else (0, NO_SLOTS)
-    ended = {key: plan.assignment[key] for key in slots if key not in found} if plan else {}
-    changed = situation.planned({**ended, **found}, port=port, why=message, slots=slots)
+    ended = {key: plan.assignment[key] for key in slots if key not in answer} if plan else {}
+    changed = situation.planned({**ended, **answer}, port=port, why=message, slots=slots)
     if plan is not None and any(pod.node_name for pod in live.values()):
-        late = plan.late | (found.keys() - plan.assignment.keys())
+        late = plan.late | (answer.keys() - plan.assignment.keys())
         changed = replace(changed, late=late)
     verdict = Verdict(REASON_REPLANNED, message)
     return Replan(changed, verdict, started_without(situation, changed))
 
 
 def _unplaced(situation: Situation, live: Live, why: Verdict) -> Step:
-    """Return the wait of a gang that trains while pods are gated; other pods may be bound."""
+    """Return the wait of a gang that trains while some of its pods are gated."""
     if any(pod.pinned_to and not (pod.node_name or pod.finished) for pod in live.values()):
         return _binding(situation, live)
-    left = situation.backs_off if situation.state.strikes >= STRIKES else 0.0
-    return at_gate(sum(pod.gated for pod in live.values()), why, again=left)
+    remaining = situation.backs_off if situation.state.strikes >= STRIKES else 0.0
+    return at_gate(sum(pod.gated for pod in live.values()), why, again=remaining)
 
 
 def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | None:
@@ -267,12 +267,12 @@ def _learnt(situation: Situation, ledger: Ledger, plan: Plan) -> SaveState | Non
     if not unexpected(situation.job, plan.assignment, ledger):
         return None
     state = situation.state
-    found = observed(situation.job, situation.pods, state, plan=plan)
-    return None if found == state.observed else SaveState(replace(state, observed=found))
+    changes = observed(situation.job, situation.pods, state, plan=plan)
+    return None if changes == state.observed else SaveState(replace(state, observed=changes))
 
 
 def _without_part(situation: Situation, gated: Live) -> Step | None:
-    """Return the step of gated pods that lack their parts of GPUs; None if they can be pinned."""
+    """Return the step of gated pods that lack their parts of GPUs, or None."""
     if situation.shares_gpus or any(pod.has_slot for pod in gated.values()):
         return before_cards(situation, gated.values())
     return None
@@ -303,21 +303,21 @@ def _binding(situation: Situation, live: Live) -> Step:
         message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
     limit = situation.placement.bind_timeout
-    left = until_strike(situation, limit=limit, waited=situation.longest_wait(stuck))
+    remaining = until_strike(situation, limit=limit, waited=situation.longest_wait(stuck))
     if astray:
-        left = ASTRAY_SECONDS - situation.waited
+        remaining = ASTRAY_SECONDS - situation.waited
     message = f"{total - len(waiting)} of {total} pods are bound"
-    if left > 0 or not stuck:
+    if remaining > 0 or not stuck:
         verdict = Verdict(REASON_WAITING_FOR_BIND, message)
-        return Wait(BINDING, verdict, again=left if left > 0 else None)
-    said = next((pod.unschedulable for pod in stuck if pod.unschedulable), "nothing")
-    message = f"{message} after {limit:g} s; kube-scheduler reports: {said}"
+        return Wait(BINDING, verdict, again=remaining if remaining > 0 else None)
+    report = next((pod.unschedulable for pod in stuck if pod.unschedulable), "nothing")
+    message = f"{message} after {limit:g} s; kube-scheduler reports: {report}"
     homes = {pod.node_name for pod in live.values() if pod.node_name}
     return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
 
 
 def _evict_again(situation: Situation, live: Live) -> Step | None:
-    """Delete pods that are still pinned to a node that is excluded.
+    """Delete pods that are still pinned to an excluded node.
 
     Their deletion was refused, because kube-scheduler wrote to them at the same moment.
     """
@@ -351,8 +351,8 @@ def _unbound(
     if state.strikes >= STRIKES and not (situation.never_released and situation.job.kueue_managed):
         return give_up(situation, late, stuck=stuck)
     # The other members of a required job must go to a node where members run.
-    kept = homes if situation.never_released else ()
-    nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in kept]
+    allowed = homes if situation.never_released else ()
+    nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in allowed]
     return DeleteUnbound(stuck, state.excluding(nodes, now=situation.now))
 
 
@@ -361,7 +361,7 @@ def _first_to_pin(gated: Collection[Pod]) -> frozenset[str]:
 
     A pin leaves kube-scheduler one node. If another pod took capacity there, kube-scheduler makes
     room by preempting pods of lower priority, which may be members of the same gang. An unbound
-    member cannot be preempted, and a member of lower priority that comes later preempts nobody.
+    member cannot be preempted, and a member of lower priority that comes later preempts no pod.
     """
     highest = max((pod.priority for pod in gated), default=0)
     return frozenset(pod.uid for pod in gated if pod.priority == highest)

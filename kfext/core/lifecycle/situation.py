@@ -45,7 +45,7 @@ class QuotaView:
     defaulted: bool = True
 
     def shortage(self, need: Demand) -> Verdict | None:
-        """Return the quota that would refuse a pod or service of a job; None if none would."""
+        """Return which quota would refuse a pod or Service of a job, or None."""
         return shortage(
             need,
             self.quotas,
@@ -66,8 +66,8 @@ class QueueContext:
     `awaited`: the names of the jobs that must end before `reserved_for` can start.
     `reservable_in`: seconds until the job itself may have a reservation.
     `ahead`: whether the job is `reserved_for`, or comes before it in the queue.
-    `crowded`: the operator still has to create more pods than this number, over all jobs, so no job
-        is started; 0 if it has not.
+    `crowded`: the operator still has to create more pods than this, over all jobs, so no job is
+        started; 0 if it is not behind.
     `autoscaler`: whether the cluster has an autoscaler.
     `promised`: the claims of the capacity that other jobs give up for this job.
     `quota`: the quotas of the namespace.
@@ -92,8 +92,8 @@ class HostNetworkRequest:
 
     `ports`: the first and the last port that jobs may use.
     `interfaces`: the network interfaces for training traffic.
-    `obstacle`: what keeps the job from the host network, empty if nothing is known.
-    `policies`: the NetworkPolicies of its namespace, of which some may apply to its pods.
+    `obstacle`: what keeps the job from the host network; empty if nothing is known.
+    `policies`: the NetworkPolicies of its namespace; some may apply to its pods.
     """
 
     ports: tuple[int, int]
@@ -115,12 +115,12 @@ class CardView:
     """The slots in which a job has its parts of GPUs.
 
     `unready`: the slots without a reserved GPU that the agent has reported.
-    `lost`: the slots whose GPU is unhealthy, or is not the GPU that the job uses.
+    `lost`: the slots with an unhealthy GPU, or with another GPU than the job uses.
     `troubles`: the reason for each unhealthy slot.
     `evicted`: the slots that the job must leave, because a job there loses too much.
     `rivals`: the uids of the jobs of high priority in the evicted slots.
     `shunned`: the slots of jobs that this job had to leave, or that had to leave this job.
-    `parts`: each slot with a pod of the job, as far as the agents have reported them.
+    `parts`: each slot with a pod of the job that an agent has reported.
     """
 
     unready: tuple[Place, ...] = ()
@@ -143,9 +143,9 @@ class Situation:
     `unbound`: for each pod without a node, by uid, the time since it was gated or ungated.
     `unreserved`: for each slot of the job without a reserved GPU, the time without it.
     `settled`: the time since the job's set of pods last changed.
-    `hopeless`: the time since kfext knows that not even the empty cluster would hold the job.
+    `hopeless`: the time since kfext found that not even the empty cluster would hold the job.
     `host_network`: the request for the host network, if any.
-    `succeeded`: the replicas whose pod succeeded and was deleted since the gang started.
+    `succeeded`: the replicas with a pod that succeeded and was deleted since the gang started.
     `refused`: the steps that must not be tried now, by the name of their class.
     `cards`: the slots in which the job shares GPUs.
     """
@@ -171,18 +171,18 @@ class Situation:
     @property
     def open_claims(self) -> tuple[Hashable, ...]:
         """The claims that this job may use: its promised capacity, and perhaps a reservation."""
-        kept = self.context.reservation
-        if kept is None:
+        reservation = self.context.reservation
+        if reservation is None:
             return self.context.promised
         deadline = self.job.deadline
         ends = None if deadline is None else self.now + deadline
         # A job that already runs goes first: its lost members must not wait for the queue.
-        free = self.context.ahead or not self.job.suspend or kept.lets_in(ends)
-        return (*self.context.promised, *kept.claims) if free else self.context.promised
+        free = self.context.ahead or not self.job.suspend or reservation.lets_in(ends)
+        return (*self.context.promised, *reservation.claims) if free else self.context.promised
 
     @property
     def fewest_workers(self) -> int:
-        """The smallest number of workers with which the job may start."""
+        """The smallest number of workers that the job may start with."""
         if self.settings.elastic is None:
             return workers_of(self.job)
         return fewest_workers(self.job, open_range(self.job, self.settings))
@@ -291,8 +291,8 @@ def queued_since(job: TrainingJob, state: JobState, *, now: float) -> float:
     A start without all pods bound does not end the time in the queue. If the clock of the
     suspension was ahead, the operator's time of the suspension counts.
     """
-    if known := past(state.queued_since, now=now):
-        return known
+    if since := past(state.queued_since, now=now):
+        return since
     stopped = past(state.suspended_at, now=now)
     if state.suspended_at and not stopped and (seen := job.conditions.get("Suspended")):
         stopped = past(seen.since, now=now)

@@ -1,4 +1,4 @@
-"""Spare pods, without which a gang trains on: it is never stopped because they have no place.
+"""Spare pods: a gang trains on without them, and is never stopped because they have no place.
 
 A person may scale a running job beyond the room on its node, or drain a node. Pods that
 kube-scheduler would leave Pending then wait at the gate.
@@ -23,9 +23,9 @@ Live = Mapping[ReplicaKey, Pod]
 
 @dataclass(frozen=True, slots=True)
 class Spare:
-    """The replicas without a node, without which the bound pods train on.
+    """The replicas without a node that the bound pods can train without.
 
-    `waiting`: the spare replicas whose pod exists.
+    `waiting`: the spare replicas with a pod.
     `absent`: whether all replicas without a pod are spare.
     """
 
@@ -36,8 +36,8 @@ class Spare:
 def spare_replicas(situation: Situation, live: Live) -> Spare:
     """Return the replicas that the gang can spare.
 
-    Late replicas are spare, and all workers of an elastic job that has its fewest. No replica is
-    spare if no pod has a node, or if a job with too few places is released.
+    Late replicas are spare, and all unbound workers of an elastic job that runs its fewest. No
+    replica is spare without a bound pod, or if a job with too few places is released.
     """
     job, plan = situation.job, situation.plan
     bound = {key for key, pod in live.items() if pod.node_name}
@@ -56,9 +56,9 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
 
 
 def without_succeeded(situation: Situation, live: Live) -> Replan | None:
-    """Return the plan that marks as late the pods that replace succeeded pods.
+    """Return the plan that marks pods as late if they replace succeeded pods, or None.
 
-    Without a bound pod, no gang trains on without them.
+    A gang without a bound pod does not train, so it waits for them.
     """
     trains = any(pod.node_name for pod in live.values())
     plan = situation.plan if trains and situation.never_released else None
@@ -72,7 +72,7 @@ def without_succeeded(situation: Situation, live: Live) -> Replan | None:
 
 
 def training_on(situation: Situation, live: Live, spare: Spare, step: Step | None) -> Step | None:
-    """Return a step, or another step if it would stop a gang for spare pods."""
+    """Return the step, or another step if it would stop a gang for spare pods."""
     if not isinstance(step, Suspend):
         return step
     waiting = [key for key, pod in live.items() if not pod.node_name]
@@ -82,11 +82,11 @@ def training_on(situation: Situation, live: Live, spare: Spare, step: Step | Non
         return step
     why = step.state
     if stuck := tuple(live[key] for key in waiting if live[key].pinned_to):
-        noted = replace(situation.state, strikes=why.strikes, retry_at=why.retry_at)
-        return DeleteUnbound(stuck, replace(noted, reason=why.reason, message=why.message))
-    left = why.retry_at - situation.now
+        state = replace(situation.state, strikes=why.strikes, retry_at=why.retry_at)
+        return DeleteUnbound(stuck, replace(state, reason=why.reason, message=why.message))
+    remaining = why.retry_at - situation.now
     lack = Verdict(why.reason, why.message)
-    return at_gate(len(waiting) + absent, lack, again=left)
+    return at_gate(len(waiting) + absent, lack, again=remaining)
 
 
 def at_gate(count: int, why: Verdict, *, again: float = 0.0) -> Wait:

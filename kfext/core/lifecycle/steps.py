@@ -15,7 +15,7 @@ from kfext.model.verdict import Verdict
 class Wait:
     """Write nothing. `phase` is None for a job that kfext does not handle.
 
-    `again`: the seconds until the next decision if no event comes before; only an event if unset.
+    `again`: the seconds until the next decision without an event; no limit if unset.
     """
 
     phase: str | None
@@ -41,7 +41,7 @@ class Unsuspend:
 
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """Replace the plan of a job whose pods still wait behind the gate: one patch of the job.
+    """Replace the plan of a job with pods that wait behind the gate: one patch of the job.
 
     `network`: why its pods keep their own network, if kfext did not start the job.
     """
@@ -62,7 +62,7 @@ class Pin:
     shares: Mapping[str, GpuShare] = field(default_factory=dict)
 
     def share_of(self, pod: Pod) -> GpuShare | None:
-        """Return the terms of a pod; None if it shares no GPU."""
+        """Return the terms of a pod, or None without a shared GPU."""
         return self.shares.get(pod.replica.type) if pod.replica else None
 
 

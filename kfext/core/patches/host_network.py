@@ -1,9 +1,9 @@
-"""The edits of jobs and pods on the network of their nodes, by which pods find their peers.
+"""The edits that let the pods of a job find each other on the network of their nodes.
 
 For some kinds the operator derives addresses and Services from its port in the templates, which the
-patch of the job sets. What is left is edited pod by pod: only from the pod as the operator created
-it and from the base of the job's ports, so that all pods have the same addresses. Either all edits
-of a pod are made or none.
+patch of the job sets. The rest is edited pod by pod, only from the pod as the operator created it
+and the base of the job's ports, so that all pods have the same addresses. A pod gets all its edits
+or none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ def edits_of(job: TrainingJob) -> Sequence[tuple[str, str]]:
 
 
 def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
-    """Return the operations that move a pod to its node's network; none if it is not to use it.
+    """Return the operations that move a pod to its node's network; none for other pods.
 
     A pod uses it if its template has the base of the job's ports.
     """
@@ -78,10 +78,10 @@ def _ports(container: Raw, port: int | None, *, name: str, at: Sequence[str]) ->
     On the host network a declared port belongs to the node, and kube-scheduler puts no other pod
     that declares it there.
     """
-    declared = [mapping(one) for one in sequence(container.get("ports"))]
-    others = [dict(one) for one in declared if one.get("name") != name]
-    own = {"name": name, "containerPort": port, "protocol": TCP}
-    wanted = [*others, own] if port else others
+    declared = [mapping(other) for other in sequence(container.get("ports"))]
+    others = [dict(other) for other in declared if other.get("name") != name]
+    operators = {"name": name, "containerPort": port, "protocol": TCP}
+    wanted = [*others, operators] if port else others
     if wanted == declared:
         return []
     if not wanted:

@@ -1,7 +1,7 @@
-"""The one patch of a job that each step makes, as JSON-patch operations.
+"""The patch of a job for each step, as JSON-patch operations.
 
-Each patch tests what the decision was based on (uid, suspend, held, replicas), but not the
-resource version: the operator's status writes would make it conflict for ever.
+Each patch tests the basis of the decision (uid, suspend, held, replicas). It does not test the
+resource version, because the operator's status writes would make it conflict again and again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +38,8 @@ from kfext.names import (
 Raw = Mapping[str, Any]
 _NO_PORTS: dict[str, str | None] = {PORT_BASE: None, INTERFACES: None}
 MOST_PREFERRED = 16
-"""Nodes that a template can prefer by name. Every pod carries the terms, and kube-scheduler judges
-each on every node; a job on more nodes prefers none, as the first few would be the wrong ones."""
+"""The most nodes that a template prefers by name. Every pod carries the terms, and kube-scheduler
+judges each term on every node. A job on more nodes prefers none: the first few would mislead."""
 _WEIGHT = 100
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -54,10 +54,12 @@ def unsuspend_patch(
 ) -> list[Operation]:
     """Unsuspend the job under a plan; its templates lean towards the planned nodes.
 
-    The preference is for what our webhook misses, and for pods replaced while kfext is away: they
-    go elsewhere if the planned node has died. With a `state`, that of a job which starts with fewer
-    workers than the user asked for, the job becomes that small. `interfaces` are for training on
-    the host network.
+    The preference is for pods that kfext's webhook misses, and for pods replaced while kfext is
+    away: they go elsewhere if the planned node has died.
+
+    `interfaces`: the interfaces for training on the host network.
+    `state`: the state of a job that starts with fewer workers than the user asked for; the job gets
+        its number of workers.
     """
     templates = _templates(
         raw,
@@ -84,7 +86,7 @@ def unsuspend_patch(
         *operations(
             raw,
             {
-                # Without the mark, the next suspend is known to come from another client.
+                # Without the mark, the next suspend counts as another client's.
                 "metadata": {"annotations": annotations},
                 "spec": {**job.kind.suspend(False), job.kind.replica_specs: templates},
             },
@@ -94,7 +96,7 @@ def unsuspend_patch(
 
 
 def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
-    """Replace the plan of a job whose pods wait behind the gate."""
+    """Replace the plan of a job with pods that wait behind the gate."""
     changes: Changes = {"metadata": {"annotations": {PLAN: plan.encode()}}}
     return [*_tests(raw, job), *operations(raw, changes)]
 
@@ -102,7 +104,7 @@ def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
 def rescale_patch(
     raw: Raw, job: TrainingJob, plan: Plan, *, workers: int, state: JobState
 ) -> list[Operation]:
-    """Give a running job another number of workers, with the places of all and why."""
+    """Give a running job another number of workers, with its new plan and state."""
     written = {PLAN: plan.encode(), STATE: state.encode(job_uid=job.uid)}
     changes: Changes = {
         "metadata": {"annotations": written},
@@ -116,7 +118,7 @@ def suspend_patch(
 ) -> list[Operation]:
     """Suspend the job, mark it as held, and forget its plan.
 
-    It has as many workers then as the user asked for, or `workers`.
+    The job gets `workers`; if unset, the number that the user asked for.
     """
     templates = _without_plan(job)
     asked = asked_workers(job, state)
@@ -150,9 +152,9 @@ def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Opera
 def save_state_patch(
     raw: Raw, job: TrainingJob, state: JobState, *, workers: int | None = None
 ) -> list[Operation]:
-    """Write the state, and with `workers` their number.
+    """Write the state, and the number of workers if set.
 
-    Of a job that is not suspended, remove the mark that it was by us.
+    A job that is not suspended loses the mark that kfext holds it.
     """
     written = state.encode(job_uid=job.uid)
     annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
@@ -163,21 +165,21 @@ def save_state_patch(
 
 
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
-    """Release the job for good and note why; its pods still prefer one node."""
+    """Release the job for good and record why; its pods still prefer one node."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
     if not job.kueue_managed and workers_let_go(job, state) != workers_of(job):
         state = replace(state, asked=0, admitted=0)
-    noted: Changes = {STATE: state.encode(job_uid=job.uid)}
-    return _released(raw, job, reason=verdict.reason, noted=noted)
+    recorded: Changes = {STATE: state.encode(job_uid=job.uid)}
+    return _released(raw, job, reason=verdict.reason, recorded=recorded)
 
 
 def user_release_patch(raw: Raw, job: TrainingJob) -> list[Operation]:
     """Release the job for good as a user: only the controller may write the state."""
-    return _released(raw, job, reason=REASON_RELEASED_BY_USER, noted={})
+    return _released(raw, job, reason=REASON_RELEASED_BY_USER, recorded={})
 
 
-def _released(raw: Raw, job: TrainingJob, *, reason: str, noted: Changes) -> list[Operation]:
-    annotations: Changes = {RELEASED: reason, PLAN: None, **noted}
+def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> list[Operation]:
+    annotations: Changes = {RELEASED: reason, PLAN: None, **recorded}
     if job.kueue_managed:
         return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
     spec: Changes = {
@@ -198,9 +200,9 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, noted: Changes) -> lis
 
 
 def _network_left(job: TrainingJob) -> dict[str, str | None]:
-    """Return the changes to the network of a job that is released.
+    """Return the changes to the network of a released job.
 
-    Running pods keep theirs, and pods that replace others must find them.
+    Running pods keep their network, and pods that replace others must find them.
     """
     plan = plan_of(job)
     if plan is not None and plan.port and not job.suspend:
@@ -209,7 +211,7 @@ def _network_left(job: TrainingJob) -> dict[str, str | None]:
 
 
 def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
-    """Test what the decision was based on, where it is written: a default value is not."""
+    """Test the basis of the decision where it is written; default values are not."""
     spec = mapping(raw.get("spec"))
     tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
     path = job.kind.suspend_path
@@ -228,7 +230,7 @@ def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
 def _without_plan(job: TrainingJob) -> Changes:
     """Return the changes of every template of a job that loses its plan.
 
-    If another system resumes it, its pods must not use ports or GPUs of others.
+    If another system resumes it, its pods must not use the ports or GPUs of other jobs.
     """
     gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
     return {group.key: gone for group in job.groups}
@@ -246,7 +248,7 @@ def _from_start(job: TrainingJob) -> dict[str, str | None]:
 
 
 def _parts(group: ReplicaGroup, plan: Plan) -> str | None:
-    """Return the annotation from which the webhook knows the part of a GPU of each pod."""
+    """Return the annotation that tells the webhook each pod's part of a GPU."""
     type_ = group.type.lower()
     slots = {key.index: slot for key, slot in plan.slots.items() if key.type == type_}
     share = plan.shares.get(type_)
@@ -264,7 +266,7 @@ def _templates(
         changes[group.key] = {
             "template": {
                 "metadata": {"annotations": dict(annotations)},
-                # Of a template beyond the bounds the affinity was not kept.
+                # kfext keeps no affinity of a template beyond the bounds.
                 "spec": {"affinity": {} if group.excess else affinity(current)},
             }
         }
@@ -280,7 +282,7 @@ def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
 def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
     """Return the affinity with a preference for the planned nodes in place of earlier ones."""
     current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
-    terms = [term for term in current if not _is_ours(mapping(term))]
+    terms = [term for term in current if not _is_preference(mapping(term))]
     nodes = plan.nodes if plan else ()
     for node in nodes if len(nodes) <= MOST_PREFERRED else ():
         name = {"key": NAME_FIELD, "operator": "In", "values": [node]}
@@ -290,14 +292,14 @@ def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
     return {"nodeAffinity": {_PREFERRED: terms}}
 
 
-def _is_ours(term: Raw) -> bool:
-    """Recognise our preference by its shape: by node name alone, which no template has."""
+def _is_preference(term: Raw) -> bool:
+    """Recognise kfext's preference by its shape: by node name alone, which no template has."""
     preference = mapping(term.get("preference"))
     fields = sequence(preference.get("matchFields"))
     return (
         set(preference) == {"matchFields"}
         and term.get("weight") == _WEIGHT
-        and [mapping(one).get("key") for one in fields] == [NAME_FIELD]
+        and [mapping(field).get("key") for field in fields] == [NAME_FIELD]
         and mapping(fields[0]).get("operator") == "In"
         and len(sequence(mapping(fields[0]).get("values"))) == 1
     )

@@ -7,7 +7,7 @@ Operation: TypeAlias = dict[str, Any]
 """One JSON-patch operation."""
 
 Changes: TypeAlias = dict[str, Any]
-"""What is wanted, in the form of a merge patch (RFC 7386): None removes a member."""
+"""The wanted changes as a merge patch (RFC 7386): None removes a member."""
 
 
 class Unpatchable(ValueError):  # noqa: N818 - an answer more than an error
@@ -15,7 +15,7 @@ class Unpatchable(ValueError):  # noqa: N818 - an answer more than an error
 
 
 def operations(document: Mapping[str, Any], changes: Changes) -> list[Operation]:
-    """Return the operations that merge `changes` into `document`; none for what is there already.
+    """Return the operations that merge `changes` into `document`; none if it has them already.
 
     Absent parents (and null ones, which Go writes for empty maps) are created in one operation.
     Raises Unpatchable.
@@ -53,14 +53,14 @@ def write(document: Mapping[str, Any], key: str, path: str, value: object) -> Op
 
 
 def appended(present: object, value: object, *at: str) -> Operation:
-    """Return the operation that adds a value to the list at a place, which is None if absent."""
+    """Return the operation that appends a value to the list `present`, or creates the list."""
     if present is None:
         return {"op": "add", "path": pointer(*at), "value": [value]}
     return {"op": "add", "path": pointer(*at, "-"), "value": value}
 
 
 def _without_removals(changes: Changes) -> Changes:
-    """Return what is left to create where nothing exists yet."""
+    """Return what to create for an absent object."""
     made = {
         key: _without_removals(value) if isinstance(value, dict) else value
         for key, value in changes.items()

@@ -60,7 +60,7 @@ def resize(pod: Pod, size: CpuSize, *, container: str) -> Body:
 
 
 def request_patch(pod: Pod, number: int) -> list[Operation]:
-    """Return the operations that ask the job of a pod for checkpoint `number`, from 1 on.
+    """Return the operations that ask the job of a pod for checkpoint `number`, counted from 1.
 
     If the pod has no annotations yet, the version is tested too: annotations that another client
     has added since must not be lost.

@@ -104,7 +104,7 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
     "memory, for the first time": (
         {"worker": HALF},
         sharing("0.5", memory="1536Mi"),
-        ["kfext.dev/gpu-memory of worker is that of its share and was edited to 1.5 Gi memory"],
+        ["kfext.dev/gpu-memory of worker is in proportion and was edited to 1.5 Gi memory"],
     ),
     "everything else": (
         {"worker": HALF},

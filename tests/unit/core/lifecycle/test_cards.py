@@ -239,7 +239,7 @@ TROUBLES: dict[str, tuple[CardView, str]] = {
     ),
     "and another that is not the one it used": (
         CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG}),
-        f"slot 0 of n cannot be shared: {MIG}; the GPU of slot 1 of n is not the one that it used",
+        f"slot 0 of n cannot be shared: {MIG}; the GPU of slot 1 of n is not the GPU that it used",
     ),
 }
 

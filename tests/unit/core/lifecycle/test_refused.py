@@ -189,7 +189,7 @@ GOES_ON: dict[str, tuple[Step, str]] = {
     ),
     "restarted": (
         RestartWorkers((), JobState(), Verdict("R", "m")),
-        "to note why its workers are replaced",
+        "to record why its workers are replaced",
     ),
 }
 
