@@ -137,14 +137,14 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     bed.cards.want("uid-high", {HERE: ()})
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
     assert bed.cards.view(PLAN, [POD], job_uid="uid-1").rivals == ("uid-high",)
-    bed.cards.apart.note("uid-1", ("uid-high", "gone"))
+    bed.cards.apart.record("uid-1", ("uid-high", "gone"))
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
 def test_a_job_is_kept_from_those_that_had_to_leave_it_wherever_they_are_now() -> None:
     bed = Bed()
-    bed.cards.apart.note("uid-a", ("uid-1",))
-    bed.cards.apart.note("uid-b", ("uid-1",))
+    bed.cards.apart.record("uid-a", ("uid-1",))
+    bed.cards.apart.record("uid-b", ("uid-1",))
     bed.cards.want("uid-b", {HERE: ()})
     bed.cards.want("uid-a", {HERE: (), ("m", 1): ()})
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (("m", 1), HERE)
@@ -156,7 +156,7 @@ def test_a_job_that_left_as_many_as_are_remembered_is_kept_from_all_others() -> 
     bed = Bed()
     bed.cards.want("uid-1", {("m", 1): ()})
     bed.cards.want("uid-new", {HERE: ()})
-    bed.cards.apart.note("uid-1", tuple(f"gone-{number}" for number in range(MOST_APART)))
+    bed.cards.apart.record("uid-1", tuple(f"gone-{number}" for number in range(MOST_APART)))
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
     assert bed.cards.view(None, [], job_uid="uid-new").shunned == (("m", 1),)
 
@@ -276,26 +276,26 @@ def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_troubl
 NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
     "nobody had to leave": ([], {"low": set(), "high": set()}),
     "it holds for both": (
-        [lambda one: one.note("low", ("high",))],
+        [lambda one: one.record("low", ("high",))],
         {"low": {"high"}, "high": {"low"}, "other": set()},
     ),
     "one left beside two, and two beside one": (
-        [lambda one: one.note("low", ("high", "first")), lambda one: one.note("b", ("high",))],
+        [lambda one: one.record("low", ("high", "first")), lambda one: one.record("b", ("high",))],
         {"low": {"high", "first"}, "high": {"low", "b"}, "first": {"low"}},
     ),
     "its state has forgotten one": (
-        [lambda one: one.note("low", ("a", "b")), lambda one: one.note("low", ("b",))],
+        [lambda one: one.record("low", ("a", "b")), lambda one: one.record("low", ("b",))],
         {"low": {"b"}, "a": set(), "b": {"low"}},
     ),
     "the one that left is gone": (
-        [lambda one: one.note("low", ("high",)), lambda one: one.forget("low")],
+        [lambda one: one.record("low", ("high",)), lambda one: one.forget("low")],
         {"low": set(), "high": set()},
     ),
     "the one beside which it was is gone": (
         [
-            lambda one: one.note("low", ("high",)),
+            lambda one: one.record("low", ("high",)),
             lambda one: one.forget("high"),
-            lambda one: one.note("low", ("high", "next")),
+            lambda one: one.record("low", ("high", "next")),
         ],
         {"high": set(), "next": {"low"}},
     ),
@@ -317,9 +317,9 @@ FULL = tuple(f"high-{number}" for number in range(MOST_APART))
 
 def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_more() -> None:
     apart = Apart()
-    apart.note("low", FULL[1:])
+    apart.record("low", FULL[1:])
     assert (apart.alone("low"), apart.of("other")) == (False, set())
-    apart.note("low", FULL)
+    apart.record("low", FULL)
     assert (apart.alone("low"), apart.of("other")) == (True, {"low"})
     apart.forget("low")
     assert (apart.alone("low"), apart.of("other")) == (False, set())
@@ -328,7 +328,7 @@ def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_m
 def test_nothing_stays_of_jobs_that_are_gone() -> None:
     apart = Apart()
     for number in range(100):
-        apart.note(f"low-{number}", ("high", f"high-{number}"))
+        apart.record(f"low-{number}", ("high", f"high-{number}"))
     for number in range(100):
         apart.forget(f"low-{number}")
     assert (len(apart._left), len(apart._leavers)) == (0, 0)
