@@ -73,19 +73,19 @@ class Books:
         """Return the pods that are pinned to a node and not bound yet."""
         return self._pins.all()
 
-    def take_pod(self, uid: str, pod: Pod | None) -> None:
+    def observe_pod(self, uid: str, pod: Pod | None) -> None:
         """Record the present version of a pod, or None when it is gone."""
         self._pins.record(uid, pod)
         self._recount({uid: pod})
         reserves = pod is not None and pod.reserves is not None
         if reserves or uid in self.cards.reserving or uid in self.cards.parts:
-            self.cards.take_pod(uid, pod)
+            self.cards.observe_pod(uid, pod)
         if pod is not None and pod.share:
             owner = self._jobs.get(pod.owner_uid)
             tracked = owner if owner and owner.job.namespace == pod.namespace else None
             self._keep_parts([pod], of=tracked, claimed=tracked.claimed if tracked else {})
 
-    def take_age(self, now: float) -> None:
+    def expire_pins(self, now: float) -> None:
         """Drop the claims of pods that another client pinned and that are not bound in time.
 
         `now`: in epoch seconds.

@@ -196,7 +196,7 @@ class Cards:
         for seen in filter(None, (old, new)):
             self._tell_jobs_at((seen.node, seen.slot))
 
-    def take_pod(self, uid: str, pod: Pod | None) -> None:
+    def observe_pod(self, uid: str, pod: Pod | None) -> None:
         """Record the present version of a pod that may reserve a GPU, or None when it is gone."""
         place = None
         if pod is not None and pod.reserves is not None and pod.home:

@@ -214,7 +214,7 @@ class Cluster:
             self._members.remove(old)
         elif old and new and pod.owner_uid and not prior:
             return  # the pod is gone, and this is the late answer to a write of kfext
-        self.books.take_pod(pod.uid, new)
+        self.books.observe_pod(pod.uid, new)
         if pod.owner_uid:
             self._observe_member(pod, prior=prior, gone=new is None)
 
@@ -229,7 +229,7 @@ class Cluster:
         if prior is not None and not gone and place_of(prior) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
         if first and not gone:
-            self.backlog.note_created(pod.owner_uid, pod.replica)
+            self.backlog.record_created(pod.owner_uid, pod.replica)
         tracked = self.jobs.get(pod.owner_uid)
         if tracked is not None and tracked.job.namespace == pod.namespace:
             if first or gone:
@@ -360,12 +360,12 @@ class Cluster:
             tracked.observe_unreserved(unreserved, at=now)
         self._untimed.clear()
 
-    def take_time(self, now: float) -> None:
+    def set_time(self, now: float) -> None:
         """Set the time, in epoch seconds, of everything seen since the last call."""
         for uid in self._enlarged & self.jobs.keys():
             self.jobs[uid].enlarged_at = now
         self._enlarged.clear()
-        self.books.take_age(now)
+        self.books.expire_pins(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
         """Bring the claims of a job's plan up to date."""

@@ -113,7 +113,7 @@ class Planner:
         """
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
-        self.cluster.take_time(now.wall)
+        self.cluster.set_time(now.wall)
         self.cluster.settle(now.monotonic)
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
@@ -212,7 +212,7 @@ class Planner:
             open_to = ledger.offered() if tracked.job.suspend else ledger
             step = next_step(situation, open_to, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
-            self.queue.note(tracked)
+            self.queue.record(tracked)
             shown = self.queue.renew_reservation_after(tracked, now=now.wall)
         except Exception as error:
             # A failed decision on one job must not keep other jobs from being placed.
@@ -305,7 +305,7 @@ class Planner:
         return running or self._queued.pop()
 
     def _begin_round(self, now: float) -> bool:
-        """Offer free capacity to the queued jobs; return whether it helps one of them."""
+        """Offer free capacity to the queued jobs; return whether it may help one of them."""
         for tracked in self.queue.begin_round():
             self._add(tracked, now)
         self._queued.begin_round()

@@ -114,7 +114,7 @@ class PodCreationBacklog:
             gang.missing, gang.doubted = missing, doubted
         return self._count(self._awaited(uid) - before)
 
-    def note_created(self, uid: str, replica: ReplicaKey | None) -> None:
+    def record_created(self, uid: str, replica: ReplicaKey | None) -> None:
         """Record that a pod of a job was created."""
         gang, before = self._gangs.get(uid), self._awaited(uid)
         if gang is not None and replica is not None and replica not in gang.came:

@@ -23,7 +23,7 @@ from kfext.state.cluster import Cluster
 from kfext.state.printers import Printers
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Alarms, Turns
-from kfext.state.uses import Uses, note_use
+from kfext.state.uses import Uses, record_use
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
 """Seconds between two reads of a log: of a job with an opted-in policy, of another job, and of a
@@ -201,7 +201,7 @@ class JobsProgress:
         """Record the use of pods by uid, or why it is unknown, and of nodes by name."""
         self.uses.take(found, nodes)
         for uid, followed in self._followed.items():
-            note_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
+            record_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
 
     def _enrol(self, now: float) -> None:
         """Schedule reads for new jobs and jobs that just finished; forget jobs that are gone.

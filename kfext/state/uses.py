@@ -57,7 +57,7 @@ class Uses:
         return None if use is None else round(1000 * use.cores)
 
 
-def note_use(
+def record_use(
     followed: Followed,
     pods: Iterable[Pod],
     found: Mapping[str, CpuUse | Verdict],
