@@ -39,7 +39,6 @@ NOT_YET = [
     "kfext/core/patches",
     "kfext/kube",
     "kfext/model/gpu.py",
-    "kfext/state",
     "kfext/webhook",
     "tests/adapters",
     "tests/builders.py",
