@@ -1,12 +1,11 @@
-"""GPU sharing in the model: the slots of a node, what a replica is promised, and what it requests.
+"""GPU sharing in the model: the slots of a node, and the terms and requests of a replica.
 
-Each card of a node that may be shared is a slot, with a resource of a hundred units. The pod that
-reserves a card for kfext is named after the node and the slot, so that two controllers make the
-same pod.
+Each card of a node that may be shared is a slot, with a resource of a hundred units. The name of a
+reservation pod follows from the node and the slot, so that two controllers create the same pod.
 
-The solver counts resources, and a share is a resource too: a node has as many of it as it has cards
-that can take the share. This number depends on the share, so the terms of the share are in the name
-of the resource.
+The solver counts resources, and a share is a resource too: a node has as many units of it as it has
+cards that can take the share. The number depends on the share, so the name of the resource has the
+terms of the share.
 """
 
 import hashlib
@@ -24,27 +23,27 @@ from kfext.model.tolerant import mapping, sequence
 from kfext.names import DOMAIN, NATIVE_GPU
 
 Place = tuple[str, int]
-"""Where a slot is: the name of its node, and its number."""
+"""A slot: the name of its node, and its number."""
 UNITS = 100
-"""A sharer gets a hundredth of the card's time for each."""
+"""The units of a card: a sharer gets a hundredth of the card's time for each unit."""
 SLOT = f"{DOMAIN}/gpu-"
 """The prefix of the resources of slots."""
 MOST_SLOTS = 64
-"""No node has more cards."""
+"""The most cards of a node."""
 CARDS = "NVIDIA_VISIBLE_DEVICES"
-"""Which GPUs a container sees: a value in a pod would replace the GPU that the pod is given."""
+"""The GPUs that a container sees: a value in a pod would replace the GPU that the pod gets."""
 _ALLOWED = f"allowed: {NATIVE_GPU}: 1 in the limits of one container"
 _SHOWN = 40
-"""Characters of a number from a pod spec."""
+"""The most characters to show of a number from a pod spec."""
 _MIB = 2**20
 _PERMILLE = 1000
 _LONGEST_TERMS = 512
 _MOST_TERMS = 8192
-"""How many terms are cached, so that equal terms are one object."""
+"""The number of cached terms; equal cached terms are the same object."""
 COUNTS = "GPU shares of "
 """The prefix of the resources that count cards."""
 _OR_WHOLE = " or whole GPUs"
-"""Ends the name of a resource that counts cards for whole GPUs and for shares."""
+"""The suffix of a resource that counts cards for whole GPUs and for shares."""
 _NAME = re.compile(
     rf"{COUNTS}"
     r"(?P<units>[0-9]{1,3}) %(?: \((?=[^)])"
@@ -60,25 +59,25 @@ _NAME = re.compile(
 
 
 def resource_of(slot: int) -> str:
-    """Return the extended resource of a slot, of which a sharer requests its units."""
+    """Return the extended resource of a slot; a sharer requests units of it."""
     return f"{SLOT}{slot}"
 
 
 def slot_of(resource: str) -> int | None:
-    """Return the slot of an extended resource, None if it is another resource."""
+    """Return the slot of an extended resource, or None for another resource."""
     number = resource.removeprefix(SLOT)
     return None if number == resource else slot_in(number)
 
 
 def slot_in(written: str) -> int | None:
-    """Return the slot that a text names by its number, None if it names none."""
+    """Return the slot with the number in a text, or None without a valid number."""
     if not written.isdecimal() or len(written) > 2 or str(int(written)) != written:
         return None
     return int(written) if int(written) < MOST_SLOTS else None
 
 
 def has_part(requests: Iterable[str]) -> bool:
-    """Return whether time of a slot is among the resources that a pod requests."""
+    """Return whether a pod requests time of a slot."""
     return any(slot_of(name) is not None for name in requests)
 
 
@@ -88,12 +87,12 @@ def parts_in(requests: Resources) -> dict[int, int]:
 
 
 def without_parts(requests: Resources) -> dict[str, int]:
-    """Return what a pod requests beside time of slots."""
+    """Return the requests of a pod without the time of slots."""
     return {name: n for name, n in requests.items() if slot_of(name) is None}
 
 
 def reservation_of(node: str, slot: int) -> str:
-    """Return the name of the pod that holds the card of a slot."""
+    """Return the name of the reservation pod of a slot."""
     digest = hashlib.sha256(node.encode()).hexdigest()[:10]
     return f"gpu-{slot}-{digest}"
 
@@ -104,7 +103,7 @@ def units_of(slot: int) -> list[str]:
 
 
 def folder_of(units: Iterable[str]) -> str:
-    """Return the name of what belongs to the container that has these units: no other has any."""
+    """Return the folder name of the container with these units, which no other container has."""
     return min(units)
 
 
@@ -115,13 +114,13 @@ def folder_of(units: Iterable[str]) -> str:
 class GpuShare:
     """The terms on which a replica shares a GPU.
 
-    `units`: how much of the card's time it gets at least, in hundredths.
-    `memory`: the bytes of the card that it may use, None for the same part of them as of its time.
-    `high`: whether those of low priority give way to it.
-    `loss_budget`: the part of its speed that it may lose to them, if it has high priority.
-    `min_share`: the part of the time that it should get beside a job of high priority.
-    `busy`: the thousandths of the time in which it would use a card that it had to itself, None
-        while that is unknown. It was measured and not promised, so it is not written with the rest.
+    `units`: the least part of the card's time that it gets, in hundredths.
+    `memory`: the bytes of the card that it may use; None: the same part as of the time.
+    `high`: whether it has high priority, so that low-priority sharers give way to it.
+    `loss_budget`: the part of its speed that it may lose to low-priority sharers.
+    `min_share`: the part of the time that it should get beside a high-priority job.
+    `busy`: the thousandths of the time in which it would use a card of its own; None: unknown. It
+        was measured and not promised, so it is not written with the terms.
     """
 
     units: int
@@ -133,17 +132,17 @@ class GpuShare:
 
     @property
     def uses(self) -> int:
-        """The thousandths of the time in which it counts as busy: all while that is unknown."""
+        """The thousandths of the time in which it counts as busy; all if that is unknown."""
         return _PERMILLE if self.busy is None else self.busy
 
     @property
     def need(self) -> "CardNeed":
-        """What a card must have left for it."""
+        """The free part of a card that it needs."""
         return CardNeed(
             units=self.units,
             memory=None if self.memory is None else -(-self.memory // _MIB),
             high=self.high,
-            # Its minimum is a part of its speed alone, for which it does not need all of the card.
+            # The minimum is a part of its speed alone on a card, which may not fill the card.
             idle=0 if self.high else -(-round(self.min_share * _PERMILLE) * self.uses // _PERMILLE),
         )
 
@@ -157,16 +156,16 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 def encode_share(share: GpuShare) -> dict[str, Any]:
-    """Return what is written of the terms."""
+    """Return the terms as JSON values."""
     return {name: getattr(share, name) for name in _TYPES}
 
 
 def decode_share(written: object) -> GpuShare | None:
-    """Return the terms in `encode_share` of some, None if there are none; never raises."""
-    found = {**encode_share(GpuShare(units=0)), **mapping(written)}
-    if any(type(found[name]) not in types for name, types in _TYPES.items()):
+    """Return the terms that `encode_share` wrote, or None for other values; never raises."""
+    terms = {**encode_share(GpuShare(units=0)), **mapping(written)}
+    if any(type(terms[name]) not in types for name, types in _TYPES.items()):
         return None
-    share = GpuShare(**{name: found[name] for name in _TYPES})
+    share = GpuShare(**{name: terms[name] for name in _TYPES})
     parts = share.loss_budget, share.min_share
     sized = share.memory is None or share.memory > 0
     if not (0 < share.units <= UNITS and sized and all(0 <= x < 1 for x in parts)):
@@ -181,7 +180,7 @@ def encode_terms(share: GpuShare) -> str:
 
 @lru_cache(maxsize=_MOST_TERMS)
 def decode_terms(written: str) -> GpuShare | None:
-    """Return the terms in the annotation GPU_TERMS, None if it has none; never raises."""
+    """Return the terms in the annotation GPU_TERMS, or None without valid terms; never raises."""
     if len(written) > _LONGEST_TERMS:
         return None
     try:
@@ -191,16 +190,16 @@ def decode_terms(written: str) -> GpuShare | None:
 
 
 def encode_parts(share: GpuShare, slots: Mapping[int, int]) -> str:
-    """Return the annotation GPU_SLOTS of a template; `slots` are by index of the replica."""
-    parts = (f"{share.units}@{slots[at]}" if at in slots else "" for at in range(max(slots) + 1))
-    return ",".join(parts)
+    """Return the annotation GPU_SLOTS of a template; `slots`: by the index of the replica."""
+    indices = range(max(slots) + 1)
+    return ",".join(f"{share.units}@{slots[index]}" if index in slots else "" for index in indices)
 
 
 def part_of(written: str, index: int) -> tuple[int, int] | None:
-    """Return the units and the slot of a replica by the annotation GPU_SLOTS, None without one."""
+    """Return the units and the slot of a replica in the annotation GPU_SLOTS, if any."""
     parts = written.split(",", index + 1)
-    units, at, slot = parts[index].partition("@") if index < len(parts) else ("", "", "")
-    if not (at and units.isdecimal() and slot.isdecimal() and len(units) <= 3 and len(slot) <= 2):
+    units, sign, slot = parts[index].partition("@") if index < len(parts) else ("", "", "")
+    if not (sign and units.isdecimal() and slot.isdecimal() and len(units) <= 3 and len(slot) <= 2):
         return None
     part = int(units), int(slot)
     return part if 0 < part[0] <= UNITS and part[1] < MOST_SLOTS else None
@@ -208,13 +207,13 @@ def part_of(written: str, index: int) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class CardNeed:
-    """What a card must have left to take a replica.
+    """The free part of a card that a replica needs.
 
-    `units`: of its time, in hundredths.
-    `memory`: in MiB, None for the same part of it as of its time.
+    `units`: its time, in hundredths.
+    `memory`: in MiB; None: the same part as of the time.
     `high`: whether no other sharer may have high priority.
-    `idle`: how much of its time a sharer of high priority must leave, in thousandths.
-    `slot`: the only slot of a node that will do, None if any does.
+    `idle`: the time that a high-priority sharer must leave, in thousandths.
+    `slot`: the only slot of a node that the replica can use; None: any slot.
     """
 
     units: int
@@ -225,7 +224,7 @@ class CardNeed:
 
     @property
     def name(self) -> str:
-        """The name under which a node has as many of these as it has cards that will do."""
+        """The name of the resource that counts the cards of a node that meet the need."""
         terms = [
             "high priority" if self.high else "",
             "" if self.memory is None else f"{self.memory} Mi",
@@ -236,15 +235,15 @@ class CardNeed:
         return f"{COUNTS}{self.units} %" + (f" ({stated})" if stated else "")
 
     def at(self, slot: int) -> Self:
-        """Return the same need of one slot alone."""
+        """Return the same need, for one slot only."""
         return replace(self, slot=slot)
 
 
 @dataclass(frozen=True, slots=True)
 class CardsFor:
-    """What a resource counts on a node: the cards that will do for a need.
+    """A resource that counts the cards of a node that meet a need.
 
-    `whole`: with those that are not shared, of which some pods take all.
+    `whole`: whether cards that are not shared count too, for pods that take whole GPUs.
     """
 
     need: CardNeed
@@ -258,7 +257,7 @@ class CardsFor:
 
 @lru_cache(maxsize=4096)
 def counted(resource: str) -> CardsFor | None:
-    """Return what a resource of that name counts, None if it is no such resource."""
+    """Return the cards that a resource counts, or None for another resource."""
     match = _NAME.fullmatch(resource.removesuffix(_OR_WHOLE))
     return CardsFor(_need(match), resource.endswith(_OR_WHOLE)) if match else None
 
@@ -284,13 +283,13 @@ def _need(match: re.Match[str]) -> CardNeed:
 
 def asks_for_gpu(holder: Mapping[str, Any]) -> bool:
     """Return whether a container, or a pod at its own level, asks for a GPU."""
-    return any(of(holder).get(NATIVE_GPU, 0) > 0 for of in (requests_of, limits_of))
+    return any(amounts(holder).get(NATIVE_GPU, 0) > 0 for amounts in (requests_of, limits_of))
 
 
 def why_no_part(spec: Mapping[str, Any]) -> str:
-    """Return what of a pod spec that asks for GPUs keeps it from a part of one; empty if nothing.
+    """Return why a pod spec that asks for GPUs cannot have a part of a GPU; empty if it can.
 
-    It begins with a verb, of which the template or the pod is the subject.
+    The text begins with a verb; its subject is the template or the pod.
     """
     return next(_obstacles(spec), "")
 
@@ -298,7 +297,8 @@ def why_no_part(spec: Mapping[str, Any]) -> str:
 def _obstacles(spec: Mapping[str, Any]) -> Iterator[str]:
     if any(map(asks_for_gpu, map(mapping, sequence(spec.get("initContainers"))))):
         yield "has an init container that asks for a GPU"
-    asking = [one for one in map(mapping, sequence(spec.get("containers"))) if asks_for_gpu(one)]
+    containers = map(mapping, sequence(spec.get("containers")))
+    asking = [container for container in containers if asks_for_gpu(container)]
     if asks_for_gpu(spec):
         yield f"asks for {NATIVE_GPU} at the level of the pod; {_ALLOWED}"
     if len(asking) > 1:
@@ -307,9 +307,9 @@ def _obstacles(spec: Mapping[str, Any]) -> Iterator[str]:
         shown = [f"{number[:_SHOWN] or 'none'} in {kind}" for kind, number in stated.items()]
         yield f"asks for {NATIVE_GPU}: {' and '.join(shown)}; {_ALLOWED}"
     if spec.get("resourceClaims"):
-        yield "has resourceClaims: GPUs that are given out by DRA cannot be shared yet"
+        yield "has resourceClaims: GPUs from DRA cannot be shared yet"
     if any(map(_names_cards, asking)):
-        yield f"sets {CARDS}, which is set by what the pod is given"
+        yield f"sets {CARDS}, which follows from the GPU of the pod"
     for container in containers_of(spec):
         for name in requests_of(container):
             if slot_of(name) is not None:
@@ -317,14 +317,14 @@ def _obstacles(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _stated(container: Mapping[str, Any]) -> dict[str, str]:
-    """Return the number of GPUs as its limits and requests have it, empty where none is stated."""
+    """Return the number of GPUs in the limits and the requests, each empty if not stated."""
     resources = mapping(container.get("resources"))
-    found = {kind: mapping(resources.get(kind)).get(NATIVE_GPU) for kind in ("limits", "requests")}
-    return {kind: "" if number is None else str(number) for kind, number in found.items()}
+    gpus = {kind: mapping(resources.get(kind)).get(NATIVE_GPU) for kind in ("limits", "requests")}
+    return {kind: "" if number is None else str(number) for kind, number in gpus.items()}
 
 
 def _is_one(stated: Mapping[str, str]) -> bool:
-    """Return whether exactly one GPU is stated: a limit without a request is both."""
+    """Return whether exactly one GPU is stated; a limit without a request counts as both."""
     limit, request = stated["limits"], stated["requests"]
     try:
         return parse_quantity(limit) == 1 == parse_quantity(request or limit)
@@ -333,4 +333,6 @@ def _is_one(stated: Mapping[str, str]) -> bool:
 
 
 def _names_cards(container: Mapping[str, Any]) -> bool:
-    return any(mapping(one).get("name") == CARDS for one in sequence(container.get("env")))
+    return any(
+        mapping(variable).get("name") == CARDS for variable in sequence(container.get("env"))
+    )

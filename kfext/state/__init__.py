@@ -1,1 +1,1 @@
-"""What kfext knows of the cluster, and the planner that turns it into steps. No I/O, no clock."""
+"""The state of the cluster as kfext knows it, and the planner of its steps. No I/O, no clock."""

@@ -1,6 +1,6 @@
 """The books: what pods and plans claim on the ledger, and the pods that are still to come.
 
-They are kept true to the jobs and pods of the mirror, which calls in here with what has changed.
+The mirror of the cluster calls the books with every change of its jobs and pods.
 """
 
 import heapq
@@ -32,15 +32,15 @@ from kfext.state.tracked_job import TrackedJob
 
 
 class Books:
-    """The ledger and the backlog of pods, and what keeps them up to date.
+    """Keeps the ledger and the backlog of pods up to date.
 
     `limited`: the namespaces with a quota.
 
-    `priority_of` returns the priority that pods of a job will have, None while that is not known.
+    `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
-    `freed` is called when capacity came free, `resumed` when jobs may be planned that were stopped
-    by what is named.
-    `changed` is called with the uid of a job for which a GPU that it shares has changed.
+    `freed` is called when capacity came free.
+    `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.
+    `changed` is called with the uid of a job when a GPU that it shares has changed.
     """
 
     def __init__(
@@ -73,31 +73,31 @@ class Books:
         """Return the pods that are pinned to a node and not bound yet."""
         return self._pins.all()
 
-    def take_pod(self, uid: str, pod: Pod | None) -> None:
-        """Take in a pod as it stands, None when it is gone."""
-        self._pins.note(uid, pod)
+    def observe_pod(self, uid: str, pod: Pod | None) -> None:
+        """Record the present version of a pod, or None when it is gone."""
+        self._pins.record(uid, pod)
         self._recount({uid: pod})
         reserves = pod is not None and pod.reserves is not None
         if reserves or uid in self.cards.reserving or uid in self.cards.parts:
-            self.cards.take_pod(uid, pod)
+            self.cards.observe_pod(uid, pod)
         if pod is not None and pod.share:
             owner = self._jobs.get(pod.owner_uid)
-            theirs = owner if owner and owner.job.namespace == pod.namespace else None
-            self._keep_parts([pod], of=theirs, claimed=theirs.claimed if theirs else {})
+            tracked = owner if owner and owner.job.namespace == pod.namespace else None
+            self._keep_parts([pod], of=tracked, claimed=tracked.claimed if tracked else {})
 
-    def take_age(self, now: float) -> None:
-        """Take in the time, in epoch seconds.
+    def expire_pins(self, now: float) -> None:
+        """Drop the claims of pods that another client pinned and that are not bound in time.
 
-        Pods that were pinned, not by kfext, and are not bound in time claim nothing any more.
+        `now`: in epoch seconds.
         """
         self._recount({pod.uid: pod for pod in self._pins.aged(now)})
 
     def recount_pins_on(self, node: str) -> None:
-        """Take in that a node came, changed or went: whether a pin to it counts depends on it."""
+        """Bring the claims of the pods that are pinned to a changed node up to date."""
         self._recount({pod.uid: pod for pod in self._pins.on(node)})
 
     def _recount(self, pods: Mapping[str, Pod | None]) -> None:
-        """Bring the claims of pods, by uid, up to date; None for one that is gone."""
+        """Bring the claims of pods, by uid, up to date; a pod that is gone is None."""
         for uid, pod in pods.items():
             claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
             if claim is not None:
@@ -124,7 +124,7 @@ class Books:
     # --- plans ----------------------------------------------------------------------------------
 
     def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
-        """Bring the claims of a job's plan up to date, and how many of its pods are to come."""
+        """Bring the claims of a job's plan and the number of its missing pods up to date."""
         self._recount_pins(pods)
         believed = self._managed(tracked.job.namespace)
         self._claim_plan(tracked, pods, believed=believed)
@@ -137,9 +137,9 @@ class Books:
         self._tell_gains()
 
     def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
-        """Bring the claims of a job beside those of its pods up to date.
+        """Bring the claims of a job up to date, except the claims of its pods.
 
-        Its plan has a claim for each pod until the pod claims for itself. Guaranteed pods that give
+        The plan has a claim for each pod until the pod claims for itself. Guaranteed pods that give
         CPU to each other have a claim for the CPU that is under way. A plan that is not `believed`
         claims nothing.
         """
@@ -164,7 +164,7 @@ class Books:
                 self.ledger.hand_over(key, to=pod_key(pod.uid))
 
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
-        """Take in that a job is gone, and that it has left some pods behind."""
+        """Forget a job that is gone; `pods` are the pods that it left behind."""
         self._expect(tracked, None)
         if tracked.job.uid in self.cards.jobs:
             self.cards.forget(tracked.job.uid)
@@ -175,7 +175,7 @@ class Books:
         self._recount_pins(pods)
 
     def give_up(self, tracked: TrackedJob) -> None:
-        """Plan as if the pods that the operator did not create for a job were never to come."""
+        """Stop waiting for the pods that the operator did not create for a job."""
         if self.backlog.give_up(tracked.job.uid):
             self._resumed("", REASON_WAITING_FOR_OPERATOR)
 
@@ -194,10 +194,10 @@ class Books:
     def _keep_parts(
         self, pods: Iterable[Pod], *, of: TrackedJob | None, claimed: Mapping[Hashable, Claim]
     ) -> None:
-        """Have pods claim the parts of GPUs that they still have and that no plan claims.
+        """Let pods claim the parts of GPUs that they have and no plan claims.
 
-        A pin that was sent before the plan changed may have bound a pod to another node. Of several
-        pods that are called one replica the plan counts one.
+        A pin that was sent before the plan changed may have bound a pod to another node. If several
+        pods are called the same replica, the plan counts the first.
         """
         first: Mapping[ReplicaKey, str] | None = None
         for pod in pods:
@@ -213,7 +213,7 @@ class Books:
                 self.cards.keep(pod, planned=planned, tolerations=tolerations)
 
     def _planned(self, tracked: TrackedJob) -> int:
-        """Return how many pods a plan claims capacity for, on nodes that exist."""
+        """Return the number of pods with a claim of a plan on an existing node."""
         uid = tracked.job.uid
         return sum(
             self.ledger.row(claim.node) is not None
@@ -222,7 +222,7 @@ class Books:
         )
 
     def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
-        """Take in how many pods of a job are still to come, None if it waits for none."""
+        """Record how many pods of a job are still to come; None: it waits for no pod."""
         uid, namespace = tracked.job.uid, tracked.job.namespace
         plan = tracked.assumed or tracked.plan
         # The operator begins with the answer to the patch that unsuspends the job.
@@ -232,13 +232,13 @@ class Books:
         if self.backlog.expect(uid, missing, attempt=attempt, doubted=doubted):
             self._resumed("", REASON_WAITING_FOR_OPERATOR)
         elif all_came and namespace in self.limited:
-            self._resumed(namespace, REASON_QUOTA)  # it counts all of them now
+            self._resumed(namespace, REASON_QUOTA)  # the quota counts all pods now
 
 
 class _PendingPins:
     """The pods that are pinned to a node and not bound yet. Times are in epoch seconds.
 
-    `planned` returns whether kfext has pinned a pod by a plan: then its lifecycle ends the wait.
+    `planned` returns whether kfext pinned a pod by a plan: then its lifecycle ends the wait.
     """
 
     def __init__(self, ledger: Ledger, planned: Callable[[Pod], bool]) -> None:
@@ -251,15 +251,15 @@ class _PendingPins:
         self._old: set[str] = set()
 
     def all(self) -> tuple[Pod, ...]:
-        """Return every such pod."""
+        """Return all pending pods."""
         return tuple(self._pods.values())
 
     def on(self, node: str) -> tuple[Pod, ...]:
-        """Return those that are pinned to a node."""
+        """Return the pending pods that are pinned to a node."""
         return tuple(self._pods[uid] for uid in sorted(self._on.get(node, ())))
 
-    def note(self, uid: str, pod: Pod | None) -> None:
-        """Take in a pod as it stands, None when it is gone."""
+    def record(self, uid: str, pod: Pod | None) -> None:
+        """Record the present version of a pod, or None when it is gone."""
         earlier = self._pods.pop(uid, None)
         if earlier is not None and earlier.pinned_to:
             self._on[earlier.pinned_to].discard(uid)
@@ -275,7 +275,7 @@ class _PendingPins:
             self._new.add(uid)
 
     def count(self, pod: Pod) -> bool:
-        """Return whether a pod takes something from the node that it is bound or pinned to."""
+        """Return whether a pod uses capacity of the node that it is bound or pinned to."""
         if pod.node_name or not pod.pinned_to:
             return True
         node = self._ledger.node(pod.pinned_to)
@@ -284,23 +284,23 @@ class _PendingPins:
         return pod.uid not in self._old and may_be_bound(pod, node)
 
     def aged(self, now: float) -> list[Pod]:
-        """Take in the time; return the pods that have waited too long since the last call."""
+        """Return the pods that became overdue since the last call."""
         for uid in self._new:
-            # A pod is no younger than its first sight; a clock that was ahead may have created it.
+            # A clock that was ahead may have created a pod later than its first sight.
             created = min(self._pods[uid].created, now)
             heapq.heappush(self._ages, (created + UNBOUND_SECONDS, uid))
         self._new.clear()
-        found = []
+        overdue = []
         while self._ages and self._ages[0][0] <= now:
             _, uid = heapq.heappop(self._ages)
             if uid in self._pods:
                 self._old.add(uid)
-                found.append(self._pods[uid])
-        return found
+                overdue.append(self._pods[uid])
+        return overdue
 
 
 def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:
-    """Return the slots for which the claims of a job need GPUs, and what its pods tolerate."""
+    """Return the slots that need GPUs for a job, and what its pods tolerate."""
     wanted: dict[Place, Tolerations] = {}
     plan = tracked.assumed or tracked.plan
     if plan is None:
@@ -313,6 +313,6 @@ def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:
 
 
 def _tolerations(job: TrainingJob, replica: ReplicaKey) -> Tolerations:
-    """Return what the pod of a replica tolerates, by its template."""
+    """Return the tolerations in the template of a replica."""
     groups = (group for group in job.groups if group.type.lower() == replica.type)
     return next((group.constraints.tolerations for group in groups), ())

@@ -1,8 +1,8 @@
-"""The GPUs that jobs share: which are reserved, which should be, and what is known of each.
+"""The GPUs that jobs share: which are reserved, which should be, and the state of each.
 
-A GPU is reserved for a slot by a pod of kfext that requests it natively, so that Kubernetes counts
-it. The pod is there while a plan has a replica in the slot or a pod has time of it. Before it is
-seen, a claim in its place keeps the GPU free.
+A reservation pod requests the GPU of a slot, so that Kubernetes counts the GPU. It exists while a
+plan has a replica in the slot or a pod has time of the slot. Until it is seen, a claim keeps the
+GPU free.
 """
 
 import math
@@ -28,12 +28,12 @@ from kfext.model.shared_gpu import SharedGpu
 Tolerations = tuple[Toleration, ...]
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _Key = tuple[type, Place]
-"""A kind of step, and for which slot."""
+"""A kind of step, and its slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Create the pod that reserves a GPU for a slot; that it exists is a success too."""
+    """Create the reservation pod of a slot; a pod that exists is a success too."""
 
     place: Place
     tolerations: Tolerations
@@ -41,18 +41,17 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Unreserve:
-    """Delete the pod that reserves a GPU for a slot: nothing uses it, or it has ended."""
+    """Delete the reservation pod of a slot that nothing uses, or a reservation pod that ended."""
 
     place: Place
     pod: Pod
 
 
 class Apart:
-    """By uid, the jobs that must not share a GPU again, as they lost too much to each other.
+    """The jobs, by uid, that must not share a GPU again because they lost too much to each other.
 
-    The state of a job that had to leave names the others. It holds for both: which of them comes
-    back to the other does not matter. A job that had to leave as many jobs as its state can hold
-    shares no GPU.
+    The state of a job that had to leave names the other jobs. They are kept apart in both
+    directions. A job that had to leave as many jobs as its state can hold shares no GPU.
     """
 
     def __init__(self) -> None:
@@ -60,8 +59,8 @@ class Apart:
         self._leavers: dict[str, set[str]] = {}
         self._alone: set[str] = set()
 
-    def note(self, job_uid: str, left: tuple[str, ...]) -> None:
-        """Register beside which jobs a job had to leave a GPU, in place of those known before."""
+    def record(self, job_uid: str, left: tuple[str, ...]) -> None:
+        """Record the jobs that a job had to leave, in place of the earlier list."""
         before = self._left.pop(job_uid, ())
         self._alone.discard(job_uid)
         if left:
@@ -74,17 +73,17 @@ class Apart:
             self._leavers.setdefault(other, set()).add(job_uid)
 
     def forget(self, job_uid: str) -> None:
-        """Register that a job is gone."""
-        self.note(job_uid, ())
+        """Forget a job that is gone."""
+        self.record(job_uid, ())
         self._leavers.pop(job_uid, None)
 
     def of(self, job_uid: str) -> AbstractSet[str]:
-        """Return the jobs beside which a job is not placed again; some of them may be gone."""
+        """Return the jobs that a job must not meet again; some of them may be gone."""
         alone = self._alone - {job_uid}
         return {*self._left.get(job_uid, ()), *self._leavers.get(job_uid, ()), *alone}
 
     def alone(self, job_uid: str) -> bool:
-        """Return whether a job is placed beside no other job any more."""
+        """Return whether a job may share a GPU with no other job."""
         return job_uid in self._alone
 
     def _drop(self, other: str, leaver: str) -> None:
@@ -95,10 +94,10 @@ class Apart:
 
 
 class CardDemand:
-    """The slots that need GPUs, each with what the pod that reserves its GPU tolerates.
+    """The slots that need GPUs, each with the tolerations of its reservation pod.
 
     `by_job`: the slots of the plan of a job. `by_pod`: the slot of a pod that no plan accounts for.
-    A method that changes them returns the slots that may be needed now, or no longer.
+    A method that changes them returns the slots with a need that may have changed.
     """
 
     def __init__(self) -> None:
@@ -106,28 +105,28 @@ class CardDemand:
         self.by_pod: dict[str, tuple[Place, Tolerations]] = {}
 
     def plan(self, job_uid: str, places: Mapping[Place, Tolerations]) -> Collection[Place]:
-        """Register which slots the plan of a job needs, in place of those it needed before."""
+        """Record the slots that the plan of a job needs, in place of the earlier slots."""
         before = self.by_job.pop(job_uid, {})
         if places:
             self.by_job[job_uid] = places
         return before.keys() ^ places.keys()
 
     def keep(self, pod_uid: str, place: Place, tolerations: Tolerations) -> Collection[Place]:
-        """Register that a pod has a part of a slot and no plan accounts for it.
+        """Record that a pod has a part of a slot and no plan accounts for it.
 
-        What its job tolerated holds on after the job is gone, and then only this remembers it.
+        The tolerations of its job still hold after the job is gone, and are then kept only here.
         """
         before = self.by_pod.get(pod_uid)
         self.by_pod[pod_uid] = place, tolerations or (before[1] if before else ())
         return {place} ^ ({before[0]} if before else set())
 
     def drop(self, pod_uid: str) -> Collection[Place]:
-        """Register that a pod has ended, or that a plan accounts for it."""
+        """Record that a pod has ended, or that a plan accounts for it."""
         before = self.by_pod.pop(pod_uid, None)
         return () if before is None else {before[0]}
 
     def jobs_at(self, place: Place) -> list[str]:
-        """Return the uids of the jobs whose plans need a slot."""
+        """Return the uids of the jobs with plans that need a slot."""
         return [uid for uid, places in self.by_job.items() if place in places]
 
     def of(self, job_uids: Iterable[str]) -> set[Place]:
@@ -143,11 +142,11 @@ class CardDemand:
         return any(place == other for other, _ in self._each())
 
     def all(self) -> Mapping[Place, Tolerations]:
-        """Return each slot with what its first job or pod tolerates, jobs first."""
-        found: dict[Place, Tolerations] = {}
+        """Return each slot with the tolerations of its first job or pod, jobs first."""
+        needed: dict[Place, Tolerations] = {}
         for place, tolerations in self._each():
-            found.setdefault(place, tolerations)
-        return found
+            needed.setdefault(place, tolerations)
+        return needed
 
     def _each(self) -> Iterator[tuple[Place, Tolerations]]:
         for places in self.by_job.values():
@@ -156,19 +155,18 @@ class CardDemand:
 
 
 class Cards:
-    """The GPUs that jobs share; claims on the ledger what is reserved. Times are monotonic seconds.
+    """Keeps the claims of shared GPUs on the ledger. Times are in monotonic seconds.
 
-    `apart`: which jobs are not placed on one card again.
-    `demand`: which slots need GPUs.
+    `apart`: the jobs that do not share a card again.
+    `demand`: the slots that need GPUs.
     `known`: the slots that agents have reported. `slots`: their numbers, by node.
-    `reserved`: the pods that reserve GPUs. `reserving`: the slots of these pods, by uid.
+    `reserved`: the reservation pods by slot. `reserving`: the slots of these pods, by uid.
     `parts`: the uids of the pods with parts that no plan claims.
     `jobs`: the uids of the jobs that share GPUs.
     `pending`: when each step that was begun may be tried again; infinity while it is written.
-    `changed` is called with the uid of a job for which a card has changed.
+    `changed` is called with the uid of a job when one of its cards has changed.
 
-    Callers look at these before they call, so that nothing here runs for jobs, pods and nodes
-    without a share of a GPU.
+    Callers read these first, so that nothing here runs for jobs, pods and nodes without a share.
     """
 
     def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
@@ -184,22 +182,22 @@ class Cards:
         self.pending: dict[_Key, float] = {}
         self._tries: dict[_Key, int] = {}
 
-    # --- what is seen ---------------------------------------------------------------------------
+    # --- changes from the watches ---------------------------------------------------------------
 
     def observe(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
-        """Take in a slot as it stands; None for `new` when it is gone."""
+        """Record the present version of a slot; `new` is None when the slot is gone."""
         if old is not None:
             self.known.pop((old.node, old.slot), None)
-            left = self.slots.pop(old.node, set()) - {old.slot}
-            self.slots |= {old.node: left} if left else {}
+            rest = self.slots.pop(old.node, set()) - {old.slot}
+            self.slots |= {old.node: rest} if rest else {}
         if new is not None:
             self.known[new.node, new.slot] = new
             self.slots.setdefault(new.node, set()).add(new.slot)
         for seen in filter(None, (old, new)):
-            self._note((seen.node, seen.slot))
+            self._tell_jobs_at((seen.node, seen.slot))
 
-    def take_pod(self, uid: str, pod: Pod | None) -> None:
-        """Take in a pod, which may reserve a GPU; None when it is gone."""
+    def observe_pod(self, uid: str, pod: Pod | None) -> None:
+        """Record the present version of a pod that may reserve a GPU, or None when it is gone."""
         place = None
         if pod is not None and pod.reserves is not None and pod.home:
             place = (pod.home, pod.reserves)
@@ -210,18 +208,21 @@ class Cards:
         if pod is None:
             self._drop_part(uid)
         elif place is not None:
-            # The end of the one before it may be seen later.
-            self.reserving = {other: at for other, at in self.reserving.items() if at != place}
-            known, self.reserved[place] = self.reserved.get(place), pod
+            # The end of the earlier reservation pod may be seen later.
+            self.reserving = {
+                other: slot for other, slot in self.reserving.items() if slot != place
+            }
+            earlier, self.reserved[place] = self.reserved.get(place), pod
             self.reserving[uid] = place
-            if known is None or known.finished != pod.finished:
+            if earlier is None or earlier.finished != pod.finished:
                 self._recount(place)
 
     def keep(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
-        """Have a pod claim what it has of a GPU beside its time, unless the plan of its job does.
+        """Let a pod claim its part of a GPU, except the time, unless the plan of its job claims it.
 
-        It uses that until it has ended, also after its job was suspended, released or deleted. Once
-        it is bound its slot needs a GPU too. `tolerations`: of its job, as far as they are known.
+        The pod uses the part until it has ended, also after its job was suspended, released or
+        deleted. Once the pod is bound, its slot needs a GPU too. `tolerations`: of the job, if
+        known.
         """
         claim = None if planned else _part_claim(pod)
         if claim is None:
@@ -236,54 +237,54 @@ class Cards:
     def follow(
         self, job_uid: str, places: Mapping[Place, Tolerations], *, left: tuple[str, ...]
     ) -> None:
-        """Register the slots for which a job that shares GPUs needs GPUs, and the jobs it left."""
+        """Record the slots that a job needs, and the jobs that it had to leave."""
         self.jobs.add(job_uid)
         self.want(job_uid, places)
-        self.apart.note(job_uid, left)
+        self.apart.record(job_uid, left)
 
     def forget(self, job_uid: str) -> None:
-        """Register that a job is gone."""
+        """Forget a job that is gone."""
         self.jobs.discard(job_uid)
         self.want(job_uid, {})
         self.apart.forget(job_uid)
 
     def want(self, job_uid: str, places: Mapping[Place, Tolerations]) -> None:
-        """Take in for which slots a job needs GPUs, with what the pods that reserve them tolerate.
+        """Record the slots that a job needs, in place of the earlier slots.
 
-        It replaces what the job has needed before.
+        Each slot has the tolerations of its reservation pod.
         """
         self._claim_all(self.demand.plan(job_uid, places))
 
     def with_cards(self, node: Node) -> Node:
-        """Return a node with what its slots have beside their time."""
+        """Return a node with the resources of its slots, except their time."""
         allocatable, troubles = dict(without_cards(node).allocatable), []
-        # Not by the time of its slots: kubelet has none of those that are in trouble.
+        # kubelet has no time of a slot in trouble, so the time of a slot does not count here.
         for slot in sorted(self.slots.get(node.name, ())):
-            known = self.known[node.name, slot]
-            if not known.healthy:
-                troubles.append(_trouble(known))
-            elif not known.moved:
-                allocatable |= capacity(slot, memory=known.memory)
+            gpu = self.known[node.name, slot]
+            if not gpu.healthy:
+                troubles.append(_trouble(gpu))
+            elif not gpu.moved:
+                allocatable |= capacity(slot, memory=gpu.memory)
         return replace(node, allocatable=allocatable, troubles=tuple(troubles))
 
     # --- what follows ---------------------------------------------------------------------------
 
     def view(self, plan: Plan | None, pods: Iterable[Pod], *, job_uid: str) -> CardView:
-        """Return what the next step of a job under a plan depends on."""
+        """Return the facts about cards that the next step of a job depends on."""
         shunned = self.shunned(job_uid)
         if plan is None or not plan.slots:
             return CardView(shunned=shunned)
         places = sorted(places_of(plan))
         uids = {pod.uid for pod in pods}
-        found = [(place, self.known[place]) for place in places if place in self.known]
+        gpus = [(place, self.known[place]) for place in places if place in self.known]
         parts = tuple(
-            (gpu, sharer) for _, gpu in found for sharer in gpu.sharers if sharer.pod in uids
+            (gpu, sharer) for _, gpu in gpus for sharer in gpu.sharers if sharer.pod in uids
         )
         evicted = tuple((gpu.node, gpu.slot) for gpu, sharer in parts if sharer.evict)
         return CardView(
             unready=tuple(place for place in places if not self._ready(place)),
-            lost=tuple(place for place, gpu in found if gpu.moved or not gpu.healthy),
-            troubles={place: _trouble(gpu) for place, gpu in found if not gpu.healthy},
+            lost=tuple(place for place, gpu in gpus if gpu.moved or not gpu.healthy),
+            troubles={place: _trouble(gpu) for place, gpu in gpus if not gpu.healthy},
             evicted=evicted,
             rivals=tuple(sorted({uid for place in evicted for uid in self._high(place)})),
             shunned=shunned,
@@ -291,9 +292,9 @@ class Cards:
         )
 
     def unreserved(self, plan: Plan | None) -> tuple[Place, ...]:
-        """Return the slots of a plan for which no pod is known to have reserved a GPU.
+        """Return the slots of a plan without a known reservation pod.
 
-        Of a slot that was deleted the agent makes another one, so the pod alone counts meanwhile.
+        The agent makes a deleted SharedGPU again; until then the pod alone counts.
         """
         places = sorted(places_of(plan)) if plan is not None else ()
         return tuple(place for place in places if not self._reserved(place))
@@ -305,21 +306,22 @@ class Cards:
         return any(resource_of(slot) in claim.requests for claim in claims if not claim.kept)
 
     def shunned(self, job_uid: str) -> tuple[Place, ...]:
-        """Return the slots in which a job would meet one from which it is kept apart."""
+        """Return the slots of the jobs that a job must not meet again."""
         others = self.demand.by_job if self.apart.alone(job_uid) else self.apart.of(job_uid)
         return tuple(sorted(self.demand.of({*others} - {job_uid})))
 
     # --- steps ----------------------------------------------------------------------------------
 
     def due(self, now: float) -> Iterator[Reserve | Unreserve]:
-        """Yield what is to be done now, at most one step for each slot; call `finish` after it.
+        """Yield the steps that are due, at most one for each slot; call `finish` after each step.
 
         A GPU is given back at once when no plan has a replica in its slot and no pod has time of
-        it. A pod that has ended reserves nothing, so it makes way for the next one of its name.
+        the slot. A reservation pod that has ended is deleted, so that a pod of the same name can
+        replace it.
         """
         needed = {_key(step): step for step in self._needed()}
-        # A step that is not needed any more is not waited for, unless it is being written.
-        waiting = {key for key, at in self.pending.items() if math.isfinite(at)}
+        # A step that is no longer needed is forgotten, unless it is being written.
+        waiting = {key for key, again in self.pending.items() if math.isfinite(again)}
         for key in waiting - needed.keys():
             del self.pending[key]
             self._tries.pop(key, None)
@@ -329,9 +331,9 @@ class Cards:
                 yield step
 
     def finish(self, step: Reserve | Unreserve, now: float) -> None:
-        """Register that a step was written or has failed.
+        """Record that a step was written or has failed.
 
-        If nothing comes of the step, it is tried again, later each time.
+        A step without effect is tried again, after a longer pause each time.
         """
         key = _key(step)
         tries = self._tries[key] = self._tries.get(key, 0) + 1
@@ -346,35 +348,35 @@ class Cards:
                 if self._ledger.row(place[0]) is not None:
                     yield Reserve(place, wanted[place])
             elif pod.deleting:
-                pass  # it makes way for the next one once it is gone
+                pass  # the next reservation pod is created after it is gone
             elif pod.finished or not (place in wanted or self.in_use(place)):
                 yield Unreserve(place, pod)
 
     # --- inside ---------------------------------------------------------------------------------
 
     def _high(self, place: Place) -> Iterator[str]:
-        """Yield the uid of the job of high priority in a slot."""
+        """Yield the uid of the high-priority job in a slot."""
         node, slot = place
         for claim in self._ledger.claims_on([node]):
             if claim.job and not claim.kept and has_priority(claim.requests, slot):
                 yield claim.job
 
     def _reserved(self, place: Place) -> bool:
-        known, pod = self.known.get(place), self.reserved.get(place)
+        gpu, pod = self.known.get(place), self.reserved.get(place)
         if pod is None or pod.finished:
             return False
-        return bool(pod.node_name) if known is None else known.reservation == pod.uid
+        return bool(pod.node_name) if gpu is None else gpu.reservation == pod.uid
 
     def _ready(self, place: Place) -> bool:
-        known, pod = self.known.get(place), self.reserved.get(place)
-        if known is None or pod is None or not (known.healthy and known.card):
+        gpu, pod = self.known.get(place), self.reserved.get(place)
+        if gpu is None or pod is None or not (gpu.healthy and gpu.card):
             return False
         stays = not (pod.finished or pod.deleting)
-        return stays and known.reservation == pod.uid and not known.moved
+        return stays and gpu.reservation == pod.uid and not gpu.moved
 
     def _recount(self, place: Place) -> None:
         self._claim(place)
-        self._note(place)
+        self._tell_jobs_at(place)
 
     def _drop_part(self, pod_uid: str) -> None:
         self.parts.discard(pod_uid)
@@ -386,7 +388,7 @@ class Cards:
             self._claim(place)
 
     def _claim(self, place: Place) -> None:
-        """Enter on the ledger that a slot needs a GPU, unless its pod claims that itself."""
+        """Claim a GPU for a slot that needs one, unless its reservation pod claims it."""
         key: Hashable = ("reservation", place)
         pod = self.reserved.get(place)
         if self.demand.wants(place) and (pod is None or pod.finished):
@@ -394,19 +396,22 @@ class Cards:
         else:
             self._ledger.drop(key)
 
-    def _note(self, place: Place) -> None:
+    def _tell_jobs_at(self, place: Place) -> None:
         for uid in self.demand.jobs_at(place):
             self._changed(uid)
 
 
 def without_cards(node: Node) -> Node:
     """Return a node as Kubernetes shows it."""
-    own = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
-    return replace(node, allocatable=own, troubles=())
+    native = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
+    return replace(node, allocatable=native, troubles=())
 
 
 def _part_claim(pod: Pod) -> Claim | None:
-    """Return what a pod has of a GPU beside its time, None before it is pinned or after its end."""
+    """Return the claim of a pod on its part of a GPU, except the time.
+
+    Return None before the pod is pinned and after its end.
+    """
     slots = list(parts_in(pod.requests))
     if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
         return None
@@ -414,7 +419,7 @@ def _part_claim(pod: Pod) -> Claim | None:
 
 
 def with_slots_in_use(plan: Plan | None, job: TrainingJob, pods: Iterable[Pod]) -> Plan | None:
-    """Return a plan with the slots of those replicas alone that the job has and that can go on."""
+    """Return a plan with only the slots of replicas that the job has and that have not ended."""
     if plan is None or not plan.slots:
         return plan
     ended = {pod.replica for pod in pods if pod.finished}
@@ -427,8 +432,8 @@ def places_of(plan: Plan) -> Collection[Place]:
     return {(plan.assignment[key], slot) for key, slot in plan.slots.items()}
 
 
-def _trouble(known: SharedGpu) -> str:
-    return known.trouble or "it is unhealthy"
+def _trouble(gpu: SharedGpu) -> str:
+    return gpu.trouble or "it is unhealthy"
 
 
 def _key(step: Reserve | Unreserve) -> _Key:

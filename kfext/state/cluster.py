@@ -1,6 +1,6 @@
 """The mirror of the cluster: jobs, pods and the ledger, as last seen.
 
-Everything here can be rebuilt from the API server. The answer to one of our writes is taken in like
+Everything here can be rebuilt from the API server. The answer to a write of kfext is observed like
 a watch event, so that the next decision is not based on outdated objects. The mirror has no clock:
 `settle` sets the time, and everything seen since the last call counts as seen at that time.
 """
@@ -36,7 +36,7 @@ def _idle() -> None:
 
 
 Stopped = tuple[str, str]
-"""The namespace of jobs that wait, and the reason why they do; empty: any."""
+"""The namespace of waiting jobs, and the reason of their wait; empty: any."""
 ANY: Stopped = ("", "")
 
 
@@ -45,14 +45,14 @@ class Offer:
     """What has changed for waiting jobs.
 
     `rows`: the rows of the ledger where capacity came free.
-    `resumed`: which are looked at again, wherever capacity came free.
+    `resumed`: the waiting jobs to decide on again, wherever capacity came free.
     """
 
     rows: Sequence[int]
     resumed: frozenset[Stopped]
 
     def resumes(self, tracked: TrackedJob) -> bool:
-        """Return whether a job is one of these."""
+        """Return whether a job is one of the resumed jobs."""
         reason = tracked.verdict.reason if tracked.verdict else ""
         return not self.resumed.isdisjoint(product(("", tracked.job.namespace), ("", reason)))
 
@@ -61,15 +61,15 @@ class Cluster:
     """The mirror of jobs, pods and nodes.
 
     `jobs`: the jobs by uid.
-    `changed`: the uids of jobs to look at again.
-    `books`: what they claim, with `ledger`: the nodes and all claims on them, and `backlog`: the
-        pods that the operator still has to create.
-    `volumes`: the volume claims, and the volumes to which they are bound.
+    `changed`: the uids of jobs to decide on again.
+    `books`: the claims of the jobs. `ledger`: the nodes and all claims on them. `backlog`: the pods
+        that the operator still has to create.
+    `volumes`: the volume claims and their volumes.
     `ends_version`: a count of changes to the time when a job ends.
 
-    `priority_of` returns the priority that pods of a job will have, None while that is not known.
+    `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
-    `wake` is called when there is something to look at.
+    `wake` is called when there is something to decide.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Cluster:
     ) -> None:
         self.jobs: dict[str, TrackedJob] = {}
         self.changed: set[str] = set()
-        self.volumes = Volumes(self._note_claim)
+        self.volumes = Volumes(self._mark_claim)
         self.ends_version = 0
         self._members = Members()
         self._claiming: dict[ClaimKey, set[str]] = {}
@@ -93,7 +93,7 @@ class Cluster:
             managed=managed,
             freed=wake,
             resumed=self.mark_queue,
-            changed=self._note_cards,
+            changed=self._mark_cards,
         )
         self.ledger, self.backlog = self.books.ledger, self.books.backlog
         self._gone: dict[str, None] = {}
@@ -107,7 +107,7 @@ class Cluster:
         self._managed = managed
 
     def pods(self, job_uid: str) -> tuple[Pod, ...]:
-        """Return the pods whose controller is the job, terminating ones included."""
+        """Return the pods that the job controls, including terminating pods."""
         tracked = self.jobs.get(job_uid)
         return self._members.of(job_uid, namespace=tracked.job.namespace) if tracked else ()
 
@@ -125,21 +125,21 @@ class Cluster:
         return sum(tracked.phase == phase for tracked in self.jobs.values())
 
     def mark(self, job_uid: str) -> None:
-        """Have a job looked at again."""
+        """Mark a job to be decided on again."""
         self.changed.add(job_uid)
         self.wake()
 
     def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
-        """Have waiting jobs looked at again: those of a namespace, or that a reason has stopped.
+        """Mark the waiting jobs of a namespace, or stopped by a reason, to be decided on again.
 
-        Which these are is found once for many calls, by `offer`.
+        `offer` collects many calls.
         """
         if not namespace or namespace in self._inhabited:
             self._resumed.add((namespace, stopped_by))
             self.wake()
 
     def offer(self) -> Offer:
-        """Put on offer what has changed for waiting jobs since the last call."""
+        """Return what has changed for waiting jobs since the last call."""
         resumed, self._resumed = self._resumed, set()
         self.backlog.offer()
         return Offer(self.ledger.offer(), frozenset(resumed))
@@ -147,7 +147,7 @@ class Cluster:
     # --- changes from the watches ---------------------------------------------------------------
 
     def observe_job(self, raw: Mapping[str, Any]) -> None:
-        """Take in the present version of a job; one older than the known version is ignored."""
+        """Record the present version of a job; a version older than the known one is ignored."""
         metadata = mapping(raw.get("metadata"))
         tracked = self.jobs.get(text(metadata.get("uid")))
         if tracked is not None and not is_newer(text(metadata.get("resourceVersion")), tracked.job):
@@ -158,9 +158,9 @@ class Cluster:
         self.take_job(job, basis(raw, job))
 
     def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
-        """Take in a parsed job; `raw` is the JSON object for which its patches are made.
+        """Record a parsed job; `raw` is the JSON object that its patches apply to.
 
-        From here on its replicas are as admission makes them, as far as that has been seen.
+        The recorded job has the replicas as admission makes them, where that has been seen.
         """
         if job.uid in self._gone:
             return
@@ -187,7 +187,7 @@ class Cluster:
         self.mark(job.uid)
 
     def forget_job(self, uid: str) -> None:
-        """Take in that a job is gone; a later answer to one of our writes is ignored."""
+        """Forget a job that is gone; a later answer to a write of kfext is ignored."""
         self._gone[uid] = None
         if len(self._gone) > _GONE_KEPT:
             del self._gone[next(iter(self._gone))]
@@ -195,59 +195,59 @@ class Cluster:
         if tracked is None:
             return
         self._inhabited -= Counter([tracked.job.namespace])
-        for noted in (self._unsettled, self._untimed):
-            noted.pop(uid, None)
+        for marked in (self._unsettled, self._untimed):
+            marked.pop(uid, None)
         self._resized.discard(uid)
         self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
         self.books.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
         self.mark(uid)
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
-        """Take in a pod as it stands; None for `new` when it is gone."""
+        """Record the present version of a pod; `new` is None when the pod is gone."""
         pod = new or old
         if pod is None:
             return
-        known = self._members.known(pod)
-        if new and known and is_older(new.resource_version, known.resource_version):
+        prior = self._members.known(pod)
+        if new and prior and is_older(new.resource_version, prior.resource_version):
             return
         if old and old.owner_uid != pod.owner_uid:
             self._members.remove(old)
-        elif old and new and pod.owner_uid and not known:
-            return  # the pod is gone, and this is the late answer to a write of ours
-        self.books.take_pod(pod.uid, new)
+        elif old and new and pod.owner_uid and not prior:
+            return  # the pod is gone, and this is the late answer to a write of kfext
+        self.books.observe_pod(pod.uid, new)
         if pod.owner_uid:
-            self._observe_member(pod, known=known, gone=new is None)
+            self._observe_member(pod, prior=prior, gone=new is None)
 
-    def _observe_member(self, pod: Pod, *, known: Pod | None, gone: bool) -> None:
-        first = known is None
+    def _observe_member(self, pod: Pod, *, prior: Pod | None, gone: bool) -> None:
+        first = prior is None
         if gone:
             self._members.remove(pod)
         else:
             self._members.put(pod)
-        if known and known.phase == "Succeeded" and not known.deleting and (gone or pod.deleting):
-            self._note_succeeded(pod)
-        if known is not None and not gone and place_of(known) == place_of(pod):
+        if prior and prior.phase == "Succeeded" and not prior.deleting and (gone or pod.deleting):
+            self._record_succeeded(pod)
+        if prior is not None and not gone and place_of(prior) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
         if first and not gone:
-            self.backlog.note_created(pod.owner_uid, pod.replica)
+            self.backlog.record_created(pod.owner_uid, pod.replica)
         tracked = self.jobs.get(pod.owner_uid)
         if tracked is not None and tracked.job.namespace == pod.namespace:
             if first or gone:
                 self._resized.add(pod.owner_uid)
             self.books.hand_over(tracked, pod)
-            # While its pods are pinned one by one, settle once at the end.
+            # While the pods of a job are pinned, its claims are settled once, at the end.
             if first or gone or not tracked.busy or tracked.by_companion:
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 
-    def _note_succeeded(self, pod: Pod) -> None:
-        """Note that a pod which had succeeded is deleted: the gang does not lack the next one."""
+    def _record_succeeded(self, pod: Pod) -> None:
+        """Record that a succeeded pod is deleted: the gang does not need the next pod."""
         tracked = self.jobs.get(pod.owner_uid)
         if tracked is not None and tracked.job.namespace == pod.namespace and pod.replica:
             tracked.succeeded.add(pod.replica)
 
     def observe_node(self, old: Node | None, new: Node | None) -> None:
-        """Take in a node as it stands; None for `new` when it is gone."""
+        """Record the present version of a node; `new` is None when the node is gone."""
         if new is not None:
             if self.ledger.row(new.name) is None:
                 self._recount_claims_on(new.name)
@@ -264,7 +264,7 @@ class Cluster:
             self.mark_queue()  # jobs may now wait for another reason
 
     def observe_card(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
-        """Take in a slot of a node as it stands; None for `new` when it is gone."""
+        """Record the present version of a slot; `new` is None when the slot is gone."""
         self.books.cards.observe(old, new)
         for seen in filter(None, (old, new)):
             node = self.ledger.node(seen.node)
@@ -272,8 +272,8 @@ class Cluster:
                 self.ledger.set_node(changed)
                 self.mark_queue()
 
-    def _note_cards(self, job_uid: str) -> None:
-        """Take in that a GPU changed which a job shares."""
+    def _mark_cards(self, job_uid: str) -> None:
+        """Mark a job after a change of a GPU that it shares."""
         if (tracked := self.jobs.get(job_uid)) is not None:
             self._untimed[job_uid] = tracked
         self.mark(job_uid)
@@ -281,7 +281,7 @@ class Cluster:
     def _follow_claims(
         self, job_uid: str, *, before: frozenset[ClaimKey], now: frozenset[ClaimKey]
     ) -> None:
-        """Take in which volume claims a job has, and that it is up to date with them."""
+        """Record the volume claims of a job that is up to date with them."""
         self._outdated.discard(job_uid)
         for key in now - before:
             self._claiming.setdefault(key, set()).add(job_uid)
@@ -291,50 +291,52 @@ class Cluster:
             if not jobs:
                 self._claiming.pop(key, None)
 
-    def _note_claim(self, key: ClaimKey) -> None:
-        """Take in that a volume claim means something else for the jobs that have it."""
+    def _mark_claim(self, key: ClaimKey) -> None:
+        """Mark the jobs that have a volume claim with a changed meaning."""
         if jobs := self._claiming.get(key):
             self._outdated |= jobs
             self.changed |= jobs
             self.wake()
 
     def bring_up_to_date(self, tracked: TrackedJob) -> None:
-        """Bring what the volume claims of a job mean up to date, before it is decided on.
+        """Bring the meaning of a job's volume claims up to date, before a decision on the job.
 
-        That takes milliseconds for a job with hundreds, so it is not done for each event.
+        This takes milliseconds for a job with hundreds of claims, so events do not do it.
         """
         if tracked.job.uid in self._outdated:
             self._outdated.discard(tracked.job.uid)
             tracked.job = self.volumes.of_job(tracked.job)
 
     def recount_priorities(self) -> None:
-        """Take in that PriorityClasses changed: claims of plans have the priority of their pods."""
-        self._unsettled |= {uid: one for uid, one in self.jobs.items() if one.claimed}
+        """Recount the claims of plans after PriorityClasses changed: they have a priority."""
+        self._unsettled |= {uid: tracked for uid, tracked in self.jobs.items() if tracked.claimed}
 
     def recount_namespace(self, namespace: str) -> None:
-        """Take in that a namespace was opted in or out: whether its plans are believed changes."""
-        inside = {uid: one for uid, one in self.jobs.items() if one.job.namespace == namespace}
+        """Recount the claims of a namespace that was opted in or out."""
+        inside = {
+            uid: tracked for uid, tracked in self.jobs.items() if tracked.job.namespace == namespace
+        }
         if inside:
             self._unsettled |= inside
             self.changed.update(inside)
             self.wake()
 
     def _recount_claims_on(self, node: str) -> None:
-        """Take in that a node came or went: pods that are planned nowhere are not waited for."""
+        """Recount the claims on a node that came or went: no job waits for pods without a node."""
         self._unsettled |= {uid: self.jobs[uid] for uid in self.books.claiming_on(node)}
 
     # --- derived state --------------------------------------------------------------------------
 
     def stand_by(self, now: float) -> None:
-        """Bound what is noted for decisions while another process leads."""
+        """Keep the changes bounded while another process leads."""
         self.settle(now)
         self.offer()
         self.changed.intersection_update(self.jobs)
 
     def settle(self, now: float) -> None:
-        """Bring ledger and clocks up to date before anything is decided.
+        """Bring ledger and clocks up to date before a decision.
 
-        `now` is in monotonic seconds: changes seen since the last call count as seen now.
+        `now`: in monotonic seconds. Changes seen since the last call count as seen now.
         """
         unsettled, self._unsettled = self._unsettled, {}
         for tracked in unsettled.values():
@@ -345,7 +347,7 @@ class Cluster:
         self._resized.clear()
         for tracked in self._untimed.values():
             pods = self.pods(tracked.job.uid)
-            # A job has as long from when its namespace is opted out as from its first sight.
+            # Opting a namespace out restarts the clock of its jobs.
             managed = self._managed(tracked.job.namespace)
             tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
@@ -358,17 +360,17 @@ class Cluster:
             tracked.observe_unreserved(unreserved, at=now)
         self._untimed.clear()
 
-    def take_time(self, now: float) -> None:
-        """Take in the time, in epoch seconds, at which all was seen since the last call."""
+    def set_time(self, now: float) -> None:
+        """Set the time, in epoch seconds, of everything seen since the last call."""
         for uid in self._enlarged & self.jobs.keys():
             self.jobs[uid].enlarged_at = now
         self._enlarged.clear()
-        self.books.take_age(now)
+        self.books.expire_pins(now)
 
     def sync_claims(self, tracked: TrackedJob) -> None:
-        """Bring the claims of the job's plan on the ledger up to date."""
+        """Bring the claims of a job's plan up to date."""
         if self.jobs.get(tracked.job.uid) is not tracked:
-            return  # gone while its step was written
+            return  # the job was deleted while its step was written
         pods = self.pods(tracked.job.uid)
         tracked.gated = any(pod.gated for pod in pods)
         self._untimed[tracked.job.uid] = tracked
@@ -390,7 +392,7 @@ def progress_of(tracked: TrackedJob, pods: Collection[Pod]) -> tuple[object, ...
 
 
 def place_of(pod: Pod) -> tuple[object, ...]:
-    """Return what decides about the claims and steps of a pod."""
+    """Return the fields of a pod that its claims and steps depend on."""
     return (
         *(pod.node_name, pod.pinned_to, pod.gates, pod.deleting, pod.finished),
         *(pod.requests, pod.unschedulable, pod.replica, pod.affinity),
@@ -398,19 +400,19 @@ def place_of(pod: Pod) -> tuple[object, ...]:
 
 
 def needs_more(job: TrainingJob, *, than: TrainingJob) -> bool:
-    """Return whether an edit made a job larger: it needs more of a resource, or another one."""
+    """Return whether an edit made a job larger: it needs more of a resource, or a new resource."""
     needed = than.requests
     return any(number > needed.get(name, 0) for name, number in job.requests.items())
 
 
 def is_newer(version: str, known: TrainingJob) -> bool:
-    """Return whether a resource version of a job is newer than the known one."""
+    """Return whether a resource version of a job is newer than the version of the known job."""
     return version != known.resource_version and not is_older(version, known.resource_version)
 
 
-def is_older(one: str, other: str) -> bool:
-    """Return whether a resource version is older than another of the same object."""
+def is_older(version: str, other: str) -> bool:
+    """Return whether a resource version is older than another version of the same object."""
     try:
-        return int(one or "0") < int(other or "0")
+        return int(version or "0") < int(other or "0")
     except ValueError:
         return False  # only numbers can be compared

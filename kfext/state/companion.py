@@ -1,10 +1,9 @@
-"""The companion: the one loop that changes jobs that run, and what is shown of that.
+"""The companion: the loop that changes running jobs and shows the changes.
 
-Each turn: signals -> what each policy proposes -> one choice -> at most one operation in flight for
-each job. First how many workers jobs have, which the policy `scale` searches on the ledger, then
-the CPU of their pods, for which policies see signals alone. It is pulled, like the planner: `steps`
-returns what is to be written, `finish` records the outcome. Only jobs whose pods run are touched,
-so no placement waits for it.
+Each turn: signals -> proposals of each policy -> one choice -> at most one operation in flight for
+each job. The companion first decides on the number of workers, which `scale` searches on the
+ledger, then on the CPU of pods, with policies that see only signals. `steps` returns the steps to
+write, `finish` records the outcome. Only jobs with running pods change, so no placement waits.
 """
 
 import math
@@ -26,10 +25,10 @@ from kfext.state.following import Following
 from kfext.state.neighbours import Begun, Neighbours
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
-from kfext.state.rescaling import PAUSE_SECONDS, Found, Rescaling
+from kfext.state.rescaling import PAUSE_SECONDS, Rescaling, SizeStep
 from kfext.state.resizing import Resizing
 from kfext.state.room import ScaleRoom
-from kfext.state.running_job import RunningJob, is_ours
+from kfext.state.running_job import RunningJob, has_kfext_size
 from kfext.state.running_jobs import News, RunningJobs
 from kfext.state.scale_policy import ScaleProposals
 from kfext.state.scale_search import ScaleSearch
@@ -38,7 +37,7 @@ from kfext.state.tracked_job import TrackedJob
 LOOK_SECONDS = 10.0
 """Seconds between two looks at the CPU of all jobs that opted in."""
 SIZE_LOOK_SECONDS = 5.0
-"""Seconds between two looks at which jobs wait and which may grow."""
+"""Seconds between two looks at the jobs that wait and the jobs that may grow."""
 FOLLOW_SECONDS = 1.0
 """Seconds between two looks at a change of size that is under way."""
 _RETRY_SECONDS = 30.0
@@ -49,8 +48,8 @@ _Steps = list[tuple[TrackedJob, Step]]
 class Companion:
     """Decides on the size and the CPU of jobs that opted in.
 
-    `failures`: errors of kfext's in the last `steps`, each with a job that it was about.
-    `settings_of` returns what holds for a job.
+    `failures`: errors of kfext in the last `steps`, each with a job.
+    `settings_of` returns the settings of a job.
     """
 
     def __init__(
@@ -95,11 +94,11 @@ class Companion:
         self._looked = self._sizes_looked = self._followed = -math.inf
 
     def steps(self, now: Moment) -> _Steps:
-        """Return what is to be written now; each job is busy until `finish`."""
+        """Return the steps to write now; each job is busy until `finish`."""
         rescaled = self._size_steps(now)
         self._decide(rescaled, now)
         resized: _Steps = []
-        # Without what was decided on their size the first jobs would be busy for ever.
+        # If an error dropped the steps of `rescaled`, their jobs would be busy without end.
         with self._errors.about(rescaled[0][0]) if rescaled else nullcontext():
             resized = self._cpu_steps(now)
         self._decide(resized, now)
@@ -107,14 +106,14 @@ class Companion:
         return [*rescaled, *resized]
 
     def next_look(self) -> float:
-        """Return when to look again at the latest, in monotonic seconds; infinity if never."""
+        """Return when the next look is due, in monotonic seconds; infinity: never."""
         if not self._jobs.scaled:
             return math.inf
         look = self._sizes_looked + SIZE_LOOK_SECONDS
         return min(look, self._followed + FOLLOW_SECONDS) if self._jobs.any_rescaled else look
 
     def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
-        """Record what came of a step; `final`: why the API server would refuse it again."""
+        """Record the outcome of a step; `final`: why the API server would refuse it again."""
         uid = tracked.job.uid
         if tracked.step == Resize.__name__:
             if (job := self._jobs.resized.get(uid)) is not None:
@@ -123,7 +122,7 @@ class Companion:
             self._finish_size(job, complete=complete, final=final, now=now)
 
     def news(self) -> list[News]:
-        """Return what is to be shown of jobs and was not shown before."""
+        """Return the conditions to show that changed since the last call."""
         return self._jobs.shown.news()
 
     def _decide(self, steps: Sequence[tuple[TrackedJob, Step]], now: Moment) -> None:
@@ -154,35 +153,35 @@ class Companion:
         if looks:
             self._sizes_looked = at
             self._jobs.enrol_sizes(now)
-        found: list[Found] = []
+        steps: list[SizeStep] = []
         for job in self._jobs.scaled.values():
             if looks or job.size.operation is not None:
-                found += self._followed_up(job, now)
-        found += self._rescaling.steps(now)
+                steps += self._followed_up(job, now)
+        steps += self._rescaling.steps(now)
         if looks:
             self._begin_sizes(self._scale.propose(now), at)
-            found += self._rescaling.steps(now)
+            steps += self._rescaling.steps(now)
             for job in self._jobs.scaled.values():
                 with self._errors.about(job.tracked):
                     self._show_size(job, now)
         if self._jobs.any_moves(at):
-            self._scale.note_act(at)
-        return [(job.tracked, step) for job, step in found]
+            self._scale.record_act(at)
+        return [(job.tracked, step) for job, step in steps]
 
-    def _followed_up(self, job: RunningJob, now: Moment) -> list[Found]:
-        """Return what is to be written of a job; an error of kfext's there touches no other job."""
-        found: list[Found] | None = None
+    def _followed_up(self, job: RunningJob, now: Moment) -> list[SizeStep]:
+        """Return the steps of a job; an error of kfext on the job affects no other job."""
+        steps: list[SizeStep] | None = None
         with self._errors.about(job.tracked):
-            found = list(self._following.steps(job, now))
-        if found is None:
+            steps = list(self._following.steps(job, now))
+        if steps is None:
             job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
-        return found or []
+        return steps or []
 
     def _begin_sizes(self, proposals: Sequence[Proposal], at: float) -> None:
-        """Begin what is chosen, in the order in which it was proposed.
+        """Begin the chosen proposals, in the order in which they were proposed.
 
-        What jobs give up for a waiting job begins together; growth that is not written yet gives
-        way to it.
+        All givers of a waiting job begin together; growth that is not written yet gives way to
+        them.
         """
         if not proposals:
             return
@@ -215,9 +214,9 @@ class Companion:
             return
         if operation.phase is not Phase.WRITING:
             if not complete and operation.phase is Phase.SETTLING:
-                operation.restarted = bool(final)  # not all of its workers were replaced
+                operation.restarted = bool(final)  # not all workers were replaced
             elif not complete:
-                operation.requested, size.asks_at = 0, now + SIZE_LOOK_SECONDS  # it is asked again
+                operation.requested, size.asks_at = 0, now + SIZE_LOOK_SECONDS  # ask again
             return
         if complete:
             size.expected, size.refused = operation.change.workers, None
@@ -232,7 +231,7 @@ class Companion:
 
     def _show_size(self, job: RunningJob, now: Moment) -> None:
         unmanaged = job.tracked.phase is None
-        if unmanaged or (job.scale_mode is Mode.OFF and not is_ours(job.tracked)):
+        if unmanaged or (job.scale_mode is Mode.OFF and not has_kfext_size(job.tracked)):
             self._jobs.shown.show(job, names.SCALED, None)
             return
         ready = self._rescaling.readiness(job, now=now.wall)

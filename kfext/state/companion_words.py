@@ -1,4 +1,4 @@
-"""What a job that opted in is shown of its CPU and of its number of workers."""
+"""What to show of the CPU and the number of workers of a job that opted in."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
@@ -13,7 +13,7 @@ from kfext.core.companion.restoring import is_resized
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.verdict import Verdict
-from kfext.state.running_job import RunningJob, is_ours
+from kfext.state.running_job import RunningJob, has_kfext_size
 
 
 def cpu_shown(
@@ -25,10 +25,10 @@ def cpu_shown(
     decided: bool,
     paused: bool,
 ) -> Shown | None:
-    """Return what to show of the CPU of a job, None if the job has not opted in.
+    """Return what to show of the CPU of a job, or None without opt-in.
 
-    `would`: what a policy that may only observe would do. `decided`: whether a policy has looked at
-    the job just now; otherwise the last words stand, and as long as what was done stands.
+    `would`: what a policy that may only observe would do. `decided`: whether a policy has just
+    visited the job; otherwise, and while the job is resized, the last words stay.
     `paused`: whether nothing is tried for now, after a failure.
     """
     verdict = next(_of_cpu(job, signal, would, paused=paused), None)
@@ -36,7 +36,7 @@ def cpu_shown(
     if verdict is None and job.cpu_policies:
         before = job.shown.get(names.RESIZED)
         if job.cpu.early and not resized:
-            message = "too little has been seen of it yet to judge later what a change has brought"
+            message = "too little is known of it yet to judge a change"
             verdict = Verdict(names.REASON_TOO_EARLY, message)
         elif before is None or (decided and not resized):
             verdict = _nothing_to_move(_stood_down(job, signal))
@@ -46,7 +46,7 @@ def cpu_shown(
 
 
 def _resized(job: RunningJob, signal: JobSignal, signals: Signals) -> bool:
-    """Return whether pods have other limits than the user's, or are about to have."""
+    """Return whether pods have limits other than the user's, or are about to have them."""
     operation = job.cpu.operation
     return is_resized(signal, signals) or (operation is not None and not operation.restores)
 
@@ -54,7 +54,7 @@ def _resized(job: RunningJob, signal: JobSignal, signals: Signals) -> bool:
 def _of_cpu(
     job: RunningJob, signal: JobSignal, would: Proposal | None, *, paused: bool
 ) -> Iterator[Verdict]:
-    """Yield what is to be said whatever was said before, the most important first."""
+    """Yield the verdicts that replace the last words, the most important first."""
     cpu, policies = job.cpu, signal.policies
     if paused and cpu.refused is not None:
         yield cpu.refused
@@ -83,12 +83,12 @@ def _of_cpu(
 
 
 def _stood_down(job: RunningJob, signal: JobSignal) -> dict[str, str]:
-    """Return by the name of a policy why it leaves the job alone for now, if it does."""
+    """Return why policies leave the job alone for now, by the name of the policy."""
     return {name: why for name in signal.policies if (why := job.cpu.stood_down.get(name))}
 
 
 def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:
-    """Return that nothing is to be done, and why some of the policies could not do anything."""
+    """Return that nothing changes, and why some policies leave the job alone."""
     why = [f"{name} leaves it alone: {reason}" for name, reason in reasons.items()]
     message = "; ".join(["no change is worth a write", *why])
     return Verdict(names.REASON_NOTHING_TO_MOVE, message)
@@ -104,13 +104,13 @@ def size_shown(job: RunningJob, ready: Readiness, *, now: float, autoscaler: boo
     `now` is monotonic. `autoscaler`: whether the cluster has one.
     """
     verdict = next(_of_size(job, ready, now=now, autoscaler=autoscaler))
-    return Shown(is_ours(job.tracked), verdict)
+    return Shown(has_kfext_size(job.tracked), verdict)
 
 
 def _of_size(
     job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool
 ) -> Iterator[Verdict]:
-    """Yield what is to be shown, the most important first."""
+    """Yield the verdicts on the size of a job, the most important first."""
     size, sizes = job.size, job.size.sizes
     if size.operation is not None and (under_way := _under_way(job, size.operation)):
         yield under_way
@@ -140,7 +140,7 @@ def _of_size(
 
 
 def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
-    """Return how far an operation is; None on trial, where the job has its new size already."""
+    """Return how far an operation is; None on trial, when the job already has its new size."""
     now, then = words.workers(job.size.sizes.now), operation.change.workers
     why = operation.proposal.reason
     match operation.phase:
@@ -161,7 +161,7 @@ def _would(proposal: Proposal) -> str:
         case PodSizes():
             return proposal.reason
         case Workers(Cause.GUARD, number):
-            return f"it would go down to {words.workers(number)}, for a job that waits"
+            return f"it would go down to {words.workers(number)}, for a waiting job"
         case Workers(_, number):
             return f"it would get {words.workers(number)}"
         case _:

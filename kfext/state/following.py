@@ -1,4 +1,4 @@
-"""Follows jobs whose size may change: what they have, who changed it, what a change has brought."""
+"""Follows the sizes of jobs: the present size, who changed it, and the effect of each change."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,31 +19,32 @@ from kfext.model.policy import Mode
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
-from kfext.state.rescaling import Found, Rescaling, lengthened
-from kfext.state.running_job import RunningJob, all_running, is_edited, is_ours, leaving
+from kfext.state.rescaling import Rescaling, SizeStep, lengthened
+from kfext.state.running_job import RunningJob, all_running, has_kfext_size, is_edited, leaving
 from kfext.state.running_jobs import STEP_SECONDS, RunningJobs
 from kfext.state.scale_search import grace_of
 
 SETTLE_SECONDS = 300.0
-"""How long pods that come or go are waited for: the node of a pod that never ends may be lost."""
+"""The longest wait for pods that come or go: a pod on a lost node may never end."""
 WATCHED_SECONDS = 60.0
-"""How long after a change the end of its pause is looked for: the agents of torchrun may let the
-processes train on for seconds before they meet."""
+"""The end of a job's pause is searched for this long after a change: the agents of torchrun may let
+the processes train on for seconds before they meet."""
 _SELDOM = 4
-"""Times the longest silence of a job after which it counts as hanging."""
+"""A job hangs after this many times its longest silence."""
 _SILENT_SECONDS = 60.0
-"""How long a step is waited for of a job that never printed a step."""
+"""The longest wait for the first step of a job that never printed a step."""
 _TRIAL_SECONDS = 180.0
 _STRIKES = 2
-"""Attempts to bind new pods after which they are taken back; the third would give up the job."""
+"""New pods are taken back after this many attempts to bind them; the third would give up the job.
+"""
 _UNSEEN_SECONDS = 30.0
-"""How long after a change its answer, or what it did, may be seen for its pause to be measured."""
+"""The pause of a change is measured only if kfext saw the change within this time."""
 
 
 class Following:
-    """Brings what is known of sizes up to date, and operations on them a phase further.
+    """Keeps the records of sizes up to date, and brings operations a phase further.
 
-    `rescaling` begins what takes growth back.
+    `rescaling` begins the operations that take growth back.
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class Following:
         self._jobs = jobs
         self._rescaling = rescaling
 
-    def steps(self, job: RunningJob, now: Moment) -> Iterator[Found]:
-        """Record how a job is; yield what is to be written of it."""
+    def steps(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
+        """Record the state of a job; yield the steps to write."""
         if job.tracked.busy:
             return
         self._record_size(job, now)
@@ -73,7 +74,7 @@ class Following:
 
     def _advance(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
-    ) -> Iterator[Found]:
+    ) -> Iterator[SizeStep]:
         """Bring an operation a phase further."""
         tracked, at = job.tracked, now.monotonic
         back: Proposal | None = None
@@ -82,17 +83,17 @@ class Following:
                 if self._is_void(job, operation, pods):
                     job.size.end(at=at)
             case Phase.WRITING:
-                job.size.end(at=at)  # its step was never written, after an error of kfext's
+                job.size.end(at=at)  # the step was never written, after an error of kfext
                 tracked.finish()
                 self._cluster.sync_claims(tracked)
             case Phase.SETTLING:
                 back = self.settle(job, operation, pods, now)
             case Phase.MEASURING:
-                found = self.step(job, operation, pods, now)
-                if isinstance(found, str):
-                    job.size.resting = found
-                elif found is not None:
-                    yield job, found
+                remedy = self.step(job, operation, pods, now)
+                if isinstance(remedy, str):
+                    job.size.resting = remedy
+                elif remedy is not None:
+                    yield job, remedy
             case Phase.TRIAL:
                 back = self.judge(job, operation, now)
             case _:
@@ -100,65 +101,68 @@ class Following:
         if back is not None:
             self._rescaling.begin([(job, back)], at=at)
 
-    # --- what it has ----------------------------------------------------------------------------
+    # --- the present size -----------------------------------------------------------------------
 
     def _record_size(self, job: RunningJob, now: Moment) -> None:
-        """Record how many workers a job has, and who changed that."""
+        """Record how many workers a job has, and who changed the number."""
         tracked, size = job.tracked, job.size
-        of, state, present = tracked.job, tracked.state, workers_of(tracked.job)
+        training, state, present = tracked.job, tracked.state, workers_of(tracked.job)
         if present != size.expected:
             if state.scale.changed_at != size.changed_at and not is_edited(tracked):
                 self._jobs.adopt(job, now)
-            elif present != state.admitted and (state.asked or not of.suspend):
+            elif present != state.admitted and (state.asked or not training.suspend):
                 self._edited(job, present, now)
             size.expected = present
         size.changed_at = state.scale.changed_at
         size.sizes = self._jobs.sizes_of(tracked)
-        if size.operation is not None and of.suspend and not of.held:
-            size.end(at=now.monotonic)  # a person has stopped it, for as long as that person likes
+        if size.operation is not None and training.suspend and not training.held:
+            size.end(at=now.monotonic)  # a person suspended the job
 
     def _edited(self, job: RunningJob, workers: int, now: Moment) -> None:
         """Record that a person set the number of workers: that is the new wish.
 
-        The policy leaves a job alone that two hands would resize, but not a job that it never
-        touched.
+        If kfext had changed the size of the job before, the policy leaves the job alone, so that
+        kfext and the person do not work against each other.
         """
         touched = job.size.operation is not None or job.tracked.state.asked > 0
         job.size.end(at=now.monotonic)
         if touched:
-            message = f"somebody set its number of workers to {workers}: that is the new wish"
+            message = f"a person set its number of workers to {workers}: that is the new wish"
             job.size.resting = f"{message}; set {names.ELASTIC} off and on to scale again"
 
-    def _rest(self, job: RunningJob) -> Iterator[Found]:
-        """Write on a job that it is left alone from now on, at the size that it has, or no more."""
+    def _rest(self, job: RunningJob) -> Iterator[SizeStep]:
+        """Yield the step that records that a job is left alone from now on, or no longer."""
         size, state = job.size, job.tracked.state
         if state.scale.rests and self._jobs.has_opted_out(job.tracked):
             size.resting = ""
         if size.resting is not None:
             scale = replace(size.remembered(state.scale), rests=size.resting, cause="")
-            kept = replace(state, scale=scale)  # without a cause, so that nobody judges a change
-            kept = kept if is_ours(job.tracked) else replace(kept, asked=0, admitted=0)
-            yield job, SaveState(kept)
+            resting = replace(state, scale=scale)  # without a cause, so that no change is judged
+            resting = (
+                resting if has_kfext_size(job.tracked) else replace(resting, asked=0, admitted=0)
+            )
+            yield job, SaveState(resting)
 
     def _is_void(self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...]) -> bool:
-        """Return whether a change that is not written yet is not wanted any more."""
-        cause, of = operation.change.cause, job.tracked.job
-        # It gives back even what another hand scales by now; or the form of the job has changed.
-        fixed = of.kueue_managed or why_one_size(of)
-        if fixed if cause is Cause.GIVE_BACK else why_not_scaled(of):
+        """Return whether a change that is not written yet is no longer wanted."""
+        cause, training = operation.change.cause, job.tracked.job
+        # kfext gives back a size even if another client scales the job by now, unless its form
+        # has changed.
+        fixed = training.kueue_managed or why_one_size(training)
+        if fixed if cause is Cause.GIVE_BACK else why_not_scaled(training):
             return True
-        # What is taken back in place may be workers that found no place.
-        in_place = cause is Cause.TAKE_BACK and not starts_anew(of)
+        # A change in place may take back workers that found no place.
+        in_place = cause is Cause.TAKE_BACK and not starts_anew(training)
         if not (in_place or all_running(job.tracked, pods)):
             return True
-        return of.suspend or (job.scale_mode is not Mode.ACT and cause not in RESTORES)
+        return training.suspend or (job.scale_mode is not Mode.ACT and cause not in RESTORES)
 
-    # --- what a change has brought --------------------------------------------------------------
+    # --- the effect of a change -----------------------------------------------------------------
 
     def settle(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Proposal | None:
-        """Record which pods have come and gone; return what takes growth back."""
+        """Record whether the pods have come and gone; return a proposal to take growth back."""
         size, at = job.size, now.monotonic
         late, grew = at - operation.since >= SETTLE_SECONDS, _grew(job, operation)
         if all_running(job.tracked, pods):
@@ -171,9 +175,9 @@ class Following:
         elif grew and (late or job.tracked.state.strikes >= _STRIKES):
             size.grows_at = at + lengthened(size.unplaced)
             size.unplaced += 1
-            # Workers that run may stay: to take back the others takes no checkpoint.
-            kept = max(operation.before, min(_running(pods), size.sizes.now - 1))
-            return _taken_back(job, kept, "the new workers have found no place")
+            # Running workers may stay: taking back the others needs no checkpoint.
+            workers = max(operation.before, min(_running(pods), size.sizes.now - 1))
+            return _taken_back(job, workers, "the new workers have found no place")
         elif late:
             size.end(at=at)
         return None
@@ -183,7 +187,7 @@ class Following:
     ) -> Step | str | None:
         """Record whether the job trains again; return a remedy if it hangs.
 
-        The remedy is to replace its workers, once; then the reason why the job is left alone.
+        The first remedy replaces the workers; the second is the reason to leave the job alone.
         """
         size, reported = job.size, self._progress.reported(job.uid)
         stepped = reported.progress.at if reported and reported.progress.step is not None else None
@@ -205,14 +209,14 @@ class Following:
     def _remedy(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Step | str | None:
-        """Return what to do with a job that has made no step for too long."""
+        """Return the remedy for a job that has made no step for too long."""
         at, ago = now.monotonic, now.monotonic - operation.since
         read = self._progress.last_read(job.uid)
         was_read = read is not None and read > operation.since
         if not (was_read and self._progress.pause(job.uid)):
-            # It may be what it does between two lines, and its workers would lose their work.
+            # The job may train without printing, and its workers would lose their work.
             if ago >= self._patience(job) + SETTLE_SECONDS:
-                job.size.end(at=at)  # nothing more is seen of it
+                job.size.end(at=at)  # its log may never show a step
             return None
         whole = all_running(job.tracked, pods)
         if operation.restarted or starts_anew(job.tracked.job) or not whole:
@@ -227,7 +231,7 @@ class Following:
         )
 
     def judge(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> Proposal | None:
-        """Compare the speed of a job on trial; return what takes its growth back."""
+        """Compare the speed of a job on trial; return a proposal to take its growth back."""
         size, sizes, before = job.size, job.size.sizes, operation.before
         old, new = size.speeds.get(before), size.speeds.get(sizes.now)
         if old is not None and new is not None:
@@ -242,13 +246,13 @@ class Following:
         return None
 
     def _patience(self, job: RunningJob) -> float:
-        """Return how many seconds without a step are too many for a job."""
+        """Return after how many seconds without a step a job hangs."""
         return max(STEP_SECONDS, _SELDOM * self._progress.pause(job.uid))
 
-    # --- how fast it is, and for how long a change stops it -------------------------------------
+    # --- speed, and the pause of a change -------------------------------------------------------
 
     def _measure(self, job: RunningJob, pods: tuple[Pod, ...], now: Moment) -> None:
-        """Record how fast a job is, and for how long its start or its last change stopped it."""
+        """Record the speed of a job, and the pause of its start or its last change."""
         reported = self._progress.reported(job.uid)
         if reported is None or not all_running(job.tracked, pods):
             return
@@ -259,9 +263,9 @@ class Following:
             self._record_pause(job, now)
 
     def _record_start(self, job: RunningJob, pods: tuple[Pod, ...]) -> None:
-        """Record how long a job took to its first step, if it has never changed its size.
+        """Record how long a job took to its first step, if its size has never changed.
 
-        A controller that met the job when it ran already may not have read its first lines.
+        A controller that found the job running may not have read its first lines.
         """
         size = job.size
         if size.pause or not size.starts or not pods:
@@ -272,11 +276,11 @@ class Following:
             size.pause = first - created + grace_of(job.tracked.job)
 
     def _record_pause(self, job: RunningJob, now: Moment) -> None:
-        """Record for how long the last change has stopped a job, by the times in its log."""
+        """Record the pause of the last change, by the times in the log."""
         changed_at = job.tracked.state.scale.changed_at
         unseen = now.wall - changed_at - (now.monotonic - job.size.settled_at)
         if unseen > _UNSEEN_SECONDS:
-            return  # an earlier controller may have seen the first step
+            return  # the first step may have come before this controller saw the change
         whole = now.wall - (now.monotonic - job.size.whole_at)
         resumed = self._progress.resumed(job.uid, since=changed_at, after=whole)
         if resumed is not None:
@@ -284,7 +288,7 @@ class Following:
 
 
 def _grew(job: RunningJob, operation: ScaleOperation) -> bool:
-    """Return whether a job has more workers by an operation, and was not stopped for it."""
+    """Return whether an operation added workers without stopping the job."""
     return not starts_anew(job.tracked.job) and operation.change.workers > operation.before
 
 
@@ -293,7 +297,7 @@ def _taken_back(job: RunningJob, workers: int, why: str) -> Proposal:
 
 
 def _running(pods: tuple[Pod, ...]) -> int:
-    """Return how many of the first workers of a job run, without a gap."""
+    """Return the number of running workers before the first gap."""
     running = {
         pod.replica.index
         for pod in pods

@@ -1,7 +1,7 @@
 """The pods of each training job, as last seen.
 
-A pod belongs to a job only in the job's namespace: anybody may write the uid of another namespace's
-job as the owner of a pod.
+A pod belongs to a job only in the job's namespace, because a pod of another namespace can name any
+uid as its owner.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ _Name = tuple[_Owner, ReplicaKey | None]
 
 
 class Members:
-    """Pods by the job that controls them, terminating ones included."""
+    """The pods of each job, including terminating pods."""
 
     def __init__(self) -> None:
         self._pods: dict[_Owner, dict[str, Pod]] = {}
@@ -25,7 +25,7 @@ class Members:
         return len(self._pods)
 
     def of(self, job_uid: str, *, namespace: str) -> tuple[Pod, ...]:
-        """Return the pods of a job in this namespace."""
+        """Return the pods of a job in a namespace."""
         return tuple(self._pods.get((namespace, job_uid), {}).values())
 
     def all(self) -> tuple[Pod, ...]:
@@ -37,14 +37,14 @@ class Members:
         return self._pods.get(_owner(pod), {}).get(pod.uid) if pod.owner_uid else None
 
     def namesakes(self, pod: Pod) -> int:
-        """Return how many pods of its owner are called the same replica and are not being deleted.
+        """Return how many pods have the owner and replica of a pod and are not being deleted.
 
-        More than one is not the operator's doing, and only one can be a member of the gang.
+        The operator creates one such pod, and only one can be a member of the gang.
         """
         return self._namesakes[_owner(pod), pod.replica]
 
     def doubled(self, pod: Pod) -> bool:
-        """Return whether several pods of its owner are called this replica, in whatever state."""
+        """Return whether several pods have the owner and replica of a pod, in any state."""
         return self._called[_owner(pod), pod.replica] > 1
 
     def put(self, pod: Pod) -> None:
@@ -62,11 +62,11 @@ class Members:
 
     def _recount(self, pod: Pod, *, to: Pod | None) -> None:
         owner = _owner(pod)
-        for one, sign in ((self._pods.get(owner, {}).get(pod.uid), -1), (to, 1)):
-            if one is not None:
-                name = (owner, one.replica)
+        for version, sign in ((self._pods.get(owner, {}).get(pod.uid), -1), (to, 1)):
+            if version is not None:
+                name = (owner, version.replica)
                 _count(self._called, name, sign)
-                _count(self._namesakes, name, 0 if one.deleting else sign)
+                _count(self._namesakes, name, 0 if version.deleting else sign)
 
 
 def _count(counter: Counter[_Name], name: _Name, number: int) -> None:

@@ -1,4 +1,4 @@
-"""One look at the CPU of jobs that share nodes: what they lose, what is undone, what begins."""
+"""One look at the CPU of jobs that share nodes: charges, undone changes and new operations."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import assert_never
@@ -22,17 +22,17 @@ from kfext.state.running_job import CpuRecord, RunningJob
 from kfext.state.running_jobs import RunningJobs
 
 MOST_BEGUN = 16
-"""Operations that begin after one look."""
+"""The most operations that begin after one look."""
 _FRESH = WINDOWS_BEFORE * INTERVAL
-"""Seconds after which what a job does is known well enough to stand for the time before."""
+"""After this many seconds the use of a job is known well enough to stand for the time before."""
 
 Begun = list[tuple[RunningJob, Resize | None]]
 _Due = Mapping[str, frozenset[str]]
-"""By the name of a policy, the uids of the jobs that it looks at now."""
+"""By the name of a policy, the uids of the jobs that it visits now."""
 
 
 class Neighbours:
-    """Looks at jobs that share nodes, group by group."""
+    """Visits jobs that share nodes, group by group."""
 
     def __init__(self, jobs: RunningJobs, resizing: Resizing) -> None:
         self._jobs = jobs
@@ -41,10 +41,10 @@ class Neighbours:
         self._first = 0
 
     def look(self, now: Moment, *, seconds: float) -> Begun:
-        """Return what begins now; `seconds`: since the last look.
+        """Return the operations that begin now; `seconds`: since the last look.
 
-        An error of kfext's on neighbours leaves them with what is given back, and touches no other
-        jobs.
+        After an error of kfext on neighbours, they only get back what was taken. The error affects
+        no other jobs.
         """
         signals, ended = self._jobs.signals(now.monotonic)
         due = {policy.name: self._due(policy, signals, now.monotonic) for policy in SIGNAL_POLICIES}
@@ -72,7 +72,7 @@ class Neighbours:
     def _choose(
         self, proposals: list[Proposal], here: Signals, due: _Due, *, most: int, now: float
     ) -> Begun:
-        """Return what begins of the proposals for neighbours, and show what becomes of each job."""
+        """Begin the chosen proposals for neighbours, and set what each job shows."""
         ripe = [proposal for proposal in proposals if self._ripe(proposal)]
         early = {proposal.job for proposal in proposals} - {proposal.job for proposal in ripe}
         chosen = arbitrate(ripe, here)
@@ -81,7 +81,7 @@ class Neighbours:
         for job in here.jobs:
             running = self._job(job)
             running.cpu.early = job.uid in early
-            decided = any(job.uid in of for of in due.values())
+            decided = any(job.uid in uids for uids in due.values())
             paused = self._resizing.paused(running, now)
             shown = cpu_shown(
                 running, job, here, would.get(job.uid), decided=decided, paused=paused
@@ -93,7 +93,7 @@ class Neighbours:
         return self._jobs.resized[signal.uid]
 
     def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
-        """Return the jobs that a policy looks at now."""
+        """Return the jobs that a policy visits now."""
         takers = [job for job in signals.jobs if policy.takes(job)]
         due = self._cadences[policy.name].due(
             takers, interval=lambda job: policy.of(job, "interval"), now=now
@@ -101,7 +101,7 @@ class Neighbours:
         return frozenset(job.uid for job in due)
 
     def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
-        """Return what a policy proposes for neighbours, and record which jobs it leaves alone."""
+        """Return a policy's proposals for neighbours, and record the jobs that it leaves alone."""
         jobs = tuple(job for job in here.jobs if job.uid in due or not policy.takes(job))
         if not any(job.uid in due for job in jobs):
             return []
@@ -111,7 +111,7 @@ class Neighbours:
         return list(advice.proposals)
 
     def _give_back(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
-        """Yield the steps that restore what the user wrote, whatever else is under way."""
+        """Yield the steps that restore the user's limits, whatever else is under way."""
         for job in here.jobs:
             running = self._job(job)
             cpu, operation = running.cpu, running.cpu.operation
@@ -142,9 +142,9 @@ class Neighbours:
                 yield running, self._resizing.forget(running)
 
     def _ripe(self, proposal: Proposal) -> bool:
-        """Return whether enough has been seen to tell later what a proposal has brought.
+        """Return whether enough is known to judge the effect of a proposal later.
 
-        What is given back need not show a gain, so it never waits.
+        A proposal that gives back need not show a gain, so it never waits.
         """
         if proposal.measure is None:
             return True
@@ -168,32 +168,35 @@ class Neighbours:
 
 
 def charge(here: Signals, records: Mapping[str, CpuRecord], *, seconds: float, now: Moment) -> None:
-    """Add what each job used, and lost or lent below an equal share, in the last seconds."""
+    """Add to each budget what the job used, and lost or lent below an equal share.
+
+    `seconds`: since the last call.
+    """
     _count_from_states(here, records, now.wall)
     spans = {job.uid: _span(job, records[job.uid], seconds, now) for job in here.jobs}
-    for node, of in contests(here.jobs, here).items():
-        capped = len(of.jobs) > 1 and any(cap is not None for cap in of.present.values())
-        # Whom it serves is not known again until long after a restart, but that it is lent is.
-        lends, equal = capped and of.ordered, of.equal()
-        for job in of.jobs:
+    for node, contest in contests(here.jobs, here).items():
+        capped = len(contest.jobs) > 1 and any(cap is not None for cap in contest.present.values())
+        # After a restart kfext soon knows that CPU is lent, but long not which job gets it.
+        lends, equal = capped and contest.ordered, contest.equal()
+        for job in contest.jobs:
             use = use_of(job.on(node))
             if use is not None:
                 record = records[job.uid]
                 record.peak = max(record.peak, use)
                 record.budget = record.budget.after(
                     use=use,
-                    equal=equal[job.uid] if lends else of.size // len(of.jobs),
-                    cap=of.present[job.uid],
+                    equal=equal[job.uid] if lends else contest.size // len(contest.jobs),
+                    cap=contest.present[job.uid],
                     seconds=spans[job.uid],
                     lends=lends,
                 )
 
 
 def _count_from_states(here: Signals, records: Mapping[str, CpuRecord], now: float) -> None:
-    """Count jobs that were never charged from when another controller counted their neighbours.
+    """Count uncharged jobs from the time when another controller counted their neighbours.
 
-    A job that is served is not resized, so its state says nothing; but what it has borrowed since
-    then counts, or a restart would give another turn to a job that understates what it takes.
+    A job that gets CPU is not resized, so its state has no budget. What it has borrowed since then
+    counts; otherwise a restart would give another turn to a job that understates its work.
     """
     group = [records[job.uid] for job in here.jobs]
     counted = max((past(record.counted_at, now=now) for record in group), default=0.0)
@@ -203,16 +206,16 @@ def _count_from_states(here: Signals, records: Mapping[str, CpuRecord], now: flo
 
 
 def _span(job: JobSignal, record: CpuRecord, seconds: float, now: Moment) -> float:
-    """Return for how many seconds a job is charged: also for seconds that were never counted.
+    """Return the seconds to charge a job for, including seconds that were never counted.
 
-    A controller that dies has counted more than it wrote, and nothing was counted since then. What
-    the job does now stands for that time, since its limits are still those of the last write.
+    A controller that dies has counted more than it wrote, and nothing was counted since then. The
+    present use of the job stands for that time, because its limits are still the last ones written.
     """
     if not record.counted_at:
         return seconds
     if job.use is None or now.monotonic - record.began < _FRESH:
         return 0.0
-    # A job whose pods are younger was suspended meanwhile, or a pod of it was made anew.
+    # A job with younger pods was suspended meanwhile, or a pod was replaced.
     since = max(record.counted_at, *(pod.created for pod in job.pods))
     record.counted_at = 0.0
     return max(0.0, now.wall - since)
@@ -221,11 +224,11 @@ def _span(job: JobSignal, record: CpuRecord, seconds: float, now: Moment) -> flo
 def judged(
     here: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
 ) -> list[Proposal]:
-    """Return what is to be undone; `ended`: the jobs whose window has just ended.
+    """Return the proposals to undo; `ended`: the jobs with a window that has just ended.
 
-    A trial that has shown no gain stays until its undoing begins.
+    A trial without a gain stays until its undoing begins.
     """
-    found = []
+    undone = []
     for job in here.jobs:
         record = records[job.uid]
         if record.trial is None:
@@ -238,9 +241,9 @@ def judged(
                 pass
             case Outcome.FAILED:
                 if (undo := record.trial.undo(here)) is not None:
-                    found.append(undo)
+                    undone.append(undo)
             case Outcome.GAINED | Outcome.MOOT:
                 record.trial = None
             case _:
                 assert_never(outcome)
-    return found
+    return undone

@@ -1,15 +1,17 @@
-"""The planner: what changed and the time go in, steps come out. No I/O, no clock.
+"""The planner: changes and the time go in, steps come out. No I/O, no clock.
 
-Jobs are decided on in rounds: each once, in the queue's order, and those of the queue on what was
-free when their round began. What comes free meanwhile is offered in the next round, from the head
-of the queue and to the jobs that it may help. A round may take many ticks.
+Jobs are decided on in rounds, each job once. Queued jobs are decided on in queue order, with the
+capacity that was free when the round began. Capacity that comes free during a round is offered in
+the next round, from the head of the queue, to the jobs that it may help. A round may take many
+ticks.
 
-Each tick: 1. bring the mirror up to date; 2. take the first of the jobs that changed, by turns of
-those that run and those of the queue; 3. get its next step from core.lifecycle; 4. enter on the
-ledger what the step will take, and what is reserved for the head of the queue; 5. repeat from 2
-until no job is left or the limit of decisions is reached.
-The driver carries out the steps, shows the reports, and returns the outcome of each step.
-The controller and `kubectl kfext plan` are such drivers.
+Each tick: 1. bring the mirror up to date; 2. take the next changed job, in turn a running job and a
+queued job; 3. get its next step from core.lifecycle; 4. record on the ledger the claims of the
+step and of the reservation for the head of the queue; 5. repeat from 2 until no job is left or the
+limit of decisions is reached.
+
+The driver carries out the steps, shows the reports, and returns the outcome of each step. The
+controller and `kubectl kfext plan` are drivers.
 """
 
 import math
@@ -36,18 +38,18 @@ from kfext.state.turns import Agenda, Alarms
 
 MOST_DECISIONS = 64
 MOST_PODS = 20_000
-"""The most jobs that one tick decides on, and the pods from which on of these it decides on no
-more: a decision takes longer for a larger job. They are counts and not times, so that every driver
-makes the same steps on any machine; the controller lets other work run between two ticks."""
+"""A tick ends after this many jobs, or after jobs with this many pods, because larger jobs take
+longer. The limits are counts and not times, so that every driver makes the same steps on any
+machine. The controller lets other work run between two ticks."""
 _LOOK_AGAIN_SECONDS = 30.0
-"""The pause before a job is looked at again whose decision failed with an error of ours."""
+"""The pause before a job is decided on again after an error of kfext."""
 _REPEAT_SECONDS = 1.0
-"""The pause after a step of which only a part could be written."""
+"""The pause after a step that could be written only in part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What to show of a job: its phase, None if kfext does not handle it, and why."""
+    """The phase and verdict to show for a job; the phase of a job that kfext ignores is None."""
 
     tracked: TrackedJob
     phase: str | None
@@ -58,13 +60,13 @@ class Report:
 class Tick:
     """The decisions of one tick.
 
-    `steps`: the steps to carry out; call `Planner.finish` after each.
+    `steps`: the steps to carry out; call `Planner.finish` after each step.
     `reports`: what to show of jobs.
-    `failures`: the jobs whose decision or reservation failed, with the error.
+    `failures`: the jobs with a failed decision or reservation, and the error.
     `phases`: the phases that ended, with their length in seconds.
-    `decided`: the number of jobs looked at.
+    `decided`: the number of jobs that were decided on.
     `remainder`: the number of jobs left for the next tick, which may follow at once; 1 if only the
-        end of a round is left, such as a reservation to search.
+        end of a round is left, such as a search for a reservation.
     """
 
     steps: tuple[tuple[TrackedJob, Step], ...] = ()
@@ -90,13 +92,13 @@ class Planner:
         self.settings.opted = self.cluster.recount_namespace
         self.queue = Queue(self.cluster, self.settings.of_tracked)
         self.progress = JobsProgress(
-            self.cluster, lambda one: self.settings.of_tracked(one).settings
+            self.cluster, lambda tracked: self.settings.of_tracked(tracked).settings
         )
         self.companion = Companion(
             self.cluster,
             self.queue,
             self.progress,
-            lambda one: self.settings.of_tracked(one).settings,
+            lambda tracked: self.settings.of_tracked(tracked).settings,
         )
         self.cards = self.cluster.books.cards
         self.alarms = Alarms()
@@ -105,13 +107,13 @@ class Planner:
         self._takes_running, self._in_round = True, False
 
     def tick(self, now: Moment) -> Tick:
-        """Decide on the jobs that changed, or whose alarm is due.
+        """Decide on the jobs that changed, and on the jobs with an alarm that is due.
 
-        The sequence of decisions does not depend on where one tick ends and the next begins.
+        The sequence of decisions does not depend on where a tick ends.
         """
         for uid in self.alarms.due(now.monotonic):
             self._retry(uid)
-        self.cluster.take_time(now.wall)
+        self.cluster.set_time(now.wall)
         self.cluster.settle(now.monotonic)
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
@@ -119,7 +121,7 @@ class Planner:
         if not self._in_round:
             self._begin_round(now.monotonic)
         while draft.decided < self._most and draft.pods < MOST_PODS and reservations.may_search:
-            self._note_changes(now.monotonic)
+            self._collect_changes(now.monotonic)
             tracked = self._next()
             if tracked is not None:
                 if self._is_decidable(tracked, now.monotonic):
@@ -127,11 +129,11 @@ class Planner:
                 continue
             # The round of the queue is over.
             draft.show(self.queue.renew_reservation(now=now.wall), *self.queue.moved())
-            left = self._begin_round(now.monotonic) or self._running
-            calm = not (left or reservations.on_break)
+            more = self._begin_round(now.monotonic) or self._running
+            calm = not (more or reservations.on_break)
             if calm:
                 break
-        self._note_changes(now.monotonic)
+        self._collect_changes(now.monotonic)
         return Tick(
             steps=tuple(draft.steps),
             reports=tuple(
@@ -147,14 +149,14 @@ class Planner:
         )
 
     def next_alarm(self) -> float:
-        """Return when there is something to look at again, in monotonic seconds, or infinity."""
+        """Return when the next decision is due, in monotonic seconds, or infinity."""
         cards = self.cards.pending.values()
         return min(self.alarms.next(), self.companion.next_look(), *cards)
 
     def card_steps(self, now: float) -> Iterable[Reserve | Unreserve]:
-        """Yield the steps that reserve GPUs for slots, or give them back.
+        """Return the steps that reserve GPUs for slots or give them back.
 
-        `now` is in monotonic seconds. Call `cards.finish` after each step.
+        `now`: in monotonic seconds. Call `cards.finish` after each step.
         """
         cards, demand = self.cards, self.cards.demand
         idle = not (demand.by_job or demand.by_pod or cards.reserved or cards.pending)
@@ -169,11 +171,11 @@ class Planner:
         refused: bool = False,
         final: str = "",
     ) -> Report | None:
-        """Take in the outcome of a step: `complete`, in part, or `refused`.
+        """Record the outcome of a step: `complete`, in part, or `refused`.
 
-        After a failure, the job is decided on again, from the state at that time. `final` is the
-        answer of the API server if it would refuse the step again; then what to show of the job
-        meanwhile is returned.
+        After a failure, the job is decided on again from its state at that time. `final`: the
+        answer of an API server that would refuse the step again. Then the report to show meanwhile
+        is returned.
         """
         uid, by_companion = tracked.job.uid, tracked.by_companion
         tracked.finish()
@@ -206,14 +208,14 @@ class Planner:
             self.cluster.bring_up_to_date(tracked)
             situation = self.situation(tracked, now)
             ledger = self.cluster.ledger
-            # A job that runs goes first: what it has lost must not wait for the queue.
+            # A running job goes first: replacing its lost pods must not wait for the queue.
             open_to = ledger.offered() if tracked.job.suspend else ledger
             step = next_step(situation, open_to, self.queue.no_fits)
             self._enter(tracked, situation, step, now, draft)
-            self.queue.note(tracked)
+            self.queue.record(tracked)
             shown = self.queue.renew_reservation_after(tracked, now=now.wall)
         except Exception as error:
-            # A failed decision on one job must not keep all others from being placed.
+            # A failed decision on one job must not keep other jobs from being placed.
             tracked.finish()
             draft.failures.append((tracked, error))
             self.alarms.set(tracked.job.uid, now.monotonic + _LOOK_AGAIN_SECONDS)
@@ -225,10 +227,10 @@ class Planner:
     def _enter(
         self, tracked: TrackedJob, situation: Situation, step: Step, now: Moment, draft: "_Draft"
     ) -> None:
-        """Enter on the ledger what a step will take, and when to look at the job again."""
-        uid, left = tracked.job.uid, claims_last(situation)
-        if tracked.lapsed != (left <= 0):
-            tracked.lapsed = left <= 0
+        """Record the claims of a step on the ledger, and the alarm of the job."""
+        uid, rest = tracked.job.uid, claims_last(situation)
+        if tracked.lapsed != (rest <= 0):
+            tracked.lapsed = rest <= 0
             self.cluster.sync_claims(tracked)
         if situation.quiet >= situation.placement.create_timeout:
             self.cluster.books.give_up(tracked)
@@ -242,10 +244,10 @@ class Planner:
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
-                self.queue.promises.drop(uid)  # its plan claims its places now
+                self.queue.promises.drop(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return
-        again = min(math.inf if step.again is None else step.again, left if left > 0 else math.inf)
+        again = min(math.inf if step.again is None else step.again, rest if rest > 0 else math.inf)
         if math.isinf(again):
             self.alarms.forget(uid)
         else:
@@ -266,17 +268,19 @@ class Planner:
             host_network=of_job.host_network,
             waited=now.monotonic - tracked.since,
             quiet=self.cluster.backlog.quiet(tracked.job.uid, now.monotonic),
-            unbound={uid: now.monotonic - at for (uid, _), at in tracked.unbound.items()},
-            unreserved={place: now.monotonic - at for place, at in tracked.unreserved.items()},
+            unbound={uid: now.monotonic - since for (uid, _), since in tracked.unbound.items()},
+            unreserved={
+                place: now.monotonic - since for place, since in tracked.unreserved.items()
+            },
             settled=now.monotonic - tracked.settled_at,
             succeeded=frozenset(tracked.succeeded),
             hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
             context=self.queue.context(tracked, now=now.wall),
             cards=self._cards_of(tracked, pods) if tracked.shares_gpus else CardView(),
             refused={
-                step: Refused(one.message, one.until - now.monotonic)
-                for step, one in tracked.refusals.items()
-                if one.until > now.monotonic
+                step: Refused(refusal.message, refusal.until - now.monotonic)
+                for step, refusal in tracked.refusals.items()
+                if refusal.until > now.monotonic
             },
         )
 
@@ -285,31 +289,31 @@ class Planner:
         return self.cards.view(plan, pods, job_uid=tracked.job.uid)
 
     def _retry(self, uid: str) -> None:
-        """Have a job looked at again whose alarm rang."""
+        """Mark a job to be decided on again after its alarm."""
         tracked = self.cluster.jobs.get(uid)
         if tracked is not None:
             tracked.not_before = 0.0
             self.cluster.changed.add(uid)
 
     def _next(self) -> TrackedJob | None:
-        """Return the next job: after each that runs one of the queue, whose round is over at None.
+        """Return the next job, in turn a running job and a queued job; None ends the queue's round.
 
-        So neither waits for the end of the other, however many change.
+        So running jobs and queued jobs do not wait for each other, however many change.
         """
         running = self._running.pop() if self._takes_running else None
         self._takes_running = running is None
         return running or self._queued.pop()
 
     def _begin_round(self, now: float) -> bool:
-        """Offer what came free to the jobs of the queue; return whether any is decided on again."""
+        """Offer free capacity to the queued jobs; return whether it may help one of them."""
         for tracked in self.queue.begin_round():
             self._add(tracked, now)
         self._queued.begin_round()
         self._in_round = not self._queued.is_over
         return self._in_round
 
-    def _note_changes(self, now: float) -> None:
-        """Put the jobs that changed, and can be decided on, on the agenda."""
+    def _collect_changes(self, now: float) -> None:
+        """Put the changed jobs that can be decided on on the agenda."""
         changed, self.cluster.changed = self.cluster.changed, set()
         for uid in changed:
             tracked = self.cluster.jobs.get(uid)
@@ -327,9 +331,9 @@ class Planner:
             agenda.add(tracked, self.queue.turn(tracked))
 
     def _is_decidable(self, tracked: TrackedJob, now: float) -> bool:
-        """Return whether a job can be decided on; else it is gone, or will be marked again."""
-        known = self.cluster.jobs.get(tracked.job.uid) is tracked
-        return known and not tracked.busy and now >= tracked.not_before
+        """Return whether a job can be decided on; else it is gone or will be marked again."""
+        exists = self.cluster.jobs.get(tracked.job.uid) is tracked
+        return exists and not tracked.busy and now >= tracked.not_before
 
 
 class _Draft:
@@ -343,15 +347,15 @@ class _Draft:
         self.decided = self.pods = 0
 
     def show(self, *jobs: TrackedJob | None) -> None:
-        """Have jobs reported; None stands for nothing."""
-        self.shown |= {one.job.uid: one for one in jobs if one is not None}
+        """Add jobs to report; None is ignored."""
+        self.shown |= {tracked.job.uid: tracked for tracked in jobs if tracked is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """The forecast for a job.
 
-    `step`: the decision for it; a Wait if a step of the job is being written.
+    `step`: its next step, or a Wait while a step of the job is being written.
     `ahead`: how many jobs are before it in the queue.
     """
 
@@ -368,17 +372,17 @@ def outlook(planner: Planner, uid: str, now: Moment) -> Outlook:
 
 
 def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
-    """Return what becomes of every job, by uid, once all that has changed is decided on."""
+    """Return the forecast for every job, by uid, once every changed job has been decided on."""
     steps: dict[str, Step] = {}
     # Each change is decided on once; a decision may free capacity for jobs before it.
     for _ in range(2 * len(planner.cluster.jobs) + 2):
         tick = planner.tick(now)
-        steps |= {one.job.uid: step for one, step in tick.steps}
+        steps |= {tracked.job.uid: step for tracked, step in tick.steps}
         if not tick.remainder:
             break
-    queued = (one.job.uid for one in planner.queue.queued() if not one.busy)
+    queued = (tracked.job.uid for tracked in planner.queue.queued() if not tracked.busy)
     ahead = {uid: number for number, uid in enumerate(queued)}
     return {
-        uid: Outlook(steps.get(uid) or Wait(one.phase, one.verdict), ahead.get(uid, 0))
-        for uid, one in planner.cluster.jobs.items()
+        uid: Outlook(steps.get(uid) or Wait(tracked.phase, tracked.verdict), ahead.get(uid, 0))
+        for uid, tracked in planner.cluster.jobs.items()
     }

@@ -1,8 +1,8 @@
-"""The pods that the operator still has to create: how many, and since when a gang waits for one.
+"""The pods that the operator still has to create, and since when each gang waits for its pods.
 
-The operator creates pods one after the other, so a gang also waits for the pods of the gangs that
-were unsuspended before it. Each replica counts once under each plan, so that pods that are created
-and deleted again do not make the wait endless.
+The operator creates one pod after the other, so a gang also waits for the pods of gangs that were
+unsuspended earlier. Each replica counts once under each plan, so pods that are created and deleted
+again do not make the wait endless.
 """
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
@@ -14,22 +14,22 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.snapshot import CreationRecord
 
 MOST_OUTSTANDING = 500
-"""The most pods that may await creation before planning stops: the operator creates about ten a
-second, so plans beyond that would only withhold capacity from jobs that could use it now."""
+"""Planning stops when this many pods await creation. The operator creates about ten a second, so
+further plans would only withhold capacity from jobs that could use it now."""
 
 
 @dataclass(slots=True)
 class _Gang:
-    """A gang of which pods are missing. Times are in monotonic seconds.
+    """A gang with missing pods. Times are in monotonic seconds.
 
-    `attempt`: what it is created under; another plan makes every replica count anew.
-    `missing`: the pods that the operator is creating; 0 for a running gang that has lost some.
+    `attempt`: the plan of the pods; under another plan every replica counts again.
+    `missing`: the pods that the operator is creating; 0 for a running gang that has lost pods.
     `came`: the replicas that were created.
-    `since`: when a pod that it waits for was last created, infinite before the next `settle`.
-    `overdue`: whether its pods did not come in time, so that no other job is to wait for them.
-    `doubted`: whether they did not come in time under an earlier plan either: before the first of
-        them has come, no other job waits for the rest.
-    `left`: whether it waits no more; it is dropped by the next `settle`.
+    `since`: when a pod that the gang waits for was last created, infinite before the next `settle`.
+    `overdue`: whether the pods did not come in time, so that no other job waits for them.
+    `doubted`: whether the pods were also late under an earlier plan: then no other job waits for
+        them until the first pod has come.
+    `left`: whether the gang no longer waits; the next `settle` drops it.
     """
 
     attempt: Hashable
@@ -46,14 +46,15 @@ class _Gang:
 
     @property
     def awaited(self) -> int:
-        """The pods for which others wait."""
+        """The number of pods that other jobs wait for."""
         return 0 if self.doubted and not self.came else self.outstanding
 
 
 class PodCreationBacklog:
-    """The number of `pods` for which others wait, over all jobs; `crowded`: too many to plan more.
+    """Counts the pods that the operator still has to create.
 
-    Pods that were refused before must not close the queue again and again: see `_Gang.doubted`.
+    `pods`: the number that other jobs wait for. `crowded`: whether it is too large to plan more.
+    Pods that were late before must not close the queue again and again: see `_Gang.doubted`.
     """
 
     def __init__(self) -> None:
@@ -66,14 +67,14 @@ class PodCreationBacklog:
 
     @property
     def crowd(self) -> int:
-        """While too many, the number of pods that still have to be created at least, else 0.
+        """The least number of pods to be created while planning is stopped, else 0.
 
-        That there are fewer is not known before `offer`, so that no later job overtakes.
+        Planning resumes only at the next `offer`, so that no later job overtakes.
         """
         return MOST_OUTSTANDING // 2 if self.crowded or self._reopens else 0
 
     def offer(self) -> None:
-        """Let planning resume if there are few enough now."""
+        """Let planning resume if the backlog is small enough."""
         self._reopens = False
 
     def jobs(self) -> Iterable[str]:
@@ -88,13 +89,13 @@ class PodCreationBacklog:
     def expect(
         self, uid: str, missing: int | None, *, attempt: Hashable = None, doubted: bool = False
     ) -> bool:
-        """Take in how many pods of a job are to be created; return whether planning may resume.
+        """Record how many pods of a job are to be created; return whether planning may resume.
 
-        None: the job waits for no pod. 0: it runs and has lost some. `attempt` is what they are
-        created under, `doubted` whether they were not created in time the last time.
+        None: the job waits for no pod. 0: it runs and has lost pods. `attempt`: the plan of the
+        pods. `doubted`: whether the last attempt was late.
 
-        Once there are too many, nothing more is planned until half of them exist. So waiting jobs
-        are looked at once per half, not once per pod, and no later job overtakes in between.
+        Once the backlog is full, nothing more is planned until half of it exists. So waiting jobs
+        are decided on once per half, not once per pod, and no later job overtakes.
         """
         gang = self._gangs.get(uid)
         before = self._awaited(uid)
@@ -113,8 +114,8 @@ class PodCreationBacklog:
             gang.missing, gang.doubted = missing, doubted
         return self._count(self._awaited(uid) - before)
 
-    def note_created(self, uid: str, replica: ReplicaKey | None) -> None:
-        """Take in that a pod of a job was created."""
+    def record_created(self, uid: str, replica: ReplicaKey | None) -> None:
+        """Record that a pod of a job was created."""
         gang, before = self._gangs.get(uid), self._awaited(uid)
         if gang is not None and replica is not None and replica not in gang.came:
             gang.came.add(replica)
@@ -122,8 +123,8 @@ class PodCreationBacklog:
             self._count(self._awaited(uid) - before)
 
     def settle(self, now: float) -> None:
-        """Take in that everything since the last call happened at the time `now`."""
-        if not (self._entered or self._created or any(one.left for one in self._gangs.values())):
+        """Date everything since the last call with the time `now`."""
+        if not (self._entered or self._created or any(gang.left for gang in self._gangs.values())):
             return
         served = False
         for uid, gang in self._gangs.items():
@@ -135,36 +136,36 @@ class PodCreationBacklog:
         self._created.clear()
 
     def quiet(self, uid: str, now: float) -> float:
-        """Return for how long no pod was created that a gang waits for, 0 if it waits for none."""
+        """Return the seconds since a gang last got a pod it waits for, 0 if it waits for none."""
         gang = self._gangs.get(uid)
         return max(now - gang.since, 0.0) if gang else 0.0
 
     def give_up(self, uid: str) -> bool:
-        """Wait no more for the pods of a job; return whether planning may resume."""
+        """Stop waiting for the pods of a job; return whether planning may resume."""
         gang, before = self._gangs.get(uid), self._awaited(uid)
         if gang is not None:
             gang.overdue = True
         return self._count(self._awaited(uid) - before)
 
     def record(self, now: float) -> Iterator[CreationRecord]:
-        """Yield what is known of each gang, in order, for a snapshot; call `settle` before."""
+        """Yield the record of each gang, in order, for a snapshot; call `settle` before."""
         for uid, gang in self._gangs.items():
             yield CreationRecord(
                 job_uid=uid,
                 quiet=self.quiet(uid, now),
-                came=tuple(sorted(gang.came, key=lambda one: (one.type, one.index))),
+                came=tuple(sorted(gang.came, key=lambda replica: (replica.type, replica.index))),
                 overdue=gang.overdue,
             )
 
     def restore(self, records: Iterable[CreationRecord], *, crowded: bool, now: float) -> None:
-        """Take over what an earlier planner knew of the gangs that are known here."""
-        known, self._gangs = self._gangs, {}
+        """Restore the records of an earlier planner for the gangs that are known here."""
+        gangs, self._gangs = self._gangs, {}
         for record in records:
-            if (gang := known.pop(record.job_uid, None)) is not None:
+            if (gang := gangs.pop(record.job_uid, None)) is not None:
                 gang.since, gang.overdue = now - record.quiet, record.overdue
                 gang.came = set(record.came)
                 self._gangs[record.job_uid] = gang
-        self._gangs |= known
+        self._gangs |= gangs
         self.pods = sum(gang.awaited for gang in self._gangs.values())
         self.crowded = crowded or self.pods >= MOST_OUTSTANDING
 
@@ -183,13 +184,13 @@ class PodCreationBacklog:
 
 
 def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = True) -> int | None:
-    """Return how many pods the operator is creating, None if the job waits for no pod.
+    """Return how many pods the operator is creating; None: the job waits for no pod.
 
-    A running gang that has lost pods waits for them, but they are not for later jobs to wait for.
-    Nor are those of a job that is not `planned`, which another system has started.
+    Later jobs do not wait for pods that a running gang has lost, nor for pods of a job that is not
+    `planned` because another system has started it.
     """
     if job.suspend or job.finished or job.deleting or job.released:
-        return None  # its claims are for ports only
+        return None  # the job claims only ports
     if not (planned or any(pod.gated for pod in pods)):
         return None  # not placed by kfext
     if job.excess:

@@ -1,4 +1,4 @@
-"""Which pod of a job prints its progress: the one whose log showed some last, else rank 0."""
+"""The pod that prints the progress of a job: the last pod with progress in its log, else rank 0."""
 
 from collections.abc import Iterable
 
@@ -8,14 +8,14 @@ from kfext.state.cluster import Cluster
 
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
 _SILENT = 2
-"""Reads in a row in which a log that has shown progress may show none, before others are read."""
+"""Other logs are read after this many reads in a row without progress in a log that had some."""
 
 
 def printing_pods(job: TrainingJob, pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods of a job that may print its progress, the likeliest first.
 
-    The first is rank 0. If any worker may be rank 0, the other workers follow. The newest pod of a
-    replica stands for the replica.
+    The first pod is rank 0. If any worker may be rank 0, the other workers follow. The newest pod
+    of a replica stands for the replica.
     """
     order = [type_.lower() for type_ in job.kind.rank_zero]
     newest: dict[tuple[int, int], Pod] = {}
@@ -27,7 +27,7 @@ def printing_pods(job: TrainingJob, pods: Iterable[Pod]) -> list[Pod]:
 
 
 class Printers:
-    """The printing pods of the jobs of a cluster, by the uid of the job."""
+    """The pods that print the progress of jobs, by the uid of the job."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -35,7 +35,7 @@ class Printers:
         self._ended: dict[str, str] = {}
 
     def read(self, uid: str, pod: Pod, *, shown: bool) -> None:
-        """Take in that the log of a pod was read, and whether it showed progress."""
+        """Record that the log of a pod was read, and whether it showed progress."""
         if shown and pod.replica is not None:
             self._printed[uid] = pod.replica
         if pod.finished:
@@ -47,10 +47,11 @@ class Printers:
         self._ended.pop(uid, None)
 
     def next(self, job: TrainingJob, *, fruitless: int) -> Pod | None:
-        """Return the pod whose log is next, None if no log has anything that was not read.
+        """Return the pod with the log to read next, or None when all logs were read to the end.
 
-        `fruitless`: reads in a row that showed nothing. Then others are asked every second time,
-        as another pod may have become rank 0: at once, unless it is the one that printed last.
+        `fruitless`: the number of reads in a row without progress. Then every second read is of
+        another pod, because another pod may have become rank 0. This starts at once, or after some
+        reads of a pod that has printed progress.
         """
         pods = [pod for pod in self._likeliest(job) if pod.phase in _HAVE_LOGS]
         if not pods:
@@ -62,10 +63,10 @@ class Printers:
         return None if pod.uid == self._ended.get(job.uid) else pod
 
     def live(self, job: TrainingJob) -> Pod | None:
-        """Return the pod that prints the progress of a job, None if it does not run."""
+        """Return the running pod that prints the progress of a job, if any."""
         pods = self._likeliest(job)
-        return next((one for one in pods if one.phase == "Running" and not one.deleting), None)
+        return next((pod for pod in pods if pod.phase == "Running" and not pod.deleting), None)
 
     def _likeliest(self, job: TrainingJob) -> list[Pod]:
         pods = printing_pods(job, self._cluster.pods(job.uid))
-        return sorted(pods, key=lambda one: one.replica != self._printed.get(job.uid))
+        return sorted(pods, key=lambda pod: pod.replica != self._printed.get(job.uid))

@@ -1,6 +1,6 @@
-"""Which logs are read when, and the progress of the jobs that follows from them.
+"""Which logs are read when, and the progress of jobs that the logs show.
 
-It is pulled: `due` returns the logs to read now, `take` and `fail` take in what came of each.
+`due` returns the logs to read now; `take` and `fail` record the outcome of each read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,25 +23,25 @@ from kfext.state.cluster import Cluster
 from kfext.state.printers import Printers
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Alarms, Turns
-from kfext.state.uses import Uses, note_use
+from kfext.state.uses import Uses, record_use
 
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
-"""Seconds between two reads: of a job with an opted-in policy, of others, and of those in whose log
-nothing is recognised, or may be read."""
+"""Seconds between two reads of a log: of a job with an opted-in policy, of another job, and of a
+job with a log that shows nothing or may not be read."""
 AWAITED = 2.0
-"""The same while a checkpoint is awaited."""
+"""Seconds between two reads while a checkpoint is awaited."""
 _LOOK_AGAIN = 10.0
 _FRUITLESS = 10
-"""Reads in a row that recognise nothing, after which a log is read seldom."""
+"""A log is read seldom after this many reads in a row that recognise nothing."""
 MOST_PER_NODE = 2
-"""Reads at once from one node, so that few wait for a kubelet that does not answer."""
+"""Reads at once from one node, so that a kubelet that does not answer blocks few reads."""
 _MOST_LOOKED = 1000
-"""Jobs that are looked at for one answer: most of those that wait in the queue have no log."""
+"""The most jobs that one call of `due` checks: most queued jobs have no log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """A log that is to be read: of a container of a pod of a job."""
+    """A log to read: of a container of a pod of a job."""
 
     tracked: TrackedJob
     pod: Pod
@@ -54,7 +54,7 @@ class LogRead:
 
 
 class JobsProgress:
-    """The progress of the jobs of a cluster. `settings_of` returns what holds for a job.
+    """The progress of the jobs of a cluster. `settings_of` returns the settings of a job.
 
     `uses`: the CPU that each pod uses.
     """
@@ -79,7 +79,7 @@ class JobsProgress:
     def due(self, now: float, *, most: int) -> list[LogRead]:
         """Return at most `most` logs to read now; `now` is monotonic.
 
-        Namespaces take turns, so that the jobs of one do not keep those of others from being read.
+        Namespaces take turns, so that the jobs of one namespace do not hold up other namespaces.
         """
         self._enrol(now)
         for uid in self._alarms.due(now):
@@ -104,7 +104,7 @@ class JobsProgress:
         return chosen
 
     def take(self, read: LogRead, lines: Sequence[LogLine], now: Moment) -> None:
-        """Take in the lines that are new in a log, in the order printed."""
+        """Record the new lines of a log, in the order printed."""
         followed = self._end(read)
         if followed is None:
             return
@@ -116,7 +116,7 @@ class JobsProgress:
         self._alarms.set(read.uid, now.monotonic + self._period(read.tracked, followed))
 
     def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
-        """Take in that a log could not be read, without a reason if it does not exist yet.
+        """Record that a log could not be read; without a reason, the log does not exist yet.
 
         Each failure in a row doubles the time to the next read.
         """
@@ -134,16 +134,16 @@ class JobsProgress:
         self._alarms.set(read.uid, now.monotonic + pause)
 
     def await_checkpoint(self, uid: str, *, awaited: bool) -> None:
-        """Have the log of a job read at once and every AWAITED seconds, or as usual again."""
+        """Read the log of a job at once and every AWAITED seconds, or as usual again."""
         if not awaited:
             self._awaited.discard(uid)
         elif uid in self._known and uid not in self._awaited:
             self._awaited.add(uid)
-            if uid in self._alarms:  # else it is being read, or about to be
+            if uid in self._alarms:  # else the log is being read, or about to be read
                 self._alarms.set(uid, 0.0)
 
     def checkpoints(self, uid: str) -> Checkpoints:
-        """Return what the log of a job has shown of checkpoints."""
+        """Return the checkpoints in the log of a job."""
         return self._of(uid).checkpoints
 
     def restarts(self, uid: str) -> int:
@@ -163,7 +163,7 @@ class JobsProgress:
         return self._read.get(uid)
 
     def printer(self, uid: str) -> Pod | None:
-        """Return the running pod whose log showed progress last, else rank 0; None without any."""
+        """Return the running pod that prints the progress of a job, if any."""
         tracked = self._cluster.jobs.get(uid)
         return self._printers.live(tracked.job) if tracked else None
 
@@ -171,41 +171,43 @@ class JobsProgress:
         return self._followed.get(uid, self._unread)
 
     def reported(self, uid: str) -> Reported | None:
-        """Return what to show of a job, None if its log is not read."""
+        """Return the progress to show for a job, or None without a log that is read."""
         followed = self._followed.get(uid)
         return followed.reported() if followed else None
 
     def reports(self) -> Iterator[tuple[TrainingJob, Reported]]:
-        """Yield the jobs of which anything is known, with what to show of them."""
+        """Yield the jobs with known progress, and the progress to show."""
         for uid, followed in self._followed.items():
             if followed.recognised and uid in self._cluster.jobs:
                 yield self._cluster.jobs[uid].job, followed.reported()
 
     def running(self) -> list[Pod]:
-        """Return the pods that run of the jobs whose log is read, for their use of CPU."""
+        """Return the running pods of jobs with a log that is read; their use of CPU is measured."""
         pods = (pod for uid in self._followed for pod in self._cluster.pods(uid))
         return [pod for pod in pods if pod.phase == "Running"]
 
     def shared_nodes(self) -> set[str]:
-        """Return the nodes on which CPU is to be moved between jobs, for their use of CPU."""
+        """Return the nodes where `resize` may move CPU; their use of CPU is measured."""
         jobs = ((uid, self._cluster.jobs.get(uid)) for uid in self._followed)
-        resized = [uid for uid, one in jobs if one and self._settings_of(one).resize != OFF]
+        resized = [
+            uid for uid, tracked in jobs if tracked and self._settings_of(tracked).resize != OFF
+        ]
         pods = (pod for uid in resized for pod in self._cluster.pods(uid))
         return {pod.node_name for pod in pods if pod.phase == "Running"}
 
     def measured(
         self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
     ) -> None:
-        """Take in what pods use, by uid, or why that is not known; and nodes, by name."""
+        """Record the use of pods by uid, or why it is unknown, and of nodes by name."""
         self.uses.take(found, nodes)
         for uid, followed in self._followed.items():
-            note_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
+            record_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
 
     def _enrol(self, now: float) -> None:
-        """Have new jobs looked at, and those that have just finished; forget those that are gone.
+        """Schedule reads for new jobs and jobs that just finished; forget jobs that are gone.
 
-        The last lines are read at once, as the operator may delete the pods. They are all that is
-        read of a job that was over between two looks.
+        The last lines are read at once, because the operator may delete the pods. They are the only
+        read of a job that ended between two reads.
         """
         present = self._cluster.jobs.keys()
         for uid in present - self._known:
@@ -221,14 +223,14 @@ class JobsProgress:
             self._finished.discard(uid)
             self._alarms.forget(uid)
         self._known = frozenset(present)
-        for uid in [one for one in self._running if self._cluster.jobs[one].job.finished]:
+        for uid in [uid for uid in self._running if self._cluster.jobs[uid].job.finished]:
             if uid in self._alarms:
                 self._running.discard(uid)
                 self._finished.add(uid)
                 self._alarms.set(uid, now)
 
     def _read_of(self, uid: str) -> LogRead | None:
-        """Return the log of a job that is to be read, None if there is none."""
+        """Return the log to read for a job, if any."""
         tracked = self._cluster.jobs[uid]
         if tracked.job.suspend:
             return None
@@ -237,7 +239,7 @@ class JobsProgress:
         pod = self._printers.next(tracked.job, fruitless=followed.fruitless if followed else 0)
         if tracked.phase is None or not source.is_log or (finished and pod is None):
             if self._followed.pop(uid, None) is not None:
-                self._finished.discard(uid)  # its last lines were read
+                self._finished.discard(uid)  # the last lines were read
             return None
         ended_before = finished and uid not in self._finished
         if pod is None or (followed is None and ended_before):
@@ -247,9 +249,9 @@ class JobsProgress:
         return LogRead(tracked, pod, tracked.job.kind.container)
 
     def _end(self, read: LogRead) -> Followed | None:
-        """Take in that a read has ended; return the job that it is of, None if it is gone.
+        """Record that a read has ended; return the progress of its job, unless the job is gone.
 
-        Those that waited for the node keep their place before the others of their namespaces.
+        Jobs that waited for the node stay ahead of the other jobs of their namespaces.
         """
         self._reading.pop(read.uid, None)
         for uid in reversed(self._at_node.pop(read.pod.node_name, [])):

@@ -1,6 +1,6 @@
-"""The queue: which job comes first, the position of each job, and when the reservation is renewed.
+"""The queue: the order and the position of jobs, and when the reservation is renewed.
 
-Everything here is derived: a new process computes the same order and the same reservation.
+A new process computes the same order and the same reservation from the cluster.
 """
 
 import math
@@ -23,7 +23,7 @@ from kfext.state.tracked_job import TrackedJob
 
 _EXACT = 10
 """This many jobs at the head of the queue show their exact position, the others to within a
-tenth. Otherwise each start of a job would rewrite the position of all others."""
+tenth. Otherwise each start of a job would rewrite the position of all other jobs."""
 
 
 class Queue:
@@ -51,7 +51,7 @@ class Queue:
         self._break_is_offered = False
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
-        """Register a PriorityClass; `new` is None when it is gone."""
+        """Record the present version of a PriorityClass; `new` is None when it is gone."""
         if old is not None:
             self.classes.pop(old.name, None)
         if new is not None:
@@ -62,21 +62,21 @@ class Queue:
         self._cluster.mark_queue()
 
     def observe_autoscaler(self, *, present: bool) -> None:
-        """Register whether the cluster has an autoscaler."""
+        """Record whether the cluster has an autoscaler."""
         if present != self.autoscaler:
             self.autoscaler = present
             self._cluster.mark_queue()
 
     def turn(self, tracked: TrackedJob) -> Turn:
         """Return the sort key of a job; it is computed again only if it may have changed."""
-        known = self._turns.get(tracked.job.uid)
-        if known is None or known[0] is not tracked.job:
-            known = (tracked.job, turn(tracked.job, self.classes))
-            self._turns[tracked.job.uid] = known
-        return known[1]
+        cached = self._turns.get(tracked.job.uid)
+        if cached is None or cached[0] is not tracked.job:
+            cached = (tracked.job, turn(tracked.job, self.classes))
+            self._turns[tracked.job.uid] = cached
+        return cached[1]
 
-    def note(self, tracked: TrackedJob) -> None:
-        """Register what has just been decided for a job."""
+    def record(self, tracked: TrackedJob) -> None:
+        """Record the decision on a job."""
         uid = tracked.job.uid
         was, now = uid in self._queued, tracked.queued
         if now != was:
@@ -94,12 +94,12 @@ class Queue:
     def _round(self, tracked: TrackedJob) -> int:
         """Return the round in which a job that enters the queue takes its turns.
 
-        It is the latest round of the jobs ahead of it. Otherwise a series of new jobs would keep a
-        job that has had its turn from its next turn for ever.
+        It is the latest round of the jobs ahead. Otherwise a series of new jobs would keep a job
+        that has had its turn from its next turn without end.
         """
-        own = self.turn(tracked)
+        position = self.turn(tracked)
         jobs = self._queued.values()
-        ahead = (job.turns for job in jobs if job.turns and self.turn(job) < own)
+        ahead = (job.turns for job in jobs if job.turns and self.turn(job) < position)
         return max(ahead, default=0)
 
     def forget(self, uid: str) -> None:
@@ -117,40 +117,41 @@ class Queue:
         return sorted(queued, key=self.turn)
 
     def begin_round(self) -> Iterator[TrackedJob]:
-        """Offer what has come free; yield the waiting jobs that it may help.
+        """Offer free capacity; yield the waiting jobs that it may help.
 
-        By the end of this round every waiting job was offered what a break of the reservations left
-        free.
+        By the end of this round every waiting job was offered the capacity that a break of the
+        reservations left free.
         """
         self._break_is_offered = self.reservations.on_break
         self.quotas.offer()
         offer, kept = self._cluster.offer(), self.reservations.kept
         if not (offer.rows or offer.resumed):
             return
-        self.reservations.note_offer(offer)
+        self.reservations.record_offer(offer)
         gained = Gained(self._cluster.ledger, offer.rows, ignoring=kept.claims if kept else ())
         for tracked in tuple(self._cluster.jobs.values()):
             if tracked.waiting and (offer.resumes(tracked) or self._may_help(gained, tracked)):
                 yield tracked
 
     def _may_help(self, gained: Gained, tracked: TrackedJob) -> bool:
-        """Return whether a job is asked again: it may fit now, or what is kept for it may change.
+        """Return whether a job is decided on again: it may fit, or its reservation may change.
 
-        A job with gated pods, or with a promise, is always asked again.
+        A job with gated pods or with a promise is always decided on again.
         """
         if not tracked.job.suspend or self.promises.of(tracked.job.uid):
             return True
         if self.reservations.holds(tracked):
             return True
-        own = priority_class(tracked.job, self.classes)
-        return gained.may_help(tracked.job.groups, preempting=own.value if own.preempts else None)
+        priority = priority_class(tracked.job, self.classes)
+        preempting = priority.value if priority.preempts else None
+        return gained.may_help(tracked.job.groups, preempting=preempting)
 
     # --- the reservation ------------------------------------------------------------------------
 
     def renew_reservation(self, *, now: float) -> TrackedJob | None:
-        """Renew the reservation at the end of a round; a break ends once its round is over.
+        """Renew the reservation at the end of a round; a break ends with its round.
 
-        Return the job that has the reservation now, or had it, if that changed.
+        Return the job that got or lost the reservation, if it changed.
         """
         kept, holder = self.reservations.kept, self.reservations.holder
         if self._break_is_offered:
@@ -199,11 +200,11 @@ class Queue:
 
     def context(self, tracked: TrackedJob, *, now: float) -> QueueContext:
         """Return the state of the queue around a job."""
-        own = priority_class(tracked.job, self.classes)
+        priority = priority_class(tracked.job, self.classes)
         holder, kept = self.reservations.holder, self.reservations.kept
         return QueueContext(
-            priority=own.value,
-            preempts=own.preempts,
+            priority=priority.value,
+            preempts=priority.preempts,
             reservation=kept,
             reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
@@ -216,7 +217,7 @@ class Queue:
         )
 
     def moved(self) -> Iterator[TrackedJob]:
-        """Yield the queued jobs whose shown position is outdated, and record the new position."""
+        """Yield the queued jobs that show an outdated position, and record the new position."""
         if not self._moved:
             return
         self._moved = False
@@ -240,14 +241,14 @@ class Queue:
 
     def _awaited(self, kept: Reservation, *, to: TrainingJob) -> str:
         """Return the jobs that a reservation waits for, as the users of `to` may see them."""
-        known = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
-        return _named([tracked.job for tracked in known if tracked], to=to)
+        awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
+        return _named([tracked.job for tracked in awaited if tracked], to=to)
 
 
 def _named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
     """Return the names of jobs in the namespace of the job `to`, and the number of the others.
 
-    A user who may see a job need not be allowed to know what is in other namespaces.
+    A user who may see a job need not be allowed to see other namespaces.
     """
-    own = sorted(job.title for job in jobs if job.namespace == to.namespace)
-    return listed_with_others(own, others=len(jobs) - len(own))
+    visible = sorted(job.title for job in jobs if job.namespace == to.namespace)
+    return listed_with_others(visible, others=len(jobs) - len(visible))

@@ -1,4 +1,4 @@
-"""The quotas of each namespace, and what jobs that were started have still to charge to them."""
+"""The quotas of each namespace, and the pods of started jobs that are not charged yet."""
 
 from collections import Counter
 
@@ -13,10 +13,10 @@ from kfext.state.tracked_job import TrackedJob
 
 
 class Quotas:
-    """ResourceQuotas and LimitRanges as last seen, and the jobs whose pods are being created.
+    """ResourceQuotas and LimitRanges as last seen.
 
-    What a quota allows more than before is on offer from the next call of `offer` on, as what comes
-    free of the ledger. Nothing is kept of a namespace that has neither.
+    A quota that grows counts as grown from the next call of `offer`, like free capacity on the
+    ledger. Nothing is kept for a namespace without quotas and LimitRanges.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -29,7 +29,7 @@ class Quotas:
         cluster.books.limited = self._quotas.keys()
 
     def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
-        """Take in a quota as it stands; None for `new` when it is gone."""
+        """Record the present version of a quota; `new` is None when the quota is gone."""
         if old is not None:
             quotas = self._quotas.pop(old.namespace, {})
             quotas.pop(old.name, None)
@@ -40,42 +40,42 @@ class Quotas:
             withheld = self._withheld.setdefault(old.namespace, {})
             withheld[old.name] = old.tightened(withheld.get(old.name))
         if old is None or new is None or _looser(old, new):
-            self._note_change(old or new)
+            self._count_change(old or new)
 
     def observe_limit_range(self, old: LimitRange | None, new: LimitRange | None) -> None:
-        """Take in a LimitRange as it stands; None for `new` when it is gone."""
+        """Record the present version of a LimitRange; `new` is None when it is gone."""
         if new is not None:
             self._ranges[new.namespace] += 1
         if old is not None:
             self._ranges[old.namespace] -= 1
             if self._ranges[old.namespace] <= 0:
                 del self._ranges[old.namespace]
-        self._note_change(old or new)
+        self._count_change(old or new)
 
-    def _note_change(self, of: Quota | LimitRange | None) -> None:
-        if of is None:
+    def _count_change(self, changed: Quota | LimitRange | None) -> None:
+        if changed is None:
             return
         self._count += 1
-        self._changes[of.namespace] = self._count
-        if of.namespace not in self._quotas and of.namespace not in self._ranges:
-            del self._changes[of.namespace]
-            self._withheld.pop(of.namespace, None)
-        self._cluster.mark_queue(of.namespace, stopped_by=REASON_QUOTA)
+        self._changes[changed.namespace] = self._count
+        if changed.namespace not in self._quotas and changed.namespace not in self._ranges:
+            del self._changes[changed.namespace]
+            self._withheld.pop(changed.namespace, None)
+        self._cluster.mark_queue(changed.namespace, stopped_by=REASON_QUOTA)
 
     def offer(self) -> None:
-        """Put on offer what quotas allow now."""
+        """Apply the quotas as they are now."""
         self._withheld.clear()
 
     def changes(self, namespace: str) -> int:
-        """Return another number after each change that may end a refusal in a namespace.
+        """Return the number of the last change that may end a refusal in a namespace.
 
-        It is 0 in a namespace with neither quotas nor LimitRanges.
+        It is 0 in a namespace without quotas and LimitRanges.
         """
         return self._changes.get(namespace, 0)
 
     def all(self) -> tuple[Quota, ...]:
         """Return every quota."""
-        return tuple(one for quotas in self._quotas.values() for one in quotas.values())
+        return tuple(quota for quotas in self._quotas.values() for quota in quotas.values())
 
     def limit_ranges(self) -> frozenset[str]:
         """Return the namespaces that have a LimitRange."""
@@ -113,7 +113,7 @@ class Quotas:
             if tracked is not None and tracked.job.namespace == namespace:
                 groups = {group.type.lower(): group for group in tracked.job.groups}
                 pods = self._cluster.pods(uid)
-                types = (one.replica.type for one in pods if one.replica and not one.finished)
+                types = (pod.replica.type for pod in pods if pod.replica and not pod.finished)
                 total.update(groups[type_].charge for type_ in types if type_ in groups)
         return total
 

@@ -1,8 +1,8 @@
-"""A planner as a snapshot, and a planner from one: for `kfext plan`, bug reports and tests.
+"""Turns a planner into a snapshot and back, for `kfext plan`, bug reports and tests.
 
-How far a round of the queue has come is not recorded. A planner from a snapshot begins a round with
-every job, and what came free during the old round is on offer in it. A job may get another node
-there than in the old round.
+The progress of a round is not recorded. A planner from a snapshot begins a round with every job,
+and offers the capacity that came free during the old round. So a job may get another node than in
+the old round.
 """
 
 import math
@@ -30,7 +30,7 @@ from kfext.state.tracked_job import Refusal, TrackedJob
 
 
 def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
-    """Return a planner with the state of a snapshot, in which every job is to be decided on."""
+    """Return a planner with the state of a snapshot; every job will be decided on."""
     planner = Planner()
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
     for namespace in snapshot.namespaces.values():
@@ -63,12 +63,12 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
         _set_clocks(tracked, snapshot.clocks.get(uid, JobClocks()), now)
         if tracked.not_before > now.monotonic:
             planner.alarms.set(uid, tracked.not_before)
-    _take_over(queue, snapshot, now)
+    _restore_queue(queue, snapshot, now)
     return planner
 
 
-def _take_over(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
-    """Go on with the reservation and the promises of a snapshot."""
+def _restore_queue(queue: Queue, snapshot: Snapshot, now: Moment) -> None:
+    """Restore the reservation and the promises of a snapshot."""
     queue.promises.restore(snapshot.promises)
     record = snapshot.reservation
     if record is not None:
@@ -92,10 +92,10 @@ def _observe_volumes(cluster: Cluster, snapshot: Snapshot) -> None:
 def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
     """Return the whole state of a planner. Later changes to the planner do not affect it.
 
-    Nodes and jobs are as Kubernetes shows them: what kfext counts of cards follows from the rest.
+    Nodes and jobs are as Kubernetes shows them, without the resources that kfext adds for cards.
     """
     cluster, settings, queue = planner.cluster, planner.settings, planner.queue
-    cluster.take_time(now.wall)
+    cluster.set_time(now.wall)
     cluster.settle(now.monotonic)
     for tracked in cluster.jobs.values():
         cluster.bring_up_to_date(tracked)
@@ -122,7 +122,9 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
         volumes=cluster.volumes.volumes(),
         storage_classes=cluster.volumes.classes(),
         autoscaler=queue.autoscaler,
-        clocks={uid: _clocks(one, cluster.pods(uid), now) for uid, one in cluster.jobs.items()},
+        clocks={
+            uid: _clocks(tracked, cluster.pods(uid), now) for uid, tracked in cluster.jobs.items()
+        },
         reservation=None
         if kept is None
         else _record(kept, outdated=outdated, held_for=reservations.reserved_for(now=now.wall)),
@@ -134,10 +136,10 @@ def snapshot_of(planner: Planner, now: Moment) -> Snapshot:
 
 
 def _strangers(cluster: Cluster) -> Iterator[Pod]:
-    """Yield the pods that belong to no training job, as far as their claims describe them.
+    """Yield the pods without a training job, with the fields that their claims describe.
 
-    Those that are pinned and not bound are whole: what they claim depends on the time. So are those
-    that reserve GPUs.
+    Pods that are pinned and not bound are complete, because their claims depend on the time.
+    Reservation pods are complete too.
     """
     pinned = {pod.uid: pod for pod in cluster.books.pinned() if not pod.owner_uid}
     whole = {**pinned, **{pod.uid: pod for pod in cluster.books.cards.reserved.values()}}
@@ -163,10 +165,10 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
     waiting = {pod.uid for pod in pods if not pod.node_name}
     return JobClocks(
         waited=now - tracked.since,
-        unbound={uid: now - at for (uid, _), at in tracked.unbound.items() if uid in waiting},
+        unbound={uid: now - since for (uid, _), since in tracked.unbound.items() if uid in waiting},
         unreserved=tuple(
-            UnreservedRecord(node, slot, now - at)
-            for (node, slot), at in sorted(tracked.unreserved.items())
+            UnreservedRecord(node, slot, now - since)
+            for (node, slot), since in sorted(tracked.unreserved.items())
         ),
         settled=now - tracked.settled_at if math.isfinite(tracked.settled_at) else None,
         hopeless=None if tracked.hopeless_since is None else now - tracked.hopeless_since,
@@ -178,8 +180,8 @@ def _clocks(tracked: TrackedJob, pods: Iterable[Pod], moment: Moment) -> JobCloc
         assumed="" if tracked.assumed is None else tracked.assumed.encode(),
         assumed_workers=tracked.assumed_workers,
         refusals=tuple(
-            RefusalRecord(step, one.count, one.message, max(one.until - now, 0.0))
-            for step, one in sorted(tracked.refusals.items())
+            RefusalRecord(step, refusal.count, refusal.message, max(refusal.until - now, 0.0))
+            for step, refusal in sorted(tracked.refusals.items())
         ),
         unclaimed=tracked.unclaimed,
         succeeded=tuple(sorted(tracked.succeeded, key=lambda key: (key.type, key.index))),
@@ -192,15 +194,17 @@ def _set_clocks(tracked: TrackedJob, clocks: JobClocks, moment: Moment) -> None:
     for uid, gated in tracked.unbound:
         if uid in clocks.unbound:
             tracked.unbound[uid, gated] = now - clocks.unbound[uid]
-    for one in clocks.unreserved:
-        if (one.node, one.slot) in tracked.unreserved:
-            tracked.unreserved[one.node, one.slot] = now - one.seconds
+    for record in clocks.unreserved:
+        if (record.node, record.slot) in tracked.unreserved:
+            tracked.unreserved[record.node, record.slot] = now - record.seconds
     tracked.settled_at = -math.inf if clocks.settled is None else now - clocks.settled
     tracked.hopeless_since = None if clocks.hopeless is None else now - clocks.hopeless
     tracked.not_before = now + clocks.resting if clocks.resting else 0.0
     tracked.refusals = {
-        one.step: Refusal(one.count, one.message, now + one.left if one.left else 0.0)
-        for one in clocks.refusals
+        refusal.step: Refusal(
+            refusal.count, refusal.message, now + refusal.left if refusal.left else 0.0
+        )
+        for refusal in clocks.refusals
     }
     tracked.enlarged_at = 0.0 if clocks.enlarged is None else moment.wall - clocks.enlarged
     tracked.turns = clocks.turns

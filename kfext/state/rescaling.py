@@ -1,8 +1,8 @@
-"""Carries out other numbers of workers until they are written: a checkpoint first, then one write.
+"""Carries out changes of size until they are written: a checkpoint first, then one write.
 
-What was decided is judged anew when it is written, as a checkpoint may take two minutes: the job
-that waited may have got room, others may have grown, and a person may have changed a size. Times
-are monotonic, those named `now` are epoch seconds.
+Each decision is checked again before the write, because a checkpoint may take two minutes.
+Meanwhile the waiting job may have got room, other jobs may have grown, and a person may have
+changed a size. Times are monotonic, except that a float `now` is in epoch seconds.
 """
 
 import math
@@ -41,18 +41,19 @@ from kfext.state.scale_search import GrowthLimit, ScaleSearch
 from kfext.state.tracked_job import Failures, TrackedJob
 
 PAUSE_SECONDS = 300.0
-"""How long a job is left alone whose change could not be carried out."""
+"""A job is left alone for this long after a change that could not be carried out."""
 _MOST_DOUBLINGS = 4
-"""Of that pause, each time that the same fails again."""
+"""Each failure in a row doubles the pause, at most this many times."""
 
-Found = tuple[RunningJob, Step]
+SizeStep = tuple[RunningJob, Step]
+"""A job and the step to write for a change of its size."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decision:
     """Operations that are written together or not at all; `since` is monotonic.
 
-    `again`: whether jobs that had saved long before the last job were asked a second time.
+    `again`: whether jobs that had saved long before the last job were asked again.
     """
 
     jobs: tuple[RunningJob, ...]
@@ -61,20 +62,20 @@ class _Decision:
 
     @property
     def changes(self) -> list[Workers]:
-        """The changes that are not over yet."""
+        """The changes that have not ended."""
         return [job.size.operation.change for job in self.jobs if job.size.operation is not None]
 
     @property
     def rescue(self) -> Rescue | None:
-        """What the jobs give up workers for, None if they do not."""
+        """The rescue that the jobs give up workers for, if any."""
         return next((change.rescue for change in self.changes), None)
 
 
 class Rescaling:
     """The operations on sizes that are not written yet.
 
-    `search`: says how far a job may grow when its size is written, and what a job that waits needs.
-    `failures`: takes the errors of kfext's that are about a job.
+    `search`: how far a job may grow when its size is written, and the needs of a waiting job.
+    `failures`: collects errors of kfext about a job.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class Rescaling:
 
     @property
     def rescuing(self) -> bool:
-        """Whether workers are about to be given up for a job that waits."""
+        """Whether jobs are about to give up workers for a waiting job."""
         return any(decision.rescue is not None for decision in self._open)
 
     def begin(self, proposals: Iterable[tuple[RunningJob, Proposal]], *, at: float) -> None:
-        """Begin operations that belong together."""
+        """Begin operations that are written together."""
         jobs = []
         for job, proposal in proposals:
             assert isinstance(proposal.change, Workers)
@@ -114,11 +115,11 @@ class Rescaling:
         self._open.append(_Decision(tuple(jobs), at))
 
     def about_to_grow(self) -> list[RunningJob]:
-        """Return the jobs whose growth is not written yet."""
+        """Return the jobs with growth that is not written yet."""
         return [job for decision in self._growing() for job in decision.jobs]
 
     def drop_growth(self, *, at: float) -> None:
-        """Give up what jobs were to gain and is not written yet: the room is needed."""
+        """Give up growth that is not written yet, because its room is needed."""
         for decision in self._growing():
             self._drop(decision, at=at)
 
@@ -129,29 +130,29 @@ class Rescaling:
             if any(change.cause in GAINS for change in decision.changes)
         ]
 
-    def steps(self, now: Moment) -> Iterator[Found]:
-        """Yield what is to be written now."""
+    def steps(self, now: Moment) -> Iterator[SizeStep]:
+        """Yield the steps to write now."""
         for decision in list(self._open):
             if any(job.size.phase is not Phase.SAVING for job in decision.jobs):
-                self._drop(decision, at=now.monotonic)  # a job is not to change any more
+                self._drop(decision, at=now.monotonic)  # a job is no longer to change
             elif not any(job.tracked.busy for job in decision.jobs):
                 yield from self._attempted(decision, now)
 
-    def _attempted(self, decision: _Decision, now: Moment) -> list[Found]:
-        """Return what is to be written of a decision; after an error of kfext's it is given up."""
-        found: list[Found] | None = None
+    def _attempted(self, decision: _Decision, now: Moment) -> list[SizeStep]:
+        """Return the steps of a decision; an error of kfext gives the decision up."""
+        steps: list[SizeStep] | None = None
         with self._failures.about(decision.jobs[0].tracked):
-            found = list(self._steps(decision, now))
-        if found is None:
+            steps = list(self._steps(decision, now))
+        if steps is None:
             self._open = [other for other in self._open if other is not decision]
             for job in decision.jobs:
                 self._await_nothing(job)
                 job.tracked.finish()
                 self._cluster.sync_claims(job.tracked)
                 job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
-        return found or []
+        return steps or []
 
-    def _steps(self, decision: _Decision, now: Moment) -> Iterator[Found]:
+    def _steps(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
         states = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
         late = [job for job in decision.jobs if states[job.uid] is not Readiness.READY]
         stale = [] if late or decision.again else self._stale(decision.jobs, now=now.wall)
@@ -182,7 +183,7 @@ class Rescaling:
 
     def _end(self, decision: _Decision, *, at: float) -> None:
         for job in decision.jobs:
-            self._await_nothing(job)  # also for a job whose operation has ended for another reason
+            self._await_nothing(job)  # also if the operation ended for another reason
             if job.size.phase is Phase.SAVING:
                 job.size.end(at=at)
 
@@ -190,21 +191,21 @@ class Rescaling:
 
     def readiness(self, job: RunningJob, *, now: float) -> Readiness:
         """Return whether a job can be interrupted now."""
-        seen, operation = self._progress.checkpoints(job.uid), job.size.operation
+        checkpoints, operation = self._progress.checkpoints(job.uid), job.size.operation
         return readiness(
-            saved=seen.saved,
-            answered=seen.answered,
+            saved=checkpoints.saved,
+            answered=checkpoints.answered,
             requested=0 if operation is None else operation.requested,
             now=now,
             interrupts=self._interrupts(job) and not self.loses_nothing(job, now=now),
         )
 
     def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
-        """Return whether a job that lacks workers has shown no step yet, though its log was read.
+        """Return whether a job that lacks workers has shown no step, though its log was read.
 
-        The log has to be read once more after the operation has begun. The job may have made steps
-        that kfext does not recognise: so the time since its pods were created must be no more than
-        what the workers that it lacks save it within HORIZON.
+        The log has to be read again after the operation began. The job may have made steps that
+        kfext does not recognise, so the time since its pods were created must be at most the time
+        that the missing workers save within HORIZON.
         """
         sizes, reported = job.size.sizes, self._progress.reported(job.uid)
         if sizes.now >= sizes.asked or reported is None or reported.progress.step is not None:
@@ -219,17 +220,17 @@ class Rescaling:
 
     def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
         """Return the operations of jobs that have trained on since they answered a request."""
-        found = []
+        stale = []
         for job in jobs:
             saved, operation = self._progress.checkpoints(job.uid).saved, job.size.operation
             if operation is None or not operation.requested or saved is None:
                 continue
             if now - saved > FRESH_SECONDS:
-                found.append(operation)
-        return found
+                stale.append(operation)
+        return stale
 
     def _request(self, job: RunningJob) -> RequestCheckpoint | None:
-        """Return the step that asks a job for a checkpoint, None while no pod is known to print."""
+        """Return the step that asks a job for a checkpoint, or None without a printing pod."""
         pod, operation = self._progress.printer(job.uid), job.size.operation
         if pod is None or operation is None or operation.requested:
             return None
@@ -244,9 +245,9 @@ class Rescaling:
         self._progress.await_checkpoint(job.uid, awaited=False)
 
     def _interrupts(self, job: RunningJob) -> bool:
-        """Return whether a change costs a job what it did since its last checkpoint.
+        """Return whether a change costs a job its work since the last checkpoint.
 
-        Workers that never ran can be taken back without an effect on the others.
+        Taking back workers that never ran does not affect the other workers.
         """
         operation = job.size.operation
         if operation is not None and operation.change.cause is Cause.TAKE_BACK:
@@ -257,8 +258,8 @@ class Rescaling:
 
     # --- the write ------------------------------------------------------------------------------
 
-    def _write(self, decision: _Decision, now: Moment) -> Iterator[Found]:
-        """Yield the writes of a decision whose jobs have all saved their work."""
+    def _write(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
+        """Yield the writes of a decision after all its jobs have saved their work."""
         rescue = decision.rescue
         if rescue is not None:
             if not self._search.still_needed(rescue, now=now.wall):
@@ -276,7 +277,7 @@ class Rescaling:
                 yield job, step
 
     def _promise(self, rescue: Rescue, now: Moment) -> None:
-        """Keep what is given up for the job that waits: it may be freed pod by pod."""
+        """Promise the freed capacity to the waiting job, since it may come free pod by pod."""
         waiting = self._cluster.jobs[rescue.waiting]
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
         if places is not None:
@@ -286,25 +287,25 @@ class Rescaling:
     def keep_room(self, job: RunningJob, now: Moment) -> None:
         """Keep the room of a job that an earlier controller stopped for its new size.
 
-        Its pods may still be there.
+        The old pods may still exist.
         """
         with self._failures.about(job.tracked):
-            of = job.tracked.job
-            stopped = of.suspend and of.held and starts_anew(of)
+            training = job.tracked.job
+            stopped = training.suspend and training.held and starts_anew(training)
             if not stopped or self._queue.promises.of(job.uid):
                 return
             places = self._room.waiting_fits(
                 job.tracked,
                 self._settings_of(job.tracked),
-                workers_of(of),
+                workers_of(training),
                 now=now.wall,
                 gone=[pod_key(pod.uid) for pod in self._cluster.pods(job.uid)],
             )
             if places is not None:
-                self._queue.promises.keep(job.uid, members_of(of), places)
+                self._queue.promises.keep(job.uid, members_of(training), places)
 
     def _step(self, job: RunningJob, now: Moment) -> Step | None:
-        """Return the write that gives a job its new size, None if there is no room any more."""
+        """Return the write that gives a job its new size, or None without room."""
         operation, present = job.size.operation, job.size.sizes.now
         if operation is None:
             return None
@@ -322,7 +323,7 @@ class Rescaling:
     def _most_now(
         self, job: RunningJob, operation: ScaleOperation, settings: Settings, now: Moment
     ) -> int:
-        """Return how many workers a job may have now; another job may have grown meanwhile."""
+        """Return how many workers a job may have now: another job may have grown meanwhile."""
         limit = self._search.limit(now=now.wall)
         if operation.change.cause is not Cause.GIVE_BACK:
             return self._search.size(job, limit, now=now.wall)
@@ -334,7 +335,7 @@ class Rescaling:
         self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment
     ) -> Step:
         tracked, change, present = job.tracked, operation.change, job.size.sizes.now
-        state = job.size.noted(tracked.state, change.workers, cause=change.cause, now=now.wall)
+        state = job.size.state_with(tracked.state, change.workers, cause=change.cause, now=now.wall)
         plan = tracked.plan
         why = f"{words.workers(present)} become {change.workers}: {operation.proposal.reason}"
         if starts_anew(tracked.job):
@@ -347,13 +348,13 @@ class Rescaling:
         port = plan.port if plan else 0
         following = next_plan(plan, tracked.state, places, job_uid=job.uid, port=port, why=why)
         reason = names.REASON_SHRUNK if change.workers < present else names.REASON_GROWN
-        # At once, so that neither another change of this turn nor a start counts on the same room.
+        # At once, so that no other change of this turn and no start uses the same room.
         tracked.assumed, tracked.assumed_workers = following, change.workers
         self._cluster.sync_claims(tracked)
         return Rescale(following, change.workers, state, Verdict(reason, why))
 
 
 def lengthened(failures: int) -> float:
-    """Return the pause after a failure, in seconds; `failures`: how many in a row came before."""
+    """Return the pause after a failure, in seconds; `failures`: the earlier failures in a row."""
     longest = PAUSE_SECONDS * 2**_MOST_DOUBLINGS
     return exponential_backoff(failures + 1, first=PAUSE_SECONDS, longest=longest)

@@ -1,4 +1,4 @@
-"""The capacity that is kept for waiting jobs: promises, and the one reservation at a time."""
+"""The capacity that is kept for waiting jobs: promises, and one reservation at a time."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
@@ -36,9 +36,9 @@ class Promises:
         self._kept: dict[str, tuple[Hashable, ...]] = {}
 
     def keep(self, uid: str, members: Iterable[Member], places: Places) -> None:
-        """Promise a job the places of its members; this replaces an earlier promise.
+        """Promise a job the places of its members, in place of an earlier promise.
 
-        Pods that are about to end may still be there, so a node can have more claims than room.
+        Pods that are about to end may still exist, so a node can have more claims than room.
         """
         self.drop(uid)
         claims: dict[Hashable, Claim] = {
@@ -72,16 +72,16 @@ class Promises:
 
     def restore(self, records: Iterable[PromiseRecord]) -> None:
         """Restore recorded promises."""
-        found: dict[str, dict[Hashable, Claim]] = {}
+        by_job: dict[str, dict[Hashable, Claim]] = {}
         for number, record in enumerate(records):
-            found.setdefault(record.job_uid, {})["promise", record.job_uid, number] = Claim(
+            by_job.setdefault(record.job_uid, {})["promise", record.job_uid, number] = Claim(
                 record.node,
                 record.requests,
                 record.host_ports,
                 gang_terms=record.gang_terms,
                 reserves=record.reserves,
             )
-        for uid, claims in found.items():
+        for uid, claims in by_job.items():
             self._claim(uid, claims)
 
     def _claim(self, uid: str, claims: Mapping[Hashable, Claim]) -> None:
@@ -101,16 +101,16 @@ class Promises:
         return tuple(self._kept)
 
     def of(self, uid: str) -> tuple[Hashable, ...]:
-        """Return the claims that only this job may use."""
+        """Return the claims that only a job may use."""
         return self._kept.get(uid, ())
 
 
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
-"""Reasons with which a job keeps its reservation, because they pass; a quota may not pass."""
+"""A job keeps its reservation for these reasons, because they pass; a quota may not pass."""
 RESERVED_SECONDS = 3600.0
-"""How long capacity is reserved without a break, whichever job has it."""
+"""Capacity is reserved for at most this long without a break, for all holders together."""
 MOST_SEARCHES = 4
-"""The searches of one tick; each may take half a second if many jobs run."""
+"""The most searches of one tick; each may take half a second if many jobs run."""
 
 
 class ReservationManager:
@@ -119,12 +119,12 @@ class ReservationManager:
     The reservation is computed again only when its basis has changed. `now` is in epoch seconds.
 
     `kept`: the reservation. `since`: since when capacity has been reserved without a break.
-    `on_break`: whether nothing is reserved until every waiting job was asked once.
+    `on_break`: whether nothing is reserved until every waiting job was decided on once.
     `failures`: errors of searches.
     `unfinished`: whether the last search ended before it reached all jobs that are due.
 
-    Reservations have breaks. A break begins when the holder loses its reservation, and when
-    capacity was reserved for too long; then the holder comes after the other jobs that are due.
+    A break begins when the holder loses its reservation, and when capacity was reserved for too
+    long. In the second case the holder comes after the other jobs that are due.
     """
 
     def __init__(
@@ -152,24 +152,24 @@ class ReservationManager:
         return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
 
     def begin_tick(self) -> None:
-        """Allow as many searches for a reservation as one tick may have."""
+        """Allow the searches of one tick."""
         self._searches = 0
 
     @property
     def may_search(self) -> bool:
-        """Whether another search for a reservation may be made in this tick."""
+        """Whether another search is allowed in this tick."""
         return self._searches < MOST_SEARCHES
 
     def holds(self, tracked: TrackedJob) -> bool:
-        """Return whether this job has the reservation."""
+        """Return whether a job has the reservation."""
         return self.kept is not None and self.kept.job_uid == tracked.job.uid
 
     def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Return whether a job is due for a reservation, unless an earlier job needs it too."""
+        """Return whether a job is due for a reservation, if no earlier job needs it too."""
         if not (tracked.settled and tracked.queued) or tracked.verdict is None:
             return False
         if tracked.job.excess:
-            return False  # edited since the verdict
+            return False  # the job was edited after the verdict
         if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
             return False
         return self.due_in(tracked, now=now) <= 0
@@ -184,7 +184,7 @@ class ReservationManager:
         return 0.0 if self.since is None else now - self.since
 
     def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
-        """Give the reservation to the first of some jobs for which one is possible, else to none.
+        """Give the reservation to the first due job that can have one, else to no job.
 
         Return whether the reservation changed.
         """
@@ -194,28 +194,28 @@ class ReservationManager:
             return self._begin_break(now=now)
         for tracked in () if self.on_break else candidates:
             if not self.may_search:
-                self.unfinished = len(self._nowhere) < MOST_SHAPES  # else it would never end
+                self.unfinished = len(self._nowhere) < MOST_SHAPES  # else the search never ends
                 return False
-            found = self._for(tracked, now=now)
-            if found is not None:
+            reservation = self._for(tracked, now=now)
+            if reservation is not None:
                 self.unfinished = False
-                return self._set(found, now=now)
+                return self._set(reservation, now=now)
             if self.holds(tracked):
                 self.unfinished = False
                 return not self._fits(tracked, now=now) and self._begin_break(now=now)
         self.unfinished = False
         return self._set(None, now=now)
 
-    def note_offer(self, offer: Offer) -> None:
-        """Register what is offered; shapes that it cannot help are not searched for again."""
+    def record_offer(self, offer: Offer) -> None:
+        """Record an offer; shapes that it cannot help are not searched again."""
         if ANY in offer.resumed:
             self._nowhere.clear()
         self._gained.update(offer.rows)
 
     def _search_again(self) -> None:
-        """Forget the refusals of shapes for which there may be a reservation now.
+        """Forget the refusals of shapes that may get a reservation now.
 
-        A search that has begun ends first: it would never get beyond the first shapes otherwise.
+        A search that has begun ends first. Otherwise it would never get past the first shapes.
         """
         rows, self._gained = sorted(self._gained), set()
         if rows and self._nowhere:
@@ -228,16 +228,16 @@ class ReservationManager:
             }
 
     def give(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Give the reservation to a job if one is possible for it; return whether it changed."""
-        found = None if self.on_break else self._for(tracked, now=now)
-        return found is not None and self._set(found, now=now)
+        """Give a job the reservation if it can have one; return whether the reservation changed."""
+        reservation = None if self.on_break else self._for(tracked, now=now)
+        return reservation is not None and self._set(reservation, now=now)
 
     def is_over(self, *, now: float) -> bool:
         """Return whether capacity has been reserved for too long."""
         return self.since is not None and now - past(self.since, now=now) >= RESERVED_SECONDS
 
     def end_turn(self, *, now: float) -> None:
-        """Begin a break; the holder has had its turn."""
+        """Begin a break after the turn of the holder."""
         if self.holder is not None:
             self.holder.turns = (self.holder.turns or 0) + 1
         self._begin_break(now=now)
@@ -257,7 +257,7 @@ class ReservationManager:
     ) -> None:
         """Continue with the reservation of an earlier planner, until something changes.
 
-        `held_for` is for how many seconds capacity has been reserved.
+        `held_for`: the seconds that capacity has been reserved.
         """
         self._set(reservation, now=now - held_for)
         holder = self.holder
@@ -269,17 +269,17 @@ class ReservationManager:
         self.on_break = True
         return self._set(None, now=now)
 
-    def _set(self, found: Reservation | None, *, now: float) -> bool:
-        if found == self.kept:
+    def _set(self, reservation: Reservation | None, *, now: float) -> bool:
+        if reservation == self.kept:
             return False
-        if found is None:
+        if reservation is None:
             self.since = None
         elif self.since is None:
             self.since = now
         ledger = self._cluster.ledger
         old = self.kept.claims if self.kept else {}
-        new = found.claims if found else {}
-        self.kept = found
+        new = reservation.claims if reservation else {}
+        self.kept = reservation
         for key in old.keys() - new.keys():
             ledger.drop(key)
         for key, claim in new.items():
@@ -287,7 +287,7 @@ class ReservationManager:
         return True
 
     def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
-        """Return the reservation of a job, None if no end of a job would make it fit."""
+        """Return a reservation for a job, or None without any that makes the job fit."""
         versions = self._versions()
         if versions != self._known:
             self._known, self._basis = versions, ()
@@ -301,16 +301,16 @@ class ReservationManager:
         if shape in self._nowhere:
             return None
         self._searches += 1
-        found = self._found(tracked, limits)
-        if found is None:
+        reservation = self._search(tracked, limits)
+        if reservation is None:
             if len(self._nowhere) >= MOST_SHAPES:
                 self._nowhere.clear()
             self._nowhere[shape] = tracked.job.groups
         else:
-            self._basis = self._basis_of(tracked, found, limits)
-        return found
+            self._basis = self._basis_of(tracked, reservation, limits)
+        return reservation
 
-    def _found(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
+    def _search(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
         ledger, uid = self._cluster.ledger, tracked.job.uid
         jobs = (other.job for other in self._cluster.jobs.values())
         ends = {job.uid: job.ends for job in jobs if job.ends is not None}
@@ -319,11 +319,11 @@ class ReservationManager:
         def reserved(members: Sequence[Member]) -> Reservation | None:
             return reserve(uid, members, ledger, limits, ends=ends, ignoring=ignoring)
 
-        # A failed search for one job must not keep all others from being placed.
+        # A failed search for one job must not keep other jobs from being placed.
         with self.failures.about(tracked):
             members = members_of(tracked.job)
-            if (found := reserved(members)) is not None:
-                return found
+            if (reservation := reserved(members)) is not None:
+                return reservation
             in_pool = expecting_tolerations(tracked.job, tracked.state, ledger)
             if in_pool is None or limits.excluded:
                 return None
@@ -337,7 +337,7 @@ class ReservationManager:
         return (*(self.kept.claims if self.kept else ()), *self._promises.of(tracked.job.uid))
 
     def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
-        """Return whether the holder fits with what has come free and is not offered yet."""
+        """Return whether the holder fits with free capacity that is not offered yet."""
         if not self._cluster.ledger.withholds:
             return False
         ignoring = self._open_to(tracked)
@@ -351,14 +351,14 @@ class ReservationManager:
         return self._cluster.ledger.gains, self._cluster.ends_version
 
     def _basis_of(
-        self, tracked: TrackedJob, found: Reservation, limits: Limits
+        self, tracked: TrackedJob, reservation: Reservation, limits: Limits
     ) -> tuple[object, ...]:
-        """Return what the reservation of a job depends on beside capacity that comes free.
+        """Return what the reservation of a job depends on, besides free capacity.
 
-        A job that starts on a card of which a part is kept takes the GPU that was kept for it.
+        The slots in use count, because a job that starts on a partly kept card uses its kept GPU.
         """
         demand = self._cluster.books.cards.demand
-        shared = demand.on(found.nodes) if demand.by_job or demand.by_pod else frozenset()
+        shared = demand.on(reservation.nodes) if demand.by_job or demand.by_pod else frozenset()
         return tracked.job, limits, shared
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
@@ -366,11 +366,11 @@ class ReservationManager:
 
 
 def _kept_requests(member: Member, slot: int | None) -> Resources:
-    """Return what is kept of a node for a waiting member, which may share a GPU there."""
+    """Return the resources that are kept on a node for a waiting member, which may share a GPU."""
     if member.card is None or slot is None:
         return member.requests
     return kept_requests(member.requests, member.card, slot)
 
 
-def _is_hopeless(found: Assignment | Verdict) -> bool:
-    return isinstance(found, Verdict) and found.reason in HOPELESS
+def _is_hopeless(placed: Assignment | Verdict) -> bool:
+    return isinstance(placed, Verdict) and placed.reason in HOPELESS

@@ -1,7 +1,7 @@
 """Carries out new CPU limits of the pods of jobs, from the first write to the last.
 
-Every stage is checked against the pods as they are then. A controller that dies leaves limits that
-are kfext's by the state of the job, and its successor decides afresh.
+Each stage is checked against the present pods. If the controller dies, the state of the job says
+which limits are kfext's, and the next controller decides again.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ _LASTING = (
     *("exceeded quota", "failed quota", "maximum cpu usage", "minimum cpu usage"),
     "cpu max limit to request ratio",
 )
-"""In the answer of the API server where a quota or a LimitRange refuses: the same is refused until
-these change, which is seen. What else refuses may change unseen."""
+"""Answers of the API server when a quota or a LimitRange refuses. kfext sees changes of these, and
+does not try again before. Other refusals may end unseen."""
 
 
 class Resizing:
@@ -63,9 +63,9 @@ class Resizing:
     ) -> Resize | None:
         """Begin to carry out a proposal.
 
-        `resized`: whether pods have other limits than the user's now. `restricts`: whether a limit
-        is lowered; all limits of kfext's are attributed to this policy then. `trial`: begins once
-        all is written. `rests`: the policies that rest from then on, and why.
+        `resized`: whether pods have limits other than the user's now. `restricts`: whether a limit
+        is lowered; then all limits of kfext count as this policy's. `trial`: begins after the last
+        write. `rests`: the policies that rest from then on, and why.
         """
         undo, job.cpu.trial, job.cpu.undo = job.cpu.undo, None, None
         operation = ResizeOperation(proposal, trial=trial, rests=dict(rests or {}))
@@ -77,7 +77,7 @@ class Resizing:
         return self._stage(job, job.cpu.operation)
 
     def advance(self, job: RunningJob, *, now: float) -> Resize | None:
-        """Return the next step of an operation once the one before has taken effect."""
+        """Return the next step of an operation after the last step has taken effect."""
         operation = job.cpu.operation
         if operation is None or job.tracked.busy:
             return None
@@ -115,7 +115,7 @@ class Resizing:
         return None
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        """Record what came of a write; `final`: why it was refused."""
+        """Record the outcome of a write; `final`: why it was refused."""
         operation = job.cpu.operation
         if complete:
             if operation is not None and operation.sizes:
@@ -130,14 +130,14 @@ class Resizing:
             job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
         job.cpu.operation = None
         if operation is not None:
-            # A part may be written: that is to be restored, and a restore to be tried again.
+            # Some pods may be written: kfext restores them, or tries a restore again.
             why = final or "a pod changed, or the API server did not answer"
             policy, refused = operation.proposal.policy, names.REASON_RESIZE_REFUSED
             job.cpu.undo = (policy, Verdict(refused, why)) if policy else operation.undo
 
     def forget(self, job: RunningJob) -> Resize:
-        """Return the step that removes what is recorded of the CPU of a job."""
-        message = "the CPU limits are the user's, and kfext has no note of them any more"
+        """Return the step that removes the record of the CPU of a job."""
+        message = "the CPU limits are the user's, and kfext keeps no record of them"
         state = replace(job.tracked.state, cpu=CpuState())
         return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
 
@@ -151,11 +151,11 @@ class Resizing:
             if size.pod in pods
         )
         if len(sizes) < len(operation.sizes):
-            self._break_off(job, operation, "a pod of the job has gone meanwhile")
+            self._break_off(job, operation, "a pod of the job is gone")
             return None
         before = tracked.state.cpu
         if any(_is_changed(pod, operation, job) for pod, _ in sizes):
-            self._break_off(job, operation, "the CPU of a pod was changed by somebody else")
+            self._break_off(job, operation, "another client changed the CPU of a pod")
             return None
         cpu = replace(
             noted(before, sizes, by=operation.by, pods=pods.values()),
@@ -171,7 +171,7 @@ class Resizing:
         )
 
     def _break_off(self, job: RunningJob, operation: ResizeOperation, why: str) -> None:
-        """End an operation before its present stage; what earlier stages took is to be restored."""
+        """End an operation before its present stage; earlier stages are to be restored."""
         job.cpu.operation, job.cpu.undo = None, operation.undo
         if operation.stage and not operation.restores:
             job.cpu.undo = operation.proposal.policy, Verdict("BrokenOff", why)
@@ -190,7 +190,7 @@ class Resizing:
         restored = job.cpu.operation is not None and job.cpu.operation.restores
         job.cpu.operation, job.cpu.trial = None, trial
         if not restored:
-            # That the user's limits were restored is no success of what failed before.
+            # Restoring the user's limits does not mean that the failed write now works.
             job.cpu.pause = job.cpu.refused = None
 
     def _pause(self, job: RunningJob, now: float, *, lasting: bool, restoring: bool) -> None:
@@ -206,9 +206,9 @@ class Resizing:
 
 
 def _is_changed(pod: Pod, operation: ResizeOperation, job: RunningJob) -> bool:
-    """Return whether another hand changed what an operation would overwrite.
+    """Return whether another client changed a value that an operation would overwrite.
 
-    With another request, or with the user's limit put back, limits are restored all the same.
+    A restore goes on if another client changed the request or put back the user's limit.
     """
     state = job.tracked.state.cpu
     if operation.restores:

@@ -1,4 +1,4 @@
-"""What room there is for other sizes of a job: the same search as for its placement."""
+"""The room for other sizes of a job, by the same search as for its placement."""
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Mapping
@@ -25,7 +25,7 @@ from kfext.state.tracked_job import TrackedJob
 
 
 class ScaleRoom:
-    """Looks for room on the ledger. `now` is in epoch seconds."""
+    """Searches room on the ledger. `now` is in epoch seconds."""
 
     def __init__(self, cluster: Cluster, queue: Queue) -> None:
         self._cluster = cluster
@@ -33,7 +33,7 @@ class ScaleRoom:
 
     @property
     def version(self) -> int:
-        """A number that changes with whatever is claimed, or may be."""
+        """A number that changes with the claims and the capacity of the cluster."""
         return self._cluster.ledger.version + self._cluster.ledger.gains
 
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
@@ -49,25 +49,25 @@ class ScaleRoom:
         now: float,
         gone: Iterable[Hashable] = (),
     ) -> Places | None:
-        """Return the places of a job that waits, with so many workers, once some claims are gone.
+        """Return the places of a waiting job with so many workers once the claims `gone` are gone.
 
-        What is kept for another job counts as taken, unless this job comes before it.
+        Capacity that is kept for another job counts as taken, unless this job comes before it.
         """
         context = self._queue.context(tracked, now=now)
         kept = context.reservation.claims if context.reservation and context.ahead else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
         ignoring = [*context.promised, *kept, *gone]
         limits = self.limits(tracked, settings, now=now)
-        found = place(members, ledger, limits, ignoring=ignoring)
-        if isinstance(found, Verdict):
+        nodes = place(members, ledger, limits, ignoring=ignoring)
+        if isinstance(nodes, Verdict):
             return None
         if not tracked.job.shares_gpus:
-            return Places(found, NO_SLOTS)
-        slots = slots_for(members, found, ledger, closed=limits.closed, ignoring=ignoring)
-        return None if slots is None else Places(found, slots)
+            return Places(nodes, NO_SLOTS)
+        slots = slots_for(members, nodes, ledger, closed=limits.closed, ignoring=ignoring)
+        return None if slots is None else Places(nodes, slots)
 
     def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
-        """Return the claims that are gone once jobs, by uid, have so many workers."""
+        """Return the claims that go when jobs, by uid, have so many workers."""
         keys: list[Hashable] = []
         for uid, workers in sizes.items():
             for pod in leaving(self._cluster.pods(uid), workers):
@@ -77,14 +77,14 @@ class ScaleRoom:
         return keys
 
     def most(self, job: RunningJob, settings: Settings, *, up_to: int, now: float) -> int:
-        """Return with how many workers a job has room, at least its present size.
+        """Return how many workers a job has room for, at least its present size.
 
-        No more than `up_to` are tried: a search takes the longer the larger the job.
+        No more than `up_to` are tried, because a search takes longer for a larger job.
         """
         least, most = job.size.sizes.now, min(job.size.sizes.most, up_to)
         if most <= least:
             return least
-        # A number of workers that has no room leaves none for a larger number either.
+        # If so many workers have no room, more workers have no room either.
         beyond = bisect_left(
             range(least + 1, most + 1),
             True,
@@ -95,10 +95,10 @@ class ScaleRoom:
     def grown(
         self, job: RunningJob, settings: Settings, workers: int, *, now: float
     ) -> Assignment | None:
-        """Return the places of all pods of a job with more workers, None if there is no room.
+        """Return the places of all pods of a job with more workers, or None without room.
 
-        Its pods stay where they are. A job that is to be on one node, and is on several, does not
-        grow. On the host network the new pods use ports of its block.
+        Its pods stay where they are. A job that needs one node and is on several does not grow. On
+        the host network the new pods use ports of the job's block.
         """
         tracked = job.tracked
         grown, plan = with_workers(tracked.job, workers), tracked.plan
@@ -108,21 +108,21 @@ class ScaleRoom:
         if plan is None or torn or self.quota_refuses(job, workers):
             return None
         members = members_of(hosted(grown) if plan.port else grown, pods.values())
-        found = place(
+        nodes = place(
             members,
             self._cluster.ledger,
             limits,
             bound={key: pod.home for key, pod in pods.items() if pod.home},
             ignoring=[*tracked.claimed, *self._queue.promises.of(job.uid)],
         )
-        if isinstance(found, Verdict):
+        if isinstance(nodes, Verdict):
             return None
         if plan.port and (
-            agents_alike(grown, found)
-            or not joins_block(tracked.job, grown, plan, places=found, ledger=self._cluster.ledger)
+            agents_alike(grown, nodes)
+            or not joins_block(tracked.job, grown, plan, places=nodes, ledger=self._cluster.ledger)
         ):
             return None
-        return found
+        return nodes
 
     def shrunk(self, job: RunningJob, workers: int) -> Assignment:
         """Return the places that the pods of a job keep with fewer workers."""
@@ -134,24 +134,24 @@ class ScaleRoom:
         }
 
     def below_ceiling(self, job: RunningJob, workers: int, *, ceiling: float) -> int:
-        """Return how many workers keep the cluster's requested CPU below a share of all of it."""
+        """Return how many workers keep the requested CPU below a share of the cluster's CPU."""
         ledger = self._cluster.ledger
-        there, free = (
+        total, free = (
             int(np.maximum(amounts, 0).sum())
             for amounts in (ledger.allocatable((CPU,)), ledger.free((CPU,)))
         )
         workers_ = (group for group in job.tracked.job.groups if group.type == WORKER)
         each = next((group.requests.get(CPU, 0) for group in workers_), 0)
-        left = free - (1 - ceiling) * there
+        spare = free - (1 - ceiling) * total
         more = workers - job.size.sizes.now
-        return job.size.sizes.now + (min(more, max(0, int(left // each))) if each else more)
+        return job.size.sizes.now + (min(more, max(0, int(spare // each))) if each else more)
 
     def quota_refuses(self, job: RunningJob, workers: int) -> str:
-        """Return why a quota of the namespace would refuse so many workers, empty if none would."""
+        """Return why a quota of the namespace would refuse so many workers, or "" if none does."""
         tracked = job.tracked
         quota = self._queue.quotas.of(tracked, self._queue.classes)
         if not quota.quotas:
             return ""
         need = demand(with_workers(tracked.job, workers), self._cluster.pods(job.uid))
-        found = quota.shortage(need)
-        return found.message if found else ""
+        shortage = quota.shortage(need)
+        return shortage.message if shortage else ""

@@ -1,7 +1,7 @@
-"""A job that runs, or that is stopped for a change, as the companion follows it.
+"""A job that runs, or is stopped for a change, as the companion follows it.
 
-What is known of its CPU and what is known of its number of workers are two records. Times are
-monotonic unless it is said otherwise.
+One record holds its CPU, another its number of workers. Times are monotonic unless a docstring says
+otherwise.
 """
 
 import math
@@ -31,10 +31,10 @@ from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
 
 SPEED_SECONDS = 30.0
-"""For how long steps are counted before their speed is believed."""
+"""Steps are counted for this long before their speed is believed."""
 _UNKNOWN = Sizes(0, 0, 0, 0)
 _EARLY_SECONDS = 120.0
-"""How long a job may print nothing before it counts as a job that does not show how far it is."""
+"""A job that prints nothing for this long counts as a job that does not show how far it is."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
 
 
@@ -42,10 +42,9 @@ _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
 class Pause:
     """A time after `failures` in a row in which nothing is tried on the CPU of a job.
 
-    `changes`: how often the quotas of the namespace had changed then; another change ends it.
-    `lasting`: whether nothing else ends it, as a quota or a LimitRange refused.
-    `restoring`: whether the last failure was to restore what the user wrote. Otherwise restoring
-        waits for nothing.
+    `changes`: how often the quotas of the namespace had changed; another change ends the pause.
+    `lasting`: whether nothing else ends the pause, because a quota or a LimitRange refused.
+    `restoring`: whether restoring the user's limits failed last. Otherwise a restore does not wait.
     """
 
     until: float
@@ -55,7 +54,7 @@ class Pause:
     restoring: bool
 
     def holds(self, now: float, *, changes: int, restoring: bool = False) -> bool:
-        """Return whether nothing is tried yet; what the user wrote is restored again and again."""
+        """Return whether nothing is tried yet; a lasting pause does not hold for a restore."""
         if changes != self.changes:
             return False
         if restoring:
@@ -65,22 +64,22 @@ class Pause:
 
 @dataclass(slots=True)
 class CpuRecord:
-    """What is known of the CPU of a job.
+    """The record of the CPU of a job.
 
-    `began`: when the controller began to follow it. `work`: what its steps take.
-    `peak`: the most that it was seen to use on a node, in millicores.
-    `budget`: what it has used, and lost for others or lent them. `counted_at`: up to when a
-        controller before this one has counted that, in epoch seconds; 0.0 once all is counted.
-    `company`: the uids and the limits of the pods on its nodes, of jobs that opted in.
-    `unfit`: why no policy looks at it, empty if they do.
-    `unread`: why nothing is known of its progress, empty if it is, or if it is too early to say.
-    `measured_at`: when the CPU use of all its pods was known last, or the job was first followed.
-    `stood_down`: by policy, why it leaves the job alone for now, empty if it does not.
-    `early`: whether a policy would take something from it, but has not seen enough of it yet.
-    `pause`: after a failure, None if nothing has failed since the last success.
-    `refused`: why, until something succeeds. `undo`: the policy whose sizes were not all written
-        or set, and why: they are to be restored.
-    `seen`: by the uids of its pods, the last limits of kfext's that they were seen to have.
+    `began`: when the controller began to follow the job. `work`: the CPU that its steps take.
+    `peak`: the highest use on a node, in millicores.
+    `budget`: the CPU that the job has used, and lost or lent to other jobs.
+    `counted_at`: the end of the count of an earlier controller, in epoch seconds; 0.0: no gap.
+    `company`: the uids and limits of the pods on its nodes, of jobs that opted in.
+    `unfit`: why no policy visits the job, or empty.
+    `unread`: why its progress is unknown; empty if it is known or if it is too early to say.
+    `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
+    `stood_down`: by policy, why it leaves the job alone for now, or empty.
+    `early`: whether a policy would take CPU but does not know enough of the job yet.
+    `pause`: the pause after the failures since the last success, if any.
+    `refused`: why the last change failed, until a change succeeds.
+    `undo`: the policy of sizes that were not all written or set, and why; they are to be restored.
+    `seen`: by the uid of a pod, the last limit of kfext that the pod was seen to have.
     """
 
     began: float = -math.inf
@@ -103,7 +102,7 @@ class CpuRecord:
     seen: dict[str, int] = field(default_factory=dict)
 
     def see(self, pods: Iterable[Pod], state: CpuState) -> None:
-        """Record which pods have had the last limit that was written for them."""
+        """Record which pods were seen with the last limit that was written for them."""
         before, self.seen = self.seen, {}
         for pod in pods:
             last = last_written(pod, state)
@@ -112,7 +111,7 @@ class CpuRecord:
                 self.seen[pod.uid] = last
 
     def fail(self, now: float, *, lasting: bool, restoring: bool, changes: int) -> None:
-        """Record a failure; each in a row doubles the pause. A lasting refusal stays one."""
+        """Record a failure; each failure in a row doubles the pause. A lasting refusal stays."""
         failures = self.pause.failures + 1 if self.pause else 1
         if self.pause is not None and self.pause.changes == changes:
             lasting |= self.pause.lasting
@@ -120,7 +119,7 @@ class CpuRecord:
         self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
 
     def dated(self, step: Resize, now: Moment) -> Resize:
-        """Return a step that also says up to when its budget is counted, if it has a budget."""
+        """Return a step that also records when its budget was counted, if it has a budget."""
         cpu = step.state.cpu
         if cpu == CpuState():
             return step
@@ -128,9 +127,9 @@ class CpuRecord:
         return replace(step, state=replace(step.state, cpu=cpu))
 
     def meet(self, company: frozenset[tuple[str, int | None]]) -> None:
-        """Record which pods share its nodes: figures from before a change compare with none after.
+        """Record the pods that share its nodes; a change makes earlier figures useless.
 
-        Other pods end a trial, as it cannot be told any more what the trial has brought.
+        Other pods end a trial, because its effect can no longer be judged.
         """
         if company == self.company:
             return
@@ -142,7 +141,7 @@ class CpuRecord:
         self.company = company
 
     def left(self, reported: Reported | None, now: float) -> float | None:
-        """Return the core-seconds to its end: infinite while it is too early, None if unknown."""
+        """Return the core-seconds to the end: infinite while it is too early; None: unknown."""
         if reported is None or not reported.progress.metric:
             return math.inf if now - self.began < _EARLY_SECONDS else None
         return self.work.left(reported.progress)
@@ -150,27 +149,28 @@ class CpuRecord:
 
 @dataclass(slots=True)
 class SizeRecord:
-    """What is known of the number of workers of a job.
+    """The record of the number of workers of a job.
 
-    `sizes`: as of the last look.
-    `expected`: how many workers the job has if only kfext has changed them.
-    `changed_at`: when kfext last changed them, as the job's state has it.
+    `sizes`: the sizes at the last look.
+    `expected`: how many workers the job has if only kfext has changed the number.
+    `changed_at`: when kfext last changed the number, by the state of the job.
     `asks_at`: when the job may be asked for a checkpoint again.
-    `settled_at`: when its size last changed. `whole_at`: when it was whole again after that.
-        `started_at`: the same after a change that stopped it.
+    `settled_at`: when the size last changed. `whole_at`: when the job was whole again after that.
+        `started_at`: the same, after a change that stopped the job.
     `not_before`: when the next change may begin.
-    `missed`: how often in a row it saved no checkpoint in time for a change.
+    `missed`: how often in a row the job saved no checkpoint in time for a change.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
-    `marked`: the time and the step from which its speed is measured, None while it changes.
-        `metric`: what is followed in its log; another metric may count other steps.
+    `marked`: the time and the step where the measurement of its speed began; None: not measured.
+    `metric`: the metric that its log shows; another metric may count other steps.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
-    `pause`, `failed`: as in ScaleState; `starts`: whether it was not whole yet when it was met.
-    `refused`: the answer of the API server to the last change, None once a change succeeded.
-    `resting`: why it is to be left alone from now on, empty if it is not any more; None once its
-        state says so.
-    `unfit`: why it is left alone, empty if it is not.
-    `hindered`: which quota keeps it from getting back what it asked for, empty if none does.
-    `would`: what a policy that may only observe would do.
+    `pause`, `failed`: as in ScaleState.
+    `starts`: whether the job was not whole yet when kfext began to follow it.
+    `refused`: the answer of the API server to the last change, until a change succeeds.
+    `resting`: why the job is to be left alone from now on; empty: no longer; None: as its state
+        says.
+    `unfit`: why the job is left alone, or empty.
+    `hindered`: the quota that keeps the job from getting back its workers, or empty.
+    `would`: the proposal of a policy that may only observe.
     """
 
     sizes: Sizes = _UNKNOWN
@@ -201,7 +201,7 @@ class SizeRecord:
 
     @property
     def phase(self) -> Phase | None:
-        """The phase of its operation, None without an operation."""
+        """The phase of the operation, if any."""
         return None if self.operation is None else self.operation.phase
 
     def begin(self, proposal: Proposal, change: Workers, phase: Phase, *, at: float) -> None:
@@ -210,18 +210,18 @@ class SizeRecord:
         self.marked = None
 
     def enter(self, phase: Phase, *, at: float) -> None:
-        """Go on to the next phase of the operation."""
+        """Enter the next phase of the operation."""
         if self.operation is not None:
             self.operation.enter(phase, at=at)
         self.marked = None
 
     def end(self, *, at: float, pause: float = 0.0) -> None:
-        """End the operation, as carried out or given up; `pause`: before the next one."""
+        """End the operation, carried out or given up; `pause`: before the next operation."""
         self.operation = self.marked = None
         self.not_before = max(self.not_before, at + pause)
 
     def measure(self, progress: Progress, restarts: int) -> None:
-        """Record how far the job is, while its size is settled."""
+        """Record the progress of the job while its size is settled."""
         if progress.step is None or progress.at is None:
             return
         if self.metric and progress.metric != self.metric:
@@ -238,8 +238,8 @@ class SizeRecord:
                 del self.speeds[min(self.speeds)]
             self.speeds[self.sizes.now] = steps / seconds
 
-    def noted(self, state: JobState, workers: int, *, cause: str, now: float) -> JobState:
-        """Return the state of the job with another number of workers; `now` is epoch seconds."""
+    def state_with(self, state: JobState, workers: int, *, cause: str, now: float) -> JobState:
+        """Return the state of the job with another number of workers; `now`: epoch seconds."""
         asked = self.sizes.asked
         same = workers == asked
         scale = replace(
@@ -250,7 +250,7 @@ class SizeRecord:
         )
 
     def remembered(self, state: ScaleState) -> ScaleState:
-        """Return what is to be remembered of the sizes."""
+        """Return the state with what was learned about the sizes."""
         return replace(
             state,
             largest=self.largest,
@@ -262,11 +262,11 @@ class SizeRecord:
 
 @dataclass(slots=True)
 class RunningJob:
-    """A job that opted in to a policy, or that has not got back what a policy took.
+    """A job that opted in to a policy, or that a policy still owes CPU or workers.
 
     `chosen`: by name, the policies that the user and the administrator allow.
-    `cpu`, `size`: what is known of its CPU and of its number of workers; each is new when kfext
-        begins to follow it.
+    `cpu`, `size`: the records of its CPU and its number of workers, each new when kfext begins to
+        follow it.
     `shown`: by the type of a condition, what its TrainingPlan shows.
     """
 
@@ -283,61 +283,61 @@ class RunningJob:
 
     @property
     def scale_mode(self) -> Mode:
-        """What the policy that changes the number of workers may do."""
+        """The mode of the policy that changes the number of workers."""
         choice = self.chosen.get(SCALE.name)
         return Mode.OFF if choice is None else choice.mode
 
     @property
     def cpu_policies(self) -> dict[str, PolicyChoice]:
-        """The policies that change the CPU of its pods."""
+        """The policies that change the CPU of the pods."""
         return {name: choice for name, choice in self.chosen.items() if name != SCALE.name}
 
     @property
     def in_flight(self) -> bool:
-        """Whether an operation is under way: at most one, and beside it one that gives back CPU."""
+        """Whether an operation is under way: one, or two if one of them gives back CPU."""
         return self.size.operation is not None or self.cpu.operation is not None
 
 
 def cpu_record(state: CpuState, now: float) -> CpuRecord:
-    """Begin to follow the CPU of a job; what the job lost before counts on."""
+    """Begin to follow the CPU of a job, with the budget in its state."""
     budget = Budget(state.used, state.lost, state.lent, state.borrowed)
     return CpuRecord(began=now, budget=budget, counted_at=state.counted_at, measured_at=now)
 
 
 def size_record(tracked: TrackedJob, sizes: Sizes) -> SizeRecord:
-    """Begin to follow the size of a job; what was learned of it before counts on."""
-    known = tracked.state.scale
+    """Begin to follow the size of a job, with what its state has learned."""
+    state = tracked.state.scale
     return SizeRecord(
         sizes,
         expected=workers_of(tracked.job),
-        changed_at=known.changed_at,
-        largest=known.largest,
-        speeds=dict(known.speeds),
-        pause=known.pause,
-        failed=known.failed,
+        changed_at=state.changed_at,
+        largest=state.largest,
+        speeds=dict(state.speeds),
+        pause=state.pause,
+        failed=state.failed,
     )
 
 
-def is_ours(tracked: TrackedJob) -> bool:
-    """Return whether the job still has a size that kfext gave it and that it was not asked for."""
+def has_kfext_size(tracked: TrackedJob) -> bool:
+    """Return whether kfext gave the job a size other than the size that it asked for."""
     return asked_workers(tracked.job, tracked.state) != workers_of(tracked.job)
 
 
 def is_edited(tracked: TrackedJob) -> bool:
-    """Return whether a person changed the size that kfext gave a job, unknown to its state."""
+    """Return whether a person changed the size that kfext gave a job, and its state is older."""
     state, job = tracked.state, tracked.job
     return tracked.phase is not None and state.asked > 0 and state.admitted != workers_of(job)
 
 
 def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether a job runs with exactly its pods, and no pod is about to go."""
+    """Return whether all pods of a job run, and there are no others."""
     return len(pods) == tracked.job.pods and all(
         pod.node_name and pod.phase == "Running" and not pod.deleting for pod in pods
     )
 
 
 def is_whole(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
-    """Return whether all pods of a job exist, and run as far as they have not ended."""
+    """Return whether all pods of a job exist, and all live pods run."""
     present = sum(not pod.deleting for pod in pods)
     return present >= tracked.job.pods and all(
         pod.node_name and pod.phase == "Running" for pod in live_pods(pods)

@@ -1,4 +1,4 @@
-"""The jobs that the companion follows: which they are, what policies see of them, what is news."""
+"""The jobs that the companion follows, the signals that policies see, and the news to show."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
@@ -34,8 +34,8 @@ from kfext.state.running_job import (
     all_measured,
     all_running,
     cpu_record,
+    has_kfext_size,
     is_edited,
-    is_ours,
     is_whole,
     live_pods,
     size_record,
@@ -44,43 +44,43 @@ from kfext.state.tracked_job import Failures, TrackedJob
 from kfext.state.uses import Uses
 
 STEP_SECONDS = 120.0
-"""How long the first step at a new size may take; longer for a job that prints seldom."""
+"""The longest time to the first step at a new size; longer for a job that prints seldom."""
 ADOPT_SECONDS = 600.0
-"""How long after a change a new controller follows it to its end."""
+"""A new controller follows a change that is younger than this to its end."""
 
 News = tuple[TrackedJob, str, Shown | None]
-"""A job, the type of the condition that is new, and what to show; None: the condition is gone."""
+"""A job, the type of a changed condition, and what to show; None: the condition is gone."""
 _Jobs = dict[str, RunningJob]
 
 
 class ShownJobs:
-    """The conditions of jobs of which something else is to be shown than before."""
+    """The conditions of jobs that are to be shown anew."""
 
     def __init__(self) -> None:
         self._news: dict[tuple[str, str], News] = {}
-        self._left: dict[str, set[str]] = {}
+        self._hidden: dict[str, set[str]] = {}
 
     def show(self, job: RunningJob, type_: str, shown: Shown | None) -> None:
-        """Set what a condition of a job is to show, None for nothing."""
+        """Set what a condition of a job is to show; None removes the condition."""
         if shown != job.shown.get(type_):
             job.shown[type_] = shown
             self._news[job.uid, type_] = job.tracked, type_, shown
 
     def hide(self, tracked: TrackedJob, type_: str) -> None:
-        """Show nothing of a job, of which an earlier controller may have shown something."""
+        """Remove a condition of a job that an earlier controller may have shown."""
         self._news[tracked.job.uid, type_] = tracked, type_, None
 
     def follow(
         self, type_: str, followed: Collection[str], among: Mapping[str, TrackedJob]
     ) -> None:
-        """Record which jobs of all are followed, by their uids, and hide the others once."""
-        left = {uid for uid, tracked in among.items() if not tracked.busy}.difference(followed)
-        for uid in left - self._left.get(type_, set()):
+        """Record the uids of the followed jobs, and hide the condition of other jobs once."""
+        others = {uid for uid, tracked in among.items() if not tracked.busy}.difference(followed)
+        for uid in others - self._hidden.get(type_, set()):
             self.hide(among[uid], type_)
-        self._left[type_] = left
+        self._hidden[type_] = others
 
     def news(self) -> list[News]:
-        """Return what is to be shown since the last call."""
+        """Return the news since the last call."""
         news, self._news = self._news, {}
         return list(news.values())
 
@@ -88,10 +88,10 @@ class ShownJobs:
 class RunningJobs:
     """The jobs that run, by uid: `resized` are followed for their CPU, `scaled` for their size.
 
-    `shown` keeps what is to be shown of them.
-    `settings_of` returns what holds for a job.
+    `shown` keeps the conditions to show.
+    `settings_of` returns the settings of a job.
     `paused` returns whether nothing is tried on the CPU of a job for now.
-    `adopted` is called with a job whose written change was begun by an earlier controller.
+    `adopted` is called with a job when a change by an earlier controller is adopted.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class RunningJobs:
 
     @property
     def any_rescaled(self) -> bool:
-        """Whether the size of any job is being changed."""
+        """Whether the size of a job is being changed."""
         return any(job.size.operation is not None for job in self.scaled.values())
 
     def any_moves(self, at: float) -> bool:
         """Return whether pods come or go for a change, or a job is on trial; `at` is monotonic.
 
-        A job that is slow to its first step at a new size, or prints seldom, is not waited for.
+        A job that is slow to make its first step at a new size, or prints seldom, does not count.
         """
         return any(
             operation.phase is not Phase.MEASURING or at - operation.since < STEP_SECONDS
@@ -134,17 +134,17 @@ class RunningJobs:
     # --- which jobs are followed ----------------------------------------------------------------
 
     def enrol_cpu(self, now: Moment) -> None:
-        """Follow the CPU of jobs that opted in, or that have not got back what was taken."""
+        """Follow the CPU of jobs that opted in, or that have limits of kfext."""
         before = self.resized
         self.resized = self._enrolled(names.RESIZED, before, self._with_cpu, now)
         for uid in before.keys() - self.resized.keys():
             before[uid].cpu = CpuRecord()
 
     def enrol_sizes(self, now: Moment) -> None:
-        """Follow the size of jobs that opted in, and of jobs to which kfext gave another size.
+        """Follow the size of jobs that opted in, and of jobs that kfext gave another size.
 
-        Jobs that a person edited after kfext, and that opted out, are followed so that their state
-        forgets the edit.
+        A job that opted out after a person edited the size that kfext gave it is followed too, so
+        that its state forgets the size.
         """
         before = self.scaled
         self.scaled = self._enrolled(names.SCALED, before, self._with_size, now)
@@ -160,18 +160,18 @@ class RunningJobs:
         now: Moment,
     ) -> _Jobs:
         """Return the jobs that are followed now; a job stays as it was if kfext fails on it."""
-        found = {}
+        jobs = {}
         for uid, tracked in self._cluster.jobs.items():
             job = before.get(uid)
             with self.failures.about(tracked):
                 job = followed(tracked, job, now)
             if job is not None:
-                found[uid] = job
-        self.shown.follow(type_, found, self._cluster.jobs)
-        return found
+                jobs[uid] = job
+        self.shown.follow(type_, jobs, self._cluster.jobs)
+        return jobs
 
     def _with_cpu(
-        self, tracked: TrackedJob, known: RunningJob | None, now: Moment
+        self, tracked: TrackedJob, running: RunningJob | None, now: Moment
     ) -> RunningJob | None:
         job = tracked.job
         if job.finished or job.suspend or job.deleting:
@@ -179,33 +179,35 @@ class RunningJobs:
         chosen = self._policies(tracked)
         if tracked.state.cpu == CpuState() and not chosen.keys() - {SCALE.name}:
             return None
-        if known is None:
-            known = self.scaled.get(job.uid) or RunningJob(tracked)
-            known.shown.pop(names.RESIZED, None)
-            known.cpu = cpu_record(tracked.state.cpu, now.monotonic)
-        known.chosen = chosen
-        return known
+        if running is None:
+            running = self.scaled.get(job.uid) or RunningJob(tracked)
+            running.shown.pop(names.RESIZED, None)
+            running.cpu = cpu_record(tracked.state.cpu, now.monotonic)
+        running.chosen = chosen
+        return running
 
     def _with_size(
-        self, tracked: TrackedJob, known: RunningJob | None, now: Moment
+        self, tracked: TrackedJob, running: RunningJob | None, now: Moment
     ) -> RunningJob | None:
         job = tracked.job
         if job.finished or job.deleting or job.released:
             return None
         chosen = self._policies(tracked)
-        changes = is_ours(tracked) or (known is not None and known.size.operation is not None)
+        changes = has_kfext_size(tracked) or (
+            running is not None and running.size.operation is not None
+        )
         edited = is_edited(tracked) and self.has_opted_out(tracked)
-        noted = bool(tracked.state.scale.rests) or edited
-        if SCALE.name not in chosen and not (changes or noted):
+        marked = bool(tracked.state.scale.rests) or edited
+        if SCALE.name not in chosen and not (changes or marked):
             return None
-        if known is None:
-            known = self.resized.get(job.uid) or RunningJob(tracked)
-            self._meet(known, now)
-        known.chosen = chosen
-        return known
+        if running is None:
+            running = self.resized.get(job.uid) or RunningJob(tracked)
+            self._meet(running, now)
+        running.chosen = chosen
+        return running
 
     def _policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
-        """Return the policies that may look at a job."""
+        """Return the policies that may visit a job."""
         if tracked.phase is None or tracked.job.released:
             return {}
         return chosen_policies(self._settings_of(tracked))
@@ -213,61 +215,61 @@ class RunningJobs:
     # --- their sizes ----------------------------------------------------------------------------
 
     def sizes_of(self, tracked: TrackedJob) -> Sizes:
-        """Return how many workers a job has and may have; no others if it has not opted in."""
+        """Return how many workers a job has and may have; a job without opt-in keeps its number."""
         asked = asked_workers(tracked.job, tracked.state)
         elastic = self._settings_of(tracked).elastic or Range(asked, asked)
         return sizes_of(tracked.job, elastic, asked=asked)
 
     def has_opted_out(self, tracked: TrackedJob) -> bool:
-        """Return whether a job has opted out of scaling, whatever the policy may do."""
+        """Return whether a job has opted out of scaling, whatever the mode of the policy."""
         return self._settings_of(tracked).elastic is None
 
     def adopt(self, job: RunningJob, now: Moment) -> None:
-        """Follow a change that was written, though its answer never came."""
-        size, known, present = job.size, job.tracked.state.scale, workers_of(job.tracked.job)
-        size.sizes = replace(size.sizes, now=known.before or present)
-        cause = Cause(known.cause) if known.cause in tuple(Cause) else Cause.REGROW
+        """Follow a change that was written without an answer to this controller."""
+        size, state, present = job.size, job.tracked.state.scale, workers_of(job.tracked.job)
+        size.sizes = replace(size.sizes, now=state.before or present)
+        cause = Cause(state.cause) if state.cause in tuple(Cause) else Cause.REGROW
         why = f"{words.workers(size.sizes.now)} become {present}"
         change = Workers(cause, present)
         proposal = workers_proposal(job.uid, change, why)
         size.begin(proposal, change, Phase.SETTLING, at=now.monotonic)
         size.expected, size.settled_at = present, now.monotonic
-        size.changed_at = known.changed_at
+        size.changed_at = state.changed_at
         self.adopted(job, now)
 
     def _meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job; a change of an earlier controller goes on.
 
-        Unless a person edited the job since, while no controller was there.
+        The change does not go on if a person edited the job while no controller ran.
         """
         tracked = job.tracked
-        self.shown.hide(tracked, names.SCALED)  # until it is known what to show
+        self.shown.hide(tracked, names.SCALED)  # until kfext knows what to show
         job.shown.pop(names.SCALED, None)
         job.size = size_record(tracked, self.sizes_of(tracked))
         job.size.starts = not all_running(tracked, self._cluster.pods(job.uid))
-        known = tracked.state.scale
+        state = tracked.state.scale
         if is_edited(tracked):
             job.size.expected = tracked.state.admitted
-        elif known.cause and now.wall - past(known.changed_at, now=now.wall) < ADOPT_SECONDS:
+        elif state.cause and now.wall - past(state.changed_at, now=now.wall) < ADOPT_SECONDS:
             self.adopt(job, now)
 
     def size_signals(self) -> Signals:
-        """Return what arbitration has to know of jobs whose size may change."""
-        found = []
+        """Return the signals that arbitration needs of jobs that may change their size."""
+        signals = []
         for job in self.scaled.values():
             rests = frozenset({SCALE.name} if job.tracked.state.scale.rests else ())
             signal = JobSignal(job.uid, policies=job.chosen, rests=rests, in_flight=job.in_flight)
-            found.append(signal)
-        return Signals({}, tuple(found))
+            signals.append(signal)
+        return Signals({}, tuple(signals))
 
-    # --- what policies see of their CPU ---------------------------------------------------------
+    # --- the signals of their CPU ---------------------------------------------------------------
 
     def signals(self, now: float) -> tuple[Signals, set[str]]:
-        """Return the signals of all jobs that run, and the uids of jobs whose window has ended.
+        """Return the signals of all running jobs, and the uids of jobs with a window that ended.
 
         A job is left out if kfext fails on it.
         """
-        found: list[JobSignal] = []
+        jobs: list[JobSignal] = []
         ended = set()
         for uid, job in self.resized.items():
             with self.failures.about(job.tracked):
@@ -275,12 +277,12 @@ class RunningJobs:
                 if has_ended:
                     ended.add(uid)
                 if signal.pods:
-                    found.append(signal)
+                    jobs.append(signal)
                 elif job.cpu_policies and job.cpu.unfit:
                     unfit = Verdict(names.REASON_STANDS_DOWN, job.cpu.unfit)
                     self.shown.show(job, names.RESIZED, Shown(holds=False, verdict=unfit))
         running = self._progress.running()
-        signals = signals_of(self._cluster, found, self._progress.uses, measured=running)
+        signals = signals_of(self._cluster, jobs, self._progress.uses, measured=running)
         restricted = any(is_resized(job, signals) for job in signals.jobs)
         self._beside = {
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if restricted
@@ -288,14 +290,14 @@ class RunningJobs:
         return signals, ended
 
     def any_has_left(self) -> bool:
-        """Return whether a pod has ended beside pods that are restricted: they may have its CPU."""
+        """Return whether a pod has ended beside restricted pods, which may get its CPU."""
         return any(
             not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
             for uid, pods in self._beside.items()
         )
 
     def _signal(self, job: RunningJob, now: float) -> tuple[JobSignal, bool]:
-        """Return the signal of a job, and whether a window of it has ended."""
+        """Return the signal of a job, and whether its window has ended."""
         tracked, cpu, uses = job.tracked, job.cpu, self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
         cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
@@ -306,8 +308,8 @@ class RunningJobs:
             cpu.work.take(reported.progress)
         if is_whole(tracked, pods) and all_measured(pods, uses):
             cpu.measured_at = now
-        left, source = cpu.left(reported, now), self._settings_of(tracked).metrics
-        cpu.unread = why_unread(reported, source=source, left=left)
+        rest, source = cpu.left(reported, now), self._settings_of(tracked).metrics
+        cpu.unread = why_unread(reported, source=source, left=rest)
         signal = job_signal(
             job,
             pods,
@@ -315,14 +317,14 @@ class RunningJobs:
             uses,
             in_flight=self._in_flight(job, pods, now),
             settling=cpu.operation is not None and cpu.operation.is_set,
-            left=left,
+            left=rest,
         )
         if reported is None:
             return signal, False
         return signal, cpu.history.take(reported.progress, signal.use, now=now)
 
     def _in_flight(self, job: RunningJob, pods: tuple[Pod, ...], now: float) -> bool:
-        """Return whether a job has to wait: for a write, a kubelet, a pod or another size."""
+        """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
         return (
             job.tracked.busy
             or job.size.operation is not None
@@ -336,23 +338,23 @@ class RunningJobs:
 def signals_of(
     cluster: Cluster, jobs: Iterable[JobSignal], uses: Uses, *, measured: Iterable[Pod]
 ) -> Signals:
-    """Return the signals of jobs, without jobs that have a pod on a node that is not known.
+    """Return the signals of jobs, except jobs with a pod on an unknown node.
 
-    `measured`: pods whose use may be known. Of all others on a node the requests count, which they
-    can hold against the jobs; or what they use, where the use of the node shows less.
+    `measured`: pods that may have a known use. Other pods on a node count with their requests,
+    which they can claim against the jobs, or with their use if the use of the node shows less.
     """
-    found = tuple(jobs)
-    nodes = {pod.node for job in found for pod in job.pods}
-    own = {pod.uid for job in found for pod in job.pods}
-    own_use = dict.fromkeys(nodes, 0)
-    for signal in (pod for job in found for pod in job.pods):
-        own_use[signal.node] += signal.use or 0
+    signals = tuple(jobs)
+    nodes = {pod.node for job in signals for pod in job.pods}
+    uids = {pod.uid for job in signals for pod in job.pods}
+    job_use = dict.fromkeys(nodes, 0)
+    for signal in (pod for job in signals for pod in job.pods):
+        job_use[signal.node] += signal.use or 0
     others = dict.fromkeys(nodes, 0)
-    counted = {pod_key(uid) for uid in own}
-    counted |= {shifted_key(job.uid, pod.node) for job in found for pod in job.pods}
+    counted = {pod_key(uid) for uid in uids}
+    counted |= {shifted_key(job.uid, pod.node) for job in signals for pod in job.pods}
     for pod in measured:
         use = uses.of(pod.uid)
-        if use is not None and pod.node_name in nodes and pod.uid not in own:
+        if use is not None and pod.node_name in nodes and pod.uid not in uids:
             others[pod.node_name] += use.millicores
             counted.add(pod_key(pod.uid))
     for name in nodes:
@@ -360,14 +362,15 @@ def signals_of(
         rest = sum(claim.requests.get(CPU, 0) for claim in claims)
         all_use = uses.of_node(name)
         if all_use is not None:
-            rest = min(rest, max(0, all_use - others[name] - own_use[name]))
+            rest = min(rest, max(0, all_use - others[name] - job_use[name]))
         others[name] += rest
-    known = {
+    node_signals = {
         name: NodeSignal(allocatable=node.allocatable.get(CPU, 0), others=others[name])
         for name in nodes
         if (node := cluster.ledger.node(name)) is not None
     }
-    return Signals(known, tuple(job for job in found if set(job.nodes) <= known.keys()))
+    followed = (job for job in signals if set(job.nodes) <= node_signals.keys())
+    return Signals(node_signals, tuple(followed))
 
 
 def job_signal(
@@ -380,9 +383,9 @@ def job_signal(
     settling: bool = False,
     left: float | None = None,
 ) -> JobSignal:
-    """Return the signal of a job; `pods` are all of its pods. No policy looks at an unfit job.
+    """Return the signal of a job with the given pods. No policy visits an unfit job.
 
-    `left`: the core-seconds that it still takes.
+    `left`: the core-seconds to its end.
     """
     cpu, state = job.cpu, job.tracked.state.cpu
     return JobSignal(
@@ -410,7 +413,7 @@ def job_signal(
 
 def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:
     use = uses.of(pod.uid)
-    # What another hand has changed is what is wished for now.
+    # A value that another client has changed is the new wish.
     asked = None if owner_of(pod, state) is Owner.OTHER else asked_of(pod, state)
     return PodSignal(
         uid=pod.uid,

@@ -1,4 +1,4 @@
-"""What `scale` proposes: sizes are given back, a starved job gets room, and then jobs grow."""
+"""The proposals of `scale`: give back sizes, make room for a starved job, then let jobs grow."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,23 +16,23 @@ from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
 from kfext.state.rescaling import Rescaling
 from kfext.state.room import ScaleRoom
-from kfext.state.running_job import RunningJob, all_running, is_ours
+from kfext.state.running_job import RunningJob, all_running, has_kfext_size
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import InTurn
 
 PROMISE_SECONDS = 300.0
-"""How long what is given up is kept for the job that waits: a pod may never end."""
+"""Capacity is promised to a waiting job for this long, because a pod may never end."""
 MOST_LOOKED = 16
-"""Jobs for which room is looked for in one look."""
+"""The most jobs that one look searches room for."""
 
 
 class ScaleProposals:
     """Proposes sizes of jobs.
 
-    `searches`: one for jobs that are scaled and one for jobs that only observe, as each remembers
-        what it has searched in vain.
+    `searches`: a search for jobs that are scaled and a search for jobs that only observe, because
+        each remembers its last search in vain.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class ScaleProposals:
         self._turns = {mode: InTurn(MOST_LOOKED) for mode in searches}
         self._quiet_since = math.inf
 
-    def note_act(self, at: float) -> None:
+    def record_act(self, at: float) -> None:
         """Record that workers came or went: until then their room was not idle."""
         self._quiet_since = at
 
     def propose(self, now: Moment) -> list[Proposal]:
-        """Return what would be done next, of jobs that are scaled and of jobs that only observe."""
+        """Return the next proposals for jobs that are scaled and for jobs that only observe."""
         at = now.monotonic
         self._quiet_since = max(min(self._quiet_since, at), self._queue.started_at)
         self._end_promises(at)
@@ -71,38 +71,38 @@ class ScaleProposals:
             return []
         limit = self._searches[Mode.ACT].limit(now=now.wall)
         free = [job for job in self._jobs.scaled.values() if self._is_free(job, now)]
-        found = self._back(free, limit, now)
-        taken = {proposal.job for proposal in found}
+        proposals = self._back(free, limit, now)
+        taken = {proposal.job for proposal in proposals}
         acting = [job for job in free if job.uid not in taken and self._may_act(job, at=at)]
         waiting, begun = self._starving(now), False
         if waiting is not None:
             able = [*acting, *self._rescaling.about_to_grow()]
             rescue = self._rescue(waiting, able, Mode.ACT, now)
-            found += rescue
+            proposals += rescue
             begun = bool(rescue)
-        found += self._grow(acting, found, limit, now)
+        proposals += self._grow(acting, proposals, limit, now)
         observing = [job for job in free if job.scale_mode is Mode.OBSERVE and not job.size.unfit]
         self._forget(observing)
         if waiting is not None and not begun and observing:
-            found += self._rescue(waiting, observing, Mode.OBSERVE, now)
-        return found + self._growth(observing, Mode.OBSERVE, limit, now)
+            proposals += self._rescue(waiting, observing, Mode.OBSERVE, now)
+        return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
     def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
-        """Return what gives jobs their own size again, or takes back growth that did not pay."""
-        found = []
+        """Return the proposals that give back sizes, or take back growth that did not pay."""
+        proposals = []
         for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
             with self._jobs.failures.about(job.tracked):
                 if back := self._give_back(job, limit, now):
-                    found.append(back)
-        given = {proposal.job for proposal in found}
+                    proposals.append(back)
+        given = {proposal.job for proposal in proposals}
         for job in free:
             acts = job.uid not in given and self._may_act(job, at=now.monotonic)
             if acts and (back := _unprofitable_growth(job)):
-                found.append(back)
-        return found
+                proposals.append(back)
+        return proposals
 
     def _starving(self, now: Moment) -> TrackedJob | None:
-        """Return the job for which workers are to be given up, unless that is under way for one."""
+        """Return the waiting job that needs workers of other jobs, unless a rescue is under way."""
         if self._rescaling.rescuing or self._queue.promises.kept():
             return None
         return self._searches[Mode.ACT].due(now=now.wall)
@@ -110,7 +110,7 @@ class ScaleProposals:
     def _rescue(
         self, waiting: TrackedJob, able: Sequence[RunningJob], mode: Mode, now: Moment
     ) -> list[Proposal]:
-        """Return the workers that jobs give up for a waiting job: first what they would gain."""
+        """Return the proposals that make room for a waiting job."""
         with self._jobs.failures.about(waiting):
             return self._searches[mode].rescue(waiting, able, now=now.wall)
         return []
@@ -122,7 +122,7 @@ class ScaleProposals:
         limit: GrowthLimit,
         now: Moment,
     ) -> list[Proposal]:
-        """Return the growth of jobs that are ripe, the least fulfilled first."""
+        """Return the growth of the jobs that are ready, the least fulfilled first."""
         idle, taken = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
         ripe = [
             job
@@ -141,25 +141,25 @@ class ScaleProposals:
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
     ) -> list[Proposal]:
-        """Return how jobs would grow; of many jobs, a few at a time."""
-        found = []
+        """Return the growth of jobs, a few of many at a time."""
+        proposals = []
         for job in self._turns[mode].some(jobs):
             job.size.would = None
             with self._jobs.failures.about(job.tracked):
                 if growth := self._searches[mode].growth(job, limit, now=now.wall):
-                    found.append(growth)
-        return found
+                    proposals.append(growth)
+        return proposals
 
     def _forget(self, observing: Sequence[RunningJob]) -> None:
-        """Forget what would be done, but for growth of jobs whose turn comes again later."""
-        kept = {job.uid for job in observing}
+        """Forget shown proposals, except the growth of observing jobs that have a later turn."""
+        uids = {job.uid for job in observing}
         for job in self._jobs.scaled.values():
             would = job.size.would
-            if would is not None and (job.uid not in kept or would.serves != job.uid):
+            if would is not None and (job.uid not in uids or would.serves != job.uid):
                 job.size.would = None
 
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
-        """Return what gives a job its user's size again, as it has opted out."""
+        """Return the proposal that gives a job the size that it asked for, if there is room."""
         settings, sizes = self._settings_of(job.tracked), job.size.sizes
         if sizes.asked > sizes.now and (
             limit is GrowthLimit.NONE
@@ -172,16 +172,16 @@ class ScaleProposals:
         return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
 
     def _is_to_give_back(self, job: RunningJob) -> bool:
-        """Return whether a job gets its own size again, as kfext may not choose it any more."""
-        of, sizes = job.tracked.job, job.size.sizes
-        if not is_ours(job.tracked) or of.kueue_managed or why_one_size(of):
+        """Return whether a job gets its own size again, because kfext may no longer choose it."""
+        training, sizes = job.tracked.job, job.size.sizes
+        if not has_kfext_size(job.tracked) or training.kueue_managed or why_one_size(training):
             return False
-        if job.size.unfit:  # what scales the job by now may want the workers that kfext gave it
+        if job.size.unfit:  # a client that scales the job now may want the workers kfext gave it
             return sizes.now < sizes.asked
         return job.scale_mode is not Mode.ACT
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether a job runs as it should, so that its size may change."""
+        """Return whether a job runs well, so that its size may change."""
         tracked, size = job.tracked, job.size
         size.unfit = why_left_alone(tracked.job, self._settings_of(tracked))
         return (
@@ -204,7 +204,7 @@ class ScaleProposals:
         return SCALE.parameter(self._settings_of(job.tracked), name)
 
     def _end_promises(self, at: float) -> None:
-        """Keep nothing for jobs that wait no more, in vain, or for ever."""
+        """Drop the promises to jobs that are gone, wait for too long or need none."""
         promises = self._queue.promises
         self._promised = {uid: self._promised.get(uid, at) for uid in promises.kept()}
         for uid, since in self._promised.items():
@@ -213,10 +213,11 @@ class ScaleProposals:
                 promises.drop(uid)
 
     def _is_in_vain(self, tracked: TrackedJob) -> bool:
-        """Return whether a promise does a job no good: all was given up, and it still waits.
+        """Return whether a promise does not help a job.
 
-        A size was refused then, or the job needs more by now; or it does not wait any more. Its own
-        size may be what changes: it is stopped for that, and may not even be suspended yet.
+        Either the job no longer waits, or it waits although all workers were given up: a size was
+        refused, or the job needs more by now. A job that changes its own size keeps its promise: it
+        is stopped for the change, and may not even be suspended yet.
         """
         job = self._jobs.scaled.get(tracked.job.uid)
         if job is not None and job.size.operation is not None:
@@ -225,9 +226,9 @@ class ScaleProposals:
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:
-    """Return what takes back growth which did not pay, if it was not taken back then.
+    """Return the proposal to take back growth that did not pay and still lasts.
 
-    The job may have saved no checkpoint in time. What its user asks for is never taken.
+    The job may have saved no checkpoint in time. It always keeps the workers that it asked for.
     """
     failed, sizes = job.size.failed, job.size.sizes
     if not failed or sizes.now < failed or sizes.now <= sizes.asked:

@@ -1,8 +1,8 @@
-"""Which sizes there are for jobs: how far each may grow, and what jobs give up for a waiting job.
+"""Searches sizes of jobs: how far each job may grow, and what jobs give up for a waiting job.
 
 Source: DRAGON's first and third phase, with the fulfilment of its first version, all or nothing as
-in its second, and the marginal gain of Optimus and Pollux as the end of growth. `now` is in epoch
-seconds.
+in its second version, and the marginal gain of Optimus and Pollux as the end of growth. `now` is in
+epoch seconds.
 """
 
 import math
@@ -30,14 +30,13 @@ from kfext.state.running_job import RunningJob
 from kfext.state.tracked_job import TrackedJob
 
 USUAL_START = 30.0
-"""Seconds from the pods of a job to its first step, where that was not seen."""
+"""Assumed seconds from the pods of a job to its first step, if unknown."""
 MOST_SHUT_SECONDS = 300.0
-"""How long at a time jobs that came a moment ago keep others from getting back what they asked for.
-"""
+"""New jobs keep other jobs from getting back their workers for at most this long at a time."""
 
 
 class GrowthLimit(Enum):
-    """How far jobs may grow: not at all, to what they asked for, or as far as it pays."""
+    """How far jobs may grow: not at all, to the size that they asked for, or while it pays."""
 
     NONE = "none"
     ASKED = "asked"
@@ -64,26 +63,26 @@ class ScaleSearch:
     # --- growth ---------------------------------------------------------------------------------
 
     def limit(self, *, now: float) -> GrowthLimit:
-        """Return how far jobs may grow, as others wait.
+        """Return how far jobs may grow beside the waiting jobs.
 
-        Not at all while a waiting job may yet be served, but only for so long at a time: a user may
-        submit one job after the other, or edit a job again and again.
+        Jobs do not grow while a waiting job may yet be served, for MOST_SHUT_SECONDS at a time: a
+        user may submit one job after the other, or edit a job again and again.
         """
-        found = self._limit(now)
-        if found is not GrowthLimit.NONE:
+        limit = self._limit(now)
+        if limit is not GrowthLimit.NONE:
             self._shut_since = math.inf
-            return found
+            return limit
         self._shut_since = min(self._shut_since, now)
         return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
 
     def _limit(self, now: float) -> GrowthLimit:
-        """Return how far jobs may grow, as others wait now.
+        """Return how far jobs may grow beside the jobs that wait now.
 
-        A job that came a moment ago may be served at once, or by the guard: its room is not
-        touched. A job that even the guard could not serve has no use for the room as it is. Jobs
-        may get back what they asked for then, and give it again once that is of use; but no more
-        than that while nothing is reserved for the waiting job. What is reserved is on the ledger.
-        Nor do jobs get more in a cluster with an autoscaler, which would keep or add nodes that no
+        A new job may be served at once or by the guard, so jobs do not grow. A job that even the
+        guard could not serve cannot use the free room, so jobs may grow to the size that they asked
+        for, and give the workers up again when it helps. They grow further only once capacity is
+        reserved for the waiting job, since the ledger then claims it. In a cluster with an
+        autoscaler they never grow further, because the autoscaler would keep or add nodes that no
         user asked for.
         """
         limit = GrowthLimit.ASKED if self._queue.autoscaler else GrowthLimit.PAYING
@@ -99,7 +98,7 @@ class ScaleSearch:
         return limit
 
     def growth(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> Proposal | None:
-        """Return how a job is to grow now, None if it is not to grow."""
+        """Return the proposal to grow a job, if it is to grow now."""
         workers, sizes = self.size(job, limit, now=now), job.size.sizes
         if workers <= sizes.now:
             short = sizes.now < sizes.asked
@@ -113,9 +112,9 @@ class ScaleSearch:
         return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
 
     def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
-        """Return the size to which a job is to grow now, its present size if it is not to grow."""
+        """Return the size that a job is to grow to, or its present size."""
         size, sizes = job.size, job.size.sizes
-        # Before the job was seen to train, what its user asked for is no guess.
+        # Before the job was seen to train, its user's wish is the best guess.
         largest = max(size.largest or sizes.asked, sizes.now)
         match limit:
             case GrowthLimit.NONE:
@@ -149,21 +148,21 @@ class ScaleSearch:
     def cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a change of size costs a job by itself.
 
-        The pause of the training is that of the last change. Before the first change it is taken
-        from the job's own start: from its pods to its first step, and their grace period, for which
-        a change may have to wait. What is done again counts as well.
+        The pause of the training is the pause of the last change. Before the first change it is the
+        time from the creation of the pods to the first step, and the grace period of the pods,
+        because a change may have to wait for it. Lost work that is done again counts too.
         """
         pause = job.size.pause or USUAL_START + grace_of(job.tracked.job)
         saved = self._progress.checkpoints(job.uid).saved
         if saved is None or not interrupts(job.tracked.job):
             return pause
-        # A change waits for a save that is no older than this.
+        # A change waits for a checkpoint no older than FRESH_SECONDS.
         return pause + min(max(0.0, now - saved), FRESH_SECONDS)
 
     # --- the starvation guard -------------------------------------------------------------------
 
     def due(self, *, now: float) -> TrackedJob | None:
-        """Return the job that has waited long enough, None if there is none.
+        """Return the job that has waited long enough for the guard, if any.
 
         Only the first job that waits for room is served, so that the order of arrival holds.
         """
@@ -178,9 +177,9 @@ class ScaleSearch:
     def rescue(
         self, waiting: TrackedJob, candidates: Collection[RunningJob], *, now: float
     ) -> list[Proposal]:
-        """Return what `candidates` give up for the job that is due, together or not at all.
+        """Return the workers that `candidates` give up for the waiting job, all or nothing.
 
-        All of the waiting job has to fit then, with the fewest workers that it may have.
+        The whole waiting job has to fit then, with the fewest workers that it may have.
         """
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
@@ -204,22 +203,22 @@ class ScaleSearch:
         return [
             workers_proposal(
                 uid,
-                Workers(Cause.GUARD, kept, rescue),
-                f"{words.workers(before[uid] - kept)} make room for {waited}",
+                Workers(Cause.GUARD, size, rescue),
+                f"{words.workers(before[uid] - size)} make room for {waited}",
             )
-            for uid, kept in sizes.items()
+            for uid, size in sizes.items()
         ]
 
     def places(
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
-        """Return the places of a job that waits once others, by uid, have so many workers."""
+        """Return the places of a waiting job once other jobs, by uid, have so many workers."""
         settings = self._settings_of(waiting)
         gone = self._room.freed(sizes)
         return self._room.waiting_fits(waiting, settings, workers, now=now, gone=gone)
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
-        """Return whether a job that waits still needs all that is given up for it, and no more."""
+        """Return whether a waiting job still needs a rescue, and the rescue is enough."""
         waiting = self.due(now=now)
         return (
             waiting is not None
@@ -231,14 +230,14 @@ class ScaleSearch:
     def _givers(self, waiting: TrackedJob, candidates: Collection[RunningJob]) -> list[Giver]:
         """Return the jobs that may give workers to a waiting job, in the order of their uids."""
         across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
-        found = []
+        givers = []
         for job in sorted(candidates, key=lambda job: job.uid):
-            of, settings = job.tracked.job, self._settings_of(job.tracked)
+            namespace, settings = job.tracked.job.namespace, self._settings_of(job.tracked)
             allowed = across and SCALE.parameter(settings, "acrossNamespaces")
-            if job.size.sizes.surplus and (allowed or of.namespace == waiting.job.namespace):
+            if job.size.sizes.surplus and (allowed or namespace == waiting.job.namespace):
                 priority = self._priority(job.tracked)
-                found.append(Giver(job.uid, priority, job.size.sizes, job.size.missed))
-        return found
+                givers.append(Giver(job.uid, priority, job.size.sizes, job.size.missed))
+        return givers
 
     def _priority(self, tracked: TrackedJob) -> int:
         return order.priority_class(tracked.job, self._queue.classes).value

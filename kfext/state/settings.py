@@ -1,4 +1,4 @@
-"""The settings that hold for a job, from the present namespaces and policies."""
+"""The settings of a job, from the present namespaces and policies."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from kfext.state.tracked_job import TrackedJob
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The settings that hold for a job, and its request for the host network, None without one."""
+    """The settings of a job, and its request for the host network, if any."""
 
     settings: Settings
     host_network: HostNetworkRequest | None
@@ -41,7 +41,7 @@ class SettingsSource:
         self._resolved: dict[str, tuple[_Sources, TrainingJob, JobSettings]] = {}
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
-        """Take in a namespace as it stands; None for `new` when it is gone."""
+        """Record the present version of a namespace; `new` is None when it is gone."""
         name = new.name if new is not None else old.name if old is not None else ""
         before = self._namespaces.pop(name, None)
         if new is not None:
@@ -50,32 +50,32 @@ class SettingsSource:
             self.opted(name)
 
     def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
-        """Take in a network policy as it stands; None for `new` when it is gone."""
+        """Record the present version of a network policy; `new` is None when it is gone."""
         seen = new or old
         if seen is None:
             return
-        # In a new mapping, so that settings that came from the old one are seen to be outdated.
-        named = dict(self._network_policies.pop(seen.namespace, {}))
-        named.pop(seen.name, None)
+        # A new mapping shows `of_tracked` that settings from the old mapping are outdated.
+        by_name = dict(self._network_policies.pop(seen.namespace, {}))
+        by_name.pop(seen.name, None)
         if new is not None:
-            named[new.name] = new
-        if named:
-            self._network_policies[seen.namespace] = named
+            by_name[new.name] = new
+        if by_name:
+            self._network_policies[seen.namespace] = by_name
 
     def observe_policy(self, policy: TrainingPolicy) -> None:
-        """Take in a policy as it stands."""
+        """Record the present version of a policy."""
         self._version += 1
         self._policies[policy.name] = policy
 
     def forget_policy(self, name: str) -> None:
-        """Take in that a policy is gone."""
+        """Forget a policy that is gone."""
         self._version += 1
         self._policies.pop(name, None)
 
     def is_managed(self, namespace: str) -> bool:
         """Return whether a namespace is opted in."""
-        known = self._namespaces.get(namespace)
-        return known is not None and known.managed
+        seen = self._namespaces.get(namespace)
+        return seen is not None and seen.managed
 
     def namespaces(self) -> dict[str, Namespace]:
         """Return all namespaces by name."""
@@ -83,32 +83,33 @@ class SettingsSource:
 
     def network_policies(self) -> tuple[NetworkPolicy, ...]:
         """Return all network policies."""
-        return tuple(one for named in self._network_policies.values() for one in named.values())
+        policies = self._network_policies.values()
+        return tuple(policy for by_name in policies for policy in by_name.values())
 
     def policies(self) -> Iterable[TrainingPolicy]:
         """Return all policies."""
         return self._policies.values()
 
     def forget(self, uid: str) -> None:
-        """Take in that a job is gone."""
+        """Forget a job that is gone."""
         self._resolved.pop(uid, None)
 
     def of_tracked(self, tracked: TrackedJob) -> JobSettings:
         """Return the settings of a job, resolved again only if their sources have changed."""
         job = tracked.job
-        known = self._resolved.get(job.uid)
+        resolved = self._resolved.get(job.uid)
         sources = self._sources(job.namespace)
-        if known is None or known[0] != sources or known[1] is not job:
-            known = self._resolved[job.uid] = (sources, job, self.of(job))
-        return known[2]
+        if resolved is None or resolved[0] != sources or resolved[1] is not job:
+            resolved = self._resolved[job.uid] = (sources, job, self.of(job))
+        return resolved[2]
 
     def _sources(self, namespace: str) -> _Sources:
-        """Return what the settings of jobs in a namespace come from."""
-        own, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
-        return self._version, own, network
+        """Return the sources of the settings of jobs in a namespace."""
+        seen, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
+        return self._version, seen, network
 
     def of(self, job: TrainingJob) -> JobSettings:
-        """Return the settings that hold for a job now."""
+        """Return the present settings of a job."""
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
         settings = settings_of(job, namespace, self._policies.values())
         network_policies = self._network_policies.get(job.namespace, {}).values()

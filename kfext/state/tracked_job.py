@@ -39,10 +39,10 @@ from kfext.names import QUEUED, REASON_WRITE_REFUSED
 _RETRY_SECONDS = 1.0
 _LONGEST_RETRY_SECONDS = 30.0
 MOST_REFUSALS = 5
-"""After this many refusals in a row that look final, a step is given up for a while. They take half
-a minute: a decision on an object that changed meanwhile is not refused for so long."""
+"""A step is given up for a while after this many refusals in a row that look final. They take half
+a minute; a step that only met a changed object is not refused for so long."""
 REFUSED_SECONDS = 300.0
-"""How long such a step is not tried again."""
+"""A step that was given up is tried again after this time."""
 _LONGEST_ANSWER = 512
 
 
@@ -51,8 +51,8 @@ class Refusal:
     """A step that the API server refused.
 
     `count`: how often in a row.
-    `message`: its last answer.
-    `until`: when it may be tried again, in monotonic seconds, 0.0 if at any time.
+    `message`: the last answer of the API server.
+    `until`: when the step may be tried again, in monotonic seconds; 0.0: at any time.
     """
 
     count: int
@@ -62,30 +62,29 @@ class Refusal:
 
 @dataclass(slots=True)
 class TrackedJob:
-    """A job and what is known of it while it exists. Times are monotonic seconds.
+    """A job and what kfext knows of it. Times are in monotonic seconds.
 
-    `raw`: the JSON object for which patches are made.
-    `assumed`: a plan that is being written to the job; it claims its nodes until the answer is in.
-    `assumed_workers`: with how many workers, None if with as many as it has.
-    `busy`: whether a step is being written; `by_companion`: whether that is the companion's.
-    `not_before`: when a step that failed may be tried again.
+    `raw`: the JSON object that patches apply to.
+    `assumed`: a plan that is being written to the job; it claims its nodes until the answer comes.
+    `assumed_workers`: the number of workers of that plan; None: unchanged.
+    `busy`: whether a step is being written. `by_companion`: whether the companion decided on it.
+    `not_before`: when a failed step may be tried again.
     `step`: the name of the step that was last written.
     `refusals`: the steps that were refused for good, by name.
-    `unclaimed`: whether its plan claims nothing, because it cannot be carried out for now.
-    `phase`, `verdict`: the last decision; the phase is None if kfext does not handle the job.
+    `unclaimed`: whether the plan claims nothing, because it cannot be carried out for now.
+    `phase`, `verdict`: the last decision; the phase of a job that kfext ignores is None.
     `since`: when the job last made progress.
-    `unbound`: since when each of its pods that has no node is behind our gate, or without it; by
-        uid and gate.
-    `unreserved`: since when no GPU is reserved for each of its slots that has none.
-    `settled_at`: when its set of pods last changed.
-    `hopeless_since`: since when not even the empty cluster would hold it, None if it would.
-    `gated`: whether any of its pods are gated.
-    `succeeded`: the replicas whose pod had succeeded and was deleted while the job ran.
-    `lapsed`: whether its plan no longer claims for pods that kfext does not hold back.
-    `enlarged_at`: when it was last edited to need more, in epoch seconds, 0.0 if never.
-    `turns`: its round among the jobs that take turns at the reservation, None if it is not in the
-        queue: each time that it had it for as long as it may, it comes one round later.
-    `claimed`: the claims of its plan.
+    `unbound`: since when each pod has no node, by uid and whether the pod is gated.
+    `unreserved`: since when each slot has no reserved GPU.
+    `settled_at`: when the set of pods last changed.
+    `hopeless_since`: since when even the empty cluster cannot hold the job, if it cannot.
+    `gated`: whether a pod is gated.
+    `succeeded`: the replicas with a succeeded pod that was deleted while the job ran.
+    `lapsed`: whether the plan no longer claims for pods that kfext does not hold back.
+    `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0: never.
+    `turns`: the round of a queued job that takes turns at the reservation: each time that it used
+        up its time at the reservation, it comes one round later.
+    `claimed`: the claims of the plan.
     """
 
     raw: Mapping[str, Any]
@@ -130,7 +129,7 @@ class TrackedJob:
 
     @property
     def started(self) -> TrainingJob:
-        """The job as it will be once the step that is being written has started or resized it."""
+        """The job as it will be after the step that is being written."""
         if self.assumed is None:
             return self.job
         job = replace(self.job, suspend=False)
@@ -138,35 +137,35 @@ class TrackedJob:
 
     @property
     def queued(self) -> bool:
-        """Whether the job is in the queue: a job that was just started keeps its phase a while."""
+        """Whether the job is in the queue; a job that just started keeps its phase for a while."""
         return self.phase == QUEUED and self.job.suspend
 
     def waits(self, now: float) -> float:
-        """Return for how many seconds it has been in the queue at its present size.
+        """Return the seconds that the job has been in the queue at its present size.
 
-        `now` is in epoch seconds. A job of which no stored time is believable has waited for long.
+        `now`: in epoch seconds. A job without a credible stored time counts as waiting for long.
         """
         enlarged = past(self.enlarged_at, now=now)
         return now - max(queued_since(self.job, self.state, now=now), enlarged)
 
     @property
     def settled(self) -> bool:
-        """Whether the last decision stands: no step is being written or waits for a retry."""
+        """Whether the last decision holds: no step is being written or waits for a retry."""
         return not (self.busy or self.not_before)
 
     def update(
         self, raw: Mapping[str, Any], job: TrainingJob, plan: Plan | None, state: JobState
     ) -> None:
-        """Take in a newer version of the job: a refused step may be tried again at once.
+        """Record a newer version of the job: a refused step may be tried again at once.
 
-        One that was given up may if what it rested on has changed.
+        A step that was given up may be tried again if its basis has changed.
         """
         if _basis(self.job, self.plan) != _basis(job, plan):
             self.refusals.clear()
         self.raw, self.job, self.plan, self.state = raw, job, plan, state
         self.not_before = 0.0
         if job.suspend:
-            self.succeeded.clear()  # all of its pods are made anew
+            self.succeeded.clear()  # all pods will be replaced
 
     def observe_progress(self, marker: tuple[object, ...], *, at: float) -> None:
         """Restart the clock of the present step if the job made progress."""
@@ -174,17 +173,17 @@ class TrackedJob:
             self._marker, self.since = marker, at
 
     def observe_unbound(self, pods: Iterable[Pod], *, at: float) -> None:
-        """Take in which pods have no node; each has a clock of its own, whatever others do."""
+        """Record the pods without a node, each with a clock of its own."""
         waiting = (pod for pod in pods if not (pod.node_name or pod.deleting or pod.finished))
         keys = ((pod.uid, pod.gated) for pod in waiting)
         self.unbound = {key: self.unbound.get(key, at) for key in keys}
 
     def observe_unreserved(self, places: Iterable[Place], *, at: float) -> None:
-        """Take in for which of its slots no GPU is reserved; each has a clock of its own."""
+        """Record the slots without a reserved GPU, each with a clock of its own."""
         self.unreserved = {place: self.unreserved.get(place, at) for place in places}
 
     def decide(self, step: Step, *, at: float) -> tuple[str, float] | None:
-        """Take in a decision; return the phase that ended with its length in seconds, or None."""
+        """Record a decision; return the phase that ended with its length in seconds, or None."""
         self.hopeless_since = self._hopeless_since(step, at=at)
         if not isinstance(step, Wait):
             self.busy, self.unclaimed, self.step = True, False, type(step).__name__
@@ -207,25 +206,25 @@ class TrackedJob:
         return at if self.hopeless_since is None else self.hopeless_since
 
     def finish(self) -> None:
-        """Take in that the step has been written, or was abandoned."""
+        """Record that the step was written or abandoned."""
         self.assumed, self.assumed_workers = None, None
         self.busy = self.by_companion = False
 
     def succeed(self) -> None:
-        """Take in that a write was not refused."""
+        """Record that a write was accepted."""
         self._failures = 0
         self.refusals.pop(self.step, None)
 
     def refuse(self, message: str, *, at: float) -> None:
-        """Take in that the API server refused the step, and would refuse it again."""
-        known = self.refusals.get(self.step)
-        count = min((known.count if known else 0) + 1, MOST_REFUSALS)
+        """Record that the API server refused the step and would refuse it again."""
+        last = self.refusals.get(self.step)
+        count = min((last.count if last else 0) + 1, MOST_REFUSALS)
         self.unclaimed = count == MOST_REFUSALS
         until = at + REFUSED_SECONDS if self.unclaimed else 0.0
         self.refusals[self.step] = Refusal(count, message[:_LONGEST_ANSWER], until)
 
     def fail(self, *, at: float) -> float:
-        """Take in that a write was refused; return the seconds until the next try."""
+        """Record that a write was refused; return the seconds until the next try."""
         self._failures += 1
         pause = exponential_backoff(
             self._failures, first=_RETRY_SECONDS, longest=_LONGEST_RETRY_SECONDS
@@ -235,27 +234,27 @@ class TrackedJob:
 
 
 class Failures:
-    """Errors of kfext's since they were last taken, each with the job that it was about."""
+    """The errors of kfext since the last call of `take`, each with its job."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[TrackedJob, Exception]] = []
+        self._errors: list[tuple[TrackedJob, Exception]] = []
 
     @contextmanager
     def about(self, tracked: TrackedJob) -> Iterator[None]:
-        """Leave what is done for a job in this context when it fails; other jobs go on."""
+        """Collect an error of the context, so that other jobs go on."""
         try:
             yield
         except Exception as error:
-            self._found.append((tracked, error))
+            self._errors.append((tracked, error))
 
     def take(self) -> list[tuple[TrackedJob, Exception]]:
         """Return the errors, and forget them."""
-        found, self._found = self._found, []
-        return found
+        errors, self._errors = self._errors, []
+        return errors
 
 
 def _assumed(step: Step) -> tuple[Plan | None, int | None]:
-    """Return the plan and the workers that a job has once a step is written; None: as they are."""
+    """Return the plan and the workers of a job after a step; None: unchanged."""
     match step:
         case Unsuspend(plan) | Replan(plan):
             return plan, None
@@ -280,6 +279,6 @@ def _assumed(step: Step) -> tuple[Plan | None, int | None]:
 
 
 def _basis(job: TrainingJob, plan: Plan | None) -> tuple[object, ...]:
-    """Return what the patches of a job test."""
+    """Return the fields of a job that its patches test."""
     sizes = tuple(group.replicas for group in job.groups)
     return job.suspend, job.held, job.released, sizes, plan.generation if plan else 0

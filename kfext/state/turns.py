@@ -1,4 +1,4 @@
-"""Which job is next: in the order of the queue, by time, by namespace, or a few of many."""
+"""Which job is next: in queue order, by time, by namespace, or a few of many."""
 
 import heapq
 import math
@@ -41,7 +41,7 @@ class Agenda:
             heapq.heappush(self._heap, (turn, uid))
 
     def pop(self) -> TrackedJob | None:
-        """Remove the first job of this round and return it, None at the end of the round."""
+        """Remove and return the first job of this round, or None at the end of the round."""
         if not self._heap:
             return None
         _, uid = heapq.heappop(self._heap)
@@ -86,7 +86,7 @@ class Alarms:
         self._at.pop(uid, None)
 
     def next(self) -> float:
-        """Return when the next alarm rings, infinity without alarms."""
+        """Return when the next alarm rings, or infinity without alarms."""
         self._drop_outdated()
         return self._heap[0][0] if self._heap else math.inf
 

@@ -1,4 +1,4 @@
-"""The CPU that pods, nodes and jobs use, and how often each pod was measured anew."""
+"""The CPU that pods, nodes and jobs use, and how often each pod was measured."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,37 +34,37 @@ class Uses:
     def take(
         self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
     ) -> None:
-        """Take in a round of measurements: of pods by uid, and of nodes by name.
+        """Record a round of measurements: pods by uid, nodes by name.
 
-        What is not in it is not known any more.
+        The use of any other pod or node is then unknown.
         """
         self._nodes = dict(nodes or {})
         before, self._measured = self._measured, {}
         for uid, use in found.items():
             if isinstance(use, CpuUse):
-                known = before.get(uid)
-                if known is None or known.use.at != use.at:
-                    known = Measured(use, number=known.number + 1 if known else 1)
-                self._measured[uid] = known
+                last = before.get(uid)
+                if last is None or last.use.at != use.at:
+                    last = Measured(use, number=last.number + 1 if last else 1)
+                self._measured[uid] = last
 
     def of(self, uid: str) -> Measured | None:
-        """Return the use of a pod, None if it is not known."""
+        """Return the use of a pod, or None for an unknown use."""
         return self._measured.get(uid)
 
     def of_node(self, name: str) -> int | None:
-        """Return the millicores that all that runs on a node uses, None if that is not known."""
+        """Return the millicores in use on a node, or None for an unknown use."""
         use = self._nodes.get(name)
         return None if use is None else round(1000 * use.cores)
 
 
-def note_use(
+def record_use(
     followed: Followed,
     pods: Iterable[Pod],
     found: Mapping[str, CpuUse | Verdict],
     *,
     ledger: Ledger,
 ) -> None:
-    """Note what the pods of a job use, by uid, or why that is not known."""
+    """Record the CPU use of a job, from the use of its pods by uid, or why it is unknown."""
     measured = [pod for pod in pods if pod.uid in found]
     used = [found[pod.uid] for pod in measured]
     cores = [use.cores for use in used if isinstance(use, CpuUse)]
@@ -76,7 +76,7 @@ def note_use(
 
 
 def _share(cores: float, pods: Iterable[Pod], ledger: Ledger) -> float | None:
-    """Return the share of the CPU of the nodes of some pods, None if that is not known."""
+    """Return the cores as a share of the CPU of the pods' nodes, or None for unknown nodes."""
     nodes = map(ledger.node, {pod.node_name for pod in pods})
-    there = sum(node.allocatable.get(CPU, 0) for node in nodes if node is not None)
-    return 1000 * cores / there if there else None
+    total = sum(node.allocatable.get(CPU, 0) for node in nodes if node is not None)
+    return 1000 * cores / total if total else None

@@ -1,8 +1,8 @@
-"""What the volume claims of pods mean for their nodes, from the claims and volumes last seen.
+"""The nodes that the volume claims of pods allow, from the claims and volumes last seen.
 
-kube-scheduler keeps a pod from the nodes that the volume of a bound claim excludes. It lets a pod
-wait for a claim that is bound on its own. It chooses node and volume together for a claim whose
-storage class waits for the first consumer; that is not modelled.
+kube-scheduler keeps a pod off the nodes that the volume of a bound claim excludes. A pod waits for
+a claim that is bound on its own. If the storage class of a claim waits for the first consumer,
+kube-scheduler chooses node and volume together; kfext does not model that.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ ClaimKey = tuple[str, str]
 class Volumes:
     """Claims, volumes and storage classes as last seen.
 
-    `changed` is called with each claim that means something else than before.
+    `changed` is called with each claim that has a changed meaning.
     """
 
     def __init__(self, changed: Callable[[ClaimKey], None]) -> None:
@@ -31,15 +31,15 @@ class Volumes:
         self._naming: dict[str, set[ClaimKey]] = {}
 
     def observe_claim(self, old: VolumeClaim | None, new: VolumeClaim | None) -> None:
-        """Take in a claim as it stands; None for `new` when it is gone."""
+        """Record the present version of a claim; `new` is None when the claim is gone."""
         if (seen := new or old) is None:
             return
         key = (seen.namespace, seen.name)
-        before, known = self._meaning(*key), self._claims.pop(key, None)
-        if known is not None and known.volume:
-            self._naming[known.volume].discard(key)
-            if not self._naming[known.volume]:
-                del self._naming[known.volume]
+        before, earlier = self._meaning(*key), self._claims.pop(key, None)
+        if earlier is not None and earlier.volume:
+            self._naming[earlier.volume].discard(key)
+            if not self._naming[earlier.volume]:
+                del self._naming[earlier.volume]
         if new is not None:
             self._claims[key] = new
         if new is not None and new.volume:
@@ -48,7 +48,7 @@ class Volumes:
             self._changed(key)
 
     def observe_volume(self, old: Volume | None, new: Volume | None) -> None:
-        """Take in a volume as it stands; None for `new` when it is gone."""
+        """Record the present version of a volume; `new` is None when the volume is gone."""
         if (seen := new or old) is None:
             return
         if new is not None:
@@ -60,7 +60,7 @@ class Volumes:
                 self._changed(key)
 
     def observe_class(self, old: StorageClass | None, new: StorageClass | None) -> None:
-        """Take in a storage class as it stands; None for `new` when it is gone."""
+        """Record the present version of a storage class; `new` is None when it is gone."""
         if (seen := new or old) is None:
             return
         if new is not None:
@@ -84,7 +84,7 @@ class Volumes:
         return tuple(self._classes.values())
 
     def of_job(self, job: TrainingJob) -> TrainingJob:
-        """Return a job with what its claims mean now; the same object if it has no claims."""
+        """Return a job with the present meaning of its claims; the same object without claims."""
         if not any(group.constraints.claims for group in job.groups):
             return job
         groups = (
@@ -94,7 +94,7 @@ class Volumes:
         return replace(job, groups=tuple(groups))
 
     def of_pods(self, pods: Iterable[Pod]) -> Iterator[Pod]:
-        """Yield pods with what their claims mean now, of which only a gated pod has any."""
+        """Yield pods with the present meaning of their claims; only a gated pod has claims."""
         for pod in pods:
             if pod.constraints is None or not pod.constraints.claims:
                 yield pod
@@ -102,16 +102,16 @@ class Volumes:
                 yield replace(pod, constraints=self._of(pod.constraints, pod.namespace))
 
     def _of(self, constraints: Constraints, namespace: str) -> Constraints:
-        each = [self._meaning(namespace, name) for name in constraints.claims]
-        found = VolumeConstraints(
-            tuple(dict.fromkeys(terms for one in each for terms in one.terms)),
-            tuple(name for one in each for name in one.pending),
-            tuple(why for one in each for why in one.unmodelled),
+        meanings = [self._meaning(namespace, name) for name in constraints.claims]
+        volumes = VolumeConstraints(
+            tuple(dict.fromkeys(terms for meaning in meanings for terms in meaning.terms)),
+            tuple(name for meaning in meanings for name in meaning.pending),
+            tuple(why for meaning in meanings for why in meaning.unmodelled),
         )
-        return replace(constraints, volumes=found)
+        return replace(constraints, volumes=volumes)
 
     def _meaning(self, namespace: str, name: str) -> VolumeConstraints:
-        """Return what one claim means for the pods that use it."""
+        """Return the meaning of a claim for the pods that use it."""
         claim = self._claims.get((namespace, name), VolumeClaim(namespace, name))
         storage_class = self._classes.get(claim.storage_class)
         volume = self._volumes.get(claim.volume)
@@ -124,14 +124,14 @@ class Volumes:
         elif volume.terms is not None:
             return VolumeConstraints(terms=(volume.terms,))
         elif volume.zoned:
-            why = f"volume claim {name}, whose volume names its zone by labels"
+            why = f"volume claim {name}, with a volume that names its zone by labels"
         else:
             return VolumeConstraints()
         return VolumeConstraints(unmodelled=(why,))
 
 
 def claims_of(job: TrainingJob) -> frozenset[ClaimKey]:
-    """Return the claims that decide where pods of a job may run: none once it has ended."""
+    """Return the claims that decide where pods of a job may run; none after its end."""
     groups = () if job.finished else job.groups
     names = (name for group in groups for name in group.constraints.claims)
     return frozenset((job.namespace, name) for name in names)

@@ -31,9 +31,6 @@ ONE = "one as a variable"
 
 NOT_YET = [
     "e2e",
-    "kfext/core/ledger/cards.py",
-    "kfext/model/gpu.py",
-    "kfext/state",
     "tests/adapters",
     "tests/builders.py",
     "tests/gpu_builders.py",

@@ -1,9 +1,9 @@
 """Jobs that share GPUs, as the solver sees them, and the cards that can take their replicas.
 
-A card that may be shared is a slot of its node. The ledger counts what sharers take of it like
-everything else, as resources of the node: the hundredths of its time, which Kubernetes counts too,
-and resources that only kfext knows. A slot becomes a card when a GPU of the node is reserved for
-it, so the free slots of a node are worth as much as the node has GPUs left.
+A card that may be shared is a slot of its node. The ledger counts its use as resources of the node:
+hundredths of its time, which Kubernetes counts too, and resources that only kfext knows. A slot
+becomes a card when a GPU of the node is reserved for it, so a node can use as many free slots as it
+has free GPUs.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,9 +37,9 @@ from kfext.model.replica_group import ReplicaGroup
 from kfext.names import ELASTIC, GPU_PRIORITY, KUEUE_QUEUE, NATIVE_GPU
 
 CONTEXT = 500
-"""MiB of a card that a process takes before its first tensor."""
+"""MiB of a card that a process uses before its first tensor."""
 _RESERVE = 0.03, 512
-"""What sharers leave of a card's memory: this part of it, and at least this many MiB."""
+"""Sharers leave this part of a card's memory free, and at least this many MiB."""
 _PERMILLE = 1000
 _OWN = "card "
 """The prefix of the resources of a card that only kfext knows."""
@@ -52,10 +52,10 @@ _UNMEASURED: Mapping[str, int] = MappingProxyType({})
 def as_sharing(
     job: TrainingJob, plan: Plan | None, *, busy: Mapping[str, int] = _UNMEASURED
 ) -> TrainingJob:
-    """Return a job whose replicas request parts of GPUs instead of whole ones, as the solver does.
+    """Return a job with replicas that request parts of GPUs instead of whole GPUs.
 
-    The parts are those of its plan while it runs under one: whoever may edit the job cannot change
-    what its pods were promised. `busy`: by type in lower case, see `GpuShare`.
+    While the job runs under a plan, the plan has the parts: an edit of the job cannot change the
+    terms of its pods. `busy`: by type in lower case, see `GpuShare`.
     """
     if job.released:
         return job
@@ -72,25 +72,25 @@ def as_sharing(
     for group in job.groups:
         share = shares.get(group.type.lower())
         counts = _counts(group.requests, share.need if share else None, needs=needs, whole=whole)
-        own = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
+        rest = {name: n for name, n in group.requests.items() if not share or name != NATIVE_GPU}
         charge = group.charge.sharing(share.units) if share else group.charge
-        groups.append(replace(group, requests={**own, **dict(counts)}, share=share, charge=charge))
+        groups.append(replace(group, requests={**rest, **dict(counts)}, share=share, charge=charge))
     return replace(job, groups=tuple(groups))
 
 
 def as_written(job: TrainingJob) -> TrainingJob:
-    """Return the job as its templates state it: one GPU for a replica instead of a part of one."""
+    """Return the job as its templates state it: a replica with a share requests one GPU."""
     groups = []
     for group in job.groups:
-        own = uncounted(group.requests)
+        requests = uncounted(group.requests)
         if group.share:
-            own[NATIVE_GPU] = 1
-        groups.append(replace(group, requests=own, share=None))
+            requests[NATIVE_GPU] = 1
+        groups.append(replace(group, requests=requests, share=None))
     return replace(job, groups=tuple(groups))
 
 
 def as_template(requests: Resources) -> Resources:
-    """Return the requests of a pod as its template states them: one GPU instead of a part of it."""
+    """Return the requests of a pod as its template states them: one GPU instead of its part."""
     if not has_part(requests):
         return requests
     return {**without_parts(requests), NATIVE_GPU: 1}
@@ -99,8 +99,8 @@ def as_template(requests: Resources) -> Resources:
 def why_unshareable(job: TrainingJob, settings: Settings) -> str:
     """Return why a job that asks for parts of GPUs cannot have them; empty if it can.
 
-    Admission refuses such a job. A job that becomes one by an edit stays in the queue: no account
-    would be kept of the whole GPUs that it would get.
+    Admission refuses such a job. A job that an edit makes unshareable stays in the queue, because
+    the ledger would not count the whole GPUs that it would get.
     """
     return "" if job.released else next(_obstacles(job, settings), "")
 
@@ -121,15 +121,15 @@ def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
         yield from (f"the {group.type} template {why}" for why in _of_template(group))
     pods = job.training_pods
     if settings.gpu_priority != HIGH and not (job.kind.yields_gpu and pods == 1):
-        what = f"a job of {pods} pods" if job.kind.yields_gpu else f"a {job.kind.name}"
-        yield f"{what} cannot have low priority yet; set {GPU_PRIORITY} to high"
+        subject = f"a job of {pods} pods" if job.kind.yields_gpu else f"a {job.kind.name}"
+        yield f"{subject} cannot have low priority yet; set {GPU_PRIORITY} to high"
 
 
 def _of_template(group: ReplicaGroup) -> Iterator[str]:
     if group.no_part:
         yield group.no_part
     if node := group.constraints.node_name:
-        # Its pods would pass the webhook and have whole GPUs, beside those reserved for them.
+        # The pods would pass the webhook and get whole GPUs beside their reserved GPUs.
         yield (
             f"names its node (nodeName: {node!r}); allowed: no nodeName, as kfext chooses the node "
             f'with the GPU; e.g. nodeSelector: {{"kubernetes.io/hostname": "{node}"}}'
@@ -137,12 +137,12 @@ def _of_template(group: ReplicaGroup) -> Iterator[str]:
 
 
 def _gpus(group: ReplicaGroup) -> int:
-    """Return how many GPUs a pod asks for, also where a part of one counts instead of it."""
+    """Return how many GPUs a pod asks for; a part counts as one GPU."""
     return 1 if group.share is not None else group.requests.get(NATIVE_GPU, 0)
 
 
 def shares_by_type(share: GpuShare | None, job: TrainingJob) -> Mapping[str, GpuShare]:
-    """Return the share of each type whose replicas request exactly one GPU, in lower case."""
+    """Return the share of each type with replicas that request exactly one GPU, in lower case."""
     if share is None:
         return {}
     types = (group.type.lower() for group in job.groups if group.requests.get(NATIVE_GPU) == 1)
@@ -152,7 +152,7 @@ def shares_by_type(share: GpuShare | None, job: TrainingJob) -> Mapping[str, Gpu
 def _counts(
     requests: Resources, need: CardNeed | None, *, needs: Collection[CardNeed], whole: bool
 ) -> Iterator[tuple[str, int]]:
-    """Yield what a replica takes of the cards that count for a need, alone and with whole GPUs."""
+    """Yield the counts of cards that a replica takes, for each need, alone and with whole GPUs."""
     if need is not None:
         yield need.name, 1
     for other in needs if whole else ():
@@ -166,9 +166,9 @@ def _counts(
 def lines_of(slot: int) -> tuple[str, ...]:
     """Return the resources of a slot, in the order of `Cards.free`.
 
-    These are its time in hundredths, as in Kubernetes; its memory in MiB, without sharers that
-    stated no memory; the hundredths of those sharers; sharers of high priority; the thousandths of
-    time beside them; whether the slot is reserved.
+    These are the time in hundredths, as in Kubernetes; the memory in MiB, without sharers that
+    stated no memory; the hundredths of the sharers without a stated memory; the high-priority
+    sharers; the thousandths of time beside them; whether the slot is reserved.
     """
     card = f"{_OWN}{slot}"
     unsized, high, idle = f"{card} unsized", f"{card} high", f"{card} idle"
@@ -185,7 +185,7 @@ TIME, MEMORY, UNSIZED, PRIORITY, IDLE, RESERVED = range(len(lines_of(0)))
 
 
 def capacity(slot: int, *, memory: int) -> Resources:
-    """Return what a card with `memory` MiB has beside its time."""
+    """Return the resources of a card with `memory` MiB, except its time."""
     part, least = _RESERVE
     usable = memory - max(int(memory * part), least)
     _, *names = lines_of(slot)
@@ -193,9 +193,9 @@ def capacity(slot: int, *, memory: int) -> Resources:
 
 
 def taken_by(need: CardNeed, slot: int, *, busy: int = _PERMILLE) -> Resources:
-    """Return what a replica takes of a slot.
+    """Return the resources of a slot that a replica takes.
 
-    `busy`: the thousandths of time in which a replica of high priority keeps the card busy.
+    `busy`: the thousandths of time in which a high-priority replica keeps the card busy.
     """
     time, memory, unsized, high, idle, _ = lines_of(slot)
     taken = {time: need.units, idle: busy if need.high else need.idle}
@@ -207,22 +207,22 @@ def taken_by(need: CardNeed, slot: int, *, busy: int = _PERMILLE) -> Resources:
 
 
 def kept_for(need: CardNeed, slot: int) -> Resources:
-    """Return what is kept of a slot for a waiting replica, so that it can be placed there.
+    """Return the resources of a slot that are kept for a waiting replica.
 
-    A sharer of high priority that came before a waiting sharer of low priority might leave it too
-    little.
+    A high-priority sharer that came before a waiting low-priority sharer might leave it too little
+    time.
     """
     guard = {lines_of(slot)[PRIORITY]: 1} if need.idle else {}
     return {**taken_by(need, slot), **guard}
 
 
 def kept_requests(requests: Resources, need: CardNeed, slot: int) -> Resources:
-    """Return what is kept of a node for a waiting replica that is to be in a slot of it."""
+    """Return the resources of a node that are kept for a waiting replica in a slot."""
     return {**uncounted(requests), **kept_for(need, slot)}
 
 
 def taken_by_reservation(slot: int) -> Resources:
-    """Return what the pod takes that reserves a GPU for a slot."""
+    """Return the resources that the reservation pod of a slot takes."""
     return {NATIVE_GPU: 1, lines_of(slot)[RESERVED]: 1}
 
 
@@ -241,21 +241,21 @@ _SLOT_OF = {
 
 
 def slots_in(requests: Resources) -> set[int]:
-    """Return the slots of which these requests take a part."""
+    """Return the slots that the requests take a part of."""
     return {_SLOT_OF[name] for name in requests.keys() & _SLOT_OF.keys()}
 
 
 def has_priority(requests: Resources, slot: int) -> bool:
-    """Return whether these requests are of the sharer of high priority in a slot."""
+    """Return whether the requests belong to the high-priority sharer of a slot."""
     return lines_of(slot)[PRIORITY] in requests
 
 
 _SIZES = (UNITS, UNITS // 2, UNITS // 4)
-"""What other jobs may ask of a card, each size equally likely."""
+"""The sizes that other jobs may ask for, each equally likely."""
 _USELESS = np.array(
-    [sum(left for size in _SIZES if left < size) / len(_SIZES) for left in range(UNITS + 1)]
+    [sum(free for size in _SIZES if free < size) / len(_SIZES) for free in range(UNITS + 1)]
 )
-"""For each free amount of a card, how much of it is useless to other jobs on average.
+"""The part of each free amount of a card that is useless to other jobs on average.
 
 This is the fragmentation of "Beware of Fragmentation" (Q. Weng et al., USENIX ATC 2023)."""
 
@@ -267,37 +267,36 @@ def with_cards(
     amounts: Amounts, resources: Collection[str], cards: Callable[[], "Cards"]
 ) -> Amounts:
     """Return amounts, shape (resources, rows), with the counts of the resources that are cards."""
-    wanted = {line: of for line, name in enumerate(resources) if (of := counted(name))}
+    wanted = {line: need for line, name in enumerate(resources) if (need := counted(name))}
     if wanted:
-        found = cards()
-        for line, of in wanted.items():
-            amounts[line] = found.count(of)
+        slots = cards()
+        for line, need in wanted.items():
+            amounts[line] = slots.count(need)
     return amounts
 
 
 class Cards:
     """The slots of all rows of a ledger, at one moment.
 
-    `slots`: the largest number of slots of a node. `free` and `allocatable` read amounts of the
-        ledger.
+    `slots`: the largest number of slots of a node. `free`, `allocatable`: read the ledger.
     """
 
     def __init__(self, slots: int, *, free: Read, allocatable: Read) -> None:
         names = [lines_of(slot) for slot in range(slots)]
         self._native: Amounts = np.maximum(free([NATIVE_GPU])[0], 0)
         rows = len(self._native)
-        found = free([name for of_slot in names for name in of_slot])
+        amounts = free([name for of_slot in names for name in of_slot])
         # By resource, slot and row.
-        self._free: Amounts = found.reshape(slots, len(lines_of(0)), rows).swapaxes(0, 1)
+        self._free: Amounts = amounts.reshape(slots, len(lines_of(0)), rows).swapaxes(0, 1)
         self._memory: Amounts = allocatable([of_slot[MEMORY] for of_slot in names])
         self._reserved: Mask = self._free[RESERVED] <= 0
 
-    def count(self, of: CardsFor) -> Amounts:
-        """Return on how many cards of each row a need can be met, shape (rows,)."""
-        meets = self._meets(of.need)
+    def count(self, cards: CardsFor) -> Amounts:
+        """Return the number of cards on each row that meet a need, shape (rows,)."""
+        meets = self._meets(cards.need)
         count: Amounts = (meets & self._reserved).sum(axis=0)
         spare: Amounts = (meets & ~self._reserved).sum(axis=0)
-        count += self._native if of.whole else np.minimum(spare, self._native)
+        count += self._native if cards.whole else np.minimum(spare, self._native)
         return count
 
     def is_reserved(self, row: int, slot: int) -> bool:
@@ -305,10 +304,10 @@ class Cards:
         return bool(self._reserved[slot, row])
 
     def harm(self, need: CardNeed) -> NDArray[np.float64]:
-        """Return how much more of a row becomes useless to other jobs if it takes a replica.
+        """Return how much more of each row becomes useless to other jobs if it takes a replica.
 
-        The amount is in hundredths of a card, on the card where it is least; infinite without such
-        a card.
+        The amount is in hundredths of a card, on the least harmed card; infinite without a card
+        that meets the need.
         """
         possible = self._meets(need) & (self._reserved | (self._native > 0))
         harm = np.where(possible, self._harm(need), np.inf)
@@ -316,11 +315,11 @@ class Cards:
         return least
 
     def choose(self, row: int, needs: Sequence[CardNeed], *, whole: int = 0) -> list[int] | None:
-        """Return the slot for each of some replicas of one job on a row, no two on one card.
+        """Return a slot of a row for each replica of a job, no two on one card.
 
-        `whole`: the number of GPUs of the row that other replicas of the job take for themselves.
-            The result is None if there are not enough cards. The least harmful slot comes first,
-            then the fullest, then the lowest.
+        `whole`: the number of whole GPUs of the row that other replicas of the job take. Without
+            enough cards the result is None. The least harmful slot comes first, then the fullest,
+            then the lowest.
         """
         new = max(int(self._native[row]) - whole, 0)
         reserved = self._reserved[:, row]
@@ -336,15 +335,15 @@ class Cards:
         return chosen
 
     def _meets(self, need: CardNeed) -> Mask:
-        """Return on which cards a need can be met, by slot and row."""
+        """Return whether each card meets a need, by slot and row."""
         time, memory, unsized, high, idle, _ = self._free
         meets: Mask = time >= need.units
-        # Sharers without a stated memory have the same part of the memory as of the time.
-        left = memory * UNITS - self._memory * (UNITS - unsized)
+        # A sharer without a stated memory has the same part of the memory as of the time.
+        free = memory * UNITS - self._memory * (UNITS - unsized)
         if need.memory is None:
-            meets = meets & (left >= self._memory * need.units) & (self._memory > 0)
+            meets = meets & (free >= self._memory * need.units) & (self._memory > 0)
         else:
-            meets = meets & (left >= (need.memory + CONTEXT) * UNITS)
+            meets = meets & (free >= (need.memory + CONTEXT) * UNITS)
         if need.high:
             meets = meets & (high > 0)
         elif need.idle:
@@ -354,31 +353,31 @@ class Cards:
         return meets
 
     def _harm(self, need: CardNeed) -> NDArray[np.float64]:
-        left = np.clip(self._free[TIME], 0, UNITS)
-        after = np.clip(left - need.units, 0, UNITS)
-        harm: NDArray[np.float64] = _USELESS[after] - _USELESS[left]
+        free = np.clip(self._free[TIME], 0, UNITS)
+        after = np.clip(free - need.units, 0, UNITS)
+        harm: NDArray[np.float64] = _USELESS[after] - _USELESS[free]
         return harm
 
 
 def _matched(options: Sequence[Sequence[int]]) -> list[int] | None:
-    """Return a different option for each list, the best first, None if there is no such choice.
+    """Return a different option for each list, the best first, or None without such a choice.
 
     Source: H. Kuhn, "The Hungarian method for the assignment problem" (1955), without costs.
     """
     owner: dict[int, int] = {}
 
-    def found(number: int, tried: set[int]) -> bool:
+    def assign(number: int, tried: set[int]) -> bool:
         untried = [option for option in options[number] if option not in tried]
-        for option in sorted(untried, key=owner.__contains__):  # the free ones first
+        for option in sorted(untried, key=owner.__contains__):  # free options first
             if option in tried:
                 continue
             tried.add(option)
-            if option not in owner or found(owner[option], tried):
+            if option not in owner or assign(owner[option], tried):
                 owner[option] = number
                 return True
         return False
 
     for number in sorted(range(len(options)), key=lambda number: len(options[number])):
-        if not found(number, set()):
+        if not assign(number, set()):
             return None
     return [slot for _, slot in sorted((number, slot) for slot, number in owner.items())]

@@ -276,14 +276,14 @@ async def test_an_error_of_ours_in_a_write_stops_no_other_and_it_is_tried_again(
     [
         pytest.param("first", "finish", id="while its step ends"),
         pytest.param("second", "_enter", id="while its decision is entered"),
-        pytest.param("second", "note", id="while it is queued"),
+        pytest.param("second", "record", id="while it is queued"),
         pytest.param("second", "show", id="while it is shown"),
     ],
 )
 async def test_an_error_of_ours_about_one_job_stops_no_other(
     bad: str, method: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owners = {"show": bench.display, "note": bench.planner.queue}
+    owners = {"show": bench.display, "record": bench.planner.queue}
     owner: object = owners.get(method, bench.planner)
     real = getattr(owner, method)
 

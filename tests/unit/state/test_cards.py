@@ -48,7 +48,7 @@ class Bed:
 
 def reserved(*, uid: str = "uid", **more: object) -> Callable[[Bed], None]:
     pod = replace(reservation("n", uid=uid), **more)  # type: ignore[arg-type]
-    return lambda bed: bed.cards.take_pod(uid, pod)
+    return lambda bed: bed.cards.observe_pod(uid, pod)
 
 
 def reported(**more: object) -> Callable[[Bed], None]:
@@ -137,14 +137,14 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     bed.cards.want("uid-high", {HERE: ()})
     reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
     assert bed.cards.view(PLAN, [POD], job_uid="uid-1").rivals == ("uid-high",)
-    bed.cards.apart.note("uid-1", ("uid-high", "gone"))
+    bed.cards.apart.record("uid-1", ("uid-high", "gone"))
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
 def test_a_job_is_kept_from_those_that_had_to_leave_it_wherever_they_are_now() -> None:
     bed = Bed()
-    bed.cards.apart.note("uid-a", ("uid-1",))
-    bed.cards.apart.note("uid-b", ("uid-1",))
+    bed.cards.apart.record("uid-a", ("uid-1",))
+    bed.cards.apart.record("uid-b", ("uid-1",))
     bed.cards.want("uid-b", {HERE: ()})
     bed.cards.want("uid-a", {HERE: (), ("m", 1): ()})
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (("m", 1), HERE)
@@ -156,7 +156,7 @@ def test_a_job_that_left_as_many_as_are_remembered_is_kept_from_all_others() -> 
     bed = Bed()
     bed.cards.want("uid-1", {("m", 1): ()})
     bed.cards.want("uid-new", {HERE: ()})
-    bed.cards.apart.note("uid-1", tuple(f"gone-{number}" for number in range(MOST_APART)))
+    bed.cards.apart.record("uid-1", tuple(f"gone-{number}" for number in range(MOST_APART)))
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
     assert bed.cards.view(None, [], job_uid="uid-new").shunned == (("m", 1),)
 
@@ -198,11 +198,11 @@ def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> 
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.want("uid-2", {HERE: ()})
     assert bed.free() == 1
-    bed.cards.take_pod("uid", reservation("n"))
+    bed.cards.observe_pod("uid", reservation("n"))
     assert bed.free() == 2, "its own claim is not a matter of these"
-    bed.cards.take_pod("uid", reservation("n", phase="Failed"))
+    bed.cards.observe_pod("uid", reservation("n", phase="Failed"))
     assert bed.free() == 1, "it has ended, and claims nothing"
-    bed.cards.take_pod("uid", None)
+    bed.cards.observe_pod("uid", None)
     bed.cards.want("uid-1", {})
     assert bed.free() == 1
     bed.cards.want("uid-2", {})
@@ -227,7 +227,7 @@ def test_a_pod_with_a_part_that_no_plan_counts_needs_its_gpu_until_it_has_ended(
     bed = Bed()
     bed.cards.keep(pod, planned=planned)
     assert (HERE in bed.cards.demand.all(), bed.free()) == (kept, 2 - kept)
-    bed.cards.take_pod(pod.uid, None)
+    bed.cards.observe_pod(pod.uid, None)
     assert (HERE in bed.cards.demand.all(), bed.free()) == (False, 2)
 
 
@@ -235,10 +235,10 @@ def test_jobs_hear_of_their_cards_alone() -> None:
     bed = Bed()
     bed.cards.want("uid-1", {HERE: ()})
     bed.cards.observe(None, slot("n", 1))
-    bed.cards.take_pod("uid", reservation("n", 1))
+    bed.cards.observe_pod("uid", reservation("n", 1))
     assert bed.called == []
     bed.cards.observe(None, slot("n", 0))
-    bed.cards.take_pod("uid-0", reservation("n", 0))
+    bed.cards.observe_pod("uid-0", reservation("n", 0))
     assert bed.called == ["uid-1", "uid-1"]
 
 
@@ -276,26 +276,26 @@ def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_troubl
 NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
     "nobody had to leave": ([], {"low": set(), "high": set()}),
     "it holds for both": (
-        [lambda one: one.note("low", ("high",))],
+        [lambda one: one.record("low", ("high",))],
         {"low": {"high"}, "high": {"low"}, "other": set()},
     ),
     "one left beside two, and two beside one": (
-        [lambda one: one.note("low", ("high", "first")), lambda one: one.note("b", ("high",))],
+        [lambda one: one.record("low", ("high", "first")), lambda one: one.record("b", ("high",))],
         {"low": {"high", "first"}, "high": {"low", "b"}, "first": {"low"}},
     ),
     "its state has forgotten one": (
-        [lambda one: one.note("low", ("a", "b")), lambda one: one.note("low", ("b",))],
+        [lambda one: one.record("low", ("a", "b")), lambda one: one.record("low", ("b",))],
         {"low": {"b"}, "a": set(), "b": {"low"}},
     ),
     "the one that left is gone": (
-        [lambda one: one.note("low", ("high",)), lambda one: one.forget("low")],
+        [lambda one: one.record("low", ("high",)), lambda one: one.forget("low")],
         {"low": set(), "high": set()},
     ),
     "the one beside which it was is gone": (
         [
-            lambda one: one.note("low", ("high",)),
+            lambda one: one.record("low", ("high",)),
             lambda one: one.forget("high"),
-            lambda one: one.note("low", ("high", "next")),
+            lambda one: one.record("low", ("high", "next")),
         ],
         {"high": set(), "next": {"low"}},
     ),
@@ -317,9 +317,9 @@ FULL = tuple(f"high-{number}" for number in range(MOST_APART))
 
 def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_more() -> None:
     apart = Apart()
-    apart.note("low", FULL[1:])
+    apart.record("low", FULL[1:])
     assert (apart.alone("low"), apart.of("other")) == (False, set())
-    apart.note("low", FULL)
+    apart.record("low", FULL)
     assert (apart.alone("low"), apart.of("other")) == (True, {"low"})
     apart.forget("low")
     assert (apart.alone("low"), apart.of("other")) == (False, set())
@@ -328,7 +328,7 @@ def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_m
 def test_nothing_stays_of_jobs_that_are_gone() -> None:
     apart = Apart()
     for number in range(100):
-        apart.note(f"low-{number}", ("high", f"high-{number}"))
+        apart.record(f"low-{number}", ("high", f"high-{number}"))
     for number in range(100):
         apart.forget(f"low-{number}")
     assert (len(apart._left), len(apart._leavers)) == (0, 0)
@@ -386,7 +386,7 @@ def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
     assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
     assert list(found.due(1.0)) == [], "it is being written"
     found.finish(Reserve(HERE, TOLERATES), 1.0)
-    bed.cards.take_pod("uid", reservation("n"))
+    bed.cards.observe_pod("uid", reservation("n"))
     assert list(found.due(2.0)) == []
     assert not found.pending
 
@@ -394,14 +394,14 @@ def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
 def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
     bed = Bed()
     found, pod = bed.cards, reservation("n")
-    bed.cards.take_pod("uid", pod)
+    bed.cards.observe_pod("uid", pod)
     bed.cards.keep(SHARER, planned=False, tolerations=TOLERATES)
     assert list(found.due(0.0)) == []
-    bed.cards.take_pod("uid", None)
+    bed.cards.observe_pod("uid", None)
     assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
     found.finish(Reserve(HERE, TOLERATES), 0.0)
-    bed.cards.take_pod("uid", pod)
-    bed.cards.take_pod(SHARER.uid, None)
+    bed.cards.observe_pod("uid", pod)
+    bed.cards.observe_pod(SHARER.uid, None)
     assert list(found.due(1.0)) == [Unreserve(HERE, pod)]
 
 
@@ -427,7 +427,7 @@ def test_what_nothing_comes_of_is_tried_again_later_each_time() -> None:
 def test_G4_a_card_is_given_back_at_once_when_nothing_uses_it() -> None:
     bed = Bed()
     found, pod = bed.cards, reservation("n")
-    bed.cards.take_pod("uid", pod)
+    bed.cards.observe_pod("uid", pod)
     bed.cards.want("uid-1", {HERE: ()})
     bed.ledger.claim(("pod", "sharer"), Claim("n", {"kfext.dev/gpu-0": 50}))
     assert list(found.due(0.0)) == []
@@ -441,9 +441,9 @@ def test_a_pod_that_has_ended_makes_way_for_the_next() -> None:
     bed = Bed()
     found, pod = bed.cards, reservation("n", phase="Failed")
     bed.cards.want("uid-1", {HERE: ()})
-    bed.cards.take_pod("uid", pod)
+    bed.cards.observe_pod("uid", pod)
     assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
     found.finish(Unreserve(HERE, pod), 0.0)
-    bed.cards.take_pod("uid", None)
+    bed.cards.observe_pod("uid", None)
     assert list(found.due(0.0)) == [Reserve(HERE, ())]
     assert names.NATIVE_GPU in pod.requests

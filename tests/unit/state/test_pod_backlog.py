@@ -54,13 +54,13 @@ def at(backlog: PodCreationBacklog, now: float, *uids: str) -> list[float]:
 
 def test_a_gang_waits_for_its_own_pods_and_for_those_of_gangs_before_it() -> None:
     backlog = started("first", "second", "third")
-    backlog.note_created("second", worker(0))
+    backlog.record_created("second", worker(0))
     assert at(backlog, 10.0, "first", "second", "third") == [10.0, 0.0, 0.0]
 
 
 def test_the_last_pod_of_a_gang_before_it_counts_too() -> None:
     backlog = started("first", "second")
-    backlog.note_created("first", worker(2))
+    backlog.record_created("first", worker(2))
     backlog.expect("first", None)
     assert at(backlog, 50.0, "second") == [0.0]
     assert at(backlog, 60.0, "first", "second") == [0.0, 10.0]
@@ -77,25 +77,25 @@ def test_a_gang_that_was_whole_and_lost_a_pod_is_waited_for_by_no_earlier_gang(
     backlog.expect("whole", 1, attempt=1)
     assert backlog.missing("whole") == 1
     backlog.settle(2.0)
-    backlog.note_created("whole", worker(0))
+    backlog.record_created("whole", worker(0))
     assert at(backlog, 40.0, "waits") == [40.0]
 
 
 def test_a_pod_that_is_created_and_deleted_for_ever_does_not_make_the_wait_endless() -> None:
     backlog = started("one", "next")
     for number in range(100):
-        backlog.note_created("one", worker(number % 2))
+        backlog.record_created("one", worker(number % 2))
         backlog.settle(float(number))
     assert at(backlog, 100.0, "one", "next") == [99.0, 99.0]
 
 
 def test_another_plan_has_the_pods_created_anew() -> None:
     backlog = started("one")
-    backlog.note_created("one", worker(0))
+    backlog.record_created("one", worker(0))
     backlog.settle(5.0)
     backlog.expect("one", 3, attempt=2)
     assert at(backlog, 10.0, "one") == [0.0]
-    backlog.note_created("one", worker(0))
+    backlog.record_created("one", worker(0))
     assert at(backlog, 20.0, "one") == [0.0]
 
 
@@ -114,7 +114,7 @@ def test_pods_that_did_not_come_in_time_are_waited_for_by_nobody() -> None:
 
 def test_what_is_known_of_the_gangs_is_taken_over() -> None:
     backlog = started("first", "second", "third")
-    backlog.note_created("second", worker(1))
+    backlog.record_created("second", worker(1))
     backlog.settle(4.0)
     backlog.give_up("first")
     records = list(backlog.record(10.0))
@@ -122,7 +122,7 @@ def test_what_is_known_of_the_gangs_is_taken_over() -> None:
     again.restore(records, crowded=True, now=100.0)
     assert list(again.record(100.0))[:3] == records
     assert (again.pods, again.crowded) == (9, True)
-    again.note_created("second", worker(1))
+    again.record_created("second", worker(1))
     assert at(again, 100.0, "second", "third", "new") == [6.0, 6.0, 100.0]
 
 

@@ -103,7 +103,7 @@ def test_nothing_grows_if_somebody_else_has_changed_its_limit_meanwhile() -> Non
     assert bed.advance() is None
     assert bed.job.cpu.operation is None
     assert bed.job.cpu.undo is not None
-    assert bed.job.cpu.undo[1].message == "the CPU of a pod was changed by somebody else"
+    assert bed.job.cpu.undo[1].message == "another client changed the CPU of a pod"
 
 
 def test_what_was_written_before_an_error_of_ours_is_to_be_restored() -> None:

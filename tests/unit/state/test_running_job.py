@@ -23,7 +23,7 @@ from kfext.state.running_job import (
     all_measured,
     all_running,
     cpu_record,
-    is_ours,
+    has_kfext_size,
     is_whole,
     leaving,
     live_pods,
@@ -209,7 +209,7 @@ OURS = {
 
 @pytest.mark.parametrize(("state", "ours"), OURS.values(), ids=OURS)
 def test_whether_its_size_is_by_kfext(state: JobState, *, ours: bool) -> None:
-    assert is_ours(tracked(state)) is ours
+    assert has_kfext_size(tracked(state)) is ours
 
 
 def all_of_gang(**more: Any) -> tuple[Pod, ...]:
@@ -275,12 +275,12 @@ def test_no_more_speeds_are_kept_than_are_remembered() -> None:
 
 
 def test_what_is_noted_of_another_size() -> None:
-    state = made().noted(JobState(), 2, cause="guard", now=50.0)
+    state = made().state_with(JobState(), 2, cause="guard", now=50.0)
     assert (state.asked, state.admitted) == (3, 2)
     assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")
 
 
 def test_of_the_size_that_was_asked_for_nothing_has_to_be_remembered() -> None:
     before = JobState(asked=2, admitted=3)
-    state = made(before, asked=2).noted(before, 2, cause="takeBack", now=50.0)
+    state = made(before, asked=2).state_with(before, 2, cause="takeBack", now=50.0)
     assert (state.asked, state.admitted) == (0, 0)

@@ -7,7 +7,7 @@ from kfext.core.ledger.ledger import Ledger
 from kfext.core.progress.followed import Followed
 from kfext.model.cpu_use import CpuUse
 from kfext.model.verdict import Verdict
-from kfext.state.uses import Uses, note_use
+from kfext.state.uses import Uses, record_use
 from tests.builders import job, node, pods
 
 UNKNOWN = Verdict("NotMeasured", "the metrics API does not answer")
@@ -76,7 +76,7 @@ def test_what_is_noted(
 ) -> None:
     followed = Followed()
     uses = {one.uid: use for one, use in zip(PODS, found, strict=False)}
-    note_use(followed, PODS, uses, ledger=Ledger([node("a", cpu="4")]))
+    record_use(followed, PODS, uses, ledger=Ledger([node("a", cpu="4")]))
     reported = followed.reported()
     assert (reported.cpu, reported.unmeasured) == (cores, why)
 
@@ -86,6 +86,6 @@ def test_that_it_is_pending_is_shown_once_it_stays_so() -> None:
     shown = []
     rounds: list[CpuUse | Verdict] = [*[PENDING] * 7, USE, PENDING]
     for use in rounds:
-        note_use(followed, PODS[:1], {PODS[0].uid: use}, ledger=ledger)
+        record_use(followed, PODS[:1], {PODS[0].uid: use}, ledger=ledger)
         shown.append(followed.reported().unmeasured)
     assert shown == [*[None] * 5, PENDING, PENDING, None, None]

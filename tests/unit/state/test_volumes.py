@@ -52,7 +52,9 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
     ),
     "bound to a volume that is in a zone by its labels: not modelled": (
         claim("labelled", bound=True),
-        VolumeConstraints(unmodelled=("volume claim data, whose volume names its zone by labels",)),
+        VolumeConstraints(
+            unmodelled=("volume claim data, with a volume that names its zone by labels",)
+        ),
     ),
     "bound to a volume that has not been seen yet: it will be": (
         claim("unseen", bound=True),
