@@ -30,7 +30,6 @@ OUT = {
 ONE = "one as a variable"
 
 NOT_YET = [
-    "e2e",
     "kfext/cli",
     "kfext/controller",
     "kfext/core/admission",
