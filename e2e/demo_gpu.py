@@ -100,9 +100,12 @@ def show(outcomes: dict[str, Outcome]) -> None:
     for column in ("it trains", "step, ms", "slower by", "the other has of the card"):
         table.add_column(column, justify="left" if column == "it trains" else "right")
     alone = outcomes["alone"].step
-    for name, one in outcomes.items():
+    for name, outcome in outcomes.items():
         table.add_row(
-            name, f"{one.step * 1000:.0f}", f"{one.step / alone - 1:.1%}", f"{one.other:.0%}"
+            name,
+            f"{outcome.step * 1000:.0f}",
+            f"{outcome.step / alone - 1:.1%}",
+            f"{outcome.other:.0%}",
         )
     Console(width=max(100, Console().width)).print(table)
 

@@ -33,7 +33,7 @@ from kfext.model.quantity import parse_resources
 Raw = dict[str, Any]
 
 ANY_SIZE: Raw = {"maxReplicas": 10_000, "maxRestarts": 100}
-"""The elasticPolicy with which workers of a PyTorchJob may come and go."""
+"""The elasticPolicy that lets workers of a PyTorchJob come and go."""
 
 PINNED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -315,12 +315,12 @@ def using(*claims: str) -> Raw:
 
 def apart(*terms: GangTerm) -> Raw:
     """The part of a pod spec that has these terms as anti-affinity."""
-    return {"affinity": {"podAntiAffinity": {PINNED: [_term(one) for one in terms]}}}
+    return {"affinity": {"podAntiAffinity": {PINNED: [_term(term) for term in terms]}}}
 
 
 def together(*terms: GangTerm) -> Raw:
     """The part of a pod spec that has these terms as affinity."""
-    return {"affinity": {"podAffinity": {PINNED: [_term(one) for one in terms]}}}
+    return {"affinity": {"podAffinity": {PINNED: [_term(term) for term in terms]}}}
 
 
 def _term(term: GangTerm) -> Raw:
@@ -367,9 +367,9 @@ def situation_of(
     now: float = 1000.0,
     **more: Any,
 ) -> Situation:
-    """A situation whose settings are named one by one; its pods have waited as long as the job.
+    """A situation with settings that are named one by one; its pods have waited as long as the job.
 
-    Those of GPUs are read from the job.
+    The settings of GPUs are read from the job.
     """
     waited = more.get("waited", 0.0)
     more.setdefault("unbound", {pod.uid: waited for pod in pods if not pod.node_name})

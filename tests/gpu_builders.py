@@ -14,13 +14,14 @@ from tests.builders import JobBuilder, job
 MEMORY = 16 * 1024
 """MiB of a card."""
 USABLE = capacity(0, memory=MEMORY)[cards.lines_of(0)[cards.MEMORY]]
-"""Those that sharers may have."""
+"""MiB of a card that sharers may use."""
 
 
 def memory_of(needs: Iterable[CardNeed]) -> float:
     """The MiB of a card that sharers need together, what a process takes at first included."""
     return sum(
-        USABLE * one.units / UNITS if one.memory is None else one.memory + CONTEXT for one in needs
+        USABLE * sharer.units / UNITS if sharer.memory is None else sharer.memory + CONTEXT
+        for sharer in needs
     )
 
 
@@ -35,7 +36,7 @@ def sharing_node(name: str, *, cards: int = 4, memory: int = MEMORY) -> Node:
     """The same node as the ledger has it, with what only kfext counts."""
     plain = plain_node(name, cards=cards)
     more = [capacity(slot, memory=memory) for slot in range(cards)]
-    return Node(name, {**plain.allocatable, **{k: n for one in more for k, n in one.items()}})
+    return Node(name, {**plain.allocatable, **{k: n for lines in more for k, n in lines.items()}})
 
 
 def slot(node: str, number: int = 0, *, card: str = "", **more: object) -> SharedGpu:
@@ -62,7 +63,7 @@ def reservation(node: str, number: int = 0, *, phase: str = "Running", uid: str 
 def sharing(
     share: str = "0.5", *, replicas: int = 1, uid: str = "uid-1", **settings: str
 ) -> JobBuilder:
-    """A job whose workers share GPUs; `settings` are by key without `gpu-`, such as priority."""
+    """A job with workers that share GPUs; `settings` are by key without `gpu-`."""
     made = job(uid=uid).worker(replicas, gpus=1).annotated(names.GPU_SHARE, share)
     for key, value in settings.items():
         made.annotated(f"{names.DOMAIN}/gpu-{key.replace('_', '-')}", value)

@@ -146,8 +146,8 @@ def main(
         often = 1 if quick else repeats or usually
         return partial(measure, quick=quick, repeats=often, anew=anew)
 
-    schedules = [one for one in companion.PARTS if one in part] or companion.PARTS
-    of_gpu = [one for one in gpu_share.PARTS if one in part] or gpu_share.DEFAULT_PARTS
+    schedules = [title for title in companion.PARTS if title in part] or companion.PARTS
+    of_gpu = [title for title in gpu_share.PARTS if title in part] or gpu_share.DEFAULT_PARTS
     of_jobs = partial(companion.measure, only_calibrate=calibrate, parts=schedules)
     in_turn = partial(compare.measure, minutes=minutes, link=link[0], network=network)
     real: dict[str, Callable[[], str]] = {

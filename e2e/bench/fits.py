@@ -59,33 +59,33 @@ def measure(bench: Bench, *, quick: bool) -> str:
 
 def by_class(found: Sequence[Compared]) -> list[tuple[str, list[Compared]]]:
     """Return the comparisons by what is known of their pods."""
-    words = sorted({one.pod.known for one in found})
-    return [(word, [one for one in found if one.pod.known == word]) for word in words]
+    words = sorted({pair.pod.known for pair in found})
+    return [(word, [pair for pair in found if pair.pod.known == word]) for word in words]
 
 
 def causes(found: Iterable[Compared]) -> Counter[str]:
     """Return how often kube-scheduler named each cause."""
-    return Counter(cause for one in found for cause in one.causes)
+    return Counter(cause for pair in found for cause in pair.causes)
 
 
-def explained(one: Compared) -> bool:
+def explained(pair: Compared) -> bool:
     """Whether a disagreement is of the documented class, and in the direction that it says."""
-    if one.pod.known == AT_ADMISSION:
-        return one.agreed
-    if one.pod.known == HOST_ADDRESS:
-        return bool(one.bound)
-    return bool(one.pod.known) and not one.bound
+    if pair.pod.known == AT_ADMISSION:
+        return pair.agreed
+    if pair.pod.known == HOST_ADDRESS:
+        return bool(pair.bound)
+    return bool(pair.pod.known) and not pair.bound
 
 
 def _row(word: str, found: Sequence[Compared]) -> tuple[str, ...]:
-    differing = [one for one in found if not (one.agreed and one.template_agreed)]
-    told = sum(explained(one) for one in differing)
+    differing = [pair for pair in found if not (pair.agreed and pair.template_agreed)]
+    told = sum(explained(pair) for pair in differing)
     return (
         word,
         str(len(found)),
-        str(sum(bool(one.bound) for one in found)),
-        _share(sum(one.agreed for one in found), len(found)),
-        _share(sum(one.template_agreed for one in found), len(found)),
+        str(sum(bool(pair.bound) for pair in found)),
+        _share(sum(pair.agreed for pair in found), len(found)),
+        _share(sum(pair.template_agreed for pair in found), len(found)),
         str(told),
         str(len(differing) - told),
     )
@@ -94,9 +94,9 @@ def _row(word: str, found: Sequence[Compared]) -> tuple[str, ...]:
 def _quota_row(found: Sequence[quota_verdicts.Admitted]) -> tuple[str, ...]:
     return (
         str(len(found)),
-        str(sum(one.taken for one in found)),
-        _share(sum(one.agreed for one in found), len(found)),
-        str(sum(not one.agreed for one in found)),
+        str(sum(pair.taken for pair in found)),
+        _share(sum(pair.agreed for pair in found), len(found)),
+        str(sum(not pair.agreed for pair in found)),
     )
 
 

@@ -88,7 +88,7 @@ def _row(
     if own is bare:
         return (str(size), who, *_times(bare), "1", "0", "", "1", "")
     ratio = median(_last(bare)) / median(_last(own))
-    pairs = [one / other for one, other in zip(_last(bare), _last(own), strict=False)]
+    pairs = [bare_time / other for bare_time, other in zip(_last(bare), _last(own), strict=False)]
     per_pod = [run.writes.get("pods", 0) / size for run in own]
     others = [sum(run.writes.values()) - run.writes.get("pods", 0) for run in own]
     judged = size == 64 and who == "kfext"
@@ -127,8 +127,8 @@ async def _all(
     runs: dict[tuple[int, str], list[Run]] = {}
     for repeat in range(-1, max(repeats.values())):  # the first warms connections and caches up
         for size in (size for size in SIZES if repeat < repeats[size]):
-            for who, one in (("kfext", _by_kfext), ("bare client", _by_bare_client)):
-                run = await one(bench, client, f"{who.split()[0]}-{size}-{repeat + 1}", size)
+            for who, submit in (("kfext", _by_kfext), ("bare client", _by_bare_client)):
+                run = await submit(bench, client, f"{who.split()[0]}-{size}-{repeat + 1}", size)
                 if repeat >= 0:
                     runs.setdefault((size, who), []).append(run)
     for repeat in range(cold):

@@ -163,14 +163,14 @@ def table_of(runs: Runs, title: str) -> str:
 
 def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
     found = runs[model, where]
-    losses = sorted({one.loss for one in found})
+    losses = sorted({run.loss for run in found})
     return (
         model.title if where is REFERENCE else "",
         where.name,
-        spread([one.rate for one in found]),
+        spread([run.rate for run in found]),
         "1" if where is REFERENCE else spread(_ratios(runs, model, where)),
-        f"{median(one.cpu for one in found):.4f}",
-        f"{median(one.wire for one in found) / 1e6:.2f}",
+        f"{median(run.cpu for run in found):.4f}",
+        f"{median(run.wire for run in found) / 1e6:.2f}",
         " ".join(f"{loss:g}" for loss in losses),
     )
 
@@ -178,7 +178,7 @@ def _row(runs: Runs, model: Model, where: Placement) -> tuple[str, ...]:
 def _ratios(runs: Runs, model: Model, where: Placement) -> list[float]:
     """Return the speeds of a job in a placement as parts of that in the first, by repeat."""
     pairs = zip(runs[model, where], runs[model, REFERENCE], strict=True)
-    return [one.rate / reference.rate for one, reference in pairs]
+    return [run.rate / reference.rate for run, reference in pairs]
 
 
 def parts_of(runs: Runs, title: str) -> str:
@@ -233,12 +233,12 @@ def _beaten(runs: Runs, model: Model) -> str:
 
 def _same_loss(runs: Runs, model: Model) -> bool:
     """Return whether all runs came to one loss; a parameter server's steps have no fixed order."""
-    losses = {one.loss for where in _shared(runs, model) for one in runs[model, where]}
+    losses = {run.loss for where in _shared(runs, model) for run in runs[model, where]}
     return model.kind == "TFJob" or len(losses) == 1
 
 
 def _rate(runs: Runs, model: Model, where: Placement) -> float:
-    return median(one.rate for one in runs[model, where])
+    return median(run.rate for run in runs[model, where])
 
 
 def measure(*, links: Sequence[str], repeats: int) -> str:

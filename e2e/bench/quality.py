@@ -12,7 +12,7 @@ not empty: a job with 8 GPUs on one node cannot have it. A job that finds no pla
 
 The ways to place a gang are what schedulers do pod by pod, and every way there is, all written anew
 from their descriptions. A pod and a node's free room are (CPU cores, GPUs). An answer is the node
-of each pod in rank order, or None if some pod finds no place.
+of each pod in rank order, or None for a gang with a pod that finds no place.
 """
 
 import random
@@ -179,7 +179,7 @@ def _against_all(kind: str, cases: int) -> str:
             _judge(regrets[name], packer(pods, free), fewest, min(map(cost, allowed)))
     return table(
         f"Small cases against all divisions: {done} gangs of pods that are {kind}, "
-        f"{several} of which need several nodes",
+        f"{several} of them need several nodes",
         ("way", "nodes too many", "at most", "cost regret", "cross-node pairs", "refused"),
         [_regret_row(name, regret, done) for name, regret in regrets.items()],
     )

@@ -1,7 +1,7 @@
 """A big cluster in full use: 5,000 nodes, 50,000 bound pods, 1,000 live jobs of ten pods each.
 
-The jobs stand as kfext has placed them long ago, their pods bound; the other 40,000 pods are of
-nobody. Everything exists before the controller starts. Measured: from the start of its process to
+kfext placed the jobs long ago, and their pods are bound; the other 40,000 pods belong to no job.
+Everything exists before the controller starts. Measured: from the start of its process to
 when it leads; its memory then, and at the end; the CPU seconds that it takes for changes of pods'
 status, of its own jobs and of others; and new jobs, submitted at once, from the last submit to all
 planned and resumed. Half of the GPUs are free.

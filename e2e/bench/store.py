@@ -56,16 +56,16 @@ class SpoiledError(Exception):
     """A run that does not count: something failed, began again, or never came about."""
 
 
-def unspoiled(title: str, one: Callable[[], _Run]) -> _Run:
+def unspoiled(title: str, attempt: Callable[[], _Run]) -> _Run:
     """Return what the first run measures that counts. Raises RuntimeError after a few tries."""
-    return first_unspoiled(title, one)[0]
+    return first_unspoiled(title, attempt)[0]
 
 
-def first_unspoiled(title: str, one: Callable[[], _Run]) -> tuple[_Run, int]:
+def first_unspoiled(title: str, attempt: Callable[[], _Run]) -> tuple[_Run, int]:
     """Return the same, and how many runs before it did not count."""
     for spoiled in range(_TRIES):
         try:
-            return one(), spoiled
+            return attempt(), spoiled
         except SpoiledError as error:
             say(f"    once more: {error}")
     raise RuntimeError(f"{title}: {_TRIES} runs were spoiled")
@@ -97,11 +97,11 @@ class Interleaved:
             turns += [(repeat, name) for name in order.sample(names, len(names))]
         return [turn for turn in turns if self._find(*turn) is None]
 
-    def measure(self, one: Callable[[int, str], Object]) -> None:
+    def measure(self, measure_one: Callable[[int, str], Object]) -> None:
         """Run what is missing, by repeat and arm, and store each run when it has ended."""
         while turns := self.missing():
             repeat, name = turns[0]
-            self.keep(repeat, name, one(repeat, name))
+            self.keep(repeat, name, measure_one(repeat, name))
 
     def keep(self, repeat: int, name: str, measured: Object) -> None:
         """Store a run."""

@@ -115,7 +115,7 @@ def inject(container: Object, *, at: str) -> Mutate:
 
     def mutate(made: Object) -> list[Object]:
         present = made["spec"].get(at, [])
-        if any(one["name"] == container["name"] for one in present):
+        if any(known["name"] == container["name"] for known in present):
             return []
         return [{"op": "add", "path": f"/spec/{at}", "value": [*present, container]}]
 

@@ -75,7 +75,9 @@ def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Hold:
 
     Its pin waits until the test lets it go.
     """
-    late = Hold(lambda one: pod_patch(space.name)(one) and one.path.endswith(f"/{last}"))
+    late = Hold(
+        lambda exchange: pod_patch(space.name)(exchange) and exchange.path.endswith(f"/{last}")
+    )
     kfext.proxy.arm(late)
     bound = space.until(
         lambda: [home for home in space.homes("gang").values() if home][:3][2:], "three are bound"

@@ -113,12 +113,12 @@ def test_a_job_that_kueue_admits_is_placed_together_on_the_nodes_that_kueue_chos
     for type_, spec in specs(space.job("late")).items():
         before = specs(asked)[type_]
         assert spec["replicas"] == before["replicas"]
-        for one, other in zip(
+        for container, other in zip(
             spec["template"]["spec"]["containers"],
             before["template"]["spec"]["containers"],
             strict=True,
         ):
-            assert one["resources"] == other["resources"]
+            assert container["resources"] == other["resources"]
     assert space.starts() == 0
 
 

@@ -26,7 +26,7 @@ class Death:
 
 
 def view_status(namespace: str) -> Match:
-    return lambda one: one.is_write and f"/{namespace}/trainingplans" in one.path
+    return lambda exchange: exchange.is_write and f"/{namespace}/trainingplans" in exchange.path
 
 
 DEATHS = {
@@ -140,8 +140,8 @@ def test_a_controller_that_restarts_among_twenty_jobs_in_every_phase_places_each
     # Eight gangs fit: three gated ones and five of the many; the others wait whole.
     space.until(lambda: len(_placed(space)) == 5, "five of the many are placed")
     assert sorted(_sizes(space)) == [0, 0, 0, 4, 4, 4, 4, 4]
-    for one in (space, starved):
-        assert set(one.pins().values()) == {1}
+    for namespace in (space, starved):
+        assert set(namespace.pins().values()) == {1}
     assert space.starts() == 8
     assert starved.starts() == 3
 
@@ -188,7 +188,7 @@ def test_two_plans_are_never_written_for_one_job(space: Space, kfext: Kfext) -> 
 
 
 def _plan_writes(namespace: str) -> Match:
-    def match(one: Exchange) -> bool:
-        return f"/{namespace}/pytorchjobs/" in one.path and b"kfext.dev~1plan" in one.body
+    def match(exchange: Exchange) -> bool:
+        return f"/{namespace}/pytorchjobs/" in exchange.path and b"kfext.dev~1plan" in exchange.body
 
     return match

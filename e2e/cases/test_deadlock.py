@@ -56,38 +56,38 @@ def _refused(space: Space) -> bool:
 def test_D1_two_jobs_that_each_need_60_percent_deadlock_on_plain_kubernetes(
     new_space: NewSpace,
 ) -> None:
-    one, other = _submit_both(
+    left, right = _submit_both(
         new_space, managed=False, halfway=lambda space: _bound(space) == _HALF
     )
-    for space in (one, other):
+    for space in (left, right):
         space.until(partial(_refused, space), "the last pod finds no room")
     # It is not that kube-scheduler would need longer: it places what comes after them.
-    pod = {"nodeSelector": {CASE: one.name}}
-    one.submit(workers("bystander", 1, each={"cpu": "1"}, pod=pod))
-    one.bound("bystander", 1)
-    assert [_bound(one), _bound(other)] == [_HALF, _HALF]
-    assert _refused(one)
-    assert _refused(other)
+    pod = {"nodeSelector": {CASE: left.name}}
+    left.submit(workers("bystander", 1, each={"cpu": "1"}, pod=pod))
+    left.bound("bystander", 1)
+    assert [_bound(left), _bound(right)] == [_HALF, _HALF]
+    assert _refused(left)
+    assert _refused(right)
     # One must be sacrificed for the other.
-    one.kube.delete(one.path("pytorchjobs", "job"))
-    other.bound("job", _PODS)
+    left.kube.delete(left.path("pytorchjobs", "job"))
+    right.bound("job", _PODS)
 
 
 def test_D1_two_jobs_that_each_need_60_percent_run_one_after_the_other_with_kfext(
     new_space: NewSpace,
 ) -> None:
-    one, other = _submit_both(
+    left, right = _submit_both(
         new_space, managed=True, halfway=lambda space: "phase" in space.view("job")
     )
     seen: set[tuple[int, int]] = set()
 
     def placed() -> Space | None:
-        seen.add((_bound(one), _bound(other)))
-        whole = [space for space in (one, other) if space.view("job").get("phase") == "Placed"]
+        seen.add((_bound(left), _bound(right)))
+        whole = [space for space in (left, right) if space.view("job").get("phase") == "Placed"]
         return whole[0] if whole else None
 
-    first = one.patiently(placed, seconds=180)
-    second = other if first is one else one
+    first = left.patiently(placed, seconds=180)
+    second = right if first is left else left
     assert _bound(first) == _PODS
     waiting = second.phase("job", "Queued")
     assert _bound(second) == 0

@@ -29,11 +29,11 @@ def compared(testbed: Testbed) -> list[verdicts.Compared]:
 def test_kfext_and_kube_scheduler_differ_in_documented_classes_only(
     compared: list[verdicts.Compared],
 ) -> None:
-    differing = [one for one in compared if not (one.agreed and one.template_agreed)]
+    differing = [pair for pair in compared if not (pair.agreed and pair.template_agreed)]
     for word, of in fits.by_class(compared):
-        agreed, early = (sum(one.agreed for one in of), sum(one.template_agreed for one in of))
+        agreed, early = (sum(pair.agreed for pair in of), sum(pair.template_agreed for pair in of))
         print(f"{word or 'modelled'}: {len(of)} pods, {agreed} agreed, {early} by their template")
-    assert [str(one) for one in differing if not fits.explained(one)] == []
+    assert [str(pair) for pair in differing if not fits.explained(pair)] == []
 
 
 def test_pods_were_bound_and_were_refused_for_every_cause_that_kfext_models(
@@ -41,13 +41,13 @@ def test_pods_were_bound_and_were_refused_for_every_cause_that_kfext_models(
 ) -> None:
     causes = fits.causes(compared)
     assert [cause for cause in COVERED if not causes[cause]] == []
-    assert sum(bool(one.bound) for one in compared) > len(compared) // 5
+    assert sum(bool(pair.bound) for pair in compared) > len(compared) // 5
     assert len(compared) == 360
 
 
 def test_kfext_and_the_api_server_agree_on_every_quota(testbed: Testbed) -> None:
     found = quota_verdicts.compare(testbed, seed=1, namespaces=15, pods=12)
-    assert [str(one) for one in found if not one.agreed] == []
-    assert any("exceeded quota" in one.theirs for one in found)
-    assert any("must specify" in one.theirs for one in found)
-    assert sum(one.taken for one in found) > len(found) // 5
+    assert [str(pair) for pair in found if not pair.agreed] == []
+    assert any("exceeded quota" in pair.theirs for pair in found)
+    assert any("must specify" in pair.theirs for pair in found)
+    assert sum(pair.taken for pair in found) > len(found) // 5

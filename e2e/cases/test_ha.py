@@ -43,7 +43,7 @@ class Moving:
     def started(self) -> Counter[str]:
         """Return how many times each job was unsuspended under a plan, by any controller."""
         done = self.space.kfext.writes(unsuspend_patch(self.space.name))
-        return Counter(one.path.rsplit("/", 1)[-1] for one in done)
+        return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in done)
 
     def wait_placed(self) -> None:
         """Wait until every gang is whole, bound, and said to be Placed."""
@@ -100,7 +100,7 @@ def test_a_leader_killed_among_moving_jobs_loses_none_and_places_none_twice(
     with kfext.restarted():  # as a Deployment would; on a busy machine a Lease may be lost again
         moving.wait_placed()
     moving.check()
-    left = standby.proxy.writes(lambda one: f"/namespaces/{space.name}/" in one.path)
+    left = standby.proxy.writes(lambda exchange: f"/namespaces/{space.name}/" in exchange.path)
     assert left, "the standby had nothing to do"
 
 
@@ -138,7 +138,7 @@ def test_a_leader_that_stood_still_writes_nothing_when_it_moves_again_and_ends(
     kfext.controller.thaw()
     assert kfext.controller.wait_dead() == 1
     late = [exchange for exchange in kfext.proxy.log[before:] if exchange.is_write]
-    assert [(one.method, one.path, one.status) for one in late] == []
+    assert [(exchange.method, exchange.path, exchange.status) for exchange in late] == []
     kfext.wait_leading(standby)
     moving.check()
 
@@ -162,12 +162,12 @@ def test_of_two_controllers_that_start_at_once_one_leads_and_both_could(
     kfext.stop_controller()
     kfext.delete_lease()
     both = (kfext.controller, kfext.standby)
-    for one in both:
-        one.proxy.log.clear()
-    for one in both:
-        one.launch(environment=kfext.environment)
-    for one in both:
-        until(one.ready, what=f"{one.name} is ready", account=kfext.tail)
+    for process in both:
+        process.proxy.log.clear()
+    for process in both:
+        process.launch(environment=kfext.environment)
+    for process in both:
+        until(process.ready, what=f"{process.name} is ready", account=kfext.tail)
     until(lambda: any(map(kfext.leads, both)), what="one leads", account=kfext.tail)
     kfext.wait_hooks()
     moving = Moving(space, 8)

@@ -18,7 +18,7 @@ _VOLATILE = {"uid", "resourceVersion", "creationTimestamp", "managedFields", "ge
 def canonical(pods: list[Object], space: Space) -> str:
     """Return pods as text, without what differs between any two runs of the same job."""
     kept = []
-    for pod in sorted(pods, key=lambda one: str(one["metadata"]["name"])):
+    for pod in sorted(pods, key=lambda body: str(body["metadata"]["name"])):
         metadata = {k: v for k, v in pod["metadata"].items() if k not in _VOLATILE}
         metadata["ownerReferences"] = [
             {k: v for k, v in owner.items() if k != "uid"} for owner in metadata["ownerReferences"]

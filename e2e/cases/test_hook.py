@@ -25,8 +25,8 @@ HOOKED = {
     "evaluation, and a forward that fails": "evaluated",
     "two models, one after the other": "several",
     "activation checkpointing, two optimizers": "checkpointed",
-    "a DataLoader whose worker is a fork": "fork",
-    "a DataLoader whose worker is spawned": "spawn",
+    "a DataLoader with a forked worker": "fork",
+    "a DataLoader with a spawned worker": "spawn",
     "copies of the model": "kept",
 }
 WHOLE = {"a model that TorchScript has compiled": "scripted"}
@@ -76,7 +76,9 @@ def test_no_hook_meets_an_error(version: str) -> None:
     for hook in HOOKS:
         done = run(version)[hook]
         assert not [line for line in done.errors if line.startswith("kfext")]
-        assert not any(one.page[words.UNHOOKED] for one in done.by_name.values() if one.page)
+        assert not any(
+            training.page[words.UNHOOKED] for training in done.by_name.values() if training.page
+        )
 
 
 @pytest.mark.long

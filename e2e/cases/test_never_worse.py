@@ -69,10 +69,12 @@ class Arm:
         path = f"/apis/events.k8s.io/v1/namespaces/{self.space.name}/events"
         found = [item for item in self.space.kube.items(path) if item.get("reason") == "Preempted"]
         return [
-            str(one["regarding"]["name"])
-            for one in found
-            if one["regarding"].get("uid") in self._seen
-            if any(uid in json.dumps(one.get("related", "")) + one["note"] for uid in self._seen)
+            str(event["regarding"]["name"])
+            for event in found
+            if event["regarding"].get("uid") in self._seen
+            if any(
+                uid in json.dumps(event.get("related", "")) + event["note"] for uid in self._seen
+            )
         ]
 
 
@@ -172,9 +174,9 @@ def test_a_job_that_is_bound_without_kfext_is_bound_with_it(
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(pair, range(count)))
-    bound = sum(one.plain is not None for one in found)
-    with_kfext = sum(one.ours is not None for one in found)
+    bound = sum(compared.plain is not None for compared in found)
+    with_kfext = sum(compared.ours is not None for compared in found)
     print(f"of {count} jobs {bound} are bound without kfext and {with_kfext} with it")
-    wrong = [str(one) for one in found if one.wrong]
+    wrong = [str(compared) for compared in found if compared.wrong]
     assert not wrong, "\n\n".join(wrong)
     assert bound >= count * 3 // 4

@@ -128,7 +128,7 @@ def test_one_job_whose_writes_always_fail_keeps_no_other_from_its_place(
 ) -> None:
     kfext.proxy.arm(
         Refuse(
-            lambda one: job_patch(space.name)(one) and one.path.endswith("/cursed"),
+            lambda exchange: job_patch(space.name)(exchange) and exchange.path.endswith("/cursed"),
             times=1_000_000,
         )
     )
@@ -144,8 +144,8 @@ def test_one_job_whose_writes_always_fail_keeps_no_other_from_its_place(
 def test_events_and_plans_that_cannot_be_written_do_not_stop_placement(
     space: Space, kfext: Kfext
 ) -> None:
-    def talk(one: object) -> bool:
-        path = getattr(one, "path", "")
+    def talk(request: object) -> bool:
+        path = getattr(request, "path", "")
         return f"/{space.name}/events" in path or f"/{space.name}/trainingplans" in path
 
     kfext.proxy.arm(Refuse(talk, times=1_000_000))
@@ -155,7 +155,7 @@ def test_events_and_plans_that_cannot_be_written_do_not_stop_placement(
 
 
 def test_slow_pins_of_one_gang_do_not_delay_the_plan_of_another(space: Space, kfext: Kfext) -> None:
-    slow = Hold(lambda one: pod_patch(space.name)(one) and "/pods/slow-" in one.path)
+    slow = Hold(lambda exchange: pod_patch(space.name)(exchange) and "/pods/slow-" in exchange.path)
     kfext.proxy.arm(slow)
     space.submit(workers("slow", 4, each=GPU))
     space.until(lambda: slow.seen == 4, "all four pins are on their way at once")

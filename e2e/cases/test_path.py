@@ -42,7 +42,7 @@ def test_a_job_that_fits_one_node_lands_on_one_node(
     ("sizes", "pods", "used"),
     [
         pytest.param([4, 4, 4], 8, [4, 4], id="two nodes of three"),
-        pytest.param([2, 6, 4], 6, [6], id="the one node that holds it"),
+        pytest.param([2, 6, 4], 6, [6], id="the only node that holds it"),
         pytest.param([2, 2, 2, 6], 8, [2, 2, 2, 2], id="four alike rather than a big and a small"),
         pytest.param([4, 4, 4], 10, [3, 3, 4], id="all three, in rank order"),
     ],
@@ -108,7 +108,7 @@ def test_an_idle_controller_writes_nothing_but_its_lease(space: Space, kfext: Kf
     space.phase("held-by-a-person", "Suspended")
 
     def renewals() -> int:
-        return len(kfext.proxy.writes(lambda one: "/leases/" in one.path))
+        return len(kfext.proxy.writes(lambda exchange: "/leases/" in exchange.path))
 
     begun = renewals()
     space.until(lambda: renewals() > begun, "all that was said is written")

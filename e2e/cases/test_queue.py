@@ -59,7 +59,7 @@ def test_of_the_jobs_that_wait_the_highest_priority_goes_first(space: Space, hig
 FOREIGN_PINS: dict[str, Object] = {
     "larger than its node": {"each": {"cpu": "1000"}},
     "behind a gate of another system": {"schedulingGates": [{"name": "example.com/never"}]},
-    "of a scheduler that does not run": {"schedulerName": "nobody"},
+    "of a scheduler that does not run": {"schedulerName": "absent"},
     "with a selector that its node does not match": {"nodeSelector": {"no": "where"}},
     "that kube-scheduler refuses for what kfext does not know": {
         "affinity": {

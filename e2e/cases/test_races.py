@@ -128,14 +128,16 @@ def test_pins_of_a_dead_controller_that_come_after_a_new_plan_are_undone(
     assert not [e for e in space.events("gang") if e["reason"] == "BindTimeout"]
 
 
-def _common(one: dict[str, str], other: dict[str, str]) -> set[str]:
-    return set(one.values()) & set(other.values())
+def _common(left: dict[str, str], right: dict[str, str]) -> set[str]:
+    return set(left.values()) & set(right.values())
 
 
 def test_an_answer_that_comes_after_the_news_of_the_watch_is_not_taken_for_news(
     space: Space, kfext: Kfext
 ) -> None:
-    answers = HoldAnswer(lambda one: pod_patch(space.name)(one) and "/pods/gang-" in one.path)
+    answers = HoldAnswer(
+        lambda exchange: pod_patch(space.name)(exchange) and "/pods/gang-" in exchange.path
+    )
     kfext.proxy.arm(answers)
     space.submit(workers("gang", 4, each=GPU))
     space.bound("gang", 4)

@@ -25,7 +25,7 @@ def remove_section() -> list[str]:
 
     Left out: the command that switches namespaces off, as it would reach other cases.
     """
-    return [one for one in commands("Remove") if not one.startswith("kubectl label")]
+    return [command for command in commands("Remove") if not command.startswith("kubectl label")]
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def left_behind(kfext: Kfext) -> list[str]:
 def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
     space: Space, kfext: Kfext, tmp_path: Path
 ) -> None:
-    (wait,) = (one for one in remove_section() if one.startswith("while "))
+    (wait,) = (command for command in remove_section() if command.startswith("while "))
     still = wait.removeprefix("while ").partition("; do ")[0]
     shell = Shell(kfext.testbed, tmp_path)
     about = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "gone", "uid": "none"}

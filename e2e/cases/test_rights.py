@@ -150,7 +150,9 @@ def edit(tenant: Tenant, manifest: Object) -> list[Any]:
 
 def annotate(tenant: Tenant, manifest: Object) -> list[Any]:
     commands = ("annotate", "label")
-    return [tenant.kubectl(one, "pytorchjob/mine", "example.com/team=a") for one in commands]
+    return [
+        tenant.kubectl(command, "pytorchjob/mine", "example.com/team=a") for command in commands
+    ]
 
 
 def write_back(tenant: Tenant, manifest: Object) -> list[Any]:

@@ -94,7 +94,7 @@ def test_a_setting_whose_feature_has_not_landed_is_taken_with_a_warning(shared: 
     wish = {"kfext.dev/migrate": "checkpointed"}
     answer = shared.try_submit(workers("early", 1, annotations=wish), query="?dryRun=All")
     assert answer.ok
-    (warning,) = (one for one in answer.warnings if "yet in this version of kfext" in one)
+    (warning,) = (text for text in answer.warnings if "yet in this version of kfext" in text)
     assert warning.startswith("kfext.dev/migrate of the job ")
 
 
@@ -164,7 +164,7 @@ def edit(space: Space, value: str) -> None:
 
 def spoilt(space: Space) -> list[Object]:
     found = space.view("gang").get("conditions", [])
-    return [one for one in found if one["type"] == "SettingsInvalid"]
+    return [condition for condition in found if condition["type"] == "SettingsInvalid"]
 
 
 def test_a_malformed_edit_is_told_and_the_last_good_value_holds_until_it_is_mended(

@@ -23,13 +23,13 @@ _ROTATION_SECONDS = 240.0  # each replica looks once a minute
 
 
 def test_a_replica_that_is_ended_in_order_costs_no_review(kfext: Kfext) -> None:
-    one, other = kfext.start_webhooks(drain_seconds=3)
+    first, other = kfext.start_webhooks(drain_seconds=3)
     with running_reviews(kfext) as reviews:
         assert {port for port, count in kfext.balancer.taken.items() if count} >= {
-            one.port,
+            first.port,
             other.port,
         }
-        for replica in (one, other):  # as in a rolling update, both ways
+        for replica in (first, other):  # as in a rolling update, both ways
             assert replica.stop() == 0
             reviews.wait_more()
             replica.start(drain_seconds=3, environment=kfext.environment)
@@ -39,9 +39,9 @@ def test_a_replica_that_is_ended_in_order_costs_no_review(kfext: Kfext) -> None:
 
 
 def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
-    one, _ = kfext.start_webhooks(drain_seconds=0)
+    first, _ = kfext.start_webhooks(drain_seconds=0)
     with running_reviews(kfext) as reviews:
-        one.kill()
+        first.kill()
         reviews.wait_more()
         noticed = reviews.outcomes
         reviews.wait_more(40)
@@ -54,16 +54,16 @@ def test_when_a_replica_is_killed_the_other_answers(kfext: Kfext) -> None:
 
 @pytest.mark.long
 def test_a_secret_that_is_deleted_to_renew_the_authority_costs_no_review(kfext: Kfext) -> None:
-    one, other = kfext.start_webhooks(drain_seconds=3)
+    first, other = kfext.start_webhooks(drain_seconds=3)
     old = authority(kfext)
     with running_reviews(kfext) as reviews:
         kfext.kube.delete(f"{_SECRETS}/{CA_SECRET}")
-        for replica in (one, other):  # kubectl rollout restart
+        for replica in (first, other):  # kubectl rollout restart
             assert replica.stop() == 0
             replica.start(drain_seconds=3, environment=kfext.environment)
             reviews.wait_more()
     assert authority(kfext) != old
-    assert served_by(one, authority(kfext))
+    assert served_by(first, authority(kfext))
     assert served_by(other, authority(kfext))
     assert reviews.outcomes.keys() == {"held"}
     assert reviews.failed_open == 0
@@ -76,18 +76,18 @@ def test_an_authority_that_comes_of_age_is_replaced_without_a_failed_review(kfex
     values = {"tls.crt": old.certificate, "tls.key": old.key, "ca.crt": old.certificate}
     data = {key: base64.b64encode(value).decode() for key, value in values.items()}
     kfext.kube.patch(f"{_SECRETS}/{CA_SECRET}", {"data": data})
-    one, other = kfext.start_webhooks(drain_seconds=0)
+    first, other = kfext.start_webhooks(drain_seconds=0)
     assert authority(kfext) == old.certificate
-    assert served_by(one, old.certificate)
+    assert served_by(first, old.certificate)
     with running_reviews(kfext) as reviews:
         until(
-            lambda: not any(served_by(each, old.certificate) for each in (one, other)),
+            lambda: not any(served_by(each, old.certificate) for each in (first, other)),
             what="both serve a certificate of the new authority",
             account=kfext.tail,
             seconds=_ROTATION_SECONDS,
         )
         reviews.wait_more()
-    assert served_by(one, authority(kfext))
+    assert served_by(first, authority(kfext))
     assert served_by(other, authority(kfext))
     # The old one is trusted until it ends: nothing that is still out there is refused.
     for hook in kfext.kube.get(_HOOKS)["webhooks"]:

@@ -25,8 +25,8 @@ from e2e.testbed.realnodes import nodes
 from e2e.testbed.realnodes.node import shape
 
 NAME, LINK = "demo", "1gbit"
-_TOGETHER = "Together: two jobs whose pods send to each other, 1 Gbit/s between nodes"
-_GANGS = "No half gangs: two jobs at once, each of which needs both nodes"
+_TOGETHER = "Together: two jobs with pods that send to each other, 1 Gbit/s between nodes"
+_GANGS = "No half gangs: two jobs at once that each need both nodes"
 _NARROWEST = 112
 _BUSY_OPERATOR = ("--controller-threads=2", "--kube-api-qps=10", "--kube-api-burst=1")
 """As in a cluster where many jobs start: the pods of two jobs that are sent at once come by turns.

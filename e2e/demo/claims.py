@@ -124,8 +124,8 @@ def pod_run(pod: Object, now: float) -> PodRun:
         if "state" in status
     ]
     ran = [state[key] for state in states for key in ("running", "terminated") if key in state]
-    started = [_seconds(one["startedAt"]) for one in ran if one.get("startedAt")]
-    ended = [_seconds(one["finishedAt"]) for one in ran if one.get("finishedAt")]
+    started = [_seconds(state["startedAt"]) for state in ran if state.get("startedAt")]
+    ended = [_seconds(state["finishedAt"]) for state in ran if state.get("finishedAt")]
     return PodRun(
         job=labels["training.kubeflow.org/job-name"],
         replica=f"{labels[f'{replica}type']}-{labels[f'{replica}index']}",

@@ -152,7 +152,7 @@ class CpuCard:
             return False
         # A client that came while the card was free is first, else the turn decides.
         free = self._ends
-        client = min(waiting, key=lambda one: max(one.given[0].at, free))
+        client = min(waiting, key=lambda turn: max(turn.given[0].at, free))
         begins = max(client.given[0].at, free)
         self._turns.remove(client)
         self._turns.append(client)
@@ -178,9 +178,9 @@ class CpuCard:
     def _reach(self, client: Client, at: float) -> None:
         """Announce the markers before which there is no kernel any more."""
         while client.given and client.given[0].marker is not None:
-            one = client.given.popleft()
+            kernel = client.given.popleft()
             with suppress(OSError):  # it was killed, as its end will show
-                client.peer.send(MARKER.pack(b"m", one.marker, max(one.at, at)))
+                client.peer.send(MARKER.pack(b"m", kernel.marker, max(kernel.at, at)))
 
     def _end(self, peer: socket.socket) -> None:
         """Register that a process has ended, or was killed, perhaps within a kernel."""

@@ -27,7 +27,7 @@ class CpuCards:
 
     def cards(self) -> list[Card]:
         """Return them as they are in the list now."""
-        listed = [Card(**one) for one in json.loads((self._folder / LIST).read_text())]
+        listed = [Card(**card) for card in json.loads((self._folder / LIST).read_text())]
         return [replace(card, utilisation=self._utilisation(card.uuid)) for card in listed]
 
     def _utilisation(self, uuid: str) -> float | None:

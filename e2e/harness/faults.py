@@ -40,34 +40,41 @@ Match = Callable[[Exchange], bool]
 
 def job_patch(namespace: str, *, containing: str = "") -> Match:
     """Match patches of jobs in a namespace."""
-    return lambda one: (
-        one.method == "PATCH"
+    return lambda exchange: (
+        exchange.method == "PATCH"
         and any(
-            f"/namespaces/{namespace}/{kind}/" in one.path for kind in ("pytorchjobs", "tfjobs")
+            f"/namespaces/{namespace}/{kind}/" in exchange.path
+            for kind in ("pytorchjobs", "tfjobs")
         )
-        and containing.encode() in one.body
+        and containing.encode() in exchange.body
     )
 
 
 def unsuspend_patch(namespace: str) -> Match:
     """Match the patch that unsuspends a job under a plan; a release unsuspends it without one."""
     wanted = job_patch(namespace, containing="kfext.dev~1plan")
-    return lambda one: wanted(one) and _starts(json.loads(one.body))
+    return lambda exchange: wanted(exchange) and _starts(json.loads(exchange.body))
 
 
 def _starts(operations: list[dict[str, object]]) -> bool:
-    written = {one["path"]: one.get("value") for one in operations if one["op"] != "test"}
+    written = {
+        operation["path"]: operation.get("value")
+        for operation in operations
+        if operation["op"] != "test"
+    }
     plan = written.get("/metadata/annotations/kfext.dev~1plan")
     return written.get("/spec/runPolicy/suspend") is False and bool(plan)
 
 
 def pod_patch(namespace: str) -> Match:
     """Match patches of pods in a namespace."""
-    return lambda one: one.method == "PATCH" and f"/namespaces/{namespace}/pods/" in one.path
+    return lambda exchange: (
+        exchange.method == "PATCH" and f"/namespaces/{namespace}/pods/" in exchange.path
+    )
 
 
 def watch_of(plural: str) -> Match:
-    return lambda one: one.is_watch and one.path.endswith(f"/{plural}")
+    return lambda exchange: exchange.is_watch and exchange.path.endswith(f"/{plural}")
 
 
 @dataclass

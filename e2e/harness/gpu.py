@@ -112,7 +112,7 @@ def uninstall_sharing(bed: Testbed, *nodes: Node) -> None:
 def slots(bed: Testbed, node: str) -> list[Object]:
     """Return the SharedGPUs of a node, by slot."""
     found = [item for item in bed.api.get(_SHARED_GPUS)["items"] if item["spec"]["node"] == node]
-    return sorted(found, key=lambda one: int(one["spec"]["slot"]))
+    return sorted(found, key=lambda card: int(card["spec"]["slot"]))
 
 
 def reservations(bed: Testbed) -> list[Object]:
@@ -157,7 +157,7 @@ def signal_agent(bed: Testbed, node: Node, number: signal.Signals) -> None:
 def left_over(node: Node) -> list[str]:
     """Return what the agent keeps on a node for sharers: the folders of sockets, cards given."""
     parts = [node.sandbox.folder / "kfext" / part for part in ("sockets", "cards")]
-    return [str(one) for part in parts if part.is_dir() for one in part.iterdir()]
+    return [str(file) for part in parts if part.is_dir() for file in part.iterdir()]
 
 
 def handed_out(bed: Testbed, node: Node) -> list[Held]:
@@ -229,9 +229,9 @@ class Pair:
 
     def pace(self) -> float:
         """Return the kernels that low begins for each one of high, from now on."""
-        before = {one: kernels(self.node, self.card, one) for one in (self.low, self.high)}
+        before = {job: kernels(self.node, self.card, job) for job in (self.low, self.high)}
         self.goes_on(self.high)
-        low, high = (kernels(self.node, self.card, one) - n for one, n in before.items())
+        low, high = (kernels(self.node, self.card, job) - n for job, n in before.items())
         return low / high
 
     def uids(self) -> dict[str, str]:

@@ -94,8 +94,8 @@ async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
     # Each is a process of its own, and no worker of a DataLoader uses the card.
     pages = agent.ended.get(hook, []) if hooking else [[]] * len(said)
     by_name = {
-        one["name"]: Training(one["found"], one["steps"], page)
-        for one, page in zip(said, pages, strict=True)
+        line["name"]: Training(line["found"], line["steps"], page)
+        for line, page in zip(said, pages, strict=True)
     }
     return Trainings(by_name, job.errors())
 

@@ -66,8 +66,8 @@ def plain_kubeconfig(path: Path, server: str) -> Path:
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "proxy", "cluster": {"server": server}}],
-        "users": [{"name": "nobody", "user": {}}],
-        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+        "users": [{"name": "anonymous", "user": {}}],
+        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "anonymous"}}],
         "current-context": "proxy",
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -105,7 +105,7 @@ def pinned_to(pod: Object) -> list[str]:
 def conditions(job: Object) -> set[str]:
     """Return the conditions that are true of a job."""
     found = job.get("status", {}).get("conditions") or []
-    return {one["type"] for one in found if one["status"] == "True"}
+    return {condition["type"] for condition in found if condition["status"] == "True"}
 
 
 def ended(job: Object) -> str:
@@ -144,7 +144,7 @@ def on_host(pod: Object) -> bool:
 def variables(pod: Object) -> dict[str, str]:
     """Return the environment of a pod's first container, if it is written out."""
     env = pod["spec"]["containers"][0].get("env", [])
-    return {one["name"]: one.get("value", "") for one in env}
+    return {variable["name"]: variable.get("value", "") for variable in env}
 
 
 def ports(pod: Object) -> list[int]:

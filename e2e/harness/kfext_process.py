@@ -185,10 +185,10 @@ class Kfext:
 
         def look() -> None:
             while not ending.wait(_LOOK_SECONDS):
-                for one in (self.controller, self.standby):
-                    if one.pid is None:
-                        one.wait_dead()
-                        one.launch(environment=self.environment)
+                for controller in (self.controller, self.standby):
+                    if controller.pid is None:
+                        controller.wait_dead()
+                        controller.launch(environment=self.environment)
 
         looking = threading.Thread(target=look)
         looking.start()
@@ -276,7 +276,9 @@ class Kfext:
 
     def _endpoints(self) -> list[int]:
         """Return the ports that a Service would send new connections to."""
-        return [one.port for one in (self.webhook, self.second_webhook) if one.in_service]
+        return [
+            webhook.port for webhook in (self.webhook, self.second_webhook) if webhook.in_service
+        ]
 
     def kill_webhook(self) -> None:
         self.webhook.kill()
@@ -345,8 +347,8 @@ class Kfext:
     def tail(self, lines: int = 25) -> str:
         """Return the last log lines of all processes."""
         told = []
-        for one in (self.controller, self.standby, self.webhook, self.second_webhook):
-            log = self.testbed.log(one.name)
+        for process in (self.controller, self.standby, self.webhook, self.second_webhook):
+            log = self.testbed.log(process.name)
             last = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
-            told += [f"--- last lines of {one.name}", *last]
+            told += [f"--- last lines of {process.name}", *last]
         return "\n".join(told)

@@ -135,10 +135,10 @@ def _ports(draw: random.Random, pods: Specs) -> None:
 def _before(draw: random.Random, pods: Specs) -> None:
     for spec in pods:
         requests = {"cpu": f"{draw.choice((200, 1800))}m"}
-        one = {"name": "before", "image": "none", "resources": {"requests": requests}}
+        container = {"name": "before", "image": "none", "resources": {"requests": requests}}
         if draw.randrange(2):
-            one["restartPolicy"] = "Always"
-        spec["initContainers"] = [one]
+            container["restartPolicy"] = "Always"
+        spec["initContainers"] = [container]
 
 
 def _cards(_: random.Random, pods: Specs) -> None:

@@ -161,16 +161,18 @@ class Odd:
         main = [self._container(f"main-{n}", most=2) for n in range(draw.choice((1, 1, 2)))]
         before = []
         for number in range(draw.choice((0, 0, 0, 1, 2, 3))):
-            one = self._container(f"init-{number}", most=3)
-            before.append({**one, "restartPolicy": "Always"} if self._one_in(2) else one)
+            container = self._container(f"init-{number}", most=3)
+            before.append(
+                {**container, "restartPolicy": "Always"} if self._one_in(2) else container
+            )
         spec: Object = {"containers": main, "initContainers": before}
         if self._one_in(10):
             # The whole pod must be given at least what its containers are.
             whole = draw.choice(("requests", "limits"))
             spec["resources"] = {whole: {"cpu": "8", "memory": "16Gi"}}
             if self._one_in(3):
-                for one in main:
-                    one["resources"] = {}
+                for container in main:
+                    container["resources"] = {}
                 spec["initContainers"] = []
                 spec["resources"] = {whole: {"cpu": "500m", "memory": "512Mi"}}
         return spec
@@ -200,7 +202,9 @@ class Odd:
         if self._one_in(2):
             return ""
         draw = self._random
-        sidecars = [one for one in spec["initContainers"] if "restartPolicy" in one]
+        sidecars = [
+            container for container in spec["initContainers"] if "restartPolicy" in container
+        ]
         holder = draw.choice([*spec["containers"], *sidecars])
         ports = draw.sample((8001, 8002), draw.choice((1, 1, 2)))
         written = [

@@ -142,7 +142,7 @@ def complaint_first(space: Space) -> Iterator[None]:
 
     The block submits a job with pods that are refused, and ends when the operator complains.
     """
-    question = Hold(lambda one: "FailedCreatePod" in one.query.get("fieldSelector", ""))
+    question = Hold(lambda exchange: "FailedCreatePod" in exchange.query.get("fieldSelector", ""))
     space.kfext.proxy.arm(question)
     yield
     events = f"/api/v1/namespaces/{space.name}/events"

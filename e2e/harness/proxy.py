@@ -108,7 +108,7 @@ class Proxy:
         """Cut every open watch that matches, as a restarted API server does; return how many."""
 
         async def cut() -> int:
-            found = [task for one, task in self._streams.items() if match(one.exchange)]
+            found = [task for stream, task in self._streams.items() if match(stream.exchange)]
             for task in found:
                 task.cancel()
             return len(found)
@@ -117,7 +117,7 @@ class Proxy:
 
     def streams(self, plural: str) -> list[Stream]:
         """Return the open watches of a collection."""
-        return [one for one in list(self._streams) if one.plural == plural]
+        return [stream for stream in list(self._streams) if stream.plural == plural]
 
     def writes(self, match: Match = lambda _: True) -> list[Exchange]:
         """Return the recorded writes that the API server carried out."""

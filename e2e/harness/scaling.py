@@ -26,39 +26,39 @@ def size_patch(namespace: str) -> Match:
     It suspends a job that cannot change while it runs.
     """
     wanted = job_patch(namespace)
-    return lambda one: wanted(one) and _workers(one) is not None
+    return lambda exchange: wanted(exchange) and _workers(exchange) is not None
 
 
 def resume_patch(namespace: str) -> Match:
     """Match kfext's patch that starts the job again that it has suspended."""
     wanted = unsuspend_patch(namespace)
-    return lambda one: wanted(one) and one.path.endswith(f"/{TRAIN}")
+    return lambda exchange: wanted(exchange) and exchange.path.endswith(f"/{TRAIN}")
 
 
 def request_patch(namespace: str) -> Match:
     """Match kfext's patch of a pod that asks for a checkpoint."""
     wanted = pod_patch(namespace)
-    return lambda one: wanted(one) and _requests(one)
+    return lambda exchange: wanted(exchange) and _requests(exchange)
 
 
 def pin_patch(namespace: str) -> Match:
     """Match kfext's patch of a pod that sends it to its node."""
     wanted = pod_patch(namespace)
-    return lambda one: wanted(one) and not _requests(one)
+    return lambda exchange: wanted(exchange) and not _requests(exchange)
 
 
 def view_patch(namespace: str) -> Match:
     """Match what kfext writes of a training."""
-    return lambda one: one.is_write and f"/{namespace}/trainingplans" in one.path
+    return lambda exchange: exchange.is_write and f"/{namespace}/trainingplans" in exchange.path
 
 
-def _requests(one: Exchange) -> bool:
-    return names.CHECKPOINT_REQUEST.partition("/")[2].encode() in one.body
+def _requests(exchange: Exchange) -> bool:
+    return names.CHECKPOINT_REQUEST.partition("/")[2].encode() in exchange.body
 
 
-def _workers(one: Exchange) -> int | None:
+def _workers(exchange: Exchange) -> int | None:
     """Return the number of workers that a patch writes; None: no number, or it starts a job."""
-    operations = [each for each in json.loads(one.body) if each["op"] != "test"]
+    operations = [each for each in json.loads(exchange.body) if each["op"] != "test"]
     written = {each["path"]: each.get("value") for each in operations}
     sizes = [value for path, value in written.items() if path.endswith("/Worker/replicas")]
     return sizes[0] if sizes and written.get("/spec/runPolicy/suspend") is not False else None
@@ -142,7 +142,7 @@ class Scene:
     def sizes(self) -> list[int]:
         """Return the numbers of workers that kfext has written, one after the other."""
         done = self.space.kfext.writes(size_patch(self.space.name))
-        return [size for one in done if (size := _workers(one)) is not None]
+        return [size for exchange in done if (size := _workers(exchange)) is not None]
 
     def asked(self) -> int:
         """Return the number of workers that stands in the job."""

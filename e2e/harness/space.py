@@ -176,7 +176,7 @@ class Space:
     def pins(self) -> Counter[str]:
         """Return how many writes of the controller each pod took that were carried out."""
         done = self.kfext.writes(pod_patch(self.name))
-        return Counter(one.path.rsplit("/", 1)[-1] for one in done)
+        return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in done)
 
     def starts(self) -> int:
         """Return how many times a job was unsuspended under a plan."""

@@ -59,7 +59,7 @@ class Tenant:
         """Run kubectl in the namespace; `given` is the object that `-f FILE` stands for."""
         file = self._folder / "given.json"
         file.write_text(json.dumps(given))
-        told = [str(file) if one == "FILE" else one for one in arguments]
+        told = [str(file) if argument == "FILE" else argument for argument in arguments]
         return self._run(str(self._kubectl), "-n", self.space.name, *told, editor=editor)
 
     def kfext(self, command: str, *arguments: str, as_administrator: bool = False) -> Done:

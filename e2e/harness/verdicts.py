@@ -148,7 +148,7 @@ class _Arena:
             for pod, body in zip(drawn, stored, strict=True)
         ]
         found = self._verdicts(expected)
-        unbound = [one.pod.body["metadata"]["name"] for one in found if not one.bound]
+        unbound = [pair.pod.body["metadata"]["name"] for pair in found if not pair.bound]
         _at_once(lambda name: self._kube.delete(f"{self._pods}/{name}", grace=0), unbound)
         return found
 
@@ -177,11 +177,11 @@ class _Arena:
 
         def all_judged(*, agreed: bool) -> bool:
             pods = {pod["metadata"]["name"]: pod for pod in self._kube.items(self._pods)}
-            known = [_judged(one, pods[one.pod.body["metadata"]["name"]]) for one in expected]
-            latest[:] = [one for one in known if one is not None]
+            known = [_judged(pair, pods[pair.pod.body["metadata"]["name"]]) for pair in expected]
+            latest[:] = [pair for pair in known if pair is not None]
             if len(latest) < len(expected):
                 return False
-            return not agreed or all(one.agreed or one.bound or one.pod.known for one in latest)
+            return not agreed or all(pair.agreed or pair.bound or pair.pod.known for pair in latest)
 
         until(lambda: all_judged(agreed=False), what="kube-scheduler has judged every pod")
         with _in_vain():
@@ -211,15 +211,15 @@ def _in_vain() -> Iterator[None]:
         return
 
 
-def _judged(one: Compared, pod: Object) -> Compared | None:
+def _judged(pair: Compared, pod: Object) -> Compared | None:
     """Return kube-scheduler's word on a pod; None: there is none yet."""
     node = pod["spec"].get("nodeName", "")
     if node:
-        return replace(one, bound=node)
+        return replace(pair, bound=node)
     for condition in pod["status"].get("conditions", ()):
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             said = f"{condition.get('reason')}: {condition.get('message')}"
-            return replace(one, bound="", words=said)
+            return replace(pair, bound="", words=said)
     return None
 
 

@@ -41,7 +41,7 @@ class _Gru(nn.Module):
 
 
 class _Vae(nn.Module):
-    """Reproduces vectors through a few random numbers whose distribution it chooses."""
+    """Reproduces vectors through a few random numbers from a distribution that it chooses."""
 
     def __init__(self) -> None:
         super().__init__()

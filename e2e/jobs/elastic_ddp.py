@@ -3,8 +3,8 @@
     torchrun /jobs/elastic_ddp.py --steps 2000 --folder /checkpoints
 
 The samples of a step depend on the step alone. Each rank takes its slice of them, and the gradient
-is that of the mean over all of them in every world, up to rounding. It goes on from the newest
-checkpoint in the folder; it saves one at regular steps, and when kfext asks for one.
+is the mean gradient over all of them in every world, up to rounding. The training goes on from the
+newest checkpoint in the folder; it saves one at regular steps, and when kfext asks for one.
 
 What rank 0 prints goes into the file `journal` of the folder too, whichever pod it is in:
 
@@ -46,7 +46,7 @@ class Training(Protocol):
         """Return the number that rank 0 has."""
 
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
-        """Train on a batch of which some samples are one's own; return its loss.
+        """Train on this rank's samples of a batch; return the loss of the batch.
 
         Also the number of the checkpoint that rank 0 was asked for.
         """
@@ -96,7 +96,9 @@ def samples(step: int, batch: int) -> Array:
     """Return the samples of a step, which counts from 1: each comes once before any comes again."""
     places = np.arange((step - 1) * batch, step * batch)
     rounds = places // SAMPLES
-    found = [_order(int(one))[places[rounds == one] % SAMPLES] for one in np.unique(rounds)]
+    found = [
+        _order(int(number))[places[rounds == number] % SAMPLES] for number in np.unique(rounds)
+    ]
     return np.concatenate(found)
 
 
@@ -158,7 +160,7 @@ def train(
 
 def newest(folder: Path) -> int:
     """Return the step of the newest checkpoint, 0 without one."""
-    return max((int(one.name.removeprefix("step-")) for one in folder.glob("step-*")), default=0)
+    return max((int(file.name.removeprefix("step-")) for file in folder.glob("step-*")), default=0)
 
 
 def keep(training: Training, folder: Path, step: int) -> None:

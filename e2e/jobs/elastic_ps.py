@@ -1,4 +1,4 @@
-"""Asynchronous training with a parameter server, whose workers may come and go at any time.
+"""Asynchronous training with a parameter server and workers that may come and go at any time.
 
     python3 /jobs/elastic_ps.py --steps 2000 --folder /checkpoints
 
@@ -48,7 +48,7 @@ class Server(Protocol):
         """Put the weights there, as they were after a step."""
 
     def take(self) -> int:
-        """Return the number of a step that nobody has taken."""
+        """Return the number of a step that no worker has taken."""
 
     def done(self) -> int:
         """Return how many steps have been done."""
@@ -177,7 +177,7 @@ class Work:
 
 def newest(folder: Path) -> int:
     """Return the step of the newest checkpoint, 0 without one."""
-    return max((int(one.name.removeprefix("step-")) for one in folder.glob("step-*")), default=0)
+    return max((int(file.name.removeprefix("step-")) for file in folder.glob("step-*")), default=0)
 
 
 def _checkpoint(folder: Path, step: int) -> Path:

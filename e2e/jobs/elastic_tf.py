@@ -26,7 +26,7 @@ def serve(servers: Mapping[int, str], index: int) -> None:
 
 
 class Model:
-    """A classifier whose weights are given with each batch."""
+    """A classifier that gets its weights with each batch."""
 
     def __init__(self, inputs: int, classes: int) -> None:
         self._shapes = [(inputs, _WIDTH), (_WIDTH, _WIDTH), (_WIDTH, classes)]
@@ -34,7 +34,7 @@ class Model:
         with self._graph.as_default():
             self._inputs = tf.compat.v1.placeholder(tf.float32, [None, inputs])
             self._targets = tf.compat.v1.placeholder(tf.int64, [None])
-            self._weights = [tf.compat.v1.placeholder(tf.float32, one) for one in self._shapes]
+            self._weights = [tf.compat.v1.placeholder(tf.float32, shape) for shape in self._shapes]
             layer = self._inputs
             for weights in self._weights[:-1]:
                 layer = tf.tanh(tf.matmul(layer, weights))
@@ -48,8 +48,8 @@ class Model:
     def fresh(self) -> Weights:
         chance = np.random.default_rng(1)
         return [
-            (chance.standard_normal(one) / np.sqrt(one[0])).astype(np.float32)
-            for one in self._shapes
+            (chance.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+            for shape in self._shapes
         ]
 
     def gradients(self, weights: Weights, inputs: Array, targets: Array) -> tuple[float, Weights]:
@@ -65,25 +65,25 @@ class Server:
     def __init__(self, address: str, *, like: Weights, rate: float) -> None:
         self._graph = tf.Graph()
         with self._graph.as_default(), tf.compat.v1.device(_DEVICE):
-            self._given = [tf.compat.v1.placeholder(tf.float32, one.shape) for one in like]
+            self._given = [tf.compat.v1.placeholder(tf.float32, array.shape) for array in like]
             self._step = tf.compat.v1.placeholder(tf.int64, [])
-            kept = [_variable(f"weights{n}", tf.zeros(one.shape)) for n, one in enumerate(like)]
+            kept = [_variable(f"weights{n}", tf.zeros(array.shape)) for n, array in enumerate(like)]
             taken, done = (_variable(name, tf.zeros([], tf.int64)) for name in ("taken", "done"))
             pairs = list(zip(kept, self._given, strict=True))
-            filling = [one.assign(given, read_value=False) for one, given in pairs]
+            filling = [variable.assign(given, read_value=False) for variable, given in pairs]
             # The counters come last: a server with counters has its weights.
             with tf.control_dependencies(filling):
                 self._fill = [
-                    one.assign(self._step, read_value=False) for one in (taken, done)
+                    counter.assign(self._step, read_value=False) for counter in (taken, done)
                 ]  # fmt: skip
             moves = [
-                one.assign_sub(rate * given, use_locking=True, read_value=False)
-                for one, given in pairs
+                variable.assign_sub(rate * given, use_locking=True, read_value=False)
+                for variable, given in pairs
             ]
             with tf.control_dependencies(moves):
                 self._apply = done.assign_add(1, use_locking=True)
             self._take = taken.assign_add(1, use_locking=True)
-            self._read, self._done = [one.read_value() for one in kept], done.read_value()
+            self._read, self._done = [variable.read_value() for variable in kept], done.read_value()
             self._missing = tf.compat.v1.report_uninitialized_variables()
             self._session = tf.compat.v1.Session(f"grpc://{address}", config=_one_thread())
 

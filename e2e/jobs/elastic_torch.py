@@ -12,7 +12,7 @@ from torch import Tensor, nn
 _WIDTH = 128
 _SEED = 1
 _LOST = timedelta(seconds=120)
-"""After which a rank gives up waiting for one that has gone without closing its connections."""
+"""A rank waits this long for a rank that has gone without closing its connections."""
 Array = np.ndarray[Any, Any]
 
 

@@ -1,4 +1,4 @@
-"""Trainings on the CPU whose result must not depend on a hook: PyTorch 1.13 or later, no cluster.
+"""Trainings on the CPU; a hook must not change their result: PyTorch 1.13 or later, no cluster.
 
     python3 hooked.py [NAME...]
 
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader
 
 _STEPS = 12
 _FIRST_SCALE = 2.0**127
-"""With which a loss is infinite."""
+"""A loss is infinite with this scale."""
 _MODELS = importlib.import_module("hooked_models")  # beside this file
 _SCALER = importlib.import_module("hooked_scaler")
 digest: Callable[[nn.Module], str] = _MODELS.digest
@@ -165,12 +165,12 @@ def kept() -> str:
     copies = [copy.deepcopy(model), torch.load(file, **again), torch.jit.script(model)]
     copies.append(torch.jit.script(copy.deepcopy(model)))
     images = torch.ones(2, 3, 8, 8)
-    outcomes = [float(one.eval()(images).sum()) for one in copies]
-    return f"{[digest(one) for one in copies]} {outcomes}"
+    outcomes = [float(copied.eval()(images).sum()) for copied in copies]
+    return f"{[digest(copied) for copied in copies]} {outcomes}"
 
 
 def compiled() -> str:
-    """Train a model that torch.compile traces, whose graph must stay whole, and the only one."""
+    """Train a model that torch.compile traces; its graph must stay whole, and the only graph."""
     model = _MODELS.residual()
     # The default backend would need a C++ compiler; the tracing before it is the same.
     traced = torch.compile(model, backend="aot_eager")

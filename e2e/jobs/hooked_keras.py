@@ -1,4 +1,4 @@
-"""A training by `fit` of Keras on the CPU whose result must not depend on a hook; no cluster.
+"""A training by `fit` of Keras on the CPU; a hook must not change its result; no cluster.
 
     python3 hooked_keras.py
 
@@ -51,7 +51,7 @@ def main() -> None:
     for callbacks in ([batches], batches):
         options = {"epochs": 2, "batch_size": 8, "verbose": 0, "validation_split": 0.25}
         model.fit(values, classes, callbacks=callbacks, **options)
-    weights = b"".join(one.tobytes() for one in model.get_weights())
+    weights = b"".join(array.tobytes() for array in model.get_weights())
     found = hashlib.sha256(weights).hexdigest()
     print(json.dumps({"name": "fit", "found": found, "steps": batches.ended}), flush=True)
 

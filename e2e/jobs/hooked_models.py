@@ -1,4 +1,4 @@
-"""Models whose trainings a hook could change, and data for them: PyTorch 1.13 or later."""
+"""Models with trainings that a hook could change, and data for them: PyTorch 1.13 or later."""
 
 from __future__ import annotations  # runs with Python 3.8 too
 

@@ -21,9 +21,9 @@ def on_cpu(scale: float) -> Any:
 
 
 class _OnCpu(grad_scaler.GradScaler):
-    """That of PyTorch before 2.3, whose three operations on tensors are for GPUs alone.
+    """The scaler of PyTorch before 2.3, with CPU versions of its three operations for GPUs.
 
-    Which steps it skips, and how, is PyTorch's own.
+    PyTorch decides which steps it skips, and how.
     """
 
     def scale(self, outputs: torch.Tensor) -> torch.Tensor:
@@ -40,9 +40,9 @@ class _OnCpu(grad_scaler.GradScaler):
         _: bool,
     ) -> dict[torch.device, torch.Tensor]:
         for group in optimizer.param_groups:
-            for one in group["params"]:
-                found_inf.logical_or_(~one.grad.isfinite().all())
-                one.grad.mul_(inv_scale)
+            for parameter in group["params"]:
+                found_inf.logical_or_(~parameter.grad.isfinite().all())
+                parameter.grad.mul_(inv_scale)
         return {found_inf.device: found_inf}
 
     def update(self, new_scale: float | None = None) -> None:

@@ -4,7 +4,8 @@
 
 With everything in place it prints `ready`, and begins once the file `--go` exists. It ends after
 `--steps`, or when it is killed. Each step is a line with the time at which it ended and with its
-loss, whose bits are the same in each run: how long data takes to load decides nothing else.
+loss. The bits of the loss are the same in each run: the time that data takes to load changes only
+times.
 
 The default model is one for a CPU, and for the card that it plays.
 """

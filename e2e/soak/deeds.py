@@ -64,7 +64,7 @@ class Asking:
         Raises AssertionError.
         """
         known = ("exceeded quota", REFUSAL)
-        quota = answer.status == 403 and any(one in answer.message for one in known)
+        quota = answer.status == 403 and any(phrase in answer.message for phrase in known)
         if not answer.ok and answer.status not in _GONE and not quota:
             raise AssertionError(f"{path}: {answer.status} {answer.message}")
         return answer.ok
@@ -273,4 +273,7 @@ class Upsets(Asking):
 def _is_changing(plan: Object) -> bool:
     """Say whether kfext waits for a checkpoint of a job, or has just given it another size."""
     told = plan.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Scaled" and one.get("reason") in RUNNING_CHANGES for one in told)
+    return any(
+        condition["type"] == "Scaled" and condition.get("reason") in RUNNING_CHANGES
+        for condition in told
+    )

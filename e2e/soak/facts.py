@@ -71,8 +71,10 @@ def _occupied(
 ) -> Amounts:
     """Return the room of a pod; `of` a container that asks for one amount and has another."""
     told = (status or {}).get("containerStatuses", ())
-    has = {one["name"]: amounts((one.get("resources") or {}).get("requests")) for one in told}
-    main = (of(_requests(one), has.get(one.get("name"), {})) for one in spec.get("containers", ()))
+    has = {entry["name"]: amounts((entry.get("resources") or {}).get("requests")) for entry in told}
+    main = (
+        of(_requests(part), has.get(part.get("name"), {})) for part in spec.get("containers", ())
+    )
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers", ()):
@@ -89,21 +91,21 @@ def _occupied(
 def total(many: Iterable[Mapping[str, Fraction]]) -> Amounts:
     """Return the sum, resource by resource."""
     added: Amounts = {}
-    for one in many:
-        for name, number in one.items():
+    for amounts_ in many:
+        for name, number in amounts_.items():
             added[name] = added.get(name, Fraction(0)) + number
     return added
 
 
-def larger(one: Mapping[str, Fraction], other: Mapping[str, Fraction]) -> Amounts:
+def larger(left: Mapping[str, Fraction], right: Mapping[str, Fraction]) -> Amounts:
     """Return the larger of two amounts of each resource."""
     zero = Fraction(0)
-    return {name: max(one.get(name, zero), other.get(name, zero)) for name in {*one, *other}}
+    return {name: max(left.get(name, zero), right.get(name, zero)) for name in {*left, *right}}
 
 
-def times(one: Mapping[str, Fraction], number: int) -> Amounts:
+def times(amount: Mapping[str, Fraction], number: int) -> Amounts:
     """Return an amount so many times."""
-    return {name: much * number for name, much in one.items()}
+    return {name: much * number for name, much in amount.items()}
 
 
 def excess(wanted: Mapping[str, Fraction], offered: Mapping[str, Fraction]) -> Amounts:

@@ -98,14 +98,14 @@ class Checker:
         """Judge a cluster; return what is newly wrong for too long."""
         self.looks += 1
         self.memory.cluster(cluster)
-        fresh = [one for rule in self._rules for one in self._judge(rule, cluster)]
+        fresh = [violation for rule in self._rules for violation in self._judge(rule, cluster)]
         self.violations += fresh
         return fresh
 
     def _judge(self, rule: Rule, cluster: Cluster) -> list[Violation]:
         now = rule.look(cluster)
         self.seen[rule.name] += len(now)
-        for known in [one for one in self._since if one[0] == rule.name and one[1] not in now]:
+        for known in [pair for pair in self._since if pair[0] == rule.name and pair[1] not in now]:
             del self._since[known]
         fresh = []
         for key, told in now.items():

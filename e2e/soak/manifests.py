@@ -42,7 +42,7 @@ _MORE_WORKERS = 3
 """An elastic job may get as many more than it asks for, at most."""
 _ODDITIES: dict[str, Object] = {
     "gated": {"schedulingGates": [{"name": FOREIGN_GATE}]},
-    "scheduler": {"schedulerName": "nobody"},
+    "scheduler": {"schedulerName": "absent"},
     "selector": {"nodeSelector": {ZONE: "nowhere"}},
 }
 PINNED = ("plain", "huge", *_ODDITIES)
@@ -224,7 +224,7 @@ def _edited(before: _Seen, now: _Seen) -> bool:
 def random_job(dice: random.Random, name: str) -> Object:
     """Return a job of any of the kinds, sizes, wishes and oddities that a cluster sees."""
     (size,) = dice.choices(list(_SIZES), weights=list(_SIZES.values()))
-    (each,) = dice.choices([one for _, one in _SHAPES], weights=[much for much, _ in _SHAPES])
+    (each,) = dice.choices([shape for _, shape in _SHAPES], weights=[much for much, _ in _SHAPES])
     annotations = {}
     if (dice.random() < 0.35 and size <= 8) or dice.random() < 0.02:
         annotations["kfext.dev/colocation"] = "required"
@@ -306,7 +306,7 @@ def _refused(kind: str, job: str) -> Object:
     nodes, so large jobs must not have them.
     """
     if kind == "podAffinity":
-        there: Object = {"key": "soak.example.com/nobody", "operator": "Exists"}
+        there: Object = {"key": "soak.example.com/absent", "operator": "Exists"}
     elif job:
         there = {"key": _JOB_NAME, "operator": "In", "values": [job]}
     else:

@@ -52,7 +52,7 @@ class Mirror:
             follow.start()
 
     def stop(self) -> None:
-        """Take in no more; the threads end with the API server."""
+        """Read no more; the threads end with the API server."""
         self._ended.set()
 
     def cluster(self, at: float) -> facts.Cluster:
@@ -87,7 +87,7 @@ class Mirror:
             try:
                 version = self._watch(kind, version) or self._list(kind)
             except (urllib3.exceptions.HTTPError, ValueError):
-                self._ended.wait(_PAUSE_SECONDS)  # a cut line; what was taken in stands
+                self._ended.wait(_PAUSE_SECONDS)  # a cut line; what was read stands
 
     def _watch(self, kind: str, version: str) -> str:
         """Follow one watch to its end; return the last version, empty if it must list again."""

@@ -117,7 +117,10 @@ class Others(Asking):
     def _allocate(self, path: str, pod: Object, resources: Any) -> None:
         known = pod["status"].get("containerStatuses") or []
         name = pod["spec"]["containers"][0]["name"]
-        told = [{**one, "resources": resources} if one["name"] == name else one for one in known]
+        told = [
+            {**container, "resources": resources} if container["name"] == name else container
+            for container in known
+        ]
         self._patch(f"{path}/status", {"status": {"containerStatuses": told}})
 
     def _ask_size(self, path: str, pod: Object, resources: Object) -> bool:
@@ -129,7 +132,7 @@ class Others(Asking):
         """Say whether the node of a pod has what the pod asks for, beside what others have."""
         node, uid = pod["spec"]["nodeName"], pod["metadata"]["uid"]
         there = map(pod_of, self._kube.items(f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}"))
-        has = [one.has for one in there if one.uid != uid and not one.over]
+        has = [other.has for other in there if other.uid != uid and not other.over]
         found = self._kube.find(f"/api/v1/nodes/{node}")
         offers = node_of(found).offers if found else {}
         return not excess(total([*has, requests(pod["spec"])]), offers)

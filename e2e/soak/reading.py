@@ -42,7 +42,9 @@ def node_of(raw: Object) -> Node:
 
 def pod_of(raw: Object) -> Pod:
     metadata, spec = raw["metadata"], raw["spec"]
-    owners = [one["uid"] for one in metadata.get("ownerReferences", ()) if one.get("controller")]
+    owners = [
+        owner["uid"] for owner in metadata.get("ownerReferences", ()) if owner.get("controller")
+    ]
     labels = metadata.get("labels") or {}
     kind, index = labels.get(_LABEL + "type", ""), labels.get(_LABEL + "index", "")
     return Pod(
@@ -76,8 +78,8 @@ def gang_of(
         name=metadata["name"],
         namespace=metadata["namespace"],
         kind=kind,
-        sizes={name.lower(): one.get("replicas", 1) for name, one in replicas.items()},
-        templates={name.lower(): one["template"]["spec"] for name, one in replicas.items()},
+        sizes={name.lower(): replica.get("replicas", 1) for name, replica in replicas.items()},
+        templates={name.lower(): replica["template"]["spec"] for name, replica in replicas.items()},
         annotations=metadata.get("annotations") or {},
         suspended=policy.get("suspend") is True,
         ending="deletionTimestamp" in metadata,
@@ -143,9 +145,9 @@ def cluster_of(
 def _pins(spec: Object) -> frozenset[str]:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    fields = [one for term in required.get("nodeSelectorTerms", ()) for one in _fields(term)]
-    return frozenset(name for one in fields for name in one["values"])
+    fields = [field for term in required.get("nodeSelectorTerms", ()) for field in _fields(term)]
+    return frozenset(name for field in fields for name in field["values"])
 
 
 def _fields(term: Object) -> list[Object]:
-    return [one for one in term.get("matchFields", ()) if one["key"] == "metadata.name"]
+    return [field for field in term.get("matchFields", ()) if field["key"] == "metadata.name"]

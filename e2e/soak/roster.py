@@ -74,7 +74,7 @@ class Roster:
     def unplaced(self) -> list[tuple[str, str, str]]:
         """The jobs of tenants that kfext must not place."""
         elsewhere = ("elsewhere", "giant")
-        return [one for one in self.forged if one[0] == WILD or one[2].startswith(elsewhere)]
+        return [mark for mark in self.forged if mark[0] == WILD or mark[2].startswith(elsewhere)]
 
     def drop(self, job: str) -> tuple[str, str]:
         """Forget a job; return its namespace and kind."""

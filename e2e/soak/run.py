@@ -160,7 +160,7 @@ class Soak:
         self._trail.append(f"{self._trouble.worked:.1f} {action}")
         self.tally.done[action.name] += 1
         actors = (self._deeds, self._upsets, self._others, self._tenants, self._trouble)
-        (deed,) = [getattr(one, action.name) for one in actors if hasattr(one, action.name)]
+        (deed,) = [getattr(actor, action.name) for actor in actors if hasattr(actor, action.name)]
         deed(*action.arguments)
 
     def _rest(self, seconds: float) -> None:
@@ -182,9 +182,13 @@ class Soak:
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _report(self, fresh: list[Violation]) -> None:
-        for one in fresh:
-            say(f"VIOLATED after {self.tally.done.total()} actions of seed {self.seed}: {one}")
-            space = next((space for name, space in self._spaces.items() if name in one.told), None)
+        for violation in fresh:
+            say(
+                f"VIOLATED after {self.tally.done.total()} actions of seed {self.seed}: {violation}"
+            )
+            space = next(
+                (space for name, space in self._spaces.items() if name in violation.told), None
+            )
             if space is not None and len(self.checker.violations) <= _MOST_TOLD:
                 say("\n".join(["last actions:", *self._trail, space.account()]))
 
@@ -203,7 +207,7 @@ class Soak:
             cluster = self._mirror.cluster(self._trouble.worked)
             self._delete_refused(cluster)
             restless = [*unsettled(cluster), *unbalanced(cluster, self._reserved())]
-        self.wrong += [f"[unsettled] {one}" for one in restless]
+        self.wrong += [f"[unsettled] {rule}" for rule in restless]
         if restless:
             for space in self._spaces.values():
                 say(space.account())

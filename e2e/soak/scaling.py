@@ -38,7 +38,7 @@ def out_of_range(cluster: Cluster, memory: Memory) -> Found:
 
 def resized_endlessly(cluster: Cluster, memory: Memory) -> Found:
     """No job gets another size again and again."""
-    times = {uid: [one.at for one in made] for uid, made in memory.sizes.changes.items()}
+    times = {uid: [change.at for change in made] for uid, made in memory.sizes.changes.items()}
     return too_often(cluster, times, most=MOST_CHANGES, what="was resized")
 
 
@@ -72,14 +72,14 @@ def scaled_unasked(cluster: Cluster, memory: Memory) -> Found:
     return _wrong_changes(
         cluster,
         memory,
-        lambda one: one.unasked and not (one.undoes or _leads_to_wish(one)),
+        lambda change: change.unasked and not (change.undoes or _leads_to_wish(change)),
         "was not to be scaled",
     )
 
 
 def wish_overruled(cluster: Cluster, memory: Memory) -> Found:
     """No job gets another size after a person's edit of what kfext gave it, until it opts out."""
-    return _wrong_changes(cluster, memory, lambda one: one.overruled, "was to be left alone")
+    return _wrong_changes(cluster, memory, lambda change: change.overruled, "was to be left alone")
 
 
 def grown_too_far(cluster: Cluster, memory: Memory) -> Found:
@@ -87,7 +87,7 @@ def grown_too_far(cluster: Cluster, memory: Memory) -> Found:
     return _wrong_changes(
         cluster,
         memory,
-        lambda one: one.after > max(_MOST_FACTOR * one.largest, *one.wished),
+        lambda change: change.after > max(_MOST_FACTOR * change.largest, *change.wished),
         "grew in one step to more than twice its largest size so far",
     )
 
@@ -100,7 +100,7 @@ def work_lost(cluster: Cluster, memory: Memory) -> Found:
     return _wrong_changes(
         cluster,
         memory,
-        lambda one: one.interrupts and one.unsaved > _MOST_UNSAVED and not one.undoes,
+        lambda change: change.interrupts and change.unsaved > _MOST_UNSAVED and not change.undoes,
         "was interrupted long after its last checkpoint",
     )
 
@@ -117,7 +117,7 @@ def sized_in_silence(cluster: Cluster, memory: Memory) -> Found:
             for condition in gang.view.get("conditions", ())
             if condition["type"] == "Scaled"
         ]
-        if not any(one.get("reason") and one.get("message") for one in told):
+        if not any(condition.get("reason") and condition.get("message") for condition in told):
             found[gang.uid] = (
                 f"{gang} has {workers_of(gang)} workers, people want {sorted(wished)}, and nothing "
                 f"is said of it; {said(gang)}"
@@ -131,11 +131,12 @@ def _wrong_changes(
     """Return the jobs that kfext changed wrongly, each with the first such change."""
     found = {}
     for uid, gang in cluster.gangs.items():
-        one = next(filter(wrong, memory.sizes.changes.get(uid, ())), None)
-        if one is not None:
+        change = next(filter(wrong, memory.sizes.changes.get(uid, ())), None)
+        if change is not None:
             found[uid] = (
-                f"{gang} {why}: {one.before} workers became {one.after} at {one.at:.0f} s, people "
-                f"want {sorted(one.wished)}, it had {one.largest} at most; {said(gang)}"
+                f"{gang} {why}: {change.before} workers became {change.after} "
+                f"at {change.at:.0f} s, people want {sorted(change.wished)}, "
+                f"it had {change.largest} at most; {said(gang)}"
             )
     return found
 
@@ -143,4 +144,4 @@ def _wrong_changes(
 def _leads_to_wish(change: Change) -> bool:
     """Say whether a change is towards a number that people want, and not beyond it."""
     before, after = change.before, change.after
-    return any(min(before, one) <= after <= max(before, one) for one in change.wished)
+    return any(min(before, wish) <= after <= max(before, wish) for wish in change.wished)

@@ -50,7 +50,9 @@ class Mischief:
         return (self.roster.refusing.pop(),)
 
     def _limit(self) -> tuple[Any, ...]:
-        namespace = self.dice.choice([one for one in NAMESPACES if one not in self.roster.limits])
+        namespace = self.dice.choice(
+            [name for name in NAMESPACES if name not in self.roster.limits]
+        )
         self.roster.limits.append(namespace)
         return namespace, *self.dice.choice(_LIMITS)
 
@@ -115,7 +117,10 @@ class Action:
     arguments: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
-        told = [str(one if isinstance(one, str | int | float) else "...") for one in self.arguments]
+        told = [
+            str(argument if isinstance(argument, str | int | float) else "...")
+            for argument in self.arguments
+        ]
         return f"{self.name}({', '.join(told)})"
 
 

@@ -80,7 +80,7 @@ def forged_job(name: str, how: str, *, kind: str = "PyTorchJob", size: int = 2) 
     if how in {"elsewhere", "giant"}:
         policy["managedBy"] = "kueue.x-k8s.io/multikueue"
     if how == "queued":
-        made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "nobody"
+        made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "absent"
     return made
 
 
@@ -101,8 +101,8 @@ def forged_mark(key: str, job: Object, nodes: list[str]) -> str:
     if key == STATE:
         return json.dumps({"uid": uid, "strikes": -5, "retryAt": _FAR, "generation": 7})
     places = {
-        type_.lower(): [number % len(nodes) for number in range(min(one["replicas"], 64))]
-        for type_, one in jobs.specs(job).items()
+        type_.lower(): [number % len(nodes) for number in range(min(spec["replicas"], 64))]
+        for type_, spec in jobs.specs(job).items()
     }
     plan = {"uid": uid, "generation": 7, "nodes": nodes, "replicas": places, "why": "forged"}
     return json.dumps(plan)

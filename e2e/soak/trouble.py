@@ -72,7 +72,9 @@ def peak_bytes(pid: int | None) -> int:
 def limit_bytes() -> int:
     """Return the memory limit of the controller, as in its Deployment."""
     (deployment,) = [
-        one for one in read("base/controller/deployment.yaml") if one["kind"] == "Deployment"
+        manifest
+        for manifest in read("base/controller/deployment.yaml")
+        if manifest["kind"] == "Deployment"
     ]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return int(amount(container["resources"]["limits"]["memory"]))
@@ -105,9 +107,9 @@ class Trouble:
 
     def kill_controller(self, both: bool) -> None:
         """SIGKILL the leader; with `both`, the standby too."""
-        for one in self._both if both else (self.leader or self._both[0],):
-            self.leadership.befall(one.pid)
-            one.kill()
+        for process in self._both if both else (self.leader or self._both[0],):
+            self.leadership.befall(process.pid)
+            process.kill()
             self.kills += 1
 
     def pause_controller(self) -> None:
@@ -147,10 +149,10 @@ class Trouble:
         if self._heal_at is not None and now > self._heal_at:
             self._heal()
         self.peak_bytes = max(self.peak_bytes, *(peak_bytes(program.pid) for program in self._both))
-        for one in self._both:
-            if one.pid is None:  # killed, or it lost its Lease and ended, as it should
-                one.wait_dead()
-                one.launch(environment=self._kfext.environment)
+        for process in self._both:
+            if process.pid is None:  # killed, or it lost its Lease and ended, as it should
+                process.wait_dead()
+                process.launch(environment=self._kfext.environment)
         leader = self.leader
         self.leadership.see(leader.pid if leader else None, at=now)
         if leader is not None and leader is not self._frozen:
@@ -187,5 +189,5 @@ class Trouble:
         self._heal_at = None
 
 
-def _is_write(one: Exchange) -> bool:
-    return one.is_write
+def _is_write(exchange: Exchange) -> bool:
+    return exchange.is_write

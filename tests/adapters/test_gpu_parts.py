@@ -33,7 +33,7 @@ def container(limits: Object, name: str = "a") -> Object:
 @pytest.fixture(scope="module")
 def tenant(testbed: Testbed) -> Iterator[Kube]:
     """A person with all rights in one namespace, where the policies are known to hold."""
-    guards = [one for one in component("gpu-sharing") if one["kind"] in POLICIES]
+    guards = [manifest for manifest in component("gpu-sharing") if manifest["kind"] in POLICIES]
     for name in (NAMESPACE, names.GPU_NAMESPACE):
         testbed.api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     for guard in guards:
@@ -69,7 +69,7 @@ MADE = {
     "one with a part of a GPU behind the gate": (pod("a", PART, schedulingGates=GATED), True),
     "one without the gate": (pod("a", PART), False),
     "one behind another gate": (pod("a", PART, schedulingGates=[{"name": "other"}]), False),
-    "one whose init container asks for the part": (
+    "one with an init container that asks for the part": (
         pod("a", {}, initContainers=[container(PART, "init")]),
         False,
     ),

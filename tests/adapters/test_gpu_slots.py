@@ -1,4 +1,4 @@
-"""Who writes the slots of which node, on a true API server with tokens as kubelet gives them."""
+"""Which client writes the slots of a node, on a true API server with tokens like kubelet's."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -59,8 +59,8 @@ def overhead_table(runs: Runs) -> str:
 def _row(runs: Runs, arm: str) -> tuple[str, ...]:
     found = runs[arm]
     last = (
-        spread([one.resizes for one in found], digits=0),
-        spread([one.beside for one in found]),
+        spread([outcome.resizes for outcome in found], digits=0),
+        spread([outcome.beside for outcome in found]),
     )
     if arm == PLAIN:
         figures = (f"{spread(_of(found, of), digits=2)} s" for of in _FIGURES)
@@ -72,7 +72,7 @@ def _row(runs: Runs, arm: str) -> tuple[str, ...]:
 
 
 def _of(found: Sequence[Outcome], figure: Callable[[Outcome], float]) -> list[float]:
-    return [figure(one) for one in found]
+    return [figure(outcome) for outcome in found]
 
 
 def _training(outcome: Outcome) -> float:

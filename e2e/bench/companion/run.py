@@ -122,13 +122,13 @@ class _Run:
 
     def _submit_due(self, elapsed: float) -> None:
         while self._coming and self._coming[0].seconds <= elapsed:
-            one = self._coming.pop(0)
-            path = jobs_path(self._pods.namespace, one.kind)
-            body = one.manifest()
+            arriving = self._coming.pop(0)
+            path = jobs_path(self._pods.namespace, arriving.kind)
+            body = arriving.manifest()
             body["metadata"]["annotations"] |= self._arm.annotations
-            self._submitted[one.name] = time.time() - self._began
+            self._submitted[arriving.name] = time.time() - self._began
             self._pods.bed.api.create(path, body)
-            self._open[one.pod] = one
+            self._open[arriving.pod] = arriving
 
     def _see(self, body: Object) -> None:
         """Note the end of a pod."""
@@ -138,15 +138,15 @@ class _Run:
         if status.get("phase") == "Failed":
             raise SpoiledError(f"{name} failed")
         if status.get("phase") == "Succeeded" and name in self._open:
-            one = self._open.pop(name)
-            self._jobs[one.name] = job = self._ended(one)
-            say(f"    {job.ended:4.0f} s: {one.name} ended after {job.seconds:.0f} s")
+            arriving = self._open.pop(name)
+            self._jobs[arriving.name] = job = self._ended(arriving)
+            say(f"    {job.ended:4.0f} s: {arriving.name} ended after {job.seconds:.0f} s")
 
-    def _ended(self, one: Arriving) -> Job:
-        first, *_, last = self._pods.log(one.pod)
+    def _ended(self, arriving: Arriving) -> Job:
+        first, *_, last = self._pods.log(arriving.pod)
         totals = json.loads(last.text)
         return Job(
-            submitted=self._submitted[one.name],
+            submitted=self._submitted[arriving.name],
             began=first.at - self._began,
             ended=last.at - self._began,
             startup_cpu=totals.get("startup_cpu_seconds", 0.0),

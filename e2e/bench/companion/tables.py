@@ -30,7 +30,7 @@ def by_job(runs: Runs, arm: str) -> dict[str, list[float]]:
     """Return the change of the time of each job under an arm, by repeat."""
 
     def seconds(name: str, job: str) -> list[float]:
-        return [one.jobs[job].seconds for one in runs[name]]
+        return [run.jobs[job].seconds for run in runs[name]]
 
     return {job: changes(seconds(PLAIN, job), seconds(arm, job)) for job in runs[PLAIN][0].jobs}
 
@@ -66,15 +66,15 @@ def arms_table(schedule: Schedule, runs: Runs) -> str:
 
 def _plain_row(runs: Runs) -> tuple[str, ...]:
     found = runs[PLAIN]
-    seconds = [[job.seconds for job in one.jobs.values()] for one in found]
+    seconds = [[job.seconds for job in run.jobs.values()] for run in found]
     return (
         PLAIN,
         f"{spread([fmean(sample) for sample in seconds], digits=0)} s",
         f"{spread([min(sample) for sample in seconds], digits=0)} s",
         f"{spread([max(sample) for sample in seconds], digits=0)} s",
-        f"{spread([one.makespan for one in found], digits=0)} s",
+        f"{spread([run.makespan for run in found], digits=0)} s",
         "", "", "", "",
-        spread([one.beside for one in found]),
+        spread([run.beside for run in found]),
     )  # fmt: skip
 
 
@@ -84,14 +84,14 @@ def _row(runs: Runs, arm: str, most: float) -> tuple[str, ...]:
     best, worst = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
     return (
         titled(arm),
-        percent(changes(*([_mean(one) for one in some] for some in (plain, found)))),
+        percent(changes(*([_mean(run) for run in some] for some in (plain, found)))),
         percent(jobs[best]),
         percent(jobs[worst]),
-        percent(changes(*([one.makespan for one in some] for some in (plain, found)))),
+        percent(changes(*([run.makespan for run in some] for some in (plain, found)))),
         *beyond(jobs, most),
-        spread([one.resizes for one in found], digits=0),
-        spread([one.refused for one in found], digits=0),
-        spread([one.beside for one in found]),
+        spread([run.resizes for run in found], digits=0),
+        spread([run.refused for run in found], digits=0),
+        spread([run.beside for run in found]),
     )
 
 
@@ -114,18 +114,18 @@ def jobs_table(schedule: Schedule, runs: Runs) -> str:
     others = [arm for arm in runs if arm != PLAIN]
     head = ("job", "comes after s", "steps", "start-up CPU s", "CPU s", "loss", "plain s", *others)
     rows = []
-    for one in schedule.arrivals:
-        plain = [outcome.jobs[one.name] for outcome in runs[PLAIN]]
+    for arrival in schedule.arrivals:
+        plain = [outcome.jobs[arrival.name] for outcome in runs[PLAIN]]
         rows.append(
             (
-                one.name,
-                f"{one.seconds:.0f}",
-                str(one.steps),
+                arrival.name,
+                f"{arrival.seconds:.0f}",
+                str(arrival.steps),
                 spread([job.startup_cpu for job in plain], digits=1),
                 spread([job.cpu for job in plain], digits=1),
                 f"{median(job.loss for job in plain):.4f}",
                 spread([job.seconds for job in plain], digits=0),
-                *(percent(by_job(runs, arm)[one.name]) for arm in others),
+                *(percent(by_job(runs, arm)[arrival.name]) for arm in others),
             )
         )
     return table(f"{schedule.title}, job by job", head, rows)
@@ -138,8 +138,8 @@ def shift_table(found: Mapping[str, Runs]) -> str:
     for name, runs in found.items():
         ((_, ours),) = by_job(runs, OURS).items()
         ((_, again),) = by_job(runs, AGAIN).items()
-        plain = spread([one.makespan for one in runs[PLAIN]], digits=0)
-        resizes = spread([one.resizes for one in runs[OURS]], digits=0)
+        plain = spread([run.makespan for run in runs[PLAIN]], digits=0)
+        resizes = spread([run.resizes for run in runs[OURS]], digits=0)
         rows.append((name, plain, percent(again), percent(ours), resizes))
     repeats = min(len(runs[OURS]) for runs in found.values())
     return table(

@@ -133,7 +133,7 @@ class Schedule:
     @property
     def title(self) -> str:
         """How a table names it."""
-        last = max(one.seconds for one in self.arrivals)
+        last = max(arrival.seconds for arrival in self.arrivals)
         count = len(self.arrivals)
         return f"{count} jobs within {last:.0f} s, interval {self.interval:g} s"
 
@@ -202,7 +202,7 @@ def few_and_many(step_cpu: StepCpu, *, quick: bool) -> tuple[Schedule, Schedule]
 
 def one_of_each(steps: int) -> Schedule:
     """Return a job of each program, for so many steps."""
-    arrivals = tuple(Arrival(0.0, one.name, one, steps) for one in PROGRAMS)
+    arrivals = tuple(Arrival(0.0, program.name, program, steps) for program in PROGRAMS)
     return Schedule("one-of-each", arrivals, interval=1.0, lasts=15.0)
 
 
@@ -251,8 +251,8 @@ class Split:
 
 
 def _split_schedule(name: str, *, steps: int, server: int) -> Schedule:
-    one = Split(name, steps, server)
-    return Schedule(name, (one,), interval=30, lasts=one.lasts)
+    split = Split(name, steps, server)
+    return Schedule(name, (split,), interval=30, lasts=split.lasts)
 
 
 def split_schedules(part: float = 1.0) -> tuple[Schedule, ...]:

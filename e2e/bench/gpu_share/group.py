@@ -127,11 +127,11 @@ async def _run(place: Bench, way: Way, *, pace: Pace, seconds: float) -> GroupOu
 async def _line(
     agent: Agent | None, line: Sequence[Member], jobs: Mapping[Member, Job], ended: dict[str, float]
 ) -> None:
-    for one in line:
+    for member in line:
         if agent:
-            agent.admit(one.name, DEFAULT.terms(high=one.high))
-        jobs[one].begin()
-        await asyncio.to_thread(jobs[one].wait)
-        ended[one.name] = jobs[one].steps()[-1].at
+            agent.admit(member.name, DEFAULT.terms(high=member.high))
+        jobs[member].begin()
+        await asyncio.to_thread(jobs[member].wait)
+        ended[member.name] = jobs[member].steps()[-1].at
         if agent:
-            agent.dismiss(one.name)
+            agent.dismiss(member.name)

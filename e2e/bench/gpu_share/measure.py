@@ -73,7 +73,7 @@ def measure(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     chosen = CARDS[card]()
-    one = Measurement(
+    measurement = Measurement(
         chosen,
         chosen.python(),
         seconds=_WINDOW_SECONDS[quick],
@@ -82,9 +82,9 @@ def measure(
         anew=anew,
     )
     made: dict[str, Callable[[], str]] = {
-        SMOKE: one.smoke,
-        FIGURES: lambda: one.figures(thorough=card == "cpu"),
-        GROUP: lambda: one.group(quick=quick),
+        SMOKE: measurement.smoke,
+        FIGURES: lambda: measurement.figures(thorough=card == "cpu"),
+        GROUP: lambda: measurement.group(quick=quick),
     }
     return "\n\n".join(made[name]() for name in PARTS if name in parts)
 
@@ -143,11 +143,11 @@ class Measurement:
             lambda name: self._way(ways[name], pace, seconds).stored(),
             seconds=seconds * len(MEMBERS) + _AROUND_SECONDS,
         )
-        found = {name: [GroupOutcome.of(one) for one in some] for name, some in runs.items()}
+        found = {name: [GroupOutcome.of(stored) for stored in some] for name, some in runs.items()}
         return tables.group_table(self._card.title, found, seconds)
 
     def _measure(
-        self, stores: Mapping[str, Store], one: Callable[[str], Object], *, seconds: float
+        self, stores: Mapping[str, Store], measured: Callable[[str], Object], *, seconds: float
     ) -> Mapping[str, Sequence[Object]]:
         """Run what is missing while there is time, each for about so many seconds."""
         interleaved = Interleaved(stores, repeats=self._repeats)
@@ -160,7 +160,7 @@ class Measurement:
                 break
             repeat, title = missing[0]
             with step(f"{title}, repeat {repeat + 1}; {left:.0f} minutes to go"):
-                interleaved.keep(repeat, title, one(title))
+                interleaved.keep(repeat, title, measured(title))
         return interleaved.runs()
 
     def _arm(self, arm: Arm, pace: Pace, seconds: float) -> Outcome:
@@ -189,9 +189,9 @@ class Measurement:
     def _measured_pace(self, seconds: float) -> Pace:
         with step("how long a step takes without loading"):
             unloaded = Arm(EXCLUSIVE, None, low=True)
-            one = self._arm(unloaded, Pace(0.0, 0.0), seconds)
-        took = 1 / fmean(one.rates[LOW])
-        return Pace(took, took * one.busy)
+            outcome = self._arm(unloaded, Pace(0.0, 0.0), seconds)
+        took = 1 / fmean(outcome.rates[LOW])
+        return Pace(took, took * outcome.busy)
 
     def _store(self, arm: Arm, pace: Pace) -> Store:
         sources = _FRAME if arm.sharing is None else (*_FRAME, *_SHARING)
@@ -207,4 +207,4 @@ class Measurement:
 
 
 def _outcomes(found: Mapping[Arm, Sequence[Object]]) -> tables.Runs:
-    return {arm: [Outcome.of(one) for one in some] for arm, some in found.items()}
+    return {arm: [Outcome.of(stored) for stored in some] for arm, some in found.items()}

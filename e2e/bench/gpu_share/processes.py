@@ -73,7 +73,7 @@ class Job:
         """Return the steps so far."""
         found = (line.split() for line in self.said() if line.startswith("step="))
         pairs = (dict(word.partition("=")[::2] for word in words) for words in found)
-        return [Step(float(one["at"]), one["loss"]) for one in pairs if "at" in one]
+        return [Step(float(pair["at"]), pair["loss"]) for pair in pairs if "at" in pair]
 
     def trace(self) -> list[str]:
         """Return what `gate_trace.py` has written."""
@@ -188,11 +188,11 @@ def bench(card: Card, python: Python) -> Iterator[Bench]:
         for script in SCRIPTS:
             shutil.copy(_JOBS / script, folder / "jobs")
         with card.opened(folder) as busy:
-            one = Bench(card, python, folder, busy)
+            running = Bench(card, python, folder, busy)
             try:
-                yield one
+                yield running
             finally:
-                one.kill_all()
+                running.kill_all()
 
 
 class Agent:
@@ -230,7 +230,7 @@ class Agent:
     def is_calibrated(self, job: str) -> bool:
         """Return whether a job of low priority has chosen the places of its gate."""
         settled = {words.READY, words.COARSE}
-        return any(name == job and one[words.HOOKED] in settled for name, one in self._of_all())
+        return any(name == job and page[words.HOOKED] in settled for name, page in self._of_all())
 
     def has(self, job: str) -> bool:
         """Return whether a process of a job is there."""
@@ -238,12 +238,12 @@ class Agent:
 
     def longest_micro_step(self, job: str) -> float:
         """Return how long its longest micro-step takes by itself, in seconds."""
-        return max(one.seconds(words.LONGEST_NS) for name, one in self._of_all() if name == job)
+        return max(page.seconds(words.LONGEST_NS) for name, page in self._of_all() if name == job)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Agent"]:
         """Rule on the card meanwhile. Raises what stopped that."""
-        parts = [asyncio.create_task(one) for one in (self._look(), self._watch())]
+        parts = [asyncio.create_task(loop) for loop in (self._look(), self._watch())]
         try:
             yield self
         finally:
@@ -264,12 +264,12 @@ class Agent:
     async def _watch(self) -> None:
         changed: dict[int, int] = {}
         while True:
-            for name, one in self._of_all():
+            for name, page in self._of_all():
                 terms = self._terms.get(name)
-                if terms is None or not terms.high or one[words.BUSY] != 1:
+                if terms is None or not terms.high or page[words.BUSY] != 1:
                     continue
-                if changed.get(one.number) != (now := one[words.CHANGED]):
-                    changed[one.number] = now
+                if changed.get(page.number) != (now := page[words.CHANGED]):
+                    changed[page.number] = now
                     self.became_busy.append(now / 1e9)
             await asyncio.sleep(_SAMPLE_SECONDS)
 

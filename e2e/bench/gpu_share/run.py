@@ -223,7 +223,7 @@ async def _run(place: Bench, arm: Arm, *, load: float, seconds: float) -> Outcom
         micro_step = _micro_step(agent) if agent is not None and LOW in arm.jobs else None
         place.kill_all()
         return Outcome(
-            {job.name: rates([one.at for one in _steps(job)], began, ended) for job in jobs},
+            {job.name: rates([step.at for step in _steps(job)], began, ended) for job in jobs},
             busy / (ended - began),
             waited / (ended - began),
             _preempted(agent, jobs, began, ended),

@@ -69,18 +69,18 @@ def ratio(of: Blocks, to: Blocks) -> Estimate:
     Repeats are drawn, the same ones for both arms, and of each the seconds (A. Davison and
     D. Hinkley, "Bootstrap Methods and their Application", 1997, 3.8).
     """
-    pairs = [(np.array(one), np.array(other)) for one, other in zip(of, to, strict=False)]
+    pairs = [(np.array(own), np.array(other)) for own, other in zip(of, to, strict=False)]
     draw = np.random.default_rng(_SEED)
 
     def means(pair: tuple[_Array, _Array]) -> tuple[float, float]:
-        one, other = (values[draw.integers(len(values), size=len(values))] for values in pair)
-        return one.mean(), other.mean()
+        own, other = (values[draw.integers(len(values), size=len(values))] for values in pair)
+        return own.mean(), other.mean()
 
     drawn = []
     for _ in range(_DRAWS):
         chosen = [means(pairs[place]) for place in draw.integers(len(pairs), size=len(pairs))]
-        drawn.append(sum(one for one, _ in chosen) / sum(other for _, other in chosen))
-    value = sum(one.mean() for one, _ in pairs) / sum(other.mean() for _, other in pairs)
+        drawn.append(sum(own for own, _ in chosen) / sum(other for _, other in chosen))
+    value = sum(own.mean() for own, _ in pairs) / sum(other.mean() for _, other in pairs)
     low, high = np.quantile(drawn, (0.025, 0.975))
     return Estimate(float(value), float(low), float(high))
 
@@ -115,7 +115,7 @@ def shares_table(card: str, runs: Runs, u: float, seconds: float) -> str:
         "longest micro-step ms", "card busy, %", "jobs wait for a CPU, %", "targets",
     )  # fmt: skip
     alone, low_alone = runs[_exclusive(u)], runs[LOW_ALONE]
-    high_busy, low_busy = (fmean(one.busy for one in some) for some in (alone, low_alone))
+    high_busy, low_busy = (fmean(run.busy for run in some) for some in (alone, low_alone))
     most = bound(high_busy, low_busy)
     rows = []
     for arm, some in runs.items():
@@ -132,7 +132,7 @@ def shares_table(card: str, runs: Runs, u: float, seconds: float) -> str:
             if arm.sharing is not None:
                 judged = HIGH_LOSS.judge(100 * loss.value), LOW_EFFICIENCY.judge(efficiency.value)
                 targets = "; ".join(judged)
-        busy = f"{100 * fmean(one.busy for one in some):.0f}"
+        busy = f"{100 * fmean(run.busy for run in some):.0f}"
         rows.append((*cells, busy, _cpu_wait(some), targets))
     repeats = min(len(some) for arm, some in runs.items() if arm.u == u)
     title = (
@@ -165,7 +165,7 @@ def losses_table(card: str, runs: Runs) -> str:
     """Return whether the losses of each job are the same, bit by bit, in all arms."""
     rows = []
     for job in (HIGH, LOW):
-        found = [one.losses[job] for some in runs.values() for one in some if job in one.losses]
+        found = [run.losses[job] for some in runs.values() for run in some if job in run.losses]
         steps, same = agreed(found)
         verdict = ("equal" if same else "DIFFERENT: MISS") if steps else "not measured"
         rows.append((job, str(len(found)), str(steps), verdict))
@@ -182,14 +182,14 @@ def group_table(card: str, runs: Mapping[str, Sequence[GroupOutcome]], seconds: 
     before = runs.get(ONE_BY_ONE.name, [])
     rows = []
     for name, some in runs.items():
-        last, mean = [one.makespan for one in some], [_mean(one) for one in some]
-        busy = [100 * one.busy for one in some]
+        last, mean = [run.makespan for run in some], [_mean(run) for run in some]
+        busy = [100 * run.busy for run in some]
         changes = ["", "", "", ""]
         if name != ONE_BY_ONE.name and before:
             pairs = list(zip(some, before, strict=False))
-            sooner = fmean(100 * (one.makespan / old.makespan - 1) for one, old in pairs)
-            changed = fmean(100 * (_mean(one) / _mean(old) - 1) for one, old in pairs)
-            points = fmean(100 * (one.busy - old.busy) for one, old in pairs)
+            sooner = fmean(100 * (run.makespan / old.makespan - 1) for run, old in pairs)
+            changed = fmean(100 * (_mean(run) / _mean(old) - 1) for run, old in pairs)
+            points = fmean(100 * (run.busy - old.busy) for run, old in pairs)
             judged = GROUP_COMPLETION.judge(sooner), GROUP_UTILISATION.judge(points)
             changes = [f"{sooner:+.0f} %", f"{changed:+.0f} %", f"{points:+.0f}", "; ".join(judged)]
         rows.append(
@@ -236,5 +236,5 @@ def _cpu_wait(runs: Sequence[Outcome]) -> str:
     return spread([100 * run.cpu_wait for run in runs], digits=0)
 
 
-def _mean(one: GroupOutcome) -> float:
-    return fmean(one.ended.values())
+def _mean(outcome: GroupOutcome) -> float:
+    return fmean(outcome.ended.values())

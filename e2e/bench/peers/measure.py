@@ -84,10 +84,10 @@ _FIGURES = (
 
 
 def of(
-    one: Workload, many: Workload, tight: Workload, answers: Mapping[str, Sequence[Answer]]
+    single: Workload, many: Workload, tight: Workload, answers: Mapping[str, Sequence[Answer]]
 ) -> str:
     """Return everything that is printed."""
-    waits = _ratio(one, "kueue", "kfext", lambda run: quantile(run.waits, 0.5))
+    waits = _ratio(single, "kueue", "kfext", lambda run: quantile(run.waits, 0.5))
     plain = _ratio(many, "kfext", "plain", lambda run: run.rate)
     kueue = _ratio(many, "kfext", "kueue", lambda run: run.rate)
     judged = [
@@ -100,10 +100,10 @@ def of(
     ]
     return "\n\n".join(
         [
-            *(_workload(workload) for workload in (one, many, tight)),
+            *(_workload(workload) for workload in (single, many, tight)),
             _why_not(answers),
             "Targets, from medians:\n\n" + "\n".join(judged),
-            _better(one, many, tight, answers),
+            _better(single, many, tight, answers),
         ]
     )
 
@@ -146,11 +146,11 @@ def _ratio(workload: Workload, above: str, below: str, of: Callable[[Run], float
 
 
 def _better(
-    one: Workload, many: Workload, tight: Workload, answers: Mapping[str, Sequence[Answer]]
+    single: Workload, many: Workload, tight: Workload, answers: Mapping[str, Sequence[Answer]]
 ) -> str:
     """Name the columns where the median of Kueue is better than kfext's."""
     found = []
-    for workload in (one, many, tight):
+    for workload in (single, many, tight):
         for figure in _FIGURES:
             kueue, kfext = (median(map(figure.of, workload.runs[name])) for name in _GATING)
             if figure.better * (kueue - kfext) > 0:
@@ -167,15 +167,15 @@ class Size:
     """How much is measured."""
 
     repeats: int
-    one: int
+    single: int
     many: int
     fragmented: int
     nodes: int
     fragmented_repeats: int
 
 
-_FULL = Size(repeats=3, one=1, many=50, fragmented=200, nodes=450, fragmented_repeats=1)
-_QUICK = Size(repeats=1, one=1, many=20, fragmented=80, nodes=NODES, fragmented_repeats=1)
+_FULL = Size(repeats=3, single=1, many=50, fragmented=200, nodes=450, fragmented_repeats=1)
+_QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES, fragmented_repeats=1)
 
 
 def measure(*, quick: bool) -> str:
@@ -184,12 +184,12 @@ def measure(*, quick: bool) -> str:
     with lifecycle.running("bench-peers", fake_nodes=NODES, fast=True) as testbed:
         all_arms = arms.all_of(testbed)
         idle = f"{NODES} idle nodes of 8 GPUs"
-        one = Workload(f"One gang of 64 pods, {idle}", gangs=1, pods=64)
+        single = Workload(f"One gang of 64 pods, {idle}", gangs=1, pods=64)
         many = Workload(f"{size.many} gangs of 8 pods at once, {idle}", gangs=size.many, pods=8)
         answers: dict[str, list[runs.Answer]] = {arm.name: [] for arm in all_arms}
         for repeat in range(size.repeats):
             for arm in all_arms:
-                _turn(arm, repeat, [one] * size.one + [many], answers[arm.name])
+                _turn(arm, repeat, [single] * size.single + [many], answers[arm.name])
         full = _fragment(testbed, size.nodes)
         tight = Workload(
             f"{size.fragmented} gangs of 8 pods at once, {size.nodes} nodes of 8 GPUs, {full}",
@@ -199,7 +199,7 @@ def measure(*, quick: bool) -> str:
         for repeat in range(size.fragmented_repeats):
             for arm in all_arms:
                 _turn(arm, size.repeats + repeat, [tight], None)
-    return of(one, many, tight, answers)
+    return of(single, many, tight, answers)
 
 
 def _turn(

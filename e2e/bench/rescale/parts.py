@@ -68,14 +68,16 @@ def story(samples: Sequence[Sample], *, came: float, went: float) -> Story:
     return Story(shrink, max(0.0, bound - gone), _rescale(samples, since=went))
 
 
-def is_bound(one: Sample) -> bool:
+def is_bound(sample: Sample) -> bool:
     """Return whether all of the gang is bound."""
-    return len(one.gang) > 1 and all(pod.bound for pod in one.gang)
+    return len(sample.gang) > 1 and all(pod.bound for pod in sample.gang)
 
 
-def is_whole(one: Sample) -> bool:
+def is_whole(sample: Sample) -> bool:
     """Return whether the job has the workers that are written in it, and all of them run."""
-    return one.size == len(one.workers) and all(pod.runs and not pod.ends for pod in one.own)
+    return sample.size == len(sample.workers) and all(
+        pod.runs and not pod.ends for pod in sample.own
+    )
 
 
 def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
@@ -85,19 +87,24 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
         raise NotSeenError("the job was not there")
     before = base.size
 
-    def acts(one: Sample) -> bool:
-        shown = one.reason in _ACTS and base.reason not in _ACTS
-        return shown or one.asked > base.asked or one.size != before
+    def acts(sample: Sample) -> bool:
+        shown = sample.reason in _ACTS and base.reason not in _ACTS
+        return shown or sample.asked > base.asked or sample.size != before
 
     acted = _first(samples, acts, after=since, what="kfext acted")
-    written = _first(samples, lambda one: one.size != before, after=acted, what="it was rescaled")
+    written = _first(
+        samples, lambda sample: sample.size != before, after=acted, what="it was rescaled"
+    )
     after = next(sample.size for sample in samples if sample.at == written) or 0
     moved = _first(
-        samples, lambda one: _moved(one, before, after), after=written, what="its pods had changed"
+        samples,
+        lambda sample: _moved(sample, before, after),
+        after=written,
+        what="its pods had changed",
     )
     resumed = _resumed(samples, after, since=written)
     stepped = _first(
-        samples, lambda one: one.steps, after=resumed or moved, what="it had done a step"
+        samples, lambda sample: sample.steps, after=resumed or moved, what="it had done a step"
     )
     still, usual = _gaps(samples, since=since, written=written, until=stepped)
     return Rescale(
@@ -114,10 +121,10 @@ def _rescale(samples: Sequence[Sample], *, since: float) -> Rescale:
     )
 
 
-def _moved(one: Sample, before: int, after: int) -> bool:
+def _moved(sample: Sample, before: int, after: int) -> bool:
     if after < before:
-        return all(pod.worker is not None and pod.worker < after for pod in one.workers)
-    return len(one.workers) == after and all(map(_runs, one.workers))
+        return all(pod.worker is not None and pod.worker < after for pod in sample.workers)
+    return len(sample.workers) == after and all(map(_runs, sample.workers))
 
 
 def _runs(pod: Pod) -> bool:

@@ -73,23 +73,28 @@ class _Run:
         self.create(GANG_KIND, gang(self.pace))
         self.until(is_bound, "the gang is bound")
         say(f"    {watch.now():4.0f} s: the gang is bound after {watch.now() - came:.0f} s")
-        self.until(lambda one: is_bound(one) and all(pod.runs for pod in one.gang), "the gang runs")
-        self.until(lambda one: not any(pod.runs for pod in one.gang), "the gang's pods have ended")
+        self.until(
+            lambda sample: is_bound(sample) and all(pod.runs for pod in sample.gang),
+            "the gang runs",
+        )
+        self.until(
+            lambda sample: not any(pod.runs for pod in sample.gang), "the gang's pods have ended"
+        )
         went = watch.now()  # their room is free from now on, and a TFJob may grow within a second
         self.until(lambda _: watch.gang_has_ended(), "the gang has trained")
         self.pods.bed.api.delete(jobs_path(self.pods.namespace, GANG_KIND, GANG))
-        self.until(lambda one: not one.gang, "the gang is gone")
+        self.until(lambda sample: not sample.gang, "the gang is gone")
         self.until(self.trains, "the job has grown back")
         say(f"    {watch.now():4.0f} s: the job has grown back after {watch.now() - went:.0f} s")
         return came, went
 
-    def trains(self, one: Sample) -> bool:
+    def trains(self, sample: Sample) -> bool:
         """Return whether all of the job trains; raise SpoiledError if it has ended."""
-        if one.ended:
+        if sample.ended:
             raise SpoiledError("the job ended before it had all of its workers")
         world = resumes(self.watch.lines)[-1].world if resumes(self.watch.lines) else 0
-        whole = is_whole(one) and len(one.workers) == self.case.pods
-        return whole and one.steps and world in {0, self.case.pods}
+        whole = is_whole(sample) and len(sample.workers) == self.case.pods
+        return whole and sample.steps and world in {0, self.case.pods}
 
     def until(self, condition: Any, what: str) -> None:
         """Wait for what happens next."""
@@ -105,13 +110,13 @@ def run(pods: Pods, case: Case, pace: Pace) -> Object:
     folder = pods.bed.folder / "checkpoints" / pods.namespace
     try:
         with policy(pods.bed, pods.namespace, companion={"scale": _scale(pace)}):
-            one = _Run(pods, case, pace, Watch(pods, case.kind, folder))
-            one.create(case.kind, case.manifest(pace, folder))
-            one.until(one.trains, "all of the job trains")
-            times = one.gang_comes_and_goes() if case.disturbed else None
-            one.until(lambda seen: seen.ended, "the job has ended")
-            one.watch.look()
-            return _measured(one.watch, times)
+            rescale = _Run(pods, case, pace, Watch(pods, case.kind, folder))
+            rescale.create(case.kind, case.manifest(pace, folder))
+            rescale.until(rescale.trains, "all of the job trains")
+            times = rescale.gang_comes_and_goes() if case.disturbed else None
+            rescale.until(lambda seen: seen.ended, "the job has ended")
+            rescale.watch.look()
+            return _measured(rescale.watch, times)
     except (NotSeenError, *_UNANSWERED) as error:
         raise SpoiledError(str(error)) from error
     finally:

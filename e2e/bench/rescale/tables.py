@@ -31,13 +31,13 @@ Runs = Mapping[str, Sequence[Object]]
 _CASES = {case.title: case for case in CASES}
 _STILL = "training stood still"
 _FIGURES: Mapping[str, Callable[[Rescale], float]] = {
-    "until kfext acts": lambda one: one.idle,
-    "checkpoint": lambda one: one.checkpoint,
-    "pods": lambda one: one.pods,
-    "rendezvous": lambda one: one.rendezvous,
-    "first step": lambda one: one.first_step,
-    _STILL: lambda one: one.stood_still,
-    "a step usually": lambda one: one.usual,
+    "until kfext acts": lambda story: story.idle,
+    "checkpoint": lambda story: story.checkpoint,
+    "pods": lambda story: story.pods,
+    "rendezvous": lambda story: story.rendezvous,
+    "first step": lambda story: story.first_step,
+    _STILL: lambda story: story.stood_still,
+    "a step usually": lambda story: story.usual,
 }
 _BOUGHT = (
     ("last call of 5 s, not torchrun's 30 s", TORCH, OWN_SETTINGS, "in", _STILL),
@@ -90,7 +90,7 @@ def pause_table(runs: Runs) -> str:
         for way in ("in", "out"):
             of = _ways(stories, way)
             sizes = f"{way}, {of[0].before} to {of[0].after}"
-            still = median(one.stood_still for one in of)
+            still = median(story.stood_still for story in of)
             by_torchrun = _CASES[name].kind == "PyTorchJob"
             judged = TORCHRUN_PAUSE[way].judge(still) if by_torchrun else ""
             figures = (_spread(of, figure) for figure in _FIGURES.values())
@@ -106,24 +106,24 @@ def work_table(runs: Runs) -> str:
     )  # fmt: skip
     rows = []
     for name, some in runs.items():
-        lost = [float(one["lost"]) for one in some]
+        lost = [float(run["lost"]) for run in some]
         undisturbed = runs.get(UNDISTURBED[_CASES[name].kind].title)
         off, judged = "", ""
         if undisturbed and _CASES[name].disturbed:
             least = undisturbed[0]["loss"]
-            worst = max(100 * abs(one["loss"] / least - 1) for one in some)
+            worst = max(100 * abs(run["loss"] / least - 1) for run in some)
             off, judged = f"{worst:.2f} %", LOSS_TOLERANCE[_CASES[name].kind].judge(worst)
         rows.append(
             (
                 name,
-                spread([one["resumes"] for one in some], digits=0),
-                spread([one["redone"] for one in some], digits=0),
+                spread([run["resumes"] for run in some], digits=0),
+                spread([run["redone"] for run in some], digits=0),
                 spread(lost, digits=0),
                 LOST_STEPS.judge(max(lost)),
-                f"{median(one['loss'] for one in some):.4f}",
+                f"{median(run['loss'] for run in some):.4f}",
                 off,
                 judged,
-                str(sum(one.get("spoiled", 0) for one in some)),
+                str(sum(run.get("spoiled", 0) for run in some)),
             )
         )
     return table("What became of the work", head, rows)
@@ -135,11 +135,11 @@ def bought_table(runs: Runs) -> str:
     The last column has the median of the differences of pairs of one repeat.
     """
     stories, rows = _stories(runs), []
-    for title, one, other, way, part in _BOUGHT:
-        if {one.title, other.title} <= stories.keys():
+    for title, first, other, way, part in _BOUGHT:
+        if {first.title, other.title} <= stories.keys():
             ours, without = (
                 [_FIGURES[part](change) for change in _ways(stories[case.title], way)]
-                for case in (one, other)
+                for case in (first, other)
             )
             saved = median(old - new for new, old in zip(ours, without, strict=False))
             figures = (spread(ours, digits=1), spread(without, digits=1), f"{saved:.1f}")
@@ -151,7 +151,7 @@ def bought_table(runs: Runs) -> str:
 def _stories(runs: Runs) -> dict[str, list[Story]]:
     """Return the runs of each case in which the gang came."""
     found = {
-        name: [Story.of(one["story"]) for one in some if "story" in one]
+        name: [Story.of(run["story"]) for run in some if "story" in run]
         for name, some in runs.items()
     }
     return {name: some for name, some in found.items() if some}
@@ -165,5 +165,5 @@ def _spread(changes: Sequence[Rescale], figure: Callable[[Rescale], float]) -> s
     return spread([figure(change) for change in changes], digits=1)
 
 
-def _waited(one: Story) -> float:
-    return one.shrink.idle + one.shrink.checkpoint + one.shrink.pods + one.to_bind
+def _waited(story: Story) -> float:
+    return story.shrink.idle + story.shrink.checkpoint + story.shrink.pods + story.to_bind

@@ -61,7 +61,7 @@ class Dragon(Arm):
     never takes.
     """
 
-    sources = tuple(Path(str(one.__file__)) for one in (dragon, seats))
+    sources = tuple(Path(str(module.__file__)) for module in (dragon, seats))
 
     def start(self, pods: Pods, members: Sequence[Node], *, now: float) -> None:
         self._pods = pods

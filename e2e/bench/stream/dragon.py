@@ -187,27 +187,27 @@ class Passes:
 def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] | None:
     """Return what makes room for the fewest workers of a job; None: nothing does."""
     left, taken = dict(free), dict[str, set[int]]()
-    victims = ((one, index) for one in running for index in _victims(one))
+    victims = ((job, index) for job in running for index in _victims(job))
     while len(schedule(left, [], [head.worker] * head.least).workers) < head.least:
-        one, index = next(victims, (None, 0))
-        if one is None:
+        victim, index = next(victims, (None, 0))
+        if victim is None:
             return None
-        node = one.workers[index]
-        left[node] = plus(left[node], one.job.worker)
-        taken.setdefault(one.job.name, set()).add(index)
+        node = victim.workers[index]
+        left[node] = plus(left[node], victim.job.worker)
+        taken.setdefault(victim.job.name, set()).add(index)
     return [Shrink(name, frozenset(some)) for name, some in taken.items()]
 
 
-def _victims(one: Running) -> Sequence[int]:
+def _victims(running: Running) -> Sequence[int]:
     """Return the workers of a job that may be taken, those beside its server last."""
-    with_server = next(iter(one.servers.values()), None)
+    with_server = next(iter(running.servers.values()), None)
 
     def rank(index: int) -> tuple[bool, str, int]:
-        node = one.workers[index]
+        node = running.workers[index]
         return node == with_server, node, -index
 
-    order = sorted((index for index in one.workers if index > 0), key=rank)
-    return order[: max(0, len(one.workers) - one.job.least)]
+    order = sorted((index for index in running.workers if index > 0), key=rank)
+    return order[: max(0, len(running.workers) - running.job.least)]
 
 
 def _start(free: Free, waiting: Sequence[Job]) -> Start | None:
@@ -223,14 +223,14 @@ def _growths(free: Free, running: Sequence[Running]) -> list[Grow]:
     """Return how running jobs fill the nodes, one job after the other."""
     left, given = dict(free), dict[str, list[str]]()
     jobs = iter(running)
-    one = next(jobs, None)
+    growing = next(jobs, None)
     for node in free:
-        while one is not None:
-            wanted = [one.job.worker] * max(0, one.job.most - len(one.workers))
+        while growing is not None:
+            wanted = [growing.job.worker] * max(0, growing.job.most - len(growing.workers))
             count = fitting(left[node], wanted)
-            left[node] = plus(left[node], one.job.worker, times=-count)
-            given.setdefault(one.job.name, []).extend([node] * count)
+            left[node] = plus(left[node], growing.job.worker, times=-count)
+            given.setdefault(growing.job.name, []).extend([node] * count)
             if count < len(wanted):
                 break  # the node is full; the job goes on at the next one, and counts anew
-            one = next(jobs, None)
+            growing = next(jobs, None)
     return [Grow(name, tuple(nodes)) for name, nodes in given.items() if nodes]

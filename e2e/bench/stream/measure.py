@@ -58,15 +58,15 @@ def _sum(of: Callable[[Story], int]) -> Callable[[Outcome], float]:
 
 
 FIGURES = (
-    Figure("CPU used %", lambda one: 100 * one.used / one.capacity, 1),
-    Figure("CPU reserved %", lambda one: 100 * one.reserved / one.capacity, 1),
+    Figure("CPU used %", lambda run: 100 * run.used / run.capacity, 1),
+    Figure("CPU reserved %", lambda run: 100 * run.reserved / run.capacity, 1),
     Figure("elapsed s, mean", _mean(Story.elapsed)),
     Figure("wait s, mean", _mean(Story.wait), compared=False),
     Figure("run s, mean", _mean(Story.run)),
-    Figure("makespan s", lambda one: one.until),
-    Figure("changes of size", _sum(lambda one: one.rescales), compared=False),
-    Figure("steps done again", _sum(lambda one: one.redone), compared=False),
-    Figure("not ended well", _sum(lambda one: not one.succeeded), compared=False),
+    Figure("makespan s", lambda run: run.until),
+    Figure("changes of size", _sum(lambda story: story.rescales), compared=False),
+    Figure("steps done again", _sum(lambda story: story.redone), compared=False),
+    Figure("not ended well", _sum(lambda story: not story.succeeded), compared=False),
 )
 
 
@@ -76,10 +76,10 @@ def arms_table(runs: Runs, *, title: str) -> str:
     for figure in FIGURES:
         row = [figure.title]
         for name, found in runs.items():
-            values = [figure.of(one) for one in found]
+            values = [figure.of(run) for run in found]
             row.append(spread(values, digits=figure.digits))
             if name != PLAIN:
-                before = [figure.of(one) for one in runs[PLAIN]]
+                before = [figure.of(run) for run in runs[PLAIN]]
                 row.append(percent(changes(before, values)) if figure.compared else "")
         rows.append([*row, _PUBLISHED.get(figure.title, "")])
     head = [""]
@@ -98,7 +98,7 @@ def worst_table(runs: Runs) -> str:
             medians = {job: median(found) for job, found in jobs.items()}
             best, worst = (choose(medians, key=medians.__getitem__) for choose in (min, max))
             mean = [fmean(some) for some in zip(*jobs.values(), strict=True)]
-            cells = (f"{one}: {percent(jobs[one])}" for one in (best, worst))
+            cells = (f"{job}: {percent(jobs[job])}" for job in (best, worst))
             rows.append((titled(name), percent(mean), *cells, *beyond(jobs, most)))
     head = (
         "elapsed against plain", "mean of the jobs", "best job", "worst job",
@@ -111,7 +111,7 @@ def elapsed(runs: Runs, arm: str) -> dict[str, list[float]]:
     """Return the change of the time of each job under an arm, by repeat."""
 
     def seconds(name: str, job: str) -> list[float]:
-        return [one.jobs[job].elapsed(one.until) for one in runs[name]]
+        return [run.jobs[job].elapsed(run.until) for run in runs[name]]
 
     return {job: changes(seconds(PLAIN, job), seconds(arm, job)) for job in runs[PLAIN][0].jobs}
 
@@ -125,7 +125,7 @@ def jobs_table(runs: Runs) -> str:
     for job, first in runs[PLAIN][0].jobs.items():
         row = [job, f"{first.submitted:.0f}"]
         for found in runs.values():
-            stories = [(one.jobs[job], one.until) for one in found]
+            stories = [(run.jobs[job], run.until) for run in found]
             more = "" if all(story.succeeded for story, _ in stories) else "> "
             row.append(f"{median(story.wait(until) for story, until in stories):.0f}")
             row.append(f"{more}{median(story.run(until) for story, until in stories):.0f}")

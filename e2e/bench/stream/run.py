@@ -105,7 +105,7 @@ class Outcome:
     @classmethod
     def of(cls, stored: Object) -> Self:
         """Return what was stored."""
-        jobs = {name: Story(**one) for name, one in stored["jobs"].items()}
+        jobs = {name: Story(**story) for name, story in stored["jobs"].items()}
         return cls(**{**stored, "jobs": jobs})
 
 

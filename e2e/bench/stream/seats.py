@@ -113,7 +113,7 @@ class Seats:
 
     def _forget(self, name: str) -> None:
         del self._jobs[name]
-        self._started = [one for one in self._started if one != name]
+        self._started = [started for started in self._started if started != name]
         self._nodes = {seat: node for seat, node in self._nodes.items() if seat[0] != name}
 
     def _decided(self, *, now: float) -> list[Action]:
@@ -124,7 +124,7 @@ class Seats:
         free = dict(self._whole)
         for node in self._nodes.values():
             free[node] = plus(free[node], NEED, times=-1)
-        waiting = [one for name, (_, one) in self._jobs.items() if name not in self._started]
+        waiting = [job for name, (_, job) in self._jobs.items() if name not in self._started]
         running = [self._running(self._jobs[name][1]) for name in self._started]
         return self._dragon.run(free, waiting=waiting, running=running, now=now)
 
@@ -209,8 +209,8 @@ class Seats:
 def renumbered(nodes: Mapping[int, str], victims: frozenset[int]) -> list[str]:
     """Return the nodes of workers, by index, once some were taken.
 
-    Those that are left have the lowest indices. One whose index is that of a victim takes the node
-    of one that loses its index.
+    The workers that are left have the lowest indices. A worker with a victim's index takes the node
+    of a worker that loses its index.
     """
     size = len(nodes) - len(victims)
     moved = (nodes[index] for index in range(size, len(nodes)) if index not in victims)

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api")]
 
 PATIENCE = 420.0
 """Growth takes windows of 30 s, and other tests share the machine."""
-(GRU,) = (one for one in PROGRAMS if one.model == "gru")
+(GRU,) = (program for program in PROGRAMS if program.model == "gru")
 STEPS, POD = 20_000, "old-master-0"
 CONVERGES = Arrival(0.0, "old", replace(GRU, pace=90.0), 3 * STEPS)
 GROWS = Arrival(0.0, "new", replace(GRU, pace=5.0), STEPS)

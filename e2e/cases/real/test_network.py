@@ -63,7 +63,7 @@ def test_C4_the_same_without_kfext_stays_pending(
             if not pod["spec"].get("nodeName")
             for condition in pod["status"].get("conditions", [])
         ]
-        return len(pods) == 6 and sum("free ports" in one for one in said) == 5
+        return len(pods) == 6 and sum("free ports" in message for message in said) == 5
 
     until(refused, what="five of six pods are refused for the port of the first")
 

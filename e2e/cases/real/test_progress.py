@@ -58,7 +58,7 @@ def test_the_progress_of_a_training_job_is_recognised_without_a_setting(
 
     assert found["pod"] == "prints-master-0"
     # The totals at the end are a fifth line, with the step of the last one.
-    assert [one["step"] for one in found["series"]] == [10, 20, 30, 40, 40]
+    assert [point["step"] for point in found["series"]] == [10, 20, 30, 40, 40]
     assert (found["progress"]["metric"], found["better"]) == ("loss", "lower")
     assert found["progress"]["stepsPerSecond"] > 0
     words = log(bed, "prints", managed, "--regex", r"steps_per_second=(?P<value>\S+)")

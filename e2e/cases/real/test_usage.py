@@ -60,7 +60,7 @@ class Seen:
 
     def whole(self) -> list[CpuUse]:
         """Return the uses with windows between the first look and the last."""
-        uses = [one for one in self.found if isinstance(one, CpuUse)]
+        uses = [item for item in self.found if isinstance(item, CpuUse)]
         return [
             use for use in uses if self.times[0] <= use.at - use.window and use.at <= self.times[-1]
         ]
@@ -113,7 +113,9 @@ def judge(seen: Seen) -> None:
 @contextmanager
 def without(bed: Testbed, component_name: str, kind: str) -> Iterator[None]:
     """Take the right away for a while that a binding of a component gives."""
-    (binding,) = (one for one in component(component_name) if one["kind"] == f"{kind}Binding")
+    (binding,) = (
+        manifest for manifest in component(component_name) if manifest["kind"] == f"{kind}Binding"
+    )
     bed.api.delete(bed.api.path(binding))
     try:
         yield

@@ -55,14 +55,14 @@ def debian_mirror(suite: str, folder: Path) -> str:
     one too; but only the key tells then that it is Debian's.
     """
     known = [
-        one
-        for one in sources(folder)
-        if _COMPONENT in one.components
-        and one.uri.startswith(_SCHEMES)
-        and one.suite.isalnum()  # bookworm-security and the like are beside the main archive
-        and (_DEBIANS_KEY in one.key or (one.suite == suite and not one.key))
+        source
+        for source in sources(folder)
+        if _COMPONENT in source.components
+        and source.uri.startswith(_SCHEMES)
+        and source.suite.isalnum()  # bookworm-security and the like are beside the main archive
+        and (_DEBIANS_KEY in source.key or (source.suite == suite and not source.key))
     ]
-    best = min(known, key=lambda one: (one.suite != suite, not one.key), default=None)
+    best = min(known, key=lambda source: (source.suite != suite, not source.key), default=None)
     return best.uri if best else ""
 
 

@@ -59,7 +59,7 @@ version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   disable_apparmor = true
-  # Without CAP_SYS_RESOURCE, as in many virtual machines, nobody may lower a score.
+  # Without CAP_SYS_RESOURCE, as in many virtual machines, no process may lower a score.
   restrict_oom_score_adj = true
   # Or every pod would leave a file in the machine's /run/netns.
   netns_mounts_under_state_dir = true

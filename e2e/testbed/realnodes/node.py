@@ -173,8 +173,8 @@ class Node:
     def with_one_cpu(self) -> Node:
         """Give the node's pods the first CPU for themselves; return the node as it is now.
 
-        A budget over several CPUs is not shared evenly: of three busy threads on two CPUs the one
-        that is alone on its CPU gets half. And nothing beside the node slows its pods down.
+        A budget over several CPUs is not shared evenly: of three busy threads on two CPUs, the
+        thread that has a CPU to itself gets half. Nothing beside the node slows its pods down.
         """
         changed = replace(self, millicores=1000)
         self.stop_kubelet()

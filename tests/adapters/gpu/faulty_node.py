@@ -73,7 +73,7 @@ class FaultyNode:
                     break
                 except grpc.aio.AioRpcError:  # it does not serve yet, or knows no card
                     await asyncio.sleep(0.05)
-        (folder,) = (one.host_path for one in found.mounts if "sockets" in one.host_path)
+        (folder,) = (mount.host_path for mount in found.mounts if "sockets" in mount.host_path)
         self._sockets[role] = f"{folder}/agent"
         self._held[role] = ("team", SLOT, UNITS[role])
         self._terms[role] = {"units": 50, "high": role == "high", "min_share": 0.0}
@@ -95,7 +95,7 @@ class FaultyNode:
 
     def folders(self) -> list[str]:
         """Return the folders of sockets that the agent keeps."""
-        return sorted(one.name for one in (self._folder / "root" / "sockets").iterdir())
+        return sorted(file.name for file in (self._folder / "root" / "sockets").iterdir())
 
     def agent_descriptors(self) -> int:
         """Return how many descriptors the agent has open."""
@@ -104,7 +104,7 @@ class FaultyNode:
     def counted(self, role: str, what: str = "kernels") -> int:
         """Return what the card has counted of all processes of a job."""
         clients = report(str(self._folder / "card"))["clients"]
-        return sum(int(one[what]) for one in clients if one["name"] == role)
+        return sum(int(client[what]) for client in clients if client["name"] == role)
 
     async def goes_on(self, role: str, *, bursts: int = 10) -> None:
         """Return when a job has begun as many more kernels."""

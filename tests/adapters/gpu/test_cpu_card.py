@@ -12,7 +12,7 @@ from e2e.gpu.cpu_inventory import LIST, CpuCards
 
 
 class Played:
-    """A card of which the test says what time it is, and its clients."""
+    """A card with its clients; the test sets its clock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,7 +44,7 @@ class Played:
         self._card._advance(now)
 
     def reached(self, name: str) -> float | None:
-        """Return when a client's marker was reached, None if it was not."""
+        """Return when a client's marker was reached, or None before that."""
         try:
             return float(MARKER.unpack(self._clients[name].recv(64))[2])
         except BlockingIOError:
@@ -52,8 +52,8 @@ class Played:
 
     def counted(self, name: str, *what: str) -> list[float]:
         """Return what the card has counted of a client."""
-        (found,) = (one for one in self._card._clients.values() if one.name == name)
-        return [getattr(found, one) for one in what]
+        (found,) = (entry for entry in self._card._clients.values() if entry.name == name)
+        return [getattr(found, figure) for figure in what]
 
     def names(self) -> list[str]:
         """Return the names of its clients."""
@@ -163,8 +163,10 @@ def test_its_utilisation_is_what_it_has_worked_between_two_looks(tmp_path: Path)
     made = CpuCard(tmp_path / "a")
     threading.Thread(target=made.serve, daemon=True).start()
     cards = CpuCards(tmp_path)
-    assert [one.utilisation for one in cards.cards()] == [None, None]
-    assert [one.utilisation for one in cards.cards()] == [0.0, None], "nobody serves the other"
+    assert [card.utilisation for card in cards.cards()] == [None, None]
+    assert [card.utilisation for card in cards.cards()] == [0.0, None], (
+        "no process serves the other card"
+    )
     with client(tmp_path / "a", "busy") as busy:
         busy.send(KERNEL.pack(b"k", 0.05, monotonic()))
         busy.send(MARKER.pack(b"m", 1, monotonic()))
@@ -190,5 +192,5 @@ def test_a_client_that_is_killed_before_the_card_hears_of_it_costs_nobody_else_a
         assert MARKER.unpack(other.recv(64))[1] == 7
         other.send(REPORT)
         clients = json.loads(other.recv(4096))["clients"]
-    counted = {one["name"]: (one["kernels"], one["micro_steps"]) for one in clients}
+    counted = {entry["name"]: (entry["kernels"], entry["micro_steps"]) for entry in clients}
     assert counted == {"killed": (0, 1), "other": (1, 0)}

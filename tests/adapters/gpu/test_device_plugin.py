@@ -64,7 +64,7 @@ async def test_a_container_gets_all_that_is_allocated_to_it(kubelet: FakeKubelet
     assert (mount.host_path, mount.container_path, mount.read_only) == (
         "/var/lib/kfext/a", "/kfext", True
     )  # fmt: skip
-    assert [one.name for one in found.cdi_devices] == ["nvidia.com/gpu=1"]
+    assert [device.name for device in found.cdi_devices] == ["nvidia.com/gpu=1"]
 
 
 @pytest.mark.usefixtures("plugin")
@@ -81,10 +81,13 @@ async def test_devices_are_listed_now_and_whenever_they_change(
     async with kubelet.channel(await endpoint(kubelet)) as channel, asyncio.timeout(20):
         stream = listing(channel)
         first = await stream.read()
-        assert {one.ID: one.health for one in first.devices} == {"a": "Healthy", "b": "Unhealthy"}
+        assert {device.ID: device.health for device in first.devices} == {
+            "a": "Healthy",
+            "b": "Unhealthy",
+        }
         await plugin.offer({"a": False})
         second = await stream.read()
-        assert {one.ID: one.health for one in second.devices} == {"a": "Unhealthy"}
+        assert {device.ID: device.health for device in second.devices} == {"a": "Unhealthy"}
         stream.cancel()
 
 

@@ -18,20 +18,20 @@ def library(monkeypatch: pytest.MonkeyPatch, *cards: FakeCard, starts: bool = Tr
 
 TROUBLES: dict[str, tuple[FakeCard, str]] = {
     "a card that is well": (FakeCard("GPU-1"), ""),
-    "one that knows nothing of MIG": (FakeCard("GPU-1", split=None), ""),
-    "one that reports no errors": (FakeCard("GPU-1", reports=False), ""),
-    "one that knows nothing of modes": (FakeCard("GPU-1", mode=None), ""),
-    "one whose driver knows nothing of MPS": (FakeCard("GPU-1", clients=None), ""),
-    "one that is split": (FakeCard("GPU-1", split=True), "it is split by MIG"),
-    "one for a single process": (
+    "a card without MIG": (FakeCard("GPU-1", split=None), ""),
+    "a card that reports no errors": (FakeCard("GPU-1", reports=False), ""),
+    "a card without modes": (FakeCard("GPU-1", mode=None), ""),
+    "a card with a driver that does not know MPS": (FakeCard("GPU-1", clients=None), ""),
+    "a card that is split": (FakeCard("GPU-1", split=True), "it is split by MIG"),
+    "a card for a single process": (
         FakeCard("GPU-1", mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS),
         "its compute mode is EXCLUSIVE_PROCESS, not DEFAULT",
     ),
-    "one for none": (
+    "a card for no process": (
         FakeCard("GPU-1", mode=pynvml.NVML_COMPUTEMODE_PROHIBITED),
         "its compute mode is PROHIBITED, not DEFAULT",
     ),
-    "one on which MPS runs": (
+    "a card that MPS runs on": (
         FakeCard("GPU-1", clients=2),
         "NVIDIA's MPS daemon shares it among programs",
     ),

@@ -14,7 +14,7 @@ UNITS = [f"0-{unit}" for unit in range(30)]
 
 def one_by_one(resource: str, devices: list[str]) -> list[dict[str, Any]]:
     """Name devices as kubelet does: each by itself."""
-    return [{"resource_name": resource, "device_ids": [one]} for one in devices]
+    return [{"resource_name": resource, "device_ids": [device]} for device in devices]
 
 
 @asynccontextmanager

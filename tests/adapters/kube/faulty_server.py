@@ -48,8 +48,8 @@ class FaultyServer:
     """Answers reads and watches from two scripts, each request taking the next entry.
 
     A watch is a list of steps; when its steps are used up it ends properly, and when the script is
-    used up a watch stays silent. `queries` are those of the watches that came in, `read_queries`
-    those of the other requests.
+    used up a watch stays silent. `queries` has the queries of the watches that came in, and
+    `read_queries` the queries of the other requests.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ async def cluster(client: Client, home: str) -> AsyncIterator[Client]:
             "clientConfig": {"service": {"namespace": home, "name": "kfext-webhook"}},
             "rules": [
                 {
-                    "apiGroups": ["nobody.kfext.dev"],
+                    "apiGroups": ["absent.kfext.dev"],
                     "apiVersions": ["v1"],
                     "resources": ["nothings"],
                     "operations": ["CREATE"],
@@ -115,7 +115,7 @@ async def issued_and_trusted(issuer: Issuer) -> None:
 def _open_files() -> Iterator[str]:
     """What the open descriptors of this process are."""
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # the descriptor by which the folder is read
+        with suppress(OSError):  # the descriptor that reads the folder
             yield os.readlink(link)
 
 
@@ -167,16 +167,16 @@ async def test_the_secret_is_written_only_after_the_api_servers_can_know_the_aut
 async def test_an_issuer_that_is_overtaken_takes_the_authority_of_the_other(
     cluster: Client,
 ) -> None:
-    one, other = Issuer(cluster), Issuer(cluster)
-    await one.check()
+    issuer, other = Issuer(cluster), Issuer(cluster)
+    await issuer.check()
     await other.check()
-    await issued_and_trusted(one)
+    await issued_and_trusted(issuer)
 
     await issued_and_trusted(other)
 
     trust = await read_trust(cluster)
     assert await ca_bundles(cluster) == [trust.bundle, trust.bundle]
-    assert not await one.check()
+    assert not await issuer.check()
     assert not await other.check()
 
 
@@ -254,21 +254,21 @@ async def test_a_deleted_secret_takes_no_trust_from_replicas_that_have_not_notic
 ) -> None:
     issuer = Issuer(cluster)
     await issued_and_trusted(issuer)
-    one = ServingCertificate(cluster)
-    await one.check()
+    serving = ServingCertificate(cluster)
+    await serving.check()
     (old, _) = await ca_bundles(cluster)
     await cluster.delete(paths.secrets("kfext-system", CA_SECRET))
-    await one.check()
+    await serving.check()
 
     await issued_and_trusted(issuer)
     other = ServingCertificate(cluster)
     await other.check()
 
     (trusted, _) = await ca_bundles(cluster)
-    assert issued(await served(one, trusted=trusted), old)
+    assert issued(await served(serving, trusted=trusted), old)
     assert not issued(await served(other, trusted=trusted), old)
-    await one.check()
-    assert not issued(await served(one, trusted=trusted), old)
+    await serving.check()
+    assert not issued(await served(serving, trusted=trusted), old)
 
 
 async def test_an_unusable_secret_is_replaced_and_not_served(cluster: Client) -> None:
@@ -340,18 +340,18 @@ def test_due_is_two_thirds_of_life() -> None:
 
 
 def test_garbage_in_a_bundle_is_left_out_and_nothing_stands_twice() -> None:
-    one, two = new_authority(now=START), new_authority(now=START + timedelta(days=1))
-    others = b"garbage\n" + two.certificate + one.certificate + two.certificate + b"more"
+    first, two = new_authority(now=START), new_authority(now=START + timedelta(days=1))
+    others = b"garbage\n" + two.certificate + first.certificate + two.certificate + b"more"
 
-    assert bundle(one.certificate, others, now=START) == one.certificate + two.certificate
+    assert bundle(first.certificate, others, now=START) == first.certificate + two.certificate
 
 
 def test_a_foreign_key_makes_a_pair_unusable() -> None:
-    one, two = new_authority(now=START), new_authority(now=START)
+    first, two = new_authority(now=START), new_authority(now=START)
 
-    assert one.usable
-    assert not type(one)(one.certificate, two.key).usable
-    assert new_leaf(one, names=["localhost"], now=START).usable
+    assert first.usable
+    assert not type(first)(first.certificate, two.key).usable
+    assert new_leaf(first, names=["localhost"], now=START).usable
 
 
 def mount(folder: Path, authority: Pair, *, crt: bytes = b"", key: bytes = b"") -> None:

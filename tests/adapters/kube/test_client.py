@@ -59,7 +59,7 @@ async def test_an_object_from_creation_to_deletion(client: Client, namespace: st
 
 async def test_lists_are_merged_by_their_keys(client: Client, namespace: str) -> None:
     containers = [{"name": name, "image": "i"} for name in ("a", "b")]
-    spec = {"schedulerName": "nobody", "containers": containers}
+    spec = {"schedulerName": "absent", "containers": containers}
     pod = {"metadata": {"name": "p"}, "spec": spec}
     made = await client.create(paths.pods(namespace), pod)
     version = {"resourceVersion": made["metadata"]["resourceVersion"]}
@@ -67,7 +67,7 @@ async def test_lists_are_merged_by_their_keys(client: Client, namespace: str) ->
 
     found = await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
 
-    assert [one["image"] for one in found["spec"]["containers"]] == ["i", "j"]
+    assert [container["image"] for container in found["spec"]["containers"]] == ["i", "j"]
     with pytest.raises(errors.Conflict):
         await client.strategic_patch_as(paths.pods(namespace, "p"), wanted, decode=orjson.loads)
 
@@ -138,12 +138,12 @@ async def test_a_refusal_has_its_own_error(
 
 
 async def test_a_user_without_rights_is_forbidden(testbed: Testbed, tmp_path: Path) -> None:
-    kubeconfig = tmp_path / "nobody"
-    testbed.pki.kubeconfig(kubeconfig, server=testbed.server, user="nobody")
+    kubeconfig = tmp_path / "stranger"
+    testbed.pki.kubeconfig(kubeconfig, server=testbed.server, user="stranger")
 
-    async with await Client.connect(kubeconfig) as nobody:
-        with pytest.raises(errors.Forbidden, match="nobody"):
-            await nobody.get(paths.nodes())
+    async with await Client.connect(kubeconfig) as stranger:
+        with pytest.raises(errors.Forbidden, match="stranger"):
+            await stranger.get(paths.nodes())
 
 
 async def test_a_pod_finds_the_server_by_its_service_account(
@@ -277,10 +277,10 @@ async def test_who_may_not_write_any_more_reads_only(
                 await act
 
         assert (await ours.get(path))["data"] == {"x": "2"}
-    assert "b" not in [one["metadata"]["name"] for one in await client.list_all(path[:-2])]
+    assert "b" not in [body["metadata"]["name"] for body in await client.list_all(path[:-2])]
 
 
-# --- pages: one that is too large is asked for again with fewer objects --------------------------
+# --- pages: a page that is too large is asked for again with fewer objects -----------------------
 
 
 def padded(name: str, size: int) -> Object:
@@ -304,9 +304,9 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
             page(item("c", 1), version=1),
         ]
     )
-    found = [one["metadata"]["name"] async for one in faulty_client.objects(paths.jobs("tfjobs"))]
+    found = [job["metadata"]["name"] async for job in faulty_client.objects(paths.jobs("tfjobs"))]
     assert found == ["a", "b", "c"]
-    asked = [(one["limit"], one.get("continue", "")) for one in faulty.read_queries]
+    asked = [(query["limit"], query.get("continue", "")) for query in faulty.read_queries]
     assert asked == [("500", ""), ("500", "after a"), ("125", "after a"), ("125", "after b")]
 
 
@@ -316,8 +316,8 @@ async def test_one_object_that_is_too_large_is_an_error(
 ) -> None:
     faulty.reads.extend([page(padded("a", 20_000), version=1)] * 6)
     with pytest.raises(errors.AnswerTooLarge):
-        _ = [one async for one in faulty_client.objects(paths.jobs("tfjobs"))]
-    assert [one["limit"] for one in faulty.read_queries] == ["500", "125", "31", "7", "1"]
+        _ = [job async for job in faulty_client.objects(paths.jobs("tfjobs"))]
+    assert [query["limit"] for query in faulty.read_queries] == ["500", "125", "31", "7", "1"]
 
 
 @pytest.mark.usefixtures("_small_pages")
@@ -337,7 +337,7 @@ async def test_uids_are_listed_without_the_objects(client: Client, namespace: st
         await client.create(path, {"metadata": {"name": name}, "data": {"k": "v" * 5000}})
         for name in ("a", "b", "c")
     ]
-    assert {one["metadata"]["uid"] for one in made} <= await client.uids(path)
+    assert {body["metadata"]["uid"] for body in made} <= await client.uids(path)
 
 
 # --- errors and options, without a connection ----------------------------------------------------

@@ -28,7 +28,7 @@ def as_deep_as_the_api_server() -> Iterator[None]:
 
 
 def deep(name: str, *, levels: int = API_SERVER_DEPTH - _AROUND) -> bytes:
-    """Return a ConfigMap whose managedFields have so many levels."""
+    """Return a ConfigMap with so many levels of managedFields."""
     fields = '{"f:a":' * levels + "{}" + "}" * levels
     entry = {"manager": "me", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1"}
     entry |= {"time": "2026-01-01T00:00:00Z", "fieldsV1": "LEVELS"}
@@ -51,7 +51,7 @@ async def test_it_is_read_and_listed(client: Client, held: str) -> None:
     assert found["metadata"]["managedFields"]
     uid = found["metadata"]["uid"]
     assert uid in await client.uids(held)
-    listed = [one["metadata"]["uid"] async for one in client.objects(held)]
+    listed = [body["metadata"]["uid"] async for body in client.objects(held)]
     assert uid in listed
     patched = await client.merge_patch(f"{held}/one", {"data": {"a": "b"}})
     assert patched["data"] == {"a": "b"}

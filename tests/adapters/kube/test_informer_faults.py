@@ -280,7 +280,7 @@ async def test_an_error_of_the_callback_with_one_object_leaves_all_others_follow
     def fail_on_a(old: str | None, new: str | None) -> None:
         observed.append((old, new))
         if "a@9" in (old, new):
-            raise RuntimeError("a bug of ours")
+            raise RuntimeError("a bug in kfext")
 
     faulty.reads.append(page(item("a", 9), item("b", 8), version=10))
     faulty.watches.append(

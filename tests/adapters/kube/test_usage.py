@@ -296,7 +296,7 @@ async def test_what_does_not_exist_for_one_is_asked_of_few_others(asked: Asked) 
     asked.faults = dict.fromkeys(everywhere, fault(NotServed, 404))
     of = asked.asking()
     found = await of.ask(everywhere, asked)
-    assert {one.reason for one in found.values() if isinstance(one, Verdict)} == {
+    assert {verdict.reason for verdict in found.values() if isinstance(verdict, Verdict)} == {
         names.REASON_CPU_USE_UNAVAILABLE
     }
     assert len(asked.names) <= AT_ONCE

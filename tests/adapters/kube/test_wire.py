@@ -217,12 +217,12 @@ def test_an_odd_field_changes_nothing_about_how_a_node_is_read(
 
 
 def test_equal_parts_of_different_objects_are_one_object() -> None:
-    one = decode_pod(json.dumps(GATED).encode())
+    pod = decode_pod(json.dumps(GATED).encode())
     other = decode_pod(json.dumps(changed(GATED, ("metadata", "uid"), "u-2")).encode())
 
-    assert one != other
+    assert pod != other
     for part in ("requests", "constraints", "host_ports", "gates", "replica", "node_name"):
-        assert getattr(one, part) is getattr(other, part), part
+        assert getattr(pod, part) is getattr(other, part), part
     assert (
         decode_node(json.dumps(NODE).encode()).allocatable
         is decode_node(json.dumps(changed(NODE, ("metadata", "name"), "b")).encode()).allocatable
@@ -230,26 +230,26 @@ def test_equal_parts_of_different_objects_are_one_object() -> None:
 
 
 def test_pods_that_differ_only_in_the_name_of_their_token_share_what_they_ask_for() -> None:
-    one = decode_pod(json.dumps(GATED).encode())
+    pod = decode_pod(json.dumps(GATED).encode())
     renamed = changed(GATED, ("spec", "volumes", 0, "name"), "token-y")
 
-    assert one.constraints is decode_pod(json.dumps(renamed).encode()).constraints
+    assert pod.constraints is decode_pod(json.dumps(renamed).encode()).constraints
 
 
 def test_pods_that_differ_only_in_their_node_share_what_they_ask_for() -> None:
-    one = decode_pod(json.dumps(POD).encode())
+    pod = decode_pod(json.dumps(POD).encode())
     other = decode_pod(json.dumps(changed(POD, ("spec", "nodeName"), "node-2")).encode())
 
-    assert (one.node_name, other.node_name) == ("node-1", "node-2")
-    assert one.requests is other.requests
-    assert one.host_ports is other.host_ports
+    assert (pod.node_name, other.node_name) == ("node-1", "node-2")
+    assert pod.requests is other.requests
+    assert pod.host_ports is other.host_ports
 
 
 def test_pods_of_equal_cpu_share_it() -> None:
-    one = decode_pod(json.dumps(RESIZED).encode())
+    pod = decode_pod(json.dumps(RESIZED).encode())
     other = decode_pod(json.dumps(changed(RESIZED, ("metadata", "uid"), "u-2")).encode())
 
-    assert one.trainer is other.trainer
+    assert pod.trainer is other.trainer
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"null", b'"text"'])

@@ -42,7 +42,7 @@ def test_parts_of_a_slot_lie_within_it_and_apart(slot: int) -> None:
     parts += [addresses.pod_cidr(index) for index in (0, 1, 199)]
     networks = [ipaddress.IPv4Network(part) for part in parts]
     assert all(network.subnet_of(whole) for network in networks)
-    assert not any(one.overlaps(other) for one, other in combinations(networks, 2))
+    assert not any(network.overlaps(other) for network, other in combinations(networks, 2))
     nodes, services = networks[0], networks[1]
     assert ipaddress.IPv4Address(addresses.bridge) in nodes
     assert all(ipaddress.IPv4Address(addresses.node(index)) in nodes for index in (0, 199))
@@ -61,7 +61,7 @@ def test_link_names_fit_the_kernel_and_ports_keep_clear_of_node_ports() -> None:
     assert len({addresses.prefix for addresses in every}) == SLOTS
     assert max(len(addresses.prefix) for addresses in every) <= 8
     assert max(addresses.ports[-1] for addresses in every) < 30000
-    assert not any(set(one.ports) & set(other.ports) for one, other in combinations(every, 2))
+    assert not any(set(first.ports) & set(other.ports) for first, other in combinations(every, 2))
 
 
 def test_port_in_use_is_passed_over() -> None:

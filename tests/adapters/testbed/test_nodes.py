@@ -137,7 +137,7 @@ def test_only_packages_of_missing_programs_are_installed(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The errors with which apt-get ends, one after the other; an empty one is success."""
+    """The errors that apt-get ends with, one after the other; an empty error is success."""
     left: list[str] = []
 
     def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:

@@ -65,7 +65,7 @@ def test_children_bear_the_mark_too(tmp_path: Path, name: str) -> None:
 
 
 def test_process_of_another_testbed_is_left_alone(tmp_path: Path, name: str) -> None:
-    other = f"{name}-other"  # the one name begins like the other
+    other = f"{name}-other"  # both names begin alike
     started = _start(_STUBBORN, other, tmp_path / "x.log")
     process.kill_marked(name)
     try:

@@ -78,7 +78,7 @@ def test_unknown_kind_is_refused_when_added_not_when_undone(tmp_path: Path) -> N
     ("content", "neighbour", "left"),
     [
         ("", False, []),
-        ("key", False, ["a", "a/b", "a/b/file"]),  # somebody else's
+        ("key", False, ["a", "a/b", "a/b/file"]),  # another program's
         ("", True, ["a", "a/b", "a/b/other"]),
         (None, False, []),  # gone already
         (None, True, ["a", "a/b", "a/b/other"]),

@@ -48,7 +48,7 @@ CASES: Mapping[str, tuple[Mapping[str, str], str]] = {
         {"sources.list.d/a.sources": STRANGER, "sources.list.d/debian.sources": RELEASE},
         NEAR,
     ),
-    "as is one whose key is written out": (
+    "and so is an archive with its key written out": (
         {"sources.list.d/a.sources": EMBEDDED, "sources.list.d/debian.sources": RELEASE},
         NEAR,
     ),
@@ -95,7 +95,7 @@ CASES: Mapping[str, tuple[Mapping[str, str], str]] = {
         },
         "",
     ),
-    "of two for the release, the one with Debian's key": (
+    "of two archives for the release, the archive with Debian's key": (
         {
             "sources.list": "deb http://open.example/debian bookworm main",
             "sources.list.d/debian.sources": RELEASE,
@@ -126,7 +126,7 @@ CASES: Mapping[str, tuple[Mapping[str, str], str]] = {
         },
         "",
     ),
-    "a disc, from which debootstrap cannot fetch": (
+    "a disc, which debootstrap cannot fetch from": (
         {"sources.list": "deb cdrom:[Debian 12 _Bookworm_ amd64]/ bookworm main"},
         "",
     ),

@@ -36,7 +36,7 @@ BAD: dict[str, tuple[bytes, int, str]] = {
         "no request",
     ),
     "a request without uid": (orjson.dumps(review(job(), uid="")), 400, "uid"),
-    "a request whose uid is a number": (orjson.dumps(review(job(), uid=3)), 400, "uid"),
+    "a request with a number as uid": (orjson.dumps(review(job(), uid=3)), 400, "uid"),
     "over the limit": (
         orjson.dumps(review(job(annotations={"x": "y" * LIMIT}))),
         413,
@@ -258,7 +258,7 @@ async def test_a_body_that_is_no_review_admits_nothing(
     service: Service, path: str, body: bytes, *, status: int, reason: str
 ) -> None:
     found, words = await service.post(path, body)
-    assert found == status  # for which the API server fails closed
+    assert found == status  # the API server fails closed on it
     assert reason in words.decode()
 
 

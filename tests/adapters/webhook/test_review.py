@@ -84,7 +84,7 @@ async def _stall(service: Service) -> None:
 
 
 class Slow:
-    """A request whose body arrives as a test says."""
+    """A request with a body that arrives as a test says."""
 
     def __init__(self, *chunks: bytes, then: BaseException | None = None) -> None:
         self.headers: dict[str, str] = {}
@@ -110,8 +110,8 @@ async def read(bodies: Bodies, *chunks: bytes, **more: Any) -> bytes:
 
 async def test_the_bodies_under_way_have_at_most_so_many_bytes_together() -> None:
     bodies = Bodies(longest=60, most=100)
-    one, other, third = (Slow(b"x" * 40), Slow(b"y" * 40), Slow(b"z" * 40))
-    async with bodies.of(one), bodies.of(other):  # type: ignore[arg-type]
+    first, other, third = (Slow(b"x" * 40), Slow(b"y" * 40), Slow(b"z" * 40))
+    async with bodies.of(first), bodies.of(other):  # type: ignore[arg-type]
         assert bodies.held == 80
         with pytest.raises(web.HTTPServiceUnavailable):
             async with bodies.of(third):  # type: ignore[arg-type]

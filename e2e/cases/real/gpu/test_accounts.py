@@ -52,20 +52,24 @@ def test_G2_kubelet_gives_out_what_the_plans_promise_and_never_more_than_a_card(
 
     def all_have_ended() -> bool:
         nonlocal most
-        given = [one for one in handed_out(team.bed, gpu_node) if one.namespace == team.namespace]
+        given = [
+            device
+            for device in handed_out(team.bed, gpu_node)
+            if device.namespace == team.namespace
+        ]
         jobs = team.jobs()  # after it: what kubelet has given was promised before
-        for one in given:
-            job = jobs[one.pod.removesuffix(OF_POD)]
+        for device in given:
+            job = jobs[device.pod.removesuffix(OF_POD)]
             if job["spec"]["runPolicy"].get("suspend"):
                 continue  # it was stopped, and its pod is about to end
             plan = promised(job)
             assert plan is not None
-            assert one.resource == resource_of(plan.slots[ONLY])
-            assert len(one.devices) == plan.shares[ONLY.type].units
-            seen.add(one.pod)
+            assert device.resource == resource_of(plan.slots[ONLY])
+            assert len(device.devices) == plan.shares[ONLY.type].units
+            seen.add(device.pod)
         units = Counter[str]()
-        for one in given:
-            units[one.resource] += len(one.devices)
+        for device in given:
+            units[device.resource] += len(device.devices)
         assert max(units.values(), default=0) <= UNITS
         most = max(most, len(given))
         training = [name for name in submitted if not ended(jobs[name])]

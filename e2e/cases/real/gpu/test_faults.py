@@ -175,7 +175,7 @@ def test_of_a_card_in_trouble_the_job_goes_to_another_and_says_why(
     patient = named("patient")
     team.submit(dialled(patient, HIGH, load_ms=LOAD_MS, steps=ENDLESS))
     card = card_of(team, gpu_node, patient)
-    (other,) = (one for one in uuids(gpu_node.name, 2) if one != card)
+    (other,) = (uuid for uuid in uuids(gpu_node.name, 2) if uuid != card)
     until(lambda: kernels(gpu_node, card, patient), what="it trains", account=team.said)
     set_trouble(gpu_node, card, "it reported Xid 79")
     try:

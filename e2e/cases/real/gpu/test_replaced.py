@@ -151,7 +151,7 @@ def test_the_next_controller_finishes_what_the_one_before_it_has_begun(
     team.submit(dialled(job, HIGH, load_ms=LOAD_MS, steps=STEPS))
     at_once = ("--grace-period=0", "--force")
     kubectl(team.bed, "delete", "pod", "-n", names.NAMESPACE, name_of(before), *at_once)
-    until(lambda: name_of(leader(team.bed)) != name_of(before), what="another one leads")
+    until(lambda: name_of(leader(team.bed)) != name_of(before), what="another agent leads")
     trains_on_one_card(team, gpu_node, job)
 
 
@@ -165,7 +165,7 @@ def test_a_leader_that_stood_still_while_another_one_placed_a_job_reserves_nothi
         os.kill(pid, signal.SIGSTOP)
     try:
         team.submit(dialled(job, HIGH, load_ms=LOAD_MS, steps=STEPS))
-        until(lambda: name_of(leader(team.bed)) != name_of(before), what="another one leads")
+        until(lambda: name_of(leader(team.bed)) != name_of(before), what="another agent leads")
         team.running(job)
     finally:
         for pid in pids:
