@@ -384,7 +384,7 @@ def test_a_list_may_be_empty(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"[1", b'{"items": 1}', b'{"items": [{}]}', b"<html>"])
 def test_what_is_no_list_is_no_answer(body: bytes) -> None:
-    with pytest.raises(Unavailable, match="not one of the metrics API"):
+    with pytest.raises(Unavailable, match="not from the metrics API"):
         uses_of(body)
 
 
