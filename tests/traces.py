@@ -1,14 +1,16 @@
 """The files of kfext that four paths visit: `python -m tests.traces` prints their numbers by room.
 
-A file counts if one of its functions is called. The loop of the companion visits all jobs every few
-seconds. It counts only on the paths that end in a step of the companion.
+A file counts if one of its functions is called. The loops that read logs and change running jobs
+visit all jobs every few seconds. They count only on the paths that end in their steps.
 """
 
+import math
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
+from unittest.mock import Mock, patch
 
 import click
 import jsonpatch
@@ -22,6 +24,7 @@ from kfext.gpu.hook import words
 from kfext.model.gpu import decode_terms
 from kfext.names import GPU_TERMS, MANAGED
 from kfext.sim.jobs import JobSpec, Pace, Style
+from kfext.state.companion import Companion
 from tests.gpu_builders import sharing
 from tests.unit.gpu.agent.hooked import LOW, joined
 from tests.unit.resizing.bed import CpuBed
@@ -66,9 +69,16 @@ def visited(act: Callable[[], object]) -> set[str]:
 
 
 def plain() -> set[str]:
-    of = Bed(PLAIN, late_writes=False, a=4000, b=4000)
-    of.planner.companion.steps = lambda now: []  # type: ignore[method-assign]
-    return visited(lambda: _until(of, Pin))
+    of = Bed(PLAIN, policy=None, late_writes=False, a=4000, b=4000)
+    loop = Mock(spec=Companion, failures=[])
+    loop.steps.return_value = loop.news.return_value = []
+    loop.next_look.return_value = math.inf
+    logs = Mock(return_value=[])
+    with (
+        patch.object(of.planner, "companion", loop),
+        patch.object(of.planner.progress, "due", logs),
+    ):
+        return visited(lambda: _until(of, Pin))
 
 
 def elastic() -> set[str]:

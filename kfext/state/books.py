@@ -149,8 +149,9 @@ class Books:
         priority = self._priority_of(tracked.job)
         wanted = {
             **plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed),
-            **shifted_claims(tracked.job.uid, pods, tracked.state.cpu),
         }
+        if tracked.state.cpu.asked:
+            wanted |= shifted_claims(tracked.job.uid, pods, tracked.state.cpu)
         for key in tracked.claimed.keys() - wanted.keys():
             self.ledger.drop(key)
         self.ledger.claim_all(wanted)

@@ -7,6 +7,7 @@ from kfext.core.lifecycle.network import host_network_request
 from kfext.core.lifecycle.situation import HostNetworkRequest
 from kfext.core.settings.resolve import settings_of
 from kfext.core.settings.table import Settings
+from kfext.core.settings.values import HOST
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
 from kfext.model.network_policy import NetworkPolicy
@@ -112,13 +113,12 @@ class SettingsSource:
         """Return the present settings of a job."""
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
         settings = settings_of(job, namespace, self._policies.values())
-        network_policies = self._network_policies.get(job.namespace, {}).values()
-        return JobSettings(
+        if settings.network != HOST:
+            return JobSettings(settings, None)
+        request = host_network_request(
+            job,
             settings,
-            host_network_request(
-                job,
-                settings,
-                namespace_labels=namespace.labels,
-                network_policies=network_policies,
-            ),
+            namespace_labels=namespace.labels,
+            network_policies=self._network_policies.get(job.namespace, {}).values(),
         )
+        return JobSettings(settings, request)

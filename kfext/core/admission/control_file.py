@@ -22,6 +22,8 @@ DIRECTORY = "/etc/kfext"
 FILE = "control"
 _PARTS = DIRECTORY.strip("/").split("/")
 _VOLUME = "kfext-control"
+MAY_SAVE = (names.ELASTIC, names.MIGRATE)
+"""The settings that may make kfext ask a job for a checkpoint."""
 _REQUEST = {"fieldPath": f"metadata.annotations['{names.CHECKPOINT_REQUEST}']"}
 
 Raw = Mapping[str, Any]
@@ -60,9 +62,8 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
 
 def _opted_in(annotations: Mapping[str, str]) -> bool:
     """Return whether kfext may need a checkpoint of the job."""
-    stated = {key: annotations.get(key, "") for key in (names.ELASTIC, names.MIGRATE)}
-    short = {key: written for key, written in stated.items() if len(written) <= LONGEST_SETTING}
-    elastic, migrate = (parsed(key, short.get(key)) for key in stated)
+    short = {key: text for key, text in annotations.items() if len(text) <= LONGEST_SETTING}
+    elastic, migrate = (parsed(key, short.get(key)) for key in MAY_SAVE)
     return elastic not in {(), (None,)} or migrate not in {(), (NEVER,)}
 
 

@@ -103,7 +103,7 @@ def _made_elastic(
 
     kfext does not scale a job that it does not start.
     """
-    if (allowed := wanted_range(job, body, settings)) is None:
+    if settings.elastic is None or (allowed := wanted_range(job, body, settings)) is None:
         return None, ""
     if verdict.reason not in _STARTED:
         return None, verdict.message

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.control_file import control_file
+from kfext.core.admission.control_file import MAY_SAVE, control_file
 from kfext.core.admission.gpu import gpu_part
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.review import Mutation
@@ -36,6 +36,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     """
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
+    annotations = mapping(metadata.get("annotations"))
     kind = _kind_of_owner(metadata)
     if not isinstance(spec, Mapping) or kind is None or not _for_default_scheduler(spec):
         return Mutation()
@@ -52,15 +53,16 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     if not excess:
         spec, variables = unbuffered(kind, spec)
         ops += variables
-        spec, mount = control_file(kind, metadata, spec)
-        ops += mount
+        if not annotations.keys().isdisjoint(MAY_SAVE):
+            spec, mount = control_file(kind, metadata, spec)
+            ops += mount
         if shares:
             part = gpu_part(metadata, spec)
             if part.refusal:
                 return Mutation(refusal=f"{_UNSHARED}: {part.refusal}")
             spec = part.spec
             ops += part.operations
-    if moved := host_network(kind, metadata, spec):
+    if names.PORT_BASE in annotations and (moved := host_network(kind, metadata, spec)):
         ops += moved
         verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))
     return Mutation(ops=tuple(ops), verdicts=tuple(verdicts))

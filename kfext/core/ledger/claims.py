@@ -93,7 +93,7 @@ def plan_claims(
     runs = not (job.suspend or over)
     if not runs and all(pod.finished for pod in pods):
         return {} if over or not plan.slots else card_claims(job, plan)
-    kept = dict(port_claims(job, plan))
+    kept = dict(port_claims(job, plan)) if plan.port else {}
     if plan.slots:
         kept |= card_claims(job, plan)
     if not runs or (lapsed and job.kueue_managed):

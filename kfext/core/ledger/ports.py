@@ -89,9 +89,7 @@ def free_base(
 
 
 def port_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
-    """Return the claims of the ports on which a job listens under a plan, by node."""
-    if not plan.port:
-        return {}
+    """Return the claims of the ports that a job on the host network listens on, by node."""
     found: dict[str, set[Port]] = {}
     # Only the replicas of the plan: the job may state any number by now.
     for key, offset in offsets(job, plan.assignment).items():

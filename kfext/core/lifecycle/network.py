@@ -17,7 +17,6 @@ from kfext.core.lifecycle.situation import HostNetworkRequest, Situation
 from kfext.core.lifecycle.steps import Release, Step
 from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import HOST
 from kfext.core.words import listed
 from kfext.model.job import TrainingJob, pod_labels
 from kfext.model.job_state import JobState
@@ -47,10 +46,8 @@ def host_network_request(
     *,
     namespace_labels: Mapping[str, str],
     network_policies: Iterable[NetworkPolicy] = (),
-) -> HostNetworkRequest | None:
-    """Return a job's request for the host network, or None."""
-    if settings.network != HOST:
-        return None
+) -> HostNetworkRequest:
+    """Return the request of a job for the host network."""
     return HostNetworkRequest(
         ports=settings.network_parameters.ports,
         interfaces=settings.network_parameters.interfaces,
@@ -82,15 +79,13 @@ def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, 
 
 
 def place_on_network(
-    situation: Situation, ledger: Ledger, no_fits: NoFitCache
+    situation: Situation, requested: HostNetworkRequest, ledger: Ledger, no_fits: NoFitCache
 ) -> tuple[Assignment | NoFit, int, Verdict | None]:
-    """Return the nodes of a queued job, its first port, and which network it gets and why.
+    """Return the nodes of a queued job that requests the host network, and its first port.
 
-    The port is 0 on the pod network. The verdict is None without a request for the host network.
+    The port is 0 on the pod network. The verdict tells which network it gets, and why.
     """
-    requested, job = situation.host_network, situation.job
-    if requested is None:
-        return find_place(situation, ledger, no_fits), 0, None
+    job = situation.job
     why = requested.obstacle or situation.state.no_host_network
     if not why:
         answer = find_place(replace(situation, job=hosted(job)), ledger, no_fits)
@@ -173,8 +168,7 @@ def on_two_networks(situation: Situation, live: Mapping[ReplicaKey, Pod]) -> Ste
 
     The next try is at once, on the pod network.
     """
-    hosted = situation.plan is not None and situation.plan.port > 0
-    if not hosted or not situation.job.kind.one_network:
+    if not situation.job.kind.one_network:
         return None
     if len({pod.on_host for pod in live.values() if not pod.finished}) < 2:
         return None

@@ -9,7 +9,13 @@ from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
-from kfext.core.lifecycle.capacity import EXPECTED, HOPELESS, WAITS_FOR_CAPACITY, why_spread
+from kfext.core.lifecycle.capacity import (
+    EXPECTED,
+    HOPELESS,
+    WAITS_FOR_CAPACITY,
+    find_place,
+    why_spread,
+)
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import let_go, place_on_network
 from kfext.core.lifecycle.situation import Situation
@@ -123,7 +129,12 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     allowed = _within_quota(situation)
     if isinstance(allowed, Verdict):
         return _keep_waiting(situation, NoFit(allowed))
-    answer, port, network = place_on_network(allowed, ledger, no_fits)
+    answer: Assignment | NoFit
+    port, network = 0, None
+    if requested := allowed.host_network:
+        answer, port, network = place_on_network(allowed, requested, ledger, no_fits)
+    else:
+        answer = find_place(allowed, ledger, no_fits)
     if isinstance(answer, NoFit):
         return _keep_waiting(situation, answer)
     return _planned(situation, ledger, answer, port=port, network=network)

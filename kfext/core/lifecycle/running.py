@@ -132,7 +132,8 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     missing = job.pods - len(live)
     if missing and not (spare.absent and _has_come(situation, live)):
         return _incomplete(situation, live, missing=missing)
-    if apart := on_two_networks(situation, live):
+    on_host = situation.plan is not None and situation.plan.port > 0
+    if on_host and (apart := on_two_networks(situation, live)):
         return apart
     if any(pod.gated for pod in live.values()):
         return _barrier(situation, ledger, live, spare)
@@ -185,7 +186,8 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
     claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.open_claims]
     if plan := situation.plan:
         job = situation.job
-        claims += [*port_claims(job, plan), *(card_key(job.uid, key) for key in gated)]
+        claims += [card_key(job.uid, key) for key in gated]
+        claims += port_claims(job, plan) if plan.port else ()
         planned = {key: pod for key, pod in gated.items() if key in plan.assignment}
         whole = bool(planned) and gated.keys() - spare.waiting <= planned.keys()
         if whole and still_fits(

@@ -1,9 +1,7 @@
 """A job that shares no GPU never runs a line of GPU sharing: of its package, or of its seams."""
 
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 
 import jsonpatch
 import pytest
@@ -18,10 +16,10 @@ from kfext.model.moment import Moment
 from kfext.model.pod import parse_pod
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
+from tests.traces import HOUSE, Call, executed
 from tests.unit.sharing.test_path import World
 
 (WING,) = map(Path, kfext.gpu.__path__)
-HOUSE = WING.parent
 SEAMS = (
     *("core/admission/gpu", "core/ledger/cards", "core/lifecycle/cards"),
     *("model/gpu", "model/shared_gpu", "state/cards"),
@@ -30,26 +28,6 @@ SEAMS = (
 OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}
 """What a planner makes at its start, whatever comes."""
 FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
-Call = tuple[Path, str]
-"""The file of a function, and its name."""
-
-
-def executed(act: Callable[[], object]) -> set[Call]:
-    """Run `act`; return the functions that it calls, without imports."""
-    called: set[tuple[str, str]] = set()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_name != "<module>":
-            called.add((code.co_filename, code.co_qualname))
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        act()
-    finally:
-        sys.setprofile(before)
-    return {(Path(file), name) for file, name in called}
 
 
 def of_gpu_sharing(calls: set[Call]) -> set[str]:

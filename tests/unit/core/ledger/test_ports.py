@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import plan_claims
 from kfext.core.ledger.ports import block, free_base, hosted, joins_block, offsets, port_claims
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
@@ -150,7 +151,9 @@ def test_a_replica_that_was_scaled_away_has_no_port() -> None:
 
 
 def test_a_plan_for_the_pod_network_holds_no_ports() -> None:
-    assert port_claims(TFJOB, Plan("uid-1", 1, PLAN.assignment)) == {}
+    claims = plan_claims(TFJOB, Plan("uid-1", 1, PLAN.assignment), ()).values()
+    assert claims
+    assert not any(claim.host_ports for claim in claims)
 
 
 LARGER = job("TFJob").ps(1).worker(3)  # the new worker has slot 6, behind the block

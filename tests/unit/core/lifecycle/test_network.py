@@ -340,11 +340,6 @@ def test_network_policies_that_select_the_pods_are_known(selector: Raw, selects:
     assert found == (["deny"] if selects else [])
 
 
-def test_who_does_not_ask_wishes_nothing() -> None:
-    made = job().worker(2).build()
-    assert host_network_request(made, Settings(), namespace_labels={}) is None
-
-
 def policies(*selectors: Raw) -> list[NetworkPolicy]:
     return [
         parse_network_policy(
