@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LAID_OUT = ("core", "gpu/rules", "state")
-"""The packages of kfext whose tests are laid out like them."""
+"""The packages of kfext with tests that are laid out like them."""
 
 ELSEWHERE: dict[str, str] = {
     "core/admission/hold": "unit/core/admission/test_new_job decides through it",
@@ -22,7 +22,7 @@ ELSEWHERE: dict[str, str] = {
 
 
 SEAMS = {"cards", "gpu"}
-"""The names of the modules by which GPU sharing enters a room."""
+"""The names of the modules that bring GPU sharing into a room."""
 SHORTEST = 60
 """Lines of the shortest file with one importer: a shorter one is a part of its importer."""
 SHORTER = {

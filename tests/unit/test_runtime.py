@@ -91,7 +91,7 @@ def test_bound_names_reach_lines_of_the_standard_library() -> None:
 
 
 class Process:
-    """A process whose health a test sets."""
+    """A process; a test sets its health."""
 
     def __init__(self) -> None:
         self.dead: str | None = None
@@ -109,7 +109,7 @@ async def served() -> AsyncIterator[tuple[Process, str]]:
         ready=lambda: process.unready,
         registry=process.registry,
     )
-    # Port 0 is another one for IPv4 and for IPv6.
+    # Port 0 is another port for IPv4 and for IPv6.
     port = next(address[1] for address in runner.addresses if len(address) == 2)
     yield process, f"http://127.0.0.1:{port}"
     await runner.cleanup()

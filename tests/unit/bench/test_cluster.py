@@ -42,8 +42,8 @@ def test_arrivals_are_the_same_each_time_and_within_the_time() -> None:
     coming = arrivals(JOBS, seconds=600)
     assert coming == arrivals(JOBS, seconds=600)
     assert coming != arrivals(JOBS, seconds=600, seed=2)
-    assert {one.job for one in coming} == set(JOBS)
-    times = [one.seconds for one in coming]
+    assert {arrival.job for arrival in coming} == set(JOBS)
+    times = [arrival.seconds for arrival in coming]
     assert times[0] == 0
     assert times == sorted(times)
     assert times[-1] <= 600

@@ -55,8 +55,8 @@ STEP_CPU = {
 FULL, QUICK = (few_and_many(STEP_CPU, quick=quick) for quick in (False, True))
 ALONE = alone(work=93, step_cpu=STEP_CPU)
 SCHEDULES = [
-    *(pytest.param(one, id=one.name) for one in (*FULL, ALONE)),
-    *(pytest.param(one, id=f"quick, {one.name}") for one in QUICK),
+    *(pytest.param(schedule, id=schedule.name) for schedule in (*FULL, ALONE)),
+    *(pytest.param(schedule, id=f"quick, {schedule.name}") for schedule in QUICK),
 ]
 
 
@@ -73,17 +73,17 @@ def container(arrival: Arriving) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("one", SCHEDULES)
-def test_all_jobs_contend_for_what_none_of_them_has_requested(one: Schedule) -> None:
-    for arrival in one.arrivals:
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_all_jobs_contend_for_what_none_of_them_has_requested(schedule: Schedule) -> None:
+    for arrival in schedule.arrivals:
         resources = container(arrival)["resources"]
         assert resources["requests"]["cpu"] == "20m"
         assert "limits" not in resources
 
 
-@pytest.mark.parametrize("one", SCHEDULES)
-def test_every_job_is_one_that_the_program_can_train(one: Schedule) -> None:
-    for arrival in one.arrivals:
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_job_is_one_that_the_program_can_train(schedule: Schedule) -> None:
+    for arrival in schedule.arrivals:
         script, *words = container(arrival)["command"][1:]
         assert script == "/jobs/converge.py"
         arguments = parse(words)
@@ -93,12 +93,12 @@ def test_every_job_is_one_that_the_program_can_train(one: Schedule) -> None:
         assert arguments.rate * arguments.steps == pytest.approx(arrival.program.pace, rel=0.01)
 
 
-@pytest.mark.parametrize("one", SCHEDULES)
-def test_the_first_job_comes_at_once_and_the_others_in_order(one: Schedule) -> None:
-    times = [arrival.seconds for arrival in one.arrivals]
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_first_job_comes_at_once_and_the_others_in_order(schedule: Schedule) -> None:
+    times = [arrival.seconds for arrival in schedule.arrivals]
     assert times[0] == 0
     assert times == sorted(times)
-    assert len({arrival.name for arrival in one.arrivals}) == len(times)
+    assert len({arrival.name for arrival in schedule.arrivals}) == len(times)
 
 
 def test_a_schedule_is_the_same_each_time() -> None:
@@ -111,14 +111,14 @@ def test_a_schedule_is_the_same_each_time() -> None:
 
 def test_on_a_machine_that_is_half_as_fast_the_jobs_have_half_as_many_steps() -> None:
     slow = few_and_many({name: 2 * cpu for name, cpu in STEP_CPU.items()}, quick=False)
-    for one, other in zip(FULL, slow, strict=True):
-        assert one.lasts == other.lasts
-        for fast, half in zip(one.arrivals, other.arrivals, strict=True):
+    for usual, slower in zip(FULL, slow, strict=True):
+        assert usual.lasts == slower.lasts
+        for fast, half in zip(usual.arrivals, slower.arrivals, strict=True):
             assert fast.steps == pytest.approx(2 * half.steps, abs=2)
 
 
 def test_ten_jobs_are_of_all_programs() -> None:
-    (ten,) = (one for one in FULL if len(one.arrivals) == 10)
+    (ten,) = (schedule for schedule in FULL if len(schedule.arrivals) == 10)
     assert {getattr(arrival, "program", None) for arrival in ten.arrivals} == set(PROGRAMS)
 
 
@@ -267,7 +267,7 @@ def test_kfext_is_asked_by_an_annotation_and_its_resizes_are_counted() -> None:
 
 
 class FakeController:
-    """Notes what is done to it."""
+    """Records what is done to it."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -296,10 +296,11 @@ def test_the_runs_of_kfext_depend_on_its_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "one", [pytest.param(one, id=one.name) for one in workload.split_schedules()]
+    "schedule",
+    [pytest.param(schedule, id=schedule.name) for schedule in workload.split_schedules()],
 )
-def test_the_limits_of_server_and_worker_add_up_to_the_same(one: Schedule) -> None:
-    (arrival,) = one.arrivals
+def test_the_limits_of_server_and_worker_add_up_to_the_same(schedule: Schedule) -> None:
+    (arrival,) = schedule.arrivals
     found = containers(arrival)
     limits = {name: each["resources"]["limits"]["cpu"] for name, each in found.items()}
     assert sum(int(limit.removesuffix("m")) for limit in limits.values()) == 900
@@ -307,7 +308,9 @@ def test_the_limits_of_server_and_worker_add_up_to_the_same(one: Schedule) -> No
 
 
 def test_a_badly_split_job_takes_longer_for_a_step() -> None:
-    well, server, worker = (one.lasts / one.arrivals[0].steps for one in workload.split_schedules())
+    well, server, worker = (
+        schedule.lasts / schedule.arrivals[0].steps for schedule in workload.split_schedules()
+    )
     assert server > 1.5 * well
     assert worker > 1.5 * well
 
@@ -340,7 +343,7 @@ def test_overhead_is_what_the_steps_take_longer_not_the_job() -> None:
 
 
 class FakePods:
-    """Two pods: one whose loss falls by half in each interval, and one whose loss stays."""
+    """Two pods: the loss of one falls by half in each interval, and the loss of the other stays."""
 
     def __init__(self) -> None:
         self.caps: list[tuple[str, int]] = []

@@ -31,13 +31,13 @@ def job(name: str, *, at: float = 0.0, servers: int = 0, workers: tuple[int, int
     return Job(name, at, servers, ONE, ONE, least, asked, most)
 
 
-def running(one: Job, workers: str, servers: str = "") -> Running:
+def running(of: Job, workers: str, servers: str = "") -> Running:
     """Return a job that runs; a letter is the node of a pod."""
     places = [
         {index: f"node-{letter}" for index, letter in enumerate(letters)}
         for letters in (servers, workers)
     ]
-    return Running(one, *places)
+    return Running(of, *places)
 
 
 def after(
@@ -55,7 +55,11 @@ def after(
         ),
         # No node holds three: b and c hold two workers, and b comes first.
         pytest.param(
-            nodes(100, 200, 200), 0, 3, ("", "bba"), id="else the one that holds most comes first"
+            nodes(100, 200, 200),
+            0,
+            3,
+            ("", "bba"),
+            id="else the node with room for most comes first",
         ),
         pytest.param(
             nodes(100, 200, 100), 1, 2, ("a", "bb"), id="servers are packed before workers"
@@ -146,11 +150,11 @@ def test_of_the_workers_on_one_node_the_last_ones_are_taken() -> None:
 
 
 def test_workers_on_the_node_of_the_server_are_taken_last() -> None:
-    one = running(job("trained", servers=1, workers=(1, 3, 3)), "aba", servers="a")
-    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=[one]) == [
+    trained = running(job("trained", servers=1, workers=(1, 3, 3)), "aba", servers="a")
+    assert after(30, nodes(0, 0), waiting=[SINGLE], runs=[trained]) == [
         Shrink("trained", frozenset({1}))
     ]
-    assert after(30, nodes(0, 0), waiting=[GANG], runs=[one]) == [
+    assert after(30, nodes(0, 0), waiting=[GANG], runs=[trained]) == [
         Shrink("trained", frozenset({1, 2}))
     ]
 

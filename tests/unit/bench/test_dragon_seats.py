@@ -34,9 +34,9 @@ class Jobs:
     def look(self, pods: Sequence[Object], now: float, *, lost: bool = False) -> list[Command]:
         """Return what is to be done; jobs are changed as it says unless that is lost."""
         found = self._seats.look(self._bodies, pods, now=now)
-        for one in found:
-            if isinstance(one, Resize) and not lost:
-                self._bodies[one.job.name]["spec"] |= one.body["spec"]
+        for command in found:
+            if isinstance(command, Resize) and not lost:
+                self._bodies[command.job.name]["spec"] |= command.body["spec"]
         return found
 
 
@@ -65,12 +65,12 @@ def resize(job: StreamJob, count: int | None = None) -> Resize:
     return Resize(job, {"spec": {"runPolicy": {"suspend": False}, **sized}})
 
 
-def started(one: Jobs, *jobs: StreamJob) -> list[Command]:
+def started(cluster: Jobs, *jobs: StreamJob) -> list[Command]:
     """Submit jobs, one pass for each; return what was done for them."""
     found: list[Command] = []
     for number, job in enumerate(jobs):
-        one.submit(job, now=number)
-        found += one.look([], number)
+        cluster.submit(job, now=number)
+        found += cluster.look([], number)
     return found
 
 
@@ -92,19 +92,19 @@ def test_a_job_starts_with_what_there_is_room_for() -> None:
 
 
 def test_a_start_that_was_lost_is_repeated_until_the_job_is_no_longer_suspended() -> None:
-    one = Jobs()
-    one.submit(RIGID, now=0)
+    cluster = Jobs()
+    cluster.submit(RIGID, now=0)
     for now in (0, 1, 2):
-        assert one.look([], now, lost=True) == [resize(RIGID)]
-    assert one.look([], 3) == [resize(RIGID)]
-    assert one.look([], 4) == []
+        assert cluster.look([], now, lost=True) == [resize(RIGID)]
+    assert cluster.look([], 3) == [resize(RIGID)]
+    assert cluster.look([], 4) == []
 
 
 def test_pods_are_bound_where_the_plan_says() -> None:
-    one = Jobs()
-    started(one, SERVED)
+    cluster = Jobs()
+    started(cluster, SERVED)
     pods = [pod("served", "ps", 0), pod("served", "worker", 0), pod("served", "worker", 1)]
-    assert one.look(pods, 1) == [
+    assert cluster.look(pods, 1) == [
         Bind("served-ps-0", "node-0"),
         Bind("served-worker-0", "node-0"),
         Bind("served-worker-1", "node-1"),
@@ -112,52 +112,52 @@ def test_pods_are_bound_where_the_plan_says() -> None:
 
 
 def test_masters_are_workers_of_a_rigid_job() -> None:
-    one = Jobs()
-    started(one, RIGID)
+    cluster = Jobs()
+    started(cluster, RIGID)
     pods = [pod("rigid", "master", 0), pod("rigid", "worker", 0)]
-    assert one.look(pods, 1) == [
+    assert cluster.look(pods, 1) == [
         Bind("rigid-master-0", "node-0"),
         Bind("rigid-worker-0", "node-0"),
     ]
 
 
 def test_a_pod_waits_for_its_place_until_the_one_before_it_is_gone() -> None:
-    one = Jobs(1)
-    started(one, RIGID)
+    cluster = Jobs(1)
+    started(cluster, RIGID)
     new = [pod("rigid", "master", 0), pod("rigid", "worker", 0)]
     old = [pod("gone", "worker", n, "node-0", ends=True) for n in range(2)]
-    assert one.look([*old, *new], 1) == []
-    assert one.look([*old[:1], *new], 2) == [Bind("rigid-master-0", "node-0")]
+    assert cluster.look([*old, *new], 1) == []
+    assert cluster.look([*old[:1], *new], 2) == [Bind("rigid-master-0", "node-0")]
     over = [pod("gone", "worker", n, "node-0", phase="Succeeded") for n in range(2)]
-    assert len(one.look([*over, *new], 3)) == 2
+    assert len(cluster.look([*over, *new], 3)) == 2
 
 
-def running(one: Jobs) -> list[Object]:
+def running(cluster: Jobs) -> list[Object]:
     """Start the elastic PyTorchJob; return its pods: worker 0 stays, 1 and 2 may be taken."""
-    started(one, TORCH)
+    started(cluster, TORCH)
     nodes = ("node-0", "node-0", "node-1")
     return [pod("torch", "worker", n, node) for n, node in enumerate(nodes)]
 
 
 def test_workers_are_taken_for_a_job_that_waits_which_starts_when_they_are_gone() -> None:
-    one = Jobs()
-    pods = running(one)
-    one.submit(RIGID, now=1)
-    assert one.look(pods, 1) == []
-    assert one.look(pods, 30) == []
-    assert one.look(pods, 44) == []  # it is due, but no pass is
+    cluster = Jobs()
+    pods = running(cluster)
+    cluster.submit(RIGID, now=1)
+    assert cluster.look(pods, 1) == []
+    assert cluster.look(pods, 30) == []
+    assert cluster.look(pods, 44) == []  # it is due, but no pass is
     # One place is free on the second node; worker 1 is taken, and worker 2 gets its index.
-    assert one.look(pods, 45) == [resize(TORCH, 2), Delete("torch-worker-1")]
+    assert cluster.look(pods, 45) == [resize(TORCH, 2), Delete("torch-worker-1")]
     ending = [
         pods[0],
         *(pod("torch", "worker", n, f"node-{n - 1}", ends=True) for n in (1, 2)),
     ]
     # The next pass counts the room as free; the pods that come wait until it is.
-    assert one.look(ending, 46) == [resize(RIGID)]
+    assert cluster.look(ending, 46) == [resize(RIGID)]
     new = [pod("rigid", "master", 0), pod("rigid", "worker", 0)]
-    assert one.look([*ending, *new], 47) == [Bind("rigid-worker-0", "node-1")]
+    assert cluster.look([*ending, *new], 47) == [Bind("rigid-worker-0", "node-1")]
     again = pod("torch", "worker", 1, uid="new")
-    assert one.look([pods[0], again, *new], 48) == [
+    assert cluster.look([pods[0], again, *new], 48) == [
         Bind("torch-worker-1", "node-1"),
         Bind("rigid-master-0", "node-0"),
         Bind("rigid-worker-0", "node-1"),
@@ -165,15 +165,15 @@ def test_workers_are_taken_for_a_job_that_waits_which_starts_when_they_are_gone(
 
 
 def test_what_was_lost_of_a_change_is_repeated() -> None:
-    one = Jobs()
-    pods = running(one)
-    one.submit(RIGID, now=1)
+    cluster = Jobs()
+    pods = running(cluster)
+    cluster.submit(RIGID, now=1)
     changes = [resize(TORCH, 2), Delete("torch-worker-1")]
-    assert one.look(pods, 45, lost=True) == changes
-    # The next pass admits the job that waited, whose own start is not lost.
-    assert one.look(pods, 60) == [*changes[:1], resize(RIGID), *changes[1:]]
+    assert cluster.look(pods, 45, lost=True) == changes
+    # The next pass admits the job that waited; its own start is not lost.
+    assert cluster.look(pods, 60) == [*changes[:1], resize(RIGID), *changes[1:]]
     # By now the size is right, and the worker is still where it was.
-    assert one.look(pods, 61) == changes[1:]
+    assert cluster.look(pods, 61) == changes[1:]
 
 
 @pytest.mark.parametrize(
@@ -194,15 +194,15 @@ def test_workers_that_are_left_have_the_lowest_indices_and_their_nodes(
 
 
 def test_a_job_that_has_ended_makes_room_and_is_forgotten() -> None:
-    one = Jobs(1)
-    started(one, RIGID)
+    cluster = Jobs(1)
+    started(cluster, RIGID)
     second = StreamJob("second", "PyTorchJob", 2, 2, 2, steps=1)
     pods = [pod("rigid", "master", 0, "node-0"), pod("rigid", "worker", 0, "node-0")]
-    one.submit(second, now=2)
-    assert one.look(pods, 2) == []
-    one.end(RIGID)
+    cluster.submit(second, now=2)
+    assert cluster.look(pods, 2) == []
+    cluster.end(RIGID)
     done = [pod("rigid", type_, 0, "node-0", phase="Succeeded") for type_ in ("master", "worker")]
-    assert one.look(done, 3) == [resize(second)]
+    assert cluster.look(done, 3) == [resize(second)]
 
 
 def test_workers_are_taken_first_from_the_job_that_was_started_first() -> None:
@@ -215,34 +215,34 @@ def test_workers_are_taken_first_from_the_job_that_was_started_first() -> None:
             "single": (1, 1, 1),
         }.items()
     )
-    one = Jobs(3)
+    cluster = Jobs(3)
     # The early one has no room until the first one has ended; the late one has.
-    assert started(one, first, early, late) == [resize(first), resize(late, 2)]
-    one.end(first)
-    assert one.look([], 5) == [resize(early, 4)]
-    one.submit(single, now=6)
-    assert one.look([], 36)[0] == resize(late, 1)
+    assert started(cluster, first, early, late) == [resize(first), resize(late, 2)]
+    cluster.end(first)
+    assert cluster.look([], 5) == [resize(early, 4)]
+    cluster.submit(single, now=6)
+    assert cluster.look([], 36)[0] == resize(late, 1)
 
 
 def test_running_jobs_grow_after_a_minute() -> None:
-    one = Jobs()
-    pods = running(one)
-    assert one.look(pods, 30) == []
-    assert one.look(pods, 59) == []
-    assert one.look(pods, 75) == [resize(TORCH, 4)]
+    cluster = Jobs()
+    pods = running(cluster)
+    assert cluster.look(pods, 30) == []
+    assert cluster.look(pods, 59) == []
+    assert cluster.look(pods, 75) == [resize(TORCH, 4)]
     new = pod("torch", "worker", 3)
-    assert one.look([*pods, new], 76) == [Bind("torch-worker-3", "node-1")]
+    assert cluster.look([*pods, new], 76) == [Bind("torch-worker-3", "node-1")]
 
 
 def test_a_victim_with_a_low_index_is_deleted_and_comes_back_where_another_was() -> None:
-    one = Jobs()
-    pods = running(one)
-    one.look(pods, 75)
+    cluster = Jobs()
+    pods = running(cluster)
+    cluster.look(pods, 75)
     grown = [*pods, pod("torch", "worker", 3, "node-1")]
-    one.look(grown, 76)
+    cluster.look(grown, 76)
     single = StreamJob("single", "PyTorchJob", 1, 1, 1, steps=1)
-    one.submit(single, now=77)
+    cluster.submit(single, now=77)
     # Node-0 comes first, where index 1 is the last; the operator takes index 3.
-    assert one.look(grown, 108) == [resize(TORCH, 3), Delete("torch-worker-1")]
+    assert cluster.look(grown, 108) == [resize(TORCH, 3), Delete("torch-worker-1")]
     again = [pods[0], pod("torch", "worker", 1, uid="new"), pods[2]]
-    assert one.look(again, 110) == [resize(single), Bind("torch-worker-1", "node-1")]
+    assert cluster.look(again, 110) == [resize(single), Bind("torch-worker-1", "node-1")]

@@ -130,7 +130,7 @@ def rounds(timer: Timer, running: dict[int, frozenset[str]], *, converged: bool)
             id="while backed off, a container that ends is seen within ten seconds",
         ),
         pytest.param(
-            {0: frozenset("a"), 95: ALL}, True, [30, 90, 100, 130, 190], id="and one that comes"
+            {0: frozenset("a"), 95: ALL}, True, [30, 90, 100, 130, 190], id="and a job that comes"
         ),
     ],
 )  # fmt: skip

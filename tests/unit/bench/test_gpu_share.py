@@ -160,10 +160,10 @@ def test_how_long_a_step_loads_data_for_the_card_to_be_busy_for_a_part_of_the_ti
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_each_job_of_the_group_runs_once_and_one_of_high_priority_at_a_time(way: Any) -> None:
-    assert sorted(one.name for line in way.lines for one in line) == sorted(
-        one.name for one in MEMBERS
+    assert sorted(member.name for line in way.lines for member in line) == sorted(
+        member.name for member in MEMBERS
     )
-    assert sum(any(one.high for one in line) for line in way.lines) == 1
+    assert sum(any(member.high for member in line) for line in way.lines) == 1
 
 
 def outcome(

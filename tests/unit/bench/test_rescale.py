@@ -123,7 +123,7 @@ def test_a_job_has_ended_once_a_condition_says_so(type_: str, status: str, expec
 
 
 def pods(runs: int, *, comes: int = 0, ends: int = 0) -> tuple[Pod, ...]:
-    """Return workers that run, those with the next indices that come, and those that end."""
+    """Return workers that run, workers with the next indices that come, and workers that end."""
     states = [(True, False)] * runs + [(False, False)] * comes + [(True, True)] * ends
     return tuple(
         Pod(index, bound=True, runs=running, ends=ending)

@@ -57,10 +57,10 @@ def test_there_are_jobs_of_all_three_forms() -> None:
 def test_jobs_come_at_the_same_times_in_each_run_in_the_first_half() -> None:
     coming = arrivals(JOBS, minutes=10)
     assert coming == arrivals(JOBS, minutes=10) != arrivals(JOBS, minutes=10, seed=2)
-    times = [one.seconds for one in coming]
+    times = [arrival.seconds for arrival in coming]
     assert (times[0], times) == (0.0, sorted(times))
     assert times[-1] <= 300
-    assert {one.job for one in coming} == set(JOBS)
+    assert {arrival.job for arrival in coming} == set(JOBS)
 
 
 @pytest.mark.parametrize(("minutes", "part"), [(10, 1.0), (5, 0.5), (0.01, 0.0)])
@@ -73,12 +73,14 @@ def test_steps_shrink_with_the_minutes_but_never_to_nothing(minutes: float, part
 
 def test_dragon_sees_the_sizes_of_a_job_as_they_are_and_parameter_servers_apart() -> None:
     seen = {job.name: job.for_dragon(7.0) for job in JOBS}
-    sizes = {name: (one.servers, one.least, one.asked, one.most) for name, one in seen.items()}
+    sizes = {
+        name: (story.servers, story.least, story.asked, story.most) for name, story in seen.items()
+    }
     assert sizes["elastic-wide"] == (0, 2, 4, 8)
     assert sizes["elastic-pair"] == (0, 1, 2, 6)
     assert sizes["server-wide"] == (1, 1, 3, 6)
     assert sizes["rigid-four"] == (0, 4, 4, 4)
-    assert {one.submitted for one in seen.values()} == {7.0}
+    assert {story.submitted for story in seen.values()} == {7.0}
 
 
 @EACH_JOB

@@ -1,4 +1,4 @@
-"""Files that anybody wrote: their documents, or one message with the value and what is allowed."""
+"""Files of any origin: their documents, or one message with the value and what is allowed."""
 
 import io
 from contextlib import suppress
@@ -25,7 +25,7 @@ def read(written: str | bytes) -> list[Any]:
 
 
 def bomb(line: str, *, levels: int = 9) -> str:
-    """Each level is nine times the one before it."""
+    """Each level is nine times the level before it."""
     parts = [f"a0: &a0 {line}"]
     for level in range(1, levels + 1):
         parts.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]")

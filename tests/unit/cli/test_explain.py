@@ -53,7 +53,7 @@ def replica(index: int, *, node: str = "", gates: Any = ()) -> Pod:
 
 
 def ours(colocation: str = "preferred") -> Raw:
-    """A job whose templates the webhook has written to."""
+    """A job with templates that the webhook has written to."""
     metadata = {"annotations": {names.COLOCATION: colocation}}
     return job(specs={"Worker": {"replicas": 3, "template": {"metadata": metadata}}})
 
@@ -178,7 +178,7 @@ CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
         ["CPU limit of train-worker-0: 900m; by the job: 1400m (kfext.dev/state)"],
     ),
     "not the job's own": (cpu_changed(resized("1400m"), written=(1400,)), []),
-    "not that of another hand": (cpu_changed(resized("1")), []),
+    "not what another client wrote": (cpu_changed(resized("1")), []),
     "not of a pod without a limit": (cpu_changed(resized("")), []),
     "not of a pod that kfext has not resized": (cpu_changed(resized("700m", index=7)), []),
 }

@@ -49,7 +49,7 @@ def test_text_stays_as_it_is(text: str) -> None:
 @given(value=st.text())
 def test_no_output_has_a_character_that_a_terminal_obeys(output: str, value: str) -> None:
     shown = printed({"metric": value}, output=output, words=lambda: value)
-    assert all(one.isprintable() or one == "\n" for one in shown)
+    assert all(character.isprintable() or character == "\n" for character in shown)
     if output != "text":
         assert shown.isascii()
 

@@ -35,7 +35,7 @@ def document(made: JobBuilder) -> dict[str, Any]:
 
 
 def runs(uid: str, on: str, *, workers: int, cpu: str = "1") -> TrainingJob:
-    """A job that was started, and whose pods do not exist yet."""
+    """A job that was started; its pods do not exist yet."""
     places = {ReplicaKey("worker", index): on for index in range(workers)}
     plan = Plan(uid, 1, places).encode()
     return job(name=uid, uid=uid).worker(workers, cpu=cpu).resumed().annotated(PLAN, plan).build()
@@ -240,7 +240,7 @@ def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def count(self: TrainingJob) -> None:
-        raise AssertionError("somebody counts them")
+        raise AssertionError("the pods are counted")
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
     huge = job().worker(2**31 - 1, cpu="1")

@@ -146,7 +146,7 @@ PROGRESS_WORDS = {
     ),
     "a metric without steps": ({"metric": "acc", "value": 0.123456}, ["acc 0.1235"]),
     "steps without a total": ({"step": 7}, ["step 7"]),
-    "a metric of which no value is a number": ({"metric": "loss"}, ["loss"]),
+    "a metric without a value that is a number": ({"metric": "loss"}, ["loss"]),
     "growth alone": ({"growth": 0.0, "state": "Completing"}, ["growth 0, Completing"]),
     "use alone": ({"cpu": "1"}, ["uses 1 CPU"]),
 }
@@ -185,7 +185,7 @@ def test_what_matched_and_the_series() -> None:
     assert (progress["metric"], progress["value"], found["better"]) == ("loss", 0.8, "lower")
     assert (progress["step"], progress["totalSteps"]) == (40, 100)
     assert (progress["stepsPerSecond"], progress["secondsLeft"]) == (10.0, 6)
-    assert [one["step"] for one in found["series"]] == [0, 10, 20, 30, 40]
+    assert [point["step"] for point in found["series"]] == [0, 10, 20, 30, 40]
     assert found["series"][0]["metrics"] == {"loss": 1.0}
 
 

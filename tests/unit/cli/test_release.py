@@ -18,7 +18,7 @@ AWAY = Unavailable(status=0, reason="", message="away")
 class FakeCluster:
     """Three jobs that kfext holds; the API server answers with `error` for the second.
 
-    `pods`: those in the namespace.
+    `pods`: the pods in the namespace.
     """
 
     def __init__(self, error: ApiError | None = None, *, pods: Sequence[Raw] = ()) -> None:

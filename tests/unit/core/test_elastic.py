@@ -51,7 +51,7 @@ def test_fewer_workers_leave_the_other_types_as_they_are() -> None:
 ASKED = {
     "kfext has not changed it": (JobState(), 3),
     "kfext took workers": (JobState(asked=5, admitted=3), 5),
-    "somebody changed it after kfext": (JobState(asked=5, admitted=4), 3),
+    "another client changed it after kfext": (JobState(asked=5, admitted=4), 3),
 }
 
 

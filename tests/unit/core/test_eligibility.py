@@ -248,7 +248,7 @@ HELD: dict[str, Case] = {
     "it is released at once, whether it would fit or not": Case(
         Release, spread().held(), on=full(), check=says("topologySpreadConstraints")
     ),
-    "also one that backs off, since no wait would help it": Case(
+    "also a job that backs off, since no wait would help it": Case(
         Release, spread().held(), state=JobState(retry_at=NOW + 100)
     ),
     "a required one stays suspended and says why": Case(
@@ -261,11 +261,11 @@ HELD: dict[str, Case] = {
             and "required, so it stays suspended" in step.verdict.message
         ),
     ),
-    "one whose pods must be apart from each other is placed": Case(
+    "a job with pods that must be apart from each other is placed": Case(
         Unsuspend,
         job().worker(1, cpu="1", spec=apart(GangTerm("train"))).held(),
     ),
-    "one that prefers to be apart is placed": Case(
+    "a job that prefers to be apart is placed": Case(
         Unsuspend,
         job()
         .worker(
@@ -310,7 +310,7 @@ BEHIND_THE_GATE: dict[str, Case] = {
         more={"colocation": "required"},
         check=stopped(REASON_UNMODELLED, 1),
     ),
-    "a required one that Kueue started waits": Case(
+    "a required job that Kueue started waits": Case(
         Wait,
         three().resumed().queued_by_kueue(),
         gated(three()),
@@ -340,7 +340,7 @@ NEVER_HELD: dict[str, Case] = {
     "none where colocation is off": Case(
         Wait, spread().resumed(), more={"colocation": "off"}, check=phase(None)
     ),
-    "none in a namespace that nobody opted in": Case(
+    "none in a namespace that did not opt in": Case(
         Wait, spread().resumed(), more={"managed": False}, check=phase(None)
     ),
     "none for a job without such a term": Case(Wait, three().resumed(), check=phase(None)),
@@ -360,7 +360,7 @@ PENDING = VolumeConstraints(pending=("data",))
 
 
 def step_with(volumes: VolumeConstraints, *, running: bool = False, **more: Any) -> Step:
-    """The next step of a job whose claims mean `volumes`: held, or running behind the gate."""
+    """The next step of a job with claims that mean `volumes`: held, or running behind the gate."""
     made = three().build()
     (group,) = made.groups
     constraints = replace(group.constraints, claims=("data",), volumes=volumes)
@@ -446,7 +446,7 @@ BEYOND: dict[str, Case] = {
             and "required, so it stays suspended" in step.verdict.message
         ),
     ),
-    "one that backs off does not wait for the end of it": Case(
+    "a job that backs off does not wait for the end of it": Case(
         Release, huge().held(), state=JobState(retry_at=NOW + 60), check=handed_off("pods")
     ),
     "gated pods of a running one are let go": Case(
@@ -469,10 +469,10 @@ BEYOND: dict[str, Case] = {
         more=REQUIRED,
         check=stopped(REASON_HANDS_OFF, 1),
     ),
-    "one that runs already goes on": Case(
+    "a job that runs already goes on": Case(
         Wait, huge().resumed(), [worker(0, bound="a")], plan("a"), check=lambda step: step.phase
     ),
-    "the TrainingPlan of one that was never held says why": Case(
+    "the TrainingPlan of a job that was never held says why": Case(
         Wait,
         huge().resumed(),
         [worker(0, bound="a")],
@@ -484,7 +484,7 @@ BEYOND: dict[str, Case] = {
 @pytest.mark.parametrize("case", BEYOND.values(), ids=BEYOND)
 def test_a_job_beyond_a_bound(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     def count(self: TrainingJob) -> None:
-        raise AssertionError("somebody counts its replicas one by one")
+        raise AssertionError("its replicas are counted one by one")
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
     decide(case)
@@ -520,7 +520,7 @@ OPERATORS = {"name": "pytorchjob-port", "containerPort": 23456}
 
 ON_HOST_NETWORK = {
     "an ordinary job": (job().master().worker(3), {}),
-    "a single worker meets nobody": (job().worker(1), {}),
+    "a single worker meets no other": (job().worker(1), {}),
     "the operator's own port": (ported(3, OPERATORS), {}),
     "another port, of one pod": (ported(1, METRICS), {}),
     "Pod Security privileged": (job().master(), {PSS: "privileged"}),
@@ -556,7 +556,7 @@ ON_POD_NETWORK = {
             {"name": "MASTER_PORT", "value": "29500"}]}]}),
         {}, "itself sets",
     ),
-    "workers that nobody tells where to meet": (job().worker(2), {}, "neither a Master"),
+    "workers that are not told where to meet": (job().worker(2), {}, "neither a Master"),
     "Pod Security baseline": (job().worker(2), {PSS: "baseline"}, "Pod Security baseline"),
     "Pod Security restricted": (job().worker(2), {PSS: "restricted"}, "Pod Security restricted"),
     "Kueue": (job().worker(2).queued_by_kueue(), {}, "Kueue"),

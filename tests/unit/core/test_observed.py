@@ -75,7 +75,10 @@ GPUS = TOLERATED["tolerations"]
 TOLERATIONS: dict[str, tuple[list[Pod], tuple[Toleration, ...]]] = {
     "of a pool": (made({"tolerations": [*GPUS, POOL, *DEFAULTS]}), (OF_POOL,)),
     "of everything": (made({"tolerations": [{"operator": "Exists"}]}), (Toleration("", "Exists"),)),
-    "those of Kubernetes and of the GPUs alone": (made({"tolerations": [*GPUS, *DEFAULTS]}), ()),
+    "the tolerations of Kubernetes and of the GPUs alone": (
+        made({"tolerations": [*GPUS, *DEFAULTS]}),
+        (),
+    ),
     "of some of the pods": ([made({"tolerations": [*GPUS, POOL]})[0], made()[1]], ()),
 }
 
@@ -157,9 +160,9 @@ def test_only_pods_behind_the_gate_show_what_they_require() -> None:
 
 
 def test_a_pod_beyond_a_bound_shows_nothing_as_it_was_not_read() -> None:
-    (one, _) = made(cpu="3")
-    assert one.constraints is not None
-    beyond = replace(one, constraints=replace(one.constraints, excess="30000 containers"))
+    (observed, _) = made(cpu="3")
+    assert observed.constraints is not None
+    beyond = replace(observed, constraints=replace(observed.constraints, excess="30000 containers"))
     assert learnt(beyond) == JobState()
     assert differences(OF.build(), [beyond], plan=None, eligible=True) == ""
 

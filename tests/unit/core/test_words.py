@@ -45,7 +45,7 @@ def test_a_time_of_day(seconds: float, want: str) -> None:
 
 
 LISTS: dict[str, tuple[list[str], str]] = {
-    "nobody": ([], ""),
+    "no name": ([], ""),
     "one": (["a"], "a"),
     "two": (["a", "b"], "a and b"),
     "three": (["a", "b", "c"], "a, b and c"),
@@ -74,7 +74,7 @@ def test_at_most_three_names_are_said_and_the_others_counted(names: list[str]) -
 
 
 OTHERS: dict[str, tuple[list[str], int, str, str]] = {
-    "nobody": ([], 0, "", "has"),
+    "no job": ([], 0, "", "has"),
     "own jobs alone": (["a", "b"], 0, "a and b", "have"),
     "one of another namespace": ([], 1, "1 job of another namespace", "has"),
     "ten of other namespaces": ([], 10, "10 jobs of other namespaces", "have"),

@@ -24,7 +24,7 @@ SEAMS = (
     *("core/admission/gpu", "core/ledger/cards", "core/lifecycle/cards"),
     *("model/gpu", "model/shared_gpu", "state/cards"),
 )
-"""The modules by which GPU sharing is part of the house."""
+"""The modules that make GPU sharing part of the house."""
 OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}
 """What a planner makes at its start, whatever comes."""
 FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)

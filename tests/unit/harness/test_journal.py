@@ -22,7 +22,7 @@ def test_each_start_is_told_with_what_had_been_saved() -> None:
 
 
 def test_a_start_from_before_what_was_saved_has_lost_steps() -> None:
-    assert [one.kept for one in resumes(LINES)] == [True, True, False]
+    assert [start.kept for start in resumes(LINES)] == [True, True, False]
 
 
 def test_that_requests_are_answered_is_no_answer() -> None:

@@ -11,7 +11,7 @@ from kfext.core.progress.lines import read_line
 
 
 class Counting:
-    """A training whose loss is the sum of the steps that it has seen."""
+    """A training; its loss is the sum of the steps that it has seen."""
 
     def __init__(self, ends_at: int = 10**9) -> None:
         self.seen: list[float] = []

@@ -67,7 +67,7 @@ def run(training: Counting, folder: Path, *, steps: int = 10, every: int = 4) ->
 def test_the_slices_of_all_ranks_are_the_batch(batch: int, world: int) -> None:
     every = list(range(batch))
     parts = [every[share(batch, rank=rank, world=world)] for rank in range(world)]
-    assert [one for part in parts for one in part] == every
+    assert [sample for part in parts for sample in part] == every
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
@@ -96,10 +96,14 @@ def test_every_class_is_there_to_be_learned() -> None:
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 def test_all_ranks_together_train_on_the_samples_of_each_step(tmp_path: Path, world: int) -> None:
     ranks = [Counting(rank, world) for rank in range(world)]
-    for one in ranks:
-        run(one, tmp_path / str(world) if one.rank else _made(tmp_path / str(world)), every=100)
+    for training in ranks:
+        run(
+            training,
+            tmp_path / str(world) if training.rank else _made(tmp_path / str(world)),
+            every=100,
+        )
     for step in range(10):
-        own = np.concatenate([one.owned[step] for one in ranks])
+        own = np.concatenate([rank.owned[step] for rank in ranks])
         assert np.array_equal(own, samples(step + 1, 8))
 
 
@@ -114,7 +118,7 @@ def test_a_training_that_was_killed_goes_on_from_its_last_checkpoint(tmp_path: P
     again = Counting(world=3)
     lines = run(again, tmp_path)
     assert again.seen == list(range(10))
-    assert [(one.step, one.world, one.kept) for one in resumes(lines)] == [
+    assert [(start.step, start.world, start.kept) for start in resumes(lines)] == [
         (0, 1, True),
         (4, 3, True),
     ]

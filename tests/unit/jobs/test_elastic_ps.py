@@ -1,4 +1,4 @@
-"""Asynchronous training whose workers come and go: steps are shared, and nothing saved is lost."""
+"""Asynchronous training with workers that come and go: steps are shared, and saves are kept."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from e2e.jobs.elastic_ps import CLASSES, Array, Requests, Weights, Work, batch_o
 
 
 class Memory:
-    """A parameter server whose only weight counts the steps."""
+    """A parameter server; its only weight counts the steps."""
 
     def __init__(self, *, ends_at: int = 10**9) -> None:
         self.kept: Weights | None = None
@@ -22,7 +22,7 @@ class Memory:
         return self.kept is not None
 
     def fill(self, weights: Weights, step: int) -> None:
-        self.kept, self.steps, self._next = [one.copy() for one in weights], step, step
+        self.kept, self.steps, self._next = [array.copy() for array in weights], step, step
 
     def take(self) -> int:
         if self._next == self._ends_at:
@@ -36,17 +36,17 @@ class Memory:
 
     def weights(self) -> Weights:
         assert self.kept is not None
-        return [one.copy() for one in self.kept]
+        return [array.copy() for array in self.kept]
 
     def apply(self, gradients: Weights) -> int:
         assert self.kept is not None
-        self.kept = [one + other for one, other in zip(self.kept, gradients, strict=True)]
+        self.kept = [weight + other for weight, other in zip(self.kept, gradients, strict=True)]
         self.steps += 1
         return self.steps
 
 
 class Counting:
-    """A model whose gradient is 1."""
+    """A model with the gradient 1."""
 
     def fresh(self) -> Weights:
         return [np.zeros(1)]
@@ -80,14 +80,14 @@ def test_a_server_that_begins_anew_is_filled_from_the_last_checkpoint(tmp_path: 
     lines = run(again, tmp_path)
     assert again.taken == [5, 6, 7, 8, 9, 10]
     assert again.weights()[0][0] == 10
-    assert [(one.step, one.kept) for one in resumes(lines)] == [(0, True), (4, True)]
+    assert [(start.step, start.kept) for start in resumes(lines)] == [(0, True), (4, True)]
 
 
 def test_a_first_worker_that_begins_anew_leaves_a_server_as_it_is(tmp_path: Path) -> None:
     server = Memory()
     server.fill([np.full(1, 6.0)], 6)
     lines = run(server, tmp_path)
-    assert [one.step for one in resumes(lines)] == [6]
+    assert [start.step for start in resumes(lines)] == [6]
     assert server.weights()[0][0] == 10
 
 
@@ -116,7 +116,7 @@ def test_only_the_first_worker_prints_and_saves(
 
 TASKS = {
     "all of a type": (["a:1", "b:2"], {0: "a:1", 1: "b:2"}),
-    "the one that a dynamic worker knows": ({"3": "d:4"}, {3: "d:4"}),
+    "the task that a dynamic worker knows": ({"3": "d:4"}, {3: "d:4"}),
 }
 
 

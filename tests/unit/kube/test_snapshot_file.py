@@ -46,8 +46,8 @@ def test_what_is_written_is_read_back(tmp_path: Path, data: st.DataObject) -> No
     assert write_snapshot(path, wrote, taken=7.0) == path.stat().st_size
     found = read_snapshot_file(path.read_bytes(), name="snapshot.json")
     assert (found.snapshot, found.taken) == (wrote, 7.0)
-    assert all(one.kind is KINDS[one.kind.name] for one in found.snapshot.jobs)
-    assert [one.name for one in tmp_path.iterdir()] == ["snapshot.json"]
+    assert all(job.kind is KINDS[job.kind.name] for job in found.snapshot.jobs)
+    assert [file.name for file in tmp_path.iterdir()] == ["snapshot.json"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[1", b'{"kfext": 1}'], ids=repr)

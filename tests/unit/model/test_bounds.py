@@ -32,7 +32,7 @@ class Unread(list[Any]):
     """A list that may be measured, but not read."""
 
     def __iter__(self) -> Any:
-        raise AssertionError("somebody reads it")
+        raise AssertionError("it was read")
 
 
 PARTS: dict[str, tuple[Any, int]] = {

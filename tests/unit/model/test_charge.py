@@ -13,7 +13,10 @@ GI = 2**30
 
 
 def pod(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {"containers": [{"name": f"c{n}", **one} for n, one in enumerate(containers)], **fields}
+    return {
+        "containers": [{"name": f"c{n}", **container} for n, container in enumerate(containers)],
+        **fields,
+    }
 
 
 def asks(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
         TrainerCpu(250, 1500),
     ),
     "nothing that trains": (trainer("main", resources=FULL), {}, None),
-    "two of which one trains": (
+    "two containers, and one trains": (
         {"containers": [{"name": "tensorflow"}, {"name": "pytorch", "resources": FULL}]}, {}, None
     ),
     "as an init container": (

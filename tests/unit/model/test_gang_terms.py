@@ -36,8 +36,8 @@ MODELLED: Mapping[str, tuple[dict[str, Any], tuple[GangTerm, ...]]] = {
         spec(term({"matchExpressions": [among(JOB_NAME, "train")]})),
         (GangTerm("train"),),
     ),
-    "those of a type": (spec(term(WORKERS)), (GangTerm("train", ("worker",)),)),
-    "those of some types, in any order": (
+    "the pods of a type": (spec(term(WORKERS)), (GangTerm("train", ("worker",)),)),
+    "the pods of some types, in any order": (
         spec(term({**OWN, "matchExpressions": [among(REPLICA_TYPE, "worker", "ps")]})),
         (GangTerm("train", ("ps", "worker")),),
     ),
@@ -74,8 +74,8 @@ BEYOND: Mapping[str, dict[str, Any]] = {
     "no domain": {"labelSelector": OWN},
     "named namespaces": term(namespaces=["team"]),
     "all namespaces": term(namespaceSelector={}),
-    "keys whose values are the pod's": term(matchLabelKeys=[REPLICA_TYPE]),
-    "keys whose values are not the pod's": term(mismatchLabelKeys=[REPLICA_TYPE]),
+    "keys with the pod's values": term(matchLabelKeys=[REPLICA_TYPE]),
+    "keys with other values than the pod's": term(mismatchLabelKeys=[REPLICA_TYPE]),
     "a field of a later version": term(later=True),
     "more types than a job can have": term(
         {**OWN, "matchExpressions": [among(REPLICA_TYPE, *map(str, range(17)))]}
@@ -83,9 +83,9 @@ BEYOND: Mapping[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("one", BEYOND.values(), ids=BEYOND)
-def test_a_term_that_may_speak_of_other_pods_or_domains_is_not(one: dict[str, Any]) -> None:
-    for of in (spec(one), spec(term(), one)):
+@pytest.mark.parametrize("beyond", BEYOND.values(), ids=BEYOND)
+def test_a_term_that_may_speak_of_other_pods_or_domains_is_not(beyond: dict[str, Any]) -> None:
+    for of in (spec(beyond), spec(term(), beyond)):
         assert (affinity(of), anti_affinity(of)) == (None, None)
 
 

@@ -15,7 +15,7 @@ TYPES = {
         ["Chief", "PS", "Worker", "Evaluator"],
     ),
     "a type of the other kind is not run": ("PyTorchJob", ["PS", "Worker"], ["Worker"]),
-    "a type that nobody knows is not run": ("TFJob", ["Launcher"], []),
+    "an unknown type is not run": ("TFJob", ["Launcher"], []),
 }
 
 
@@ -63,7 +63,7 @@ def test_requests_are_those_of_all_pods() -> None:
 
 
 OWNERS = {
-    "nobody else": ({}, {}, True, False),
+    "no other system": ({}, {}, True, False),
     "the operator by name": ({}, {"managedBy": names.TRAINING_OPERATOR}, True, False),
     "MultiKueue": ({}, {"managedBy": "kueue.x-k8s.io/multikueue"}, False, False),
     "Kueue": ({"labels": {names.KUEUE_QUEUE: "q"}}, {}, True, True),

@@ -20,7 +20,7 @@ POD_BYTES = 40_000
 
 
 def kept_bytes(take: Callable[[], object]) -> int:
-    """The memory that is still in use after a function whose result is kept."""
+    """The memory that is still in use after a function, while its result is kept."""
     gc.freeze()  # what was there before need not be looked through
     tracemalloc.start()
     result = take()
@@ -35,8 +35,8 @@ def kept_bytes(take: Callable[[], object]) -> int:
 def keeps_less_than(limit: int, take: Callable[[], object]) -> bool:
     """Whether a result of `take` keeps less than `limit` bytes in use.
 
-    It may be the one at which a table that the whole process shares has to grow (interned
-    strings, a cache), so it has three tries.
+    A table that the whole process shares may have to grow in a try (interned strings, a cache), so
+    there are three tries.
     """
     return any(kept_bytes(take) < limit for _ in range(3))
 
@@ -82,7 +82,7 @@ def test_many_different_pods_share_one_bounded_cache() -> None:
     ]
 
     def take() -> None:
-        for one in stored:
-            decode_pod(one)
+        for body in stored:
+            decode_pod(body)
 
     assert kept_bytes(take) < 60 * 2**20

@@ -30,7 +30,7 @@ keys = st.builds(
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Plans, some of whose types share GPUs."""
+    """Plans with some types that share GPUs."""
     assignment = draw(st.dictionaries(keys, st.sampled_from(["node-1", "node-2", "n3"])))
     terms = draw(st.dictionaries(types, shares, max_size=2))
     sharing = [key for key in assignment if key.type in terms and draw(st.booleans())]
@@ -90,7 +90,7 @@ BELIEVED: dict[str, tuple[JobBuilder, bool]] = {
     "a job that another system runs": (managed_by("kueue.x-k8s.io/multikueue"), False),
     "the largest gang": (job().worker(MOST_PODS), True),
     "a job that is too large for a plan": (job().worker(MOST_PODS + 1), False),
-    "a job of which nobody creates the pods": (job().worker(2**31 - 1), False),
+    "a job with pods that are never created": (job().worker(2**31 - 1), False),
 }
 
 

@@ -79,7 +79,7 @@ OWNERS = {
     "a training job controls it": ([{"apiVersion": "kubeflow.org/v1", "controller": True}], "u"),
     "it does not control it": ([{"apiVersion": "kubeflow.org/v1", "controller": False}], ""),
     "another group controls it": ([{"apiVersion": "batch/v1", "controller": True}], ""),
-    "nobody": ([], ""),
+    "no owner": ([], ""),
 }
 
 
@@ -91,7 +91,7 @@ def test_whose_pod_it_is(owners: list[dict[str, Any]], want: str) -> None:
 
 REQUESTS = {
     "no annotations": (None, 0),
-    "another one": ({"a": "b"}, 0),
+    "another annotation": ({"a": "b"}, 0),
     "a number": ({names.CHECKPOINT_REQUEST: "12"}, 12),
     "the largest": ({names.CHECKPOINT_REQUEST: "1000000000"}, 10**9),
     "larger": ({names.CHECKPOINT_REQUEST: "1000000001"}, 0),

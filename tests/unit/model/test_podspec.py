@@ -67,7 +67,7 @@ REQUESTS = {
         {"containers": [container("1")], "resources": {"limits": {"cpu": "4"}}},
         1000,
     ),
-    "a container that requests zero counts as one that requests": (
+    "a container that requests zero counts as a container with a request": (
         {
             "containers": [container("0"), {}],
             "resources": {"limits": {"cpu": "4"}},
@@ -272,13 +272,13 @@ init_containers = st.lists(
 def test_a_pod_requests_the_most_that_it_ever_runs_at_once(
     main: list[dict[str, Any]], inits: list[dict[str, Any]]
 ) -> None:
-    def cpu(one: dict[str, Any]) -> int:
-        return int(one["resources"]["requests"]["cpu"].removesuffix("m"))
+    def cpu(container: dict[str, Any]) -> int:
+        return int(container["resources"]["requests"]["cpu"].removesuffix("m"))
 
     sidecars, moments = 0, []
-    for one in inits:
-        moments.append(sidecars + cpu(one))
-        sidecars += cpu(one) if "restartPolicy" in one else 0
+    for container in inits:
+        moments.append(sidecars + cpu(container))
+        sidecars += cpu(container) if "restartPolicy" in container else 0
     moments.append(sidecars + sum(map(cpu, main)))
     spec = {"containers": main, "initContainers": inits}
     assert pod_requests(spec).get("cpu", 0) == max(moments)

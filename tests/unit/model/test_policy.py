@@ -14,7 +14,7 @@ CHOICES = {
     "none: the built-in one": ([], ""),
     "the highest weight": ([policy("a", weight=1), policy("b", weight=5)], "b"),
     "the first name among equals": ([policy("b"), policy("a")], "a"),
-    "only those that select the namespace": (
+    "only policies that select the namespace": (
         [policy("a", selector={"matchLabels": {"team": "red"}}), policy("b")],
         "b",
     ),
@@ -42,7 +42,7 @@ SELECTORS = {
     ),
     "there": ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
     "not there": ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
-    "an operator that nobody knows selects nothing": (
+    "an unknown operator selects nothing": (
         {"matchExpressions": [{"key": "team", "operator": "Like"}]},
         False,
     ),

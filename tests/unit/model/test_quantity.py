@@ -44,13 +44,13 @@ def test_amounts_are_rounded_up_and_stay_within_64_bits(whole: int, unit: str) -
 def test_sums_hold_every_resource_of_every_summand(summands: list[dict[str, int]]) -> None:
     total = add(summands)
     for name in ("cpu", "memory", "pods"):
-        assert total.get(name, 0) == sum(one.get(name, 0) for one in summands)
+        assert total.get(name, 0) == sum(summand.get(name, 0) for summand in summands)
 
 
 @given(resources, resources)
-def test_the_maximum_holds_the_larger_of_both(one: dict[str, int], other: dict[str, int]) -> None:
-    for name, number in maximum(one, other).items():
-        assert number == max(one.get(name, 0), other.get(name, 0))
+def test_the_maximum_holds_the_larger_of_both(left: dict[str, int], right: dict[str, int]) -> None:
+    for name, number in maximum(left, right).items():
+        assert number == max(left.get(name, 0), right.get(name, 0))
 
 
 NOT_QUANTITIES = {

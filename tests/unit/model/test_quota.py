@@ -113,7 +113,7 @@ COVERS: dict[str, tuple[ScopeRule, PodCharge, str, bool]] = {
     "Exists, no class": (class_rule("Exists"), NO_CLASS, "", False),
     "DoesNotExist": (class_rule("DoesNotExist"), NO_CLASS, "", True),
     "DoesNotExist, but it has one": (class_rule("DoesNotExist"), HIGH, "", False),
-    "an operator that nobody knows": (class_rule("Near", "high"), HIGH, "", False),
+    "an unknown operator": (class_rule("Near", "high"), HIGH, "", False),
 }
 
 

@@ -1,4 +1,4 @@
-"""Which pod is a replica, if anybody may label pods."""
+"""Which pod is a replica, if any user may label pods."""
 
 from dataclasses import replace
 from itertools import permutations

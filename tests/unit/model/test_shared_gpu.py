@@ -132,4 +132,4 @@ def test_anything_is_read_or_is_none_of_ours(metadata: Any, spec: Any, status: A
     if found is not None:
         assert 0 <= found.slot < MOST_SLOTS
         assert found.memory >= 0
-        assert all(isinstance(one, str) for one in (found.name, found.node, found.card))
+        assert all(isinstance(word, str) for word in (found.name, found.node, found.card))

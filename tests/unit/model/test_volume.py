@@ -22,11 +22,11 @@ BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 ZONE = {"key": "zone", "operator": "In", "values": ["a"]}
 
 CLAIMS: dict[str, tuple[Raw, VolumeClaim]] = {
-    "one that is bound": (
+    "a claim that is bound": (
         {"metadata": {**NAMED, "annotations": BOUND}, "spec": {"volumeName": "disk"}},
         VolumeClaim("team", "data", volume="disk", bound=True),
     ),
-    "one that names its volume and is not bound to it yet": (
+    "a claim that names its volume and is not bound to it yet": (
         {"metadata": NAMED, "spec": {"volumeName": "disk"}},
         VolumeClaim("team", "data", volume="disk"),
     ),
@@ -34,7 +34,7 @@ CLAIMS: dict[str, tuple[Raw, VolumeClaim]] = {
         {"metadata": NAMED, "spec": {"storageClassName": "fast"}},
         VolumeClaim("team", "data", storage_class="fast"),
     ),
-    "one whose class is in the old annotation": (
+    "a claim with its class in the old annotation": (
         {
             "metadata": {
                 **NAMED,
@@ -57,11 +57,11 @@ def test_a_claim(raw: Raw, want: VolumeClaim) -> None:
 
 
 VOLUMES: dict[str, tuple[Raw, Volume]] = {
-    "one that every node can use": (
+    "a volume that every node can use": (
         {"metadata": {"name": "disk"}, "spec": {"claimRef": {"namespace": "team"}}},
         Volume("disk", "team"),
     ),
-    "one that some nodes can use": (
+    "a volume that some nodes can use": (
         {
             "metadata": {"name": "disk"},
             "spec": {
@@ -70,7 +70,7 @@ VOLUMES: dict[str, tuple[Raw, Volume]] = {
         },
         Volume("disk", terms=(Term((Requirement("zone", "In", ("a",)),)),)),
     ),
-    "one whose labels say where it is": (
+    "a volume with labels that say where it is": (
         {"metadata": {"name": "disk", "labels": {"topology.kubernetes.io/zone": "a"}}},
         Volume("disk", zoned=True),
     ),

@@ -19,9 +19,9 @@ class Case(NamedTuple):
 
     `lines`: as printed, without line ends.
     `position`, `total`: steps of the run after the last line, or epochs if only these are counted;
-        None if the lines do not tell.
-    `measures`: name and last value of each measure of training that may be followed; None if there
-        is none.
+        None without lines that tell.
+    `measures`: name and last value of each measure of training that may be followed, or None
+        without such measures.
     `restarts`: how often the run went back.
     """
 
@@ -82,7 +82,7 @@ def _judged(found: int | None, want: int | None) -> Judgement:
 
 def verdict(case: Case) -> Judgement:
     parts = judged(case, read(case.lines)).values()
-    return next(one for one in (WRONG, NOT_KNOWN, RIGHT) if one in parts)
+    return next(verdict for verdict in (WRONG, NOT_KNOWN, RIGHT) if verdict in parts)
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])

@@ -22,7 +22,7 @@ FEWEST_RIGHT = 170
 
 
 def read(log: Log) -> Followed:
-    """Follow a log of which a line is printed each 5 s."""
+    """Follow a log that gets a line each 5 s."""
     followed = Followed()
     lines = [
         LogLine(_BEGAN + _SECONDS_A_LINE * number, text) for number, text in enumerate(log["lines"])
@@ -67,12 +67,12 @@ def _is_measure(log: Log, progress: Any) -> bool:
     )
 
 
-def _same(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-6) or (math.isnan(one) and math.isnan(other))
+def _same(left: float, other: float) -> bool:
+    return math.isclose(left, other, rel_tol=1e-6) or (math.isnan(left) and math.isnan(other))
 
 
-def _alike(one: str, other: str) -> bool:
-    short = ["".join(filter(str.isalnum, name.lower())) for name in (one, other)]
+def _alike(left: str, other: str) -> bool:
+    short = ["".join(filter(str.isalnum, name.lower())) for name in (left, other)]
     return short[0] in short[1] or short[1] in short[0]
 
 

@@ -74,8 +74,8 @@ WALKS: dict[str, tuple[list[float | None], GrowthState]] = {
 @pytest.mark.parametrize(("progress", "want"), WALKS.values(), ids=WALKS)
 def test_F2_a_job_moves_between_the_lists(progress: list[float | None], want: GrowthState) -> None:
     followed = GrowthList()
-    for one in progress:
-        followed.take(one, 1.0)
+    for value in progress:
+        followed.take(value, 1.0)
     assert followed.state is want
 
 
@@ -88,13 +88,13 @@ def test_F2_the_list_is_the_number_of_intervals_below_in_a_row(
 ) -> None:
     """Read from the whole series at once: intervals without a value count for nothing."""
     followed = GrowthList(alpha)
-    for one in progress:
-        followed.take(one, 1.0)
-    known = [one for one in progress if one is not None and math.isfinite(one)]
+    for value in progress:
+        followed.take(value, 1.0)
+    known = [value for value in progress if value is not None and math.isfinite(value)]
     below = 0
-    for at, one in enumerate(known):
+    for at, value in enumerate(known):
         threshold = alpha * max(known[: at + 1])
-        below = 0 if one > 0 and one >= threshold else below + 1
+        below = 0 if value > 0 and value >= threshold else below + 1
     assert followed.state is [NEW, WATCHING, COMPLETING][min(below, 2)]
 
 
@@ -103,8 +103,8 @@ def test_F2_what_is_not_known_moves_a_job_nowhere(
     progress: list[float], unknown: float | None, share: float
 ) -> None:
     followed = GrowthList()
-    for one in progress:
-        followed.take(one, share)
+    for value in progress:
+        followed.take(value, share)
     state, growth = followed.state, followed.growth
     followed.take(unknown, share)
     assert (followed.state, followed.growth) == (state, growth)

@@ -1,4 +1,4 @@
-"""The pod whose log has the progress of a job."""
+"""The pod with the progress of a job in its log."""
 
 from dataclasses import replace
 
@@ -29,14 +29,14 @@ CASES: dict[str, tuple[JobBuilder, list[tuple[str, int]], list[str]]] = {
 
 @pytest.mark.parametrize(("of", "replicas", "want"), CASES.values(), ids=CASES)
 def test_which_pod_prints(of: JobBuilder, replicas: list[tuple[str, int]], want: list[str]) -> None:
-    assert [one.name for one in printing_pods(of.build(), pods(of, *replicas))] == want
+    assert [pod.name for pod in printing_pods(of.build(), pods(of, *replicas))] == want
 
 
 def test_a_pod_that_was_replaced_does_not_stand_for_its_replica() -> None:
     made = WORKERS.build()
     old = replace(pod(made, "worker", 0, bound="a", uid="old"), created=1.0)
     new = replace(pod(made, "worker", 0, bound="b", uid="new"), created=2.0)
-    assert [one.uid for one in printing_pods(made, [new, old])] == ["new"]
+    assert [found.uid for found in printing_pods(made, [new, old])] == ["new"]
 
 
 def test_under_torchrun_any_worker_may_print() -> None:
@@ -44,10 +44,10 @@ def test_under_torchrun_any_worker_may_print() -> None:
     made = elastic.build()
     assert made.rendezvous.dynamic
     found = printing_pods(made, pods(elastic, ("worker", 1), ("worker", 0)))
-    assert [one.name for one in found] == ["train-worker-0", "train-worker-1"]
+    assert [pod.name for pod in found] == ["train-worker-0", "train-worker-1"]
 
 
 def test_parameter_servers_and_evaluators_do_not_print() -> None:
     of = job("TFJob").ps(1, cpu="1").worker(1, cpu="1").resumed()
     found = printing_pods(of.build(), pods(of, ("ps", 0), ("worker", 0)))
-    assert [one.name for one in found] == ["train-worker-0"]
+    assert [pod.name for pod in found] == ["train-worker-0"]

@@ -40,7 +40,7 @@ _reported = st.builds(
     cpu=st.none() | st.floats(0, 1e4),
     known=_verdicts,
     unmeasured=_verdicts,
-).filter(lambda one: one.progress.metric or one.cpu is not None)
+).filter(lambda record: record.progress.metric or record.cpu is not None)
 
 
 @given(_reported)
@@ -55,7 +55,7 @@ def test_what_is_written_is_read_again(reported: Reported) -> None:
         )
         if verdict is not None
     }
-    kept = {key: one for key, one in stored.items() if one is not None}
+    kept = {key: value for key, value in stored.items() if value is not None}
     assert decode_progress(kept, conditions) == written
 
 
@@ -80,7 +80,7 @@ def test_anything_else_is_read_without_an_error(raw: Any) -> None:
 )
 def test_a_number_that_nobody_can_mean_counts_as_absent(name: str, odd: object) -> None:
     usual = {"metric": "loss", "value": 1, "step": 1, "secondsLeft": 1, "growth": 1}
-    rest = {key: one for key, one in usual.items() if key != name}
+    rest = {key: value for key, value in usual.items() if key != name}
     assert decode_progress({**usual, name: odd}, {}) == decode_progress(rest, {})
 
 

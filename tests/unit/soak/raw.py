@@ -39,7 +39,7 @@ def pod(
     ending: bool = False,
     namespace: str = NAMESPACE,
 ) -> Raw:
-    """A worker of a job, whose uid is its name; one on a node is pinned to it unless it says so."""
+    """A worker of a job; its uid is its name. A worker on a node is pinned to it by default."""
     pinned = pinned or node
     labels = {
         "training.kubeflow.org/replica-type": "worker",
@@ -75,11 +75,11 @@ def job(
     labels: dict[str, str] | None = None,
     **annotations: str,
 ) -> Raw:
-    """A PyTorchJob of workers, whose uid is its name; `plan` is the node of each worker."""
+    """A PyTorchJob of workers; its uid is its name, and `plan` is the node of each worker."""
     marks = {f"kfext.dev/{key}": value for key, value in annotations.items()}
     marks |= {facts.HELD: "true"} if held else {}
     if plan is not None:
-        places = [sorted(set(plan)).index(one) for one in plan]
+        places = [sorted(set(plan)).index(node) for node in plan]
         written = {"uid": name, "nodes": sorted(set(plan)), "replicas": {"worker": places}}
         marks[facts.PLAN] = json.dumps({"generation": 1, **written})
     told = [
@@ -129,7 +129,7 @@ def cluster(
         at=at,
         nodes=map(reading.node_of, nodes),
         pods=map(reading.pod_of, pods),
-        jobs=[("PyTorchJob", one) for one in jobs],
+        jobs=[("PyTorchJob", job) for job in jobs],
         views=views,
         quotas=quotas,
         namespaces=namespaces,

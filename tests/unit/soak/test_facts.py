@@ -62,8 +62,8 @@ def test_requests_of_a_pod(spec: dict[str, Any], cpus: int) -> None:
 
 
 def test_excess_names_what_is_too_much_only() -> None:
-    one = Fraction(1)
-    assert excess({"cpu": 3 * one, "gpu": one, "pods": one}, {"cpu": one, "pods": one}) == {
+    unit = Fraction(1)
+    assert excess({"cpu": 3 * unit, "gpu": unit, "pods": unit}, {"cpu": unit, "pods": unit}) == {
         "cpu": 2,
         "gpu": 1,
     }

@@ -51,7 +51,7 @@ def loose(index: int, node: str = "") -> Raw:
 
 
 def elastic(fewest: int) -> dict[str, tuple[Raw, ...]]:
-    """A required job of which one worker of two trains, and the other has no room."""
+    """A required job; one worker of two trains, and the other has no room."""
     made = job(plan=["n1", "n1"], colocation="required")
     return gang(
         nodes=(node("n1", gpus=1),),
@@ -72,7 +72,7 @@ HEALTHY = {
         pods=(pod(0, gates=BOTH), pod(1, gates=BOTH)),
         views=(view("job", "Gated", reason="ForeignGate"),),
     ),
-    "a gang of which kube-scheduler took one pod that had escaped us": gang(
+    "a gang with one pod that escaped kfext to kube-scheduler": gang(
         pods=(
             {**pod(0, node="n1"), "spec": {**pod(0)["spec"], "nodeName": "n1"}},
             pod(1, gates=OURS),
@@ -94,16 +94,16 @@ HEALTHY = {
         pods=(),
         views=(),
     ),
-    "a pod that somebody pinned to a node that can never take it": gang(
+    "a pod that a user pinned to a node that can never take it": gang(
         pods=(
             pod(0, node="n1"), pod(1, node="n1"), pod(9, job="", pinned="n1", gpus=1000),
         )
     ),
-    "a job that another operator runs, whatever plan somebody wrote on it": gang(
+    "a job that another operator runs, whatever plan a user wrote on it": gang(
         jobs=(job(plan=["n1"], size=1, gpus=1000, policy={"managedBy": "another"}),), pods=(),
         views=(),
     ),
-    "a job that another operator runs, which somebody says kfext holds": gang(
+    "a job that another operator runs, and a user says kfext holds": gang(
         jobs=(job(suspend=True, held=True, policy={"managedBy": "another"}),),
         pods=(),
         views=(),
@@ -171,7 +171,7 @@ BROKEN = {
         "idle_room",
         queued(pods=(pod(9, job="", pinned="n1", gpus=1000),)),
     ),
-    "a job waits for room that a pod has which waits for somebody else's scheduler": (
+    "a job waits for room of a pod that waits for another scheduler": (
         "idle_room",
         queued(pods=(pod(9, job="", pinned="n1", gpus=8),)),
     ),
@@ -260,7 +260,7 @@ BROKEN = {
         "held_unasked",
         queued(namespaces=(namespace(managed=False),)),
     ),
-    "a pod that names a job of another namespace is gated for ever": (
+    "a pod that names a job of another namespace is gated without end": (
         "gated_in_silence",
         gang(pods=(pod(0, gates=OURS, namespace="elsewhere"),)),
     ),
@@ -268,7 +268,7 @@ BROKEN = {
         "never_created",
         gang(pods=(pod(0, gates=OURS),), views=(view("job", "Planned", reason="WaitingForPods"),)),
     ),
-    "pods are gated and nobody says why": (
+    "pods are gated without a reason": (
         "gated_in_silence",
         gang(pods=(pod(0, gates=OURS), pod(1, gates=OURS)), views=()),
     ),
@@ -287,8 +287,8 @@ BROKEN = {
         "gated_in_silence",
         gang(pods=(pod(0, gates=OURS),), jobs=(job(released="NoRoom"),), views=()),
     ),
-    "a job is held and nobody says why": ("queued_in_silence", queued(views=())),
-    "a job is held, may not be written, and nobody says so": (
+    "a job is held without a reason": ("queued_in_silence", queued(views=())),
+    "a job is held, may not be written, and nothing says so": (
         "queued_in_silence",
         queued(views=(), namespaces=(namespace(refuses="jobs"),)),
     ),
@@ -308,7 +308,7 @@ BROKEN = {
         "failed",
         gang(jobs=(job(conditions={"Failed": "1 Worker replica(s) failed"}),), pods=()),
     ),
-    "a job is suspended, and nobody has done it": (
+    "a job is suspended, and no client has done it": (
         "suspended_by_nobody",
         gang(jobs=(job(suspend=True),), pods=(), views=()),
     ),
@@ -324,10 +324,12 @@ BROKEN = {
 def test_a_broken_rule_is_found_once_it_lasts(rule: str, objects: dict[str, Any]) -> None:
     checker = Checker(Limits(bind=5, create=5))
     checker.look(cluster(at=0.0, **objects))
-    checker.look(cluster(at=LONG, **objects))  # pods that nobody has seen before are new ones
+    checker.look(cluster(at=LONG, **objects))  # pods that were never seen before are new
     checker.look(cluster(at=2 * LONG, **objects))
-    assert rule in {one.rule for one in checker.violations}
-    assert len({(one.rule, one.key) for one in checker.violations}) == len(checker.violations)
+    assert rule in {violation.rule for violation in checker.violations}
+    assert len({(violation.rule, violation.key) for violation in checker.violations}) == len(
+        checker.violations
+    )
 
 
 @pytest.mark.parametrize("reason", ["WaitingForPods", "WriteRefused"])
@@ -339,7 +341,7 @@ def test_a_plan_that_kfext_is_kept_from_carrying_out_promises_nothing(reason: st
     checker = Checker(Limits(bind=5, create=5))
     for at in (0.0, LONG):
         checker.look(cluster(at=at, **objects))
-    broken = "double_booked" in {one.rule for one in checker.violations}
+    broken = "double_booked" in {violation.rule for violation in checker.violations}
     assert broken is (reason != "WriteRefused")
 
 
@@ -354,7 +356,7 @@ def test_a_pod_that_somebody_let_go_elsewhere_may_draw_others_of_its_gang() -> N
     checker = Checker(Limits(bind=5, create=5))
     for at in (0.0, LONG, 2 * LONG):
         checker.look(cluster(at=at, **objects))
-    assert "torn_apart" not in {one.rule for one in checker.violations}
+    assert "torn_apart" not in {violation.rule for violation in checker.violations}
 
 
 def test_every_rule_has_a_case() -> None:
@@ -384,7 +386,7 @@ def test_a_gang_that_ran_whole_and_lost_a_member_waits_only_while_there_is_no_ro
         assert not checker.look(cluster(at=at, **full))
     for at in (LONG, 2 * LONG):
         checker.look(cluster(at=at, **survivors))
-    assert {one.rule for one in checker.violations} == {"survivors_alone"}
+    assert {violation.rule for violation in checker.violations} == {"survivors_alone"}
 
 
 def test_a_job_may_fail_once_a_node_took_a_pod_from_it() -> None:
@@ -405,7 +407,9 @@ def test_a_job_waits_for_what_its_pods_asked_for_although_no_look_met_them(*, se
     waits = queued(pods=())
     for at in (0.0, LONG):
         checker.look(cluster(at=at, **waits))
-    assert {one.rule for one in checker.violations} == (set() if seen else {"idle_room"})
+    assert {violation.rule for violation in checker.violations} == (
+        set() if seen else {"idle_room"}
+    )
 
 
 @pytest.mark.parametrize(("has", "rules"), GRANTED.values(), ids=GRANTED.keys())
@@ -415,7 +419,7 @@ def test_more_cpu_asked_for_in_place_than_a_node_has(has: str, rules: list[str])
     told = {"name": "pytorch", "resources": {"requests": {"cpu": has}}}
     grown["status"]["containerStatuses"] = [told]
     found = Checker(Limits(bind=5, create=5)).look(cluster(at=0.0, **gang(pods=(grown,))))
-    assert [one.rule for one in found] == rules
+    assert [violation.rule for violation in found] == rules
 
 
 @pytest.mark.parametrize(

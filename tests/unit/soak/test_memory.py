@@ -20,7 +20,7 @@ REFUSING = (namespace(refuses="patches"),)
 
 
 def rules(checker: Checker) -> set[str]:
-    return {one.rule for one in checker.violations}
+    return {violation.rule for violation in checker.violations}
 
 
 @pytest.mark.parametrize(("seconds", "found"), [(30.0, False), (6.0, True)])

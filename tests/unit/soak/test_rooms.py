@@ -45,7 +45,7 @@ def test_settled(job: Raw, pods: tuple[Raw, ...], view: Raw, settled: bool) -> N
 
 CLAIMS = {
     "one of each pod with a node and each replica without": (2, 0, True),
-    "one more, for nobody": (3, 0, False),
+    "one more, for no pod": (3, 0, False),
     "one more, kept for the head of the queue": (3, 1, True),
     "one less: a pod that takes its room unseen": (1, 1, False),
     "no answer": (-1, -1, False),

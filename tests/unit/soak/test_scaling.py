@@ -1,4 +1,4 @@
-"""What the soak's checker makes of jobs whose number of workers changes."""
+"""What the soak's checker makes of jobs with a number of workers that changes."""
 
 from dataclasses import replace
 from typing import Any
@@ -24,7 +24,7 @@ SAVED = {
 LATER = HEEDED_SECONDS + 1
 OUT: dict[str, dict[str, Any]] = {
     "it has opted out": {"elastic": "off"},
-    "nobody has opted in": {"elastic": ""},
+    "it has not opted in": {"elastic": ""},
     "Kueue manages it": {"queue": "team"},
     "a HorizontalPodAutoscaler scales it": {"autoscaled": True},
 }
@@ -131,8 +131,8 @@ def sized(
 def pods(*uids: str) -> tuple[Raw, ...]:
     """The workers of the job, by their uids."""
     made = [pod(index, node="n1") for index in range(len(uids))]
-    for one, uid in zip(made, uids, strict=True):
-        one["metadata"]["uid"] = uid
+    for body, uid in zip(made, uids, strict=True):
+        body["metadata"]["uid"] = uid
     return tuple(made)
 
 
@@ -143,11 +143,11 @@ def judged(*looks: tuple[float, Raw, tuple[Raw, ...]], lost: str = "") -> set[st
         taken = {"type": "DisruptionTarget", "reason": lost}
         gone = pod(0, node="n1")
         checker.pod({**gone, "status": {"conditions": [taken]}})
-    for at, one, members in looks:
+    for at, body, members in looks:
         views = (view("job", "Placed", "n1"),)
-        seen = cluster(at=at, nodes=NODES, jobs=(one,), pods=members, views=views)
+        seen = cluster(at=at, nodes=NODES, jobs=(body,), pods=members, views=views)
         checker.look(replace(seen, saved_at=at))
-    return {one.rule for one in checker.violations} & RULES
+    return {violation.rule for violation in checker.violations} & RULES
 
 
 ABCD = pods("a", "b", "c", "d")
@@ -240,8 +240,8 @@ def test_a_size_that_changes_again_and_again(
 
 def test_a_job_that_is_started_with_fewer_workers_was_not_scaled() -> None:
     checker = Checker(Limits(bind=5, create=5))
-    for at, one in enumerate([sized(4, suspend=True), sized(2)]):
-        checker.look(cluster(at=at, nodes=NODES, jobs=(one,)))
+    for at, body in enumerate([sized(4, suspend=True), sized(2)]):
+        checker.look(cluster(at=at, nodes=NODES, jobs=(body,)))
     assert not checker.memory.sizes.done
 
 
@@ -254,7 +254,7 @@ def test_a_job_is_interrupted_after_a_checkpoint_only(
         views = (view("job", "Placed", "n1"),)
         seen = cluster(at=at, nodes=NODES, jobs=(sized(workers),), pods=ABCD, views=views)
         checker.look(replace(seen, saved_at=saved_at))
-    assert {one.rule for one in checker.violations} & RULES == broken
+    assert {violation.rule for violation in checker.violations} & RULES == broken
 
 
 @pytest.mark.parametrize("out", OUT.values(), ids=OUT)
@@ -267,7 +267,7 @@ def test_a_size_in_a_namespace_that_is_not_opted_in() -> None:
     checker, shut = Checker(Limits(bind=5, create=5)), (namespace(managed=False),)
     for at, workers in [(0.0, 4), (LATER, 3)]:
         checker.look(cluster(at=at, nodes=NODES, jobs=(sized(workers),), namespaces=shut))
-    assert {one.rule for one in checker.violations} == {"scaled_unasked"}
+    assert {violation.rule for violation in checker.violations} == {"scaled_unasked"}
 
 
 @pytest.mark.parametrize("sizes", AFTER_OFF.values(), ids=AFTER_OFF)
@@ -319,12 +319,12 @@ def test_servers_of_a_job_that_runs(type_: str, what: tuple[int, bool], broken: 
 
 
 def silent(first: Raw, last: Raw, *conditions: dict[str, str]) -> bool:
-    """Say whether a job is sized in silence of which the conditions are said for long."""
+    """Say whether a job with these conditions for long is sized in silence."""
     checker, said = Checker(Limits(bind=5, create=5)), view("job", "Placed", "n1")
     said["status"]["conditions"] = list(conditions)
-    for at, one in [(0.0, first), (1.0, last), (LONG, last)]:
-        checker.look(cluster(at=at, nodes=NODES, jobs=(one,), views=(said,)))
-    return any(one.rule == "sized_in_silence" for one in checker.violations)
+    for at, body in [(0.0, first), (1.0, last), (LONG, last)]:
+        checker.look(cluster(at=at, nodes=NODES, jobs=(body,), views=(said,)))
+    return any(violation.rule == "sized_in_silence" for violation in checker.violations)
 
 
 @pytest.mark.parametrize(("condition", "wrong"), SAID.values(), ids=SAID)

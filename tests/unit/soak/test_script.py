@@ -29,7 +29,7 @@ def test_one_seed_is_one_sequence() -> None:
 def test_every_kind_of_action_comes_and_somebody_carries_it_out(seed: int) -> None:
     names = {action.name for action in actions(seed)}
     actors = (Deeds, Upsets, Others, Tenants, Trouble)
-    assert all(sum(hasattr(one, name) for one in actors) == 1 for name in names)
+    assert all(sum(hasattr(actor, name) for actor in actors) == 1 for name in names)
     assert len(names) == 39
 
 
@@ -60,10 +60,10 @@ def test_at_most_one_namespace_refuses_writes_and_not_for_ever(seed: int) -> Non
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nobody_resumes_or_ends_a_job_of_a_tenant(seed: int) -> None:
-    made = [one.arguments for one in actions(seed) if one.name == "submit_forged"]
+    made = [action.arguments for action in actions(seed) if action.name == "submit_forged"]
     forged = {manifest["metadata"]["name"] for _, manifest in made}
-    touched = [one for one in actions(seed) if forged & set(map(str, one.arguments))]
-    assert {one.name for one in touched} <= {"drop_forged", "plant"}
+    touched = [action for action in actions(seed) if forged & set(map(str, action.arguments))]
+    assert {action.name for action in touched} <= {"drop_forged", "plant"}
 
 
 @pytest.mark.parametrize("seed", range(3))

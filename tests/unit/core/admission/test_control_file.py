@@ -162,7 +162,7 @@ FROM: dict[str, tuple[Raw, Raw, bool]] = {
         True,
     ),
     "of the job, against the policy": ({names.ELASTIC: "off"}, {"policies": (POLICY,)}, False),
-    "of nobody": ({}, {}, False),
+    "of no place": ({}, {}, False),
 }
 
 

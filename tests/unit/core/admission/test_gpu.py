@@ -43,7 +43,7 @@ def amounts(**stated: Any) -> Raw:
 
 
 def asking(gpus: int = 1, replicas: int = 1, **pod: Any) -> Raw:
-    """A replica type whose container asks for GPUs."""
+    """A replica type with a container that asks for GPUs."""
     return replica(replicas, **{"containers": [of_gpus(gpus)], **pod})
 
 
@@ -112,7 +112,7 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
     ),
     "its template names the node": (workers(SHARE, nodeName="n"), "names its node (nodeName: 'n')"),
     "a low job of several ranks": (workers(SHARE, replicas=2), "a job of 2 pods cannot"),
-    "a low job whose other rank has no GPU": (
+    "a low job with another rank without a GPU": (
         asked(SHARE, specs={"Master": replica(1), "Worker": asking()}),
         "a job of 2 pods cannot",
     ),
@@ -130,7 +130,7 @@ def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
     assert mutation.refusal.startswith(f"{names.GPU_SHARE}: ")
     assert why in mutation.refusal
     assert mutation.ops == ()
-    assert [one.reason for one in mutation.verdicts] == [names.REASON_SHARE_REFUSED]
+    assert [verdict.reason for verdict in mutation.verdicts] == [names.REASON_SHARE_REFUSED]
 
 
 def test_a_job_that_names_its_node_is_told_what_is_allowed_instead() -> None:
@@ -149,7 +149,7 @@ ALLOWED: dict[str, tuple[Raw, Facts]] = {
         asked(HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": asking(replicas=2)}),
         FACTS,
     ),
-    "one that states that it has none": (
+    "a job that states that it has none": (
         asked(HIGH, kind="TFJob", specs={"PS": asking(0), "Worker": asking(replicas=2)}),
         FACTS,
     ),
@@ -223,7 +223,7 @@ def test_G1_a_malformed_setting_is_refused_with_what_is_allowed(written: dict[st
     for part in (key, f"'{value}'", "allowed: "):
         assert part in mutation.refusal
     assert mutation.ops == ()
-    assert [one.reason for one in mutation.verdicts] == [names.REASON_SETTINGS_INVALID]
+    assert [verdict.reason for verdict in mutation.verdicts] == [names.REASON_SETTINGS_INVALID]
 
 
 COPIED = {
@@ -241,7 +241,7 @@ def test_templates_say_what_the_job_says_and_nothing_of_a_part_it_has_not(stated
     raw = workers(stated, metadata={"annotations": COPIED})
     after = jsonpatch.apply_patch(raw, list(mutate_job(raw, FACTS).ops))
     found = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
-    assert {key: one for key, one in found.items() if "gpu" in key} == stated
+    assert {key: value for key, value in found.items() if "gpu" in key} == stated
 
 
 # --- the part of a pod ----------------------------------------------------------------------------
@@ -285,7 +285,7 @@ def part_of(raw: Raw) -> Part:
 def limits_in(raw: Raw) -> list[Raw]:
     part = part_of(raw)
     assert not part.refusal
-    return [one.get("resources", {}).get("limits") for one in part.spec["containers"]]
+    return [container.get("resources", {}).get("limits") for container in part.spec["containers"]]
 
 
 def test_the_part_stands_where_the_gpu_stood() -> None:
@@ -310,7 +310,7 @@ def test_each_replica_gets_the_part_that_was_planned_for_it() -> None:
 TOLERATED: dict[str, tuple[Any, list[Raw]]] = {
     "none": (None, [TOLERATION]),
     "another": ([{"operator": "Exists"}], [{"operator": "Exists"}, TOLERATION]),
-    "ours": ([TOLERATION, {"key": "x"}], [TOLERATION, {"key": "x"}]),
+    "kfext's own": ([TOLERATION, {"key": "x"}], [TOLERATION, {"key": "x"}]),
 }
 
 
@@ -400,7 +400,7 @@ HOOKED: dict[str, tuple[Raw, str]] = {
 @pytest.mark.parametrize(("annotations", "want"), HOOKED.values(), ids=HOOKED)
 def test_its_container_gives_way(annotations: Raw, want: str) -> None:
     spec = part_of(sharer(annotations)).spec
-    env = {one["name"]: one.get("value") for one in spec["containers"][0]["env"]}
+    env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
     assert env["KFEXT_GPU_PRIORITY"] == want
     assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
 
@@ -451,11 +451,11 @@ def test_a_part_the_control_file_and_the_host_network_go_together() -> None:
     spec = patched(sharer(annotations))["spec"]
     (container,) = spec["containers"]
     assert spec["hostNetwork"] is True
-    assert [one["name"] for one in spec["volumes"]] == ["kfext-control", "kfext-recorded"]
-    mounted = [one["mountPath"] for one in container["volumeMounts"]]
+    assert [volume["name"] for volume in spec["volumes"]] == ["kfext-control", "kfext-recorded"]
+    mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
     assert mounted == ["/etc/kfext", "/kfext/recorded"]
     assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    given = {one["name"] for one in container["env"]}
+    given = {variable["name"] for variable in container["env"]}
     assert {"PYTHONPATH", "KFEXT_GPU_PRIORITY", "KFEXT_PYTHONPATH"} <= given
 
 
@@ -536,7 +536,7 @@ LITERAL: dict[str, tuple[list[Raw], list[Raw]]] = {
         [path("")],
         [path("/kfext/hook"), PRIORITY],
     ),
-    "between variables, one of which refers to it": (
+    "between variables, and one refers to it": (
         [BEFORE, path("$(A)"), AFTER],
         [BEFORE, path("/kfext/hook:$(A)"), AFTER, PRIORITY],
     ),
@@ -579,7 +579,7 @@ def test_a_command_without_a_folder_is_the_one_of_the_image(tmp_path: Path) -> N
     own.write_text('#!/bin/sh\necho "own $1"\n')
     own.chmod(0o755)
     (found,) = with_hook({"containers": [container(command=["tool", "a b"])]})["containers"]
-    # As a busybox takes its own programs before those of the PATH.
+    # A busybox takes its own programs before the programs of the PATH.
     script = f"tool() {{ echo taken; }}; {found['command'][3]}"
     command = ["/bin/sh", "-c", script.replace('exec "$0"', "tool"), *found["command"][4:]]
     environment = {"PATH": f"/nowhere:{tmp_path}"}
@@ -642,4 +642,4 @@ def test_what_is_there_already_stays_and_comes_first() -> None:
     )
     assert spec["containers"][0]["volumeMounts"] == [mine, MOUNT]
     assert spec["volumes"] == [{"name": "data"}, VOLUME]
-    assert [one["name"] for one in spec["initContainers"]] == ["first", "kfext-record"]
+    assert [init["name"] for init in spec["initContainers"]] == ["first", "kfext-record"]

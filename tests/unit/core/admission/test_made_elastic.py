@@ -34,7 +34,7 @@ POLICY = {
 
 
 def one(replicas: int | None, **fields: Any) -> Raw:
-    """A replica type that starts torchrun; `fields` replace those of its spec or its pods."""
+    """A replica type that starts torchrun; `fields` replace fields of its spec or its pods."""
     own = {key: fields.pop(key) for key in ("restartPolicy",) if key in fields}
     return replica(replicas, **{"containers": [copy.deepcopy(TRAIN)], **fields}) | own
 
@@ -59,7 +59,9 @@ def parsed(raw: Raw) -> TrainingJob:
 
 
 def verdict(raw: Raw, facts: Facts = FACTS) -> str:
-    found = [one for one in mutate_job(raw, facts).verdicts if one.reason == "MadeElastic"]
+    found = [
+        verdict for verdict in mutate_job(raw, facts).verdicts if verdict.reason == "MadeElastic"
+    ]
     return found[0].message if found else ""
 
 
@@ -160,7 +162,7 @@ LEFT: dict[str, tuple[Raw, Facts, str]] = {
     "pods that never restart": (
         elastic({"Worker": one(2, restartPolicy="Never")}), FACTS, "restartPolicy of its Worker"
     ),
-    "pods whose exit code counts": (
+    "pods with an exit code that counts": (
         elastic({"Master": one(1, restartPolicy="ExitCode"), "Worker": one(2)}),
         FACTS,
         "restartPolicy of its Master",
@@ -216,7 +218,7 @@ LEFT: dict[str, tuple[Raw, Facts, str]] = {
 def test_a_job_that_is_not_made_elastic_learns_why(raw: Raw, facts: Facts, why: str) -> None:
     mutation = mutate_job(raw, facts)
     after = admitted(raw, facts)
-    (warning,) = [one for one in mutation.warnings if "no effect on this job" in one]
+    (warning,) = [text for text in mutation.warnings if "no effect on this job" in text]
     assert why in warning
     assert after["spec"].get("elasticPolicy") == raw["spec"].get("elasticPolicy")
     assert after["spec"]["pytorchReplicaSpecs"].keys() == raw["spec"]["pytorchReplicaSpecs"].keys()
@@ -265,7 +267,7 @@ def test_the_largest_job_is_made_elastic_like_any_other() -> None:
 
 def test_marks_of_another_job_are_not_reported_because_a_master_went() -> None:
     raw = elastic(annotations={names.HELD: "true"}, run_policy={"suspend": True})
-    reasons = [one.reason for one in mutate_job(raw, FACTS).verdicts]
+    reasons = [verdict.reason for verdict in mutate_job(raw, FACTS).verdicts]
     assert reasons == [names.REASON_HELD, names.REASON_MADE_ELASTIC, names.REASON_TEMPLATES_EDITED]
 
 

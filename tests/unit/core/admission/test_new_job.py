@@ -263,7 +263,7 @@ ISTIO: dict[str, tuple[Raw, bool]] = {
         {"annotations": {"istio.io/rev": "canary"}},
         False,
     ),
-    "Linkerd's proxy, to which Istio's label is nothing": (
+    "Linkerd's proxy, which ignores Istio's label": (
         {"annotations": {"linkerd.io/inject": "enabled"}},
         False,
     ),

@@ -61,7 +61,7 @@ def test_the_pods_of_training_jobs_are_gated(raw: Raw, want: list[Raw]) -> None:
 
 
 UNGATED = {
-    "nobody owns it": pod(ownerReferences=[]),
+    "it has no owner": pod(ownerReferences=[]),
     "a Job controls it": pod(ownerReferences=[{**OWNER, "apiVersion": "batch/v1", "kind": "Job"}]),
     "a job of another kind controls it": pod(ownerReferences=[{**OWNER, "kind": "Job"}]),
     "a job of a later version controls it": pod(
@@ -91,7 +91,7 @@ BEYOND = {
 def test_a_pod_beyond_a_bound_is_not_gated(raw: Raw, why: str) -> None:
     mutation = mutate_pod(raw, controller_alive=True)
     assert mutation.ops == ()
-    assert [one.reason for one in mutation.verdicts] == [names.REASON_HANDS_OFF]
+    assert [verdict.reason for verdict in mutation.verdicts] == [names.REASON_HANDS_OFF]
     assert why in mutation.verdicts[0].message
 
 
@@ -176,7 +176,7 @@ def test_it_stands_beside_what_the_network_of_the_node_needs(alive: bool, base: 
     )
     operations = list(mutate_pod(raw, controller_alive=alive).ops)
     patched = jsonpatch.apply_patch(raw, operations)["spec"]
-    env = {one["name"]: one.get("value") for one in patched["containers"][1]["env"]}
+    env = {variable["name"]: variable.get("value") for variable in patched["containers"][1]["env"]}
     assert env["PYTHONUNBUFFERED"] == "1"
     assert (":2000" in env["TF_CONFIG"]) == bool(base)
     assert patched.get("hostNetwork", False) is bool(base)

@@ -40,7 +40,7 @@ WARNED = {
         FACTS,
         "it stays suspended",
     ),
-    "pods that cannot share the one node of their job": (
+    "pods that cannot share the single node of their job": (
         job(
             annotations={names.COLOCATION: "required"},
             specs={"Worker": replica(3, **apart(GangTerm("train")))},
@@ -70,7 +70,7 @@ def scaled(kind: str, specs: Raw, metrics: str = "auto", **spec: object) -> Raw:
 
 
 def fixed(number: int) -> Raw:
-    """Workers whose command says how many they are."""
+    """Workers with a command that says how many they are."""
     command = ["torchrun", f"--nnodes={number}", "train.py"]
     return replica(number, containers=[{"name": "pytorch", "command": command}])
 
@@ -82,12 +82,15 @@ SCALED = {
         scaled("PyTorchJob", WORKERS),
         "has no effect on this job: it has no command line",
     ),
-    "a PyTorchJob with one": (scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE), ""),
-    "a PyTorchJob with one that names no other size": (
+    "a PyTorchJob with an elasticPolicy": (
+        scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE),
+        "",
+    ),
+    "a PyTorchJob with an elasticPolicy that names no other size": (
         scaled("PyTorchJob", WORKERS, elasticPolicy={"maxRestarts": 100}),
         "has no effect on this job: its elasticPolicy has no maxReplicas",
     ),
-    "a PyTorchJob whose workers torchrun may not restart": (
+    "a PyTorchJob with workers that torchrun may not restart": (
         scaled("PyTorchJob", WORKERS, elasticPolicy={"maxReplicas": 8}),
         "has no effect on this job: torchrun may not restart its workers",
     ),
@@ -95,11 +98,11 @@ SCALED = {
         scaled("PyTorchJob", WORKERS, elasticPolicy={**ANY_SIZE, "metrics": [{}]}),
         "has no effect on this job: a HorizontalPodAutoscaler scales it",
     ),
-    "a PyTorchJob whose checkpoints are not looked for": (
+    "a PyTorchJob without a look for checkpoints": (
         scaled("PyTorchJob", WORKERS, elasticPolicy=ANY_SIZE, metrics="off"),
         "kfext.dev/metrics is off, so kfext sees no checkpoint",
     ),
-    "a PyTorchJob whose command has a number of workers": (
+    "a PyTorchJob with a number of workers in its command": (
         scaled("PyTorchJob", {"Worker": fixed(3)}, elasticPolicy=ANY_SIZE),
         "its command line starts torchrun with --nnodes=3",
     ),
@@ -139,7 +142,7 @@ SCALED = {
 def test_how_scaling_differs_from_what_the_range_promises_is_a_warning(raw: Raw, want: str) -> None:
     warnings = mutate_job(raw, FACTS).warnings
     assert len(warnings) == bool(want)
-    assert all(want in one for one in warnings)
+    assert all(want in warning for warning in warnings)
 
 
 def test_a_job_that_did_not_opt_in_is_not_warned_about_scaling() -> None:
@@ -163,7 +166,7 @@ GPU = "nvidia.com/gpu"
 
 
 def sized(*, cpu_limit: str = "", gpus: str = "", workers: int = 3) -> Raw:
-    """The specs of a job of some workers, each of which requests one CPU."""
+    """The specs of a job of some workers that each request one CPU."""
     limits = {name: amount for name, amount in (("cpu", cpu_limit), (GPU, gpus)) if amount}
     resources = {"requests": {"cpu": "1"}, "limits": limits}
     return {"Worker": replica(workers, containers=[{"name": "pytorch", "resources": resources}])}
@@ -186,10 +189,12 @@ def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
     said: str, specs: Raw, warned: bool
 ) -> None:
     raw = job(specs=specs, annotations={names.COLOCATION: said} if said else {})
-    crowded = [one for one in mutate_job(raw, FACTS).warnings if "share too little" in one]
+    crowded = [
+        warning for warning in mutate_job(raw, FACTS).warnings if "share too little" in warning
+    ]
     assert len(crowded) == warned
     want = "only their requests count (3 CPUs), not what they can use"
-    assert all(want in one for one in crowded)
+    assert all(want in warning for warning in crowded)
 
 
 def test_a_word_of_the_namespace_on_colocation_crowds_nobody() -> None:
@@ -236,7 +241,9 @@ def test_without_a_controller_nobody_gives_ports() -> None:
 def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> None:
     mutation = mutate_job(job(annotations=HOST), FACTS)
     assert mutation.warnings == ()
-    (said,) = [one for one in mutation.verdicts if one.reason == names.REASON_HOST_NETWORK]
+    (said,) = [
+        verdict for verdict in mutation.verdicts if verdict.reason == names.REASON_HOST_NETWORK
+    ]
     assert "hostNetwork is true" in said.message
 
 
@@ -247,11 +254,11 @@ def test_a_job_that_will_not_have_it_is_told_at_once(
     facts = replace(FACTS, namespace_labels={**FACTS.namespace_labels, **labels})
     mutation = mutate_job(job(annotations={**HOST, **more}), facts)
     assert why in mutation.warnings[0]
-    assert names.REASON_HOST_NETWORK not in [one.reason for one in mutation.verdicts]
+    assert names.REASON_HOST_NETWORK not in [verdict.reason for verdict in mutation.verdicts]
 
 
 def reasons(raw: Raw) -> dict[str, str]:
-    return {one.reason: one.message for one in mutate_job(raw, FACTS).verdicts}
+    return {verdict.reason: verdict.message for verdict in mutate_job(raw, FACTS).verdicts}
 
 
 def test_what_was_written_into_the_templates_is_told() -> None:

@@ -9,7 +9,7 @@ LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
     "opted in": ({MANAGED: "true"}, True),
     "opted out": ({MANAGED: "false"}, False),
     "in another spelling": ({MANAGED: "True"}, False),
-    "nobody said anything": ({}, False),
+    "nothing was said": ({}, False),
 }
 
 

@@ -14,14 +14,14 @@ def torchrun(*, restart: str = "", **policy: Any) -> TrainingJob:
 
 
 def dynamic(*, restart: str = "OnFailure") -> TrainingJob:
-    """A TFJob whose workers come and go, with a chief and a parameter server that never do."""
+    """A TFJob with workers that come and go, and a chief and a parameter server that never do."""
     made = _restarting(job("TFJob").group("Chief").ps(1).worker(4), restart)
     made.raw["spec"]["enableDynamicWorker"] = True
     return made.build()
 
 
 def mirrored(*, restart: str = "OnFailure") -> TrainingJob:
-    """A TFJob all of whose workers know each other."""
+    """A TFJob with workers that all know each other."""
     return _restarting(job("TFJob").worker(4), restart).build()
 
 
@@ -31,7 +31,7 @@ def fixed() -> TrainingJob:
 
 
 def led() -> TrainingJob:
-    """A PyTorchJob whose Master fixes the ranks, whatever its elasticPolicy says."""
+    """A PyTorchJob with a Master that fixes the ranks, whatever its elasticPolicy says."""
     return job().master().worker(4).elastic(minReplicas=1, maxReplicas=8).build()
 
 

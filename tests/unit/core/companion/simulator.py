@@ -22,7 +22,7 @@ CHANCE = 0.002
 
 @dataclass
 class Running:
-    """A job of one pod. `work`: core-seconds that it needs; `converges`: those of a half-life.
+    """A job of one pod. `work`, `converges`: core-seconds that it needs, and of a half-life.
 
     `most`: millicores that it can use; more do not make it faster beyond `useful`.
     `shows_end`: whether it prints how much of its work is left, and `states` what part of that.
@@ -71,7 +71,7 @@ class World:
     company: frozenset[str] = frozenset()
 
     def run(self, intervals: int) -> "World":
-        random, cadences = Random(self.seed), {one.name: Cadence() for one in self.policies}
+        random, cadences = Random(self.seed), {rule.name: Cadence() for rule in self.policies}
         pending: tuple[Proposal, ...] = ()
         for _ in range(intervals):
             self._carry_out(pending)
@@ -86,9 +86,9 @@ class World:
                 proposals += policy.propose(replace(signals, jobs=tuple(due))).proposals
             pending = arbitrate(filter(self._ripe, proposals), signals).act
             self.acted.append(pending)
-            for one in pending:
-                self._begin(one)
-                self.job(one.job).busy = random.random() < 0.3
+            for proposal in pending:
+                self._begin(proposal)
+                self.job(proposal.job).busy = random.random() < 0.3
         return self
 
     def _meet(self, live: Sequence[Running]) -> None:
@@ -110,13 +110,15 @@ class World:
 
     def _judged(self, signals: Signals) -> list[Proposal]:
         """Return what is to be undone; a trial without a gain stays until that is done."""
-        self.trials = {uid: one.with_window(signals) for uid, one in self.trials.items()}
-        outcomes = {uid: one.outcome(signals) for uid, one in self.trials.items()}
-        self.outcomes += [one for one in outcomes.values() if one is not Outcome.RUNNING]
-        failed = [uid for uid, one in outcomes.items() if one is Outcome.FAILED]
+        self.trials = {uid: trial.with_window(signals) for uid, trial in self.trials.items()}
+        outcomes = {uid: trial.outcome(signals) for uid, trial in self.trials.items()}
+        self.outcomes += [
+            outcome for outcome in outcomes.values() if outcome is not Outcome.RUNNING
+        ]
+        failed = [uid for uid, outcome in outcomes.items() if outcome is Outcome.FAILED]
         backs = [self.trials[uid].undo(signals) for uid in failed]
-        for uid, one in outcomes.items():
-            if one in {Outcome.GAINED, Outcome.MOOT}:
+        for uid, outcome in outcomes.items():
+            if outcome in {Outcome.GAINED, Outcome.MOOT}:
                 del self.trials[uid]
         return [back for back in backs if back is not None]
 
@@ -131,13 +133,13 @@ class World:
         return next(job for job in self.jobs if job.uid == uid)
 
     def _carry_out(self, proposals: tuple[Proposal, ...]) -> None:
-        for one in proposals:
-            job = self.job(one.job)
-            for stage in one.stages:
+        for proposal in proposals:
+            job = self.job(proposal.job)
+            for stage in proposal.stages:
                 for size in stage:
                     job.limit = size.limit
-            if one.rests:
-                job.rests.add(one.policy)
+            if proposal.rests:
+                job.rests.add(proposal.policy)
 
     def _work(self, random: Random) -> None:
         live = [job for job in self.jobs if job.live(self.now)]
@@ -210,17 +212,17 @@ def both(
     def world(of: Sequence[SignalPolicy]) -> World:
         fresh = [
             Running(
-                one.uid,
-                one.work,
-                one.converges,
-                one.arrives,
-                one.most,
-                one.useful,
-                one.shows_end,
-                one.peak,
-                one.states,
+                job.uid,
+                job.work,
+                job.converges,
+                job.arrives,
+                job.most,
+                job.useful,
+                job.shows_end,
+                job.peak,
+                job.states,
             )
-            for one in jobs
+            for job in jobs
         ]
         return World(fresh, of).run(intervals)
 

@@ -26,7 +26,7 @@ ALONE = on("a", "n1", state=COMPLETING)
 
 
 def run(cadence: Cadence, jobs: list[JobSignal], *, begin: float, end: float) -> list[float]:
-    """Return when the jobs are due, looked at in every tick."""
+    """Return when the jobs are due, checked in every tick."""
     due = []
     now = begin
     while now < end:
@@ -94,8 +94,8 @@ def test_the_shortest_interval_of_neighbours_counts() -> None:
     jobs = [on("a", "n1"), on("b", "n1")]
     cadence = Cadence()
 
-    def interval(one: JobSignal) -> float:
-        return {"a": 30.0, "b": 90.0}[one.uid]
+    def interval(signal: JobSignal) -> float:
+        return {"a": 30.0, "b": 90.0}[signal.uid]
 
     assert cadence.due(jobs, interval=interval, now=0) == jobs
     assert cadence.due(jobs, interval=interval, now=30) == jobs
@@ -110,8 +110,10 @@ def test_neighbours_are_the_jobs_that_share_nodes(
 ) -> None:
     jobs = [on(f"j{at}", *sorted(of)) for at, of in enumerate(nodes)]
     groups = neighbourhoods(jobs)
-    assert sorted(one.uid for group in groups for one in group) == [one.uid for one in jobs]
-    where = [{node for one in group for node in one.nodes} for group in groups]
+    assert sorted(signal.uid for group in groups for signal in group) == [
+        signal.uid for signal in jobs
+    ]
+    where = [{node for signal in group for node in signal.nodes} for group in groups]
     assert sum(map(len, where)) == len(set().union(*where))
     for group in groups:  # none could be divided further
         assert len(_reached(group)) == len(group)
@@ -121,15 +123,15 @@ def test_neighbours_are_the_jobs_that_share_nodes(
 
 
 def _uids(group: tuple[JobSignal, ...]) -> frozenset[str]:
-    return frozenset(one.uid for one in group)
+    return frozenset(signal.uid for signal in group)
 
 
 def _reached(group: tuple[JobSignal, ...]) -> set[str]:
     """Return the jobs that are reached from the first one over shared nodes."""
     found = {group[0].uid}
     for _ in group:
-        nodes = {node for one in group if one.uid in found for node in one.nodes}
-        found |= {one.uid for one in group if nodes & set(one.nodes)}
+        nodes = {node for signal in group if signal.uid in found for node in signal.nodes}
+        found |= {signal.uid for signal in group if nodes & set(signal.nodes)}
     return found
 
 
@@ -138,9 +140,14 @@ EACH = {rank: proposal(f"{rank.name}", rank=rank) for rank in Rank}
 
 
 def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
-    seen = signals(*(job(one.job) for one in EACH.values()))
+    seen = signals(*(job(each.job) for each in EACH.values()))
     chosen = arbitrate(reversed(EACH.values()), seen)
-    assert [one.rank.name for one in chosen.act] == ["RESTORE", "RESCUE", "SCALE", "RESIZE"]
+    assert [picked.rank.name for picked in chosen.act] == [
+        "RESTORE",
+        "RESCUE",
+        "SCALE",
+        "RESIZE",
+    ]
 
 
 def test_X2_a_job_gets_the_first_in_the_order_and_no_other() -> None:
@@ -207,10 +214,10 @@ def test_X2_no_job_has_two_operations_in_whatever_order_they_are_proposed(
 ) -> None:
     seen = signals(*(job(uid, policies=BOTH, in_flight=uid in in_flight) for uid in "abcd"))
     act = arbitrate(proposals, seen).act
-    assert [one.job for one in act].count("a") <= 1
-    assert {one.job for one in act} == {one.job for one in proposals} - in_flight
-    for one in act:
-        assert one.rank == min(other.rank for other in proposals if other.job == one.job)
+    assert [picked.job for picked in act].count("a") <= 1
+    assert {picked.job for picked in act} == {picked.job for picked in proposals} - in_flight
+    for picked in act:
+        assert picked.rank == min(other.rank for other in proposals if other.job == picked.job)
     shuffled = list(proposals)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert arbitrate(shuffled, seen).act == act

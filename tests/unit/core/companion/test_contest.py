@@ -1,4 +1,4 @@
-"""What jobs that compete for a node may use, and which of them may take CPU of which other."""
+"""What jobs that compete for a node may use, and which job may take CPU of another."""
 
 from dataclasses import replace
 
@@ -27,10 +27,10 @@ NEW, WATCHING, COMPLETING = GrowthState.NEW, GrowthState.WATCHING, GrowthState.C
 SIZE = 1200
 
 HAND_COMPUTED: dict[str, tuple[list[tuple[GrowthState, float | None]], list[int | None]]] = {
-    "one that grows has the whole node": ([(NEW, 0.2)], [1200]),
-    "growing ones have their shares": ([(NEW, 0.3), (NEW, 0.2)], [720, 480]),
-    "one that grows slowly has the floor": ([(NEW, 0.9), (NEW, 0.1)], [1080, 400]),
-    "watching ones stay as they are": ([(NEW, 0.3), (WATCHING, 0.1)], [900, None]),
+    "a job that grows has the whole node": ([(NEW, 0.2)], [1200]),
+    "growing jobs have their shares": ([(NEW, 0.3), (NEW, 0.2)], [720, 480]),
+    "a job that grows slowly has the floor": ([(NEW, 0.9), (NEW, 0.1)], [1080, 400]),
+    "watching jobs stay as they are": ([(NEW, 0.3), (WATCHING, 0.1)], [900, None]),
     "completing ones have their share": ([(NEW, 0.2), (COMPLETING, 0.2)], [600, 600]),
     "but no less than 1/(n+1)": (
         [(NEW, 0.2), (COMPLETING, 0.0), (COMPLETING, 0)],
@@ -41,7 +41,7 @@ HAND_COMPUTED: dict[str, tuple[list[tuple[GrowthState, float | None]], list[int 
         [1200, 1200],
     ),
     "without any growth all stay as they are": ([(NEW, 0.0), (COMPLETING, 0.0)], [None, None]),
-    "one whose growth is not known stays as it is": (
+    "a job without a known growth stays as it is": (
         [(NEW, None), (NEW, 0.2), (COMPLETING, 0.0)],
         [None, 1200, 300],
     ),
@@ -78,19 +78,19 @@ COMPETITORS = st.lists(
 def test_F3_no_limit_is_below_the_floor_nor_above_node_and_request(
     size: int, of: list[Competitor]
 ) -> None:
-    for one, cap in zip(of, caps(size, of), strict=True):
+    for competitor, cap in zip(of, caps(size, of), strict=True):
         if cap is not None and any(other.state is not COMPLETING for other in of):
-            floor = floor_of(size, len(of), one.least)
-            assert floor <= cap <= max(size, one.least)
+            floor = floor_of(size, len(of), competitor.least)
+            assert floor <= cap <= max(size, competitor.least)
 
 
 @given(st.integers(0, 64000), COMPETITORS)
 def test_F3_more_growth_never_gets_less(size: int, of: list[Competitor]) -> None:
-    of = [Competitor(one.state, one.growth, least=50) for one in of]
+    of = [Competitor(competitor.state, competitor.growth, least=50) for competitor in of]
     known = [
-        (one.growth, cap)
-        for one, cap in zip(of, caps(size, of), strict=True)
-        if one.growth is not None and cap is not None
+        (competitor.growth, cap)
+        for competitor, cap in zip(of, caps(size, of), strict=True)
+        if competitor.growth is not None and cap is not None
     ]
     for growth, cap in known:
         assert all(cap >= other_cap for other, other_cap in known if other <= growth)
@@ -102,7 +102,7 @@ LEFT: dict[str, tuple[list[int], list[int], list[int]]] = {
     "it goes by the caps": ([600, 400, 200], [300, 1200, 1200], [600, 533, 267]),
     "no more than is wanted": ([600, 300, 300], [100, 350, 1200], [600, 350, 650]),
     "if all have enough none is restricted": ([900, 300], [500, 400], [900, 1200]),
-    "one that wants no more keeps its cap": ([900, 300], [500, 100], [900, 300]),
+    "a job that wants no more keeps its cap": ([900, 300], [500, 100], [900, 300]),
 }
 
 
@@ -239,16 +239,16 @@ def on(*jobs: JobSignal, allocatable: int = 1400) -> Contest:
 
 
 SERVED: dict[str, tuple[JobSignal, JobSignal, bool]] = {
-    "one that grows, by one that has converged": (grows(), done(), True),
+    "a growing job, by a converged job": (grows(), done(), True),
     "not the other way round": (done(), grows(), False),
-    "one that grows and ends first, by one that may go on for ever": (
+    "a job that grows and ends first, by a job that may never end": (
         grows(left=9.0),
         done(),
         True,
     ),
-    "not by one that may end before it": (grows(), done(left=9.0), False),
-    "the one that ends first, whichever grows": (done(left=5.0), grows(left=9.0), True),
-    "not one that ends later, although it grows": (grows(left=9.0), done(left=5.0), False),
+    "not by a job that may end before it": (grows(), done(left=9.0), False),
+    "the job that ends first, whichever grows": (done(left=5.0), grows(left=9.0), True),
+    "not a job that ends later, although it grows": (grows(left=9.0), done(left=5.0), False),
 }
 
 
@@ -260,7 +260,7 @@ def test_which_job_is_served(other: JobSignal, giving: JobSignal, want: bool) ->
 @pytest.mark.parametrize(
     ("jobs", "want"),
     [
-        pytest.param([grows(left=9.0)], True, id="by the one that grows"),
+        pytest.param([grows(left=9.0)], True, id="by the job that grows"),
         pytest.param([grows(left=9.0), grows("short", left=1.0)], False, id="not by all of them"),
         pytest.param([], False, id="none grows"),
     ],
@@ -272,8 +272,12 @@ def test_a_job_is_outlasted(jobs: list[JobSignal], want: bool) -> None:
 
 OPEN: dict[str, tuple[JobSignal, int, bool]] = {
     "it fills the node, so it gets back all that it lends": (done(left=12.0), 1000, False),
-    "it may not fill it, and lends to one that is not much shorter": (done(left=12.0), 1400, True),
-    "it may not, and the other one is much shorter": (done(left=30.0), 1400, False),
+    "it may not fill it, and lends to a job that is not much shorter": (
+        done(left=12.0),
+        1400,
+        True,
+    ),
+    "it may not, and the other job is much shorter": (done(left=30.0), 1400, False),
     "it may not, and has lent enough": (done(left=30.0, lent=13.0), 1400, True),
 }
 

@@ -21,13 +21,13 @@ SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
     "too much for the most": (5000, [(1, 0, 500), (1, 0, 600)], [500, 600]),
     "what no weight asks for goes to the rest": (900, [(1, 0, 300), (0, 0, 900)], [300, 600]),
     "the rest of a division goes to the first": (100, [(1, 0, 99)] * 3, [34, 33, 33]),
-    "nobody": (100, [], []),
+    "no part": (100, [], []),
 }
 
 
 @pytest.mark.parametrize(("total", "parts", "want"), SHARES.values(), ids=SHARES)
 def test_shares(total: int, parts: list[tuple[float, int, int]], want: list[int]) -> None:
-    assert share_out(total, [Part(*one) for one in parts]) == want
+    assert share_out(total, [Part(*part) for part in parts]) == want
 
 
 @st.composite
@@ -40,15 +40,15 @@ def part(draw: st.DrawFn) -> Part:
 @given(st.integers(0, 20000), st.lists(part(), min_size=1, max_size=12))
 def test_the_sum_is_the_total_within_all_bounds(total: int, parts: list[Part]) -> None:
     given_out = share_out(total, parts)
-    for got, one in zip(given_out, parts, strict=True):
-        assert one.least <= got <= one.most
-    low, high = sum(one.least for one in parts), sum(one.most for one in parts)
+    for got, part in zip(given_out, parts, strict=True):
+        assert part.least <= got <= part.most
+    low, high = sum(part.least for part in parts), sum(part.most for part in parts)
     assert sum(given_out) == min(max(total, low), high)
 
 
 @given(st.integers(0, 20000), st.lists(part(), min_size=2, max_size=8))
 def test_the_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: list[Part]) -> None:
-    parts = [Part(one.weight, 0, 10000) for one in parts]
+    parts = [Part(part.weight, 0, 10000) for part in parts]
     given_out = share_out(total, parts)
     pairs = zip(parts, given_out, strict=True)
     ordered = [got for _, got in sorted(pairs, key=lambda pair: (pair[0].weight, pair[1]))]
@@ -104,4 +104,4 @@ def test_the_lowest_limit_of_a_pod(of: dict[str, Any], want: int) -> None:
 def test_pods_of_a_job_have_parts_by_their_use() -> None:
     busy, idle = pod(use=900), pod(use=10, request=500)
     assert parts_of([busy, idle], [1400, 400]) == [Part(900.0, 50, 1400), Part(10.0, 400, 400)]
-    assert [one.weight for one in parts_of([busy, pod()], [1400, 1400])] == [1.0, 1.0]
+    assert [part.weight for part in parts_of([busy, pod()], [1400, 1400])] == [1.0, 1.0]

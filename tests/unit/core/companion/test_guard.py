@@ -1,4 +1,4 @@
-"""Which jobs give workers for one that waits."""
+"""Which jobs give workers for a job that waits."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def giver(
 
 
 class Room:
-    """Room of which each job frees one unit for a worker, on the nodes where that helps.
+    """Room; each job frees one unit of it for a worker, on the nodes where that helps.
 
     `workers`: by uid the units that the workers of a job are worth, 1 if it is not named.
     """
@@ -33,7 +33,7 @@ class Room:
     def __init__(
         self, givers: list[Giver], needed: int, workers: Mapping[str, int] | None = None
     ) -> None:
-        self.now = {one.uid: one.sizes.now for one in givers}
+        self.now = {giver.uid: giver.sizes.now for giver in givers}
         self.needed, self.workers, self.calls = needed, workers or {}, 0
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
@@ -46,7 +46,7 @@ class Room:
 
 CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None]] = {
     "one gives what is needed": ([giver("a")], 2, {}, {"a": 2}),
-    "nobody gives if the job fits already": ([giver("a")], 0, {}, {}),
+    "no job gives if the job fits already": ([giver("a")], 0, {}, {}),
     "the most fulfilled gives first": ([giver("a", 3), giver("b", 4)], 1, {}, {"b": 3}),
     "until it is as fulfilled as the next": (
         [giver("a", 3), giver("b", 4)],
@@ -60,7 +60,7 @@ CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None
         {},
         {"b": 4},
     ),
-    "of those equally fulfilled the one with more to give": (
+    "of equally fulfilled jobs the job with more to give": (
         [giver("a", 2, asked=2), giver("b", 5, asked=5)],
         1,
         {},
@@ -73,7 +73,7 @@ CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None
         {},
         {"b": 1, "a": 3},
     ),
-    "nobody gives in vain": ([giver("a"), giver("b")], 7, {}, None),
+    "no job gives in vain": ([giver("a"), giver("b")], 7, {}, None),
     "the least of all is the end": ([giver("a"), giver("b")], 6, {}, {"a": 1, "b": 1}),
     "those on other nodes give nothing": (
         [giver("a"), giver("b"), giver("c", 3)],
@@ -99,7 +99,7 @@ CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None
         {},
         None,
     ),
-    "nobody to give": ([], 1, {}, None),
+    "no job to give": ([], 1, {}, None),
 }
 
 
@@ -122,7 +122,7 @@ def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
 
     def fits(sizes: Mapping[str, int], *, servers: int) -> bool:
         free = sorted(4 - sizes.get(uid, 4) for uid in ("a", "b"))
-        workers = sum(one // 2 for one in free)
+        workers = sum(cpus // 2 for cpus in free)
         return workers >= 2 and sum(free) >= 4 + servers
 
     def with_servers(servers: int) -> Mapping[str, int] | None:
@@ -136,15 +136,17 @@ def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
 def test_the_jobs_that_give_are_found_among_many() -> None:
     givers = [giver(f"{number:03}", 5, asked=5) for number in range(MOST_CONSIDERED)]
     useful = {"017": 1, "090": 1, "127": 1}
-    room = Room(givers, 9, dict.fromkeys((one.uid for one in givers), 0) | useful)
+    room = Room(givers, 9, dict.fromkeys((candidate.uid for candidate in givers), 0) | useful)
     assert givers_of(givers, room.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
     assert room.calls <= MOST_CALLS
 
 
 def test_a_search_among_many_ends() -> None:
     givers = [giver(f"{number:03}", 5, asked=5) for number in range(MOST_CONSIDERED)]
-    useful = dict.fromkeys((one.uid for one in givers[::8]), 1)
-    room = Room(givers, 3 * len(useful), dict.fromkeys((one.uid for one in givers), 0) | useful)
+    useful = dict.fromkeys((candidate.uid for candidate in givers[::8]), 1)
+    room = Room(
+        givers, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in givers), 0) | useful
+    )
     found = givers_of(givers, room.fits, priority=0)
     assert room.calls == MOST_CALLS
     assert found is None or room.fits(found)
@@ -152,7 +154,7 @@ def test_a_search_among_many_ends() -> None:
 
 def test_no_more_than_so_many_jobs_give() -> None:
     def of(number: int) -> Mapping[str, int] | None:
-        givers = [giver(f"{one:03}", 2, asked=2) for one in range(number)]
+        givers = [giver(f"{index:03}", 2, asked=2) for index in range(number)]
         return givers_of(givers, Room(givers, number).fits, priority=0)
 
     assert len(of(MOST_GIVERS) or {}) == MOST_GIVERS
@@ -160,9 +162,9 @@ def test_no_more_than_so_many_jobs_give() -> None:
 
 
 def test_the_most_fulfilled_are_looked_at_where_there_are_too_many() -> None:
-    givers = [giver(f"{one:03}", 3) for one in range(MOST_CONSIDERED)]
+    givers = [giver(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
     givers += [giver("full", 4), giver("poor", 2)]
-    helps = dict.fromkeys((one.uid for one in givers), 0)
+    helps = dict.fromkeys((candidate.uid for candidate in givers), 0)
     assert givers_of(givers, Room(givers, 1, helps | {"full": 1}).fits, priority=0) == {"full": 3}
     assert givers_of(givers, Room(givers, 1, helps | {"poor": 1}).fits, priority=0) is None
 
@@ -184,7 +186,7 @@ WORTH = st.lists(st.integers(0, 3), min_size=12, max_size=12)
 
 
 def of_worth(givers: list[Giver], needed: int, worth: list[int]) -> Room:
-    return Room(givers, needed, {f"u{number}": one for number, one in enumerate(worth)})
+    return Room(givers, needed, {f"u{number}": value for number, value in enumerate(worth)})
 
 
 @given(all_givers(), st.integers(0, 60), WORTH)
@@ -193,8 +195,12 @@ def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
 ) -> None:
     room = of_worth(givers, needed, worth)
     found = givers_of(givers, room.fits, priority=1)
-    calls, by_uid = room.calls, {one.uid: one for one in givers}
-    every = {one.uid: min(one.sizes.now, one.sizes.least) for one in givers if one.priority <= 1}
+    calls, by_uid = room.calls, {giver.uid: giver for giver in givers}
+    every = {
+        giver.uid: min(giver.sizes.now, giver.sizes.least)
+        for giver in givers
+        if giver.priority <= 1
+    }
     assert calls <= MOST_CALLS
     if found is None:
         assert not room.fits(every)
@@ -222,7 +228,7 @@ def test_among_workers_alike_the_largest_fulfilment_is_made_as_small_as_can_be(
     found = givers_of(givers, Room(givers, needed).fits, priority=2)
     if not found:
         return
-    by_uid = {one.uid: one.sizes for one in givers}
+    by_uid = {giver.uid: giver.sizes for giver in givers}
     poorest = min(by_uid[uid].fulfilment_with(size + 1) for uid, size in found.items())
     for uid, sizes in by_uid.items():
         if (size := found.get(uid, sizes.now)) > sizes.least:

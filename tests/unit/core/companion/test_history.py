@@ -28,7 +28,7 @@ Report = tuple[int | None, float | None]
 RATES: dict[str, tuple[list[Report], float | None]] = {
     "steps a second between two windows": ([(100, 5), (160, 35)], 2.0),
     "of the last two alone": ([(0, 0), (600, 30), (660, 60)], 2.0),
-    "by the time of the job, not by ours": ([(100, 5), (160, 25)], 3.0),
+    "by the time of the job, not by kfext's": ([(100, 5), (160, 25)], 3.0),
     "none in the first window": ([(100, 5)], None),
     "none without a step": ([(100, 5), (None, 35)], None),
     "none without a time": ([(100, 5), (160, None)], None),

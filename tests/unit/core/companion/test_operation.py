@@ -55,7 +55,7 @@ SET: dict[str, tuple[list[Pod], bool]] = {
     "its status states no limit": ([running(0, 100)], False),
     "the pod has gone": ([], True),
     "a pod of another stage is not set": ([running(0, 100, given=100), running(1, 200)], True),
-    "nobody knows any more what trains": ([replace(running(0), trainer=None)], False),
+    "it is not known any more what trains": ([replace(running(0), trainer=None)], False),
 }
 
 
@@ -179,7 +179,7 @@ CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
     "it has not answered this request": ({"answered": 1, "requested": 2}, Readiness.ASK),
     "it has": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
     "it has answered a later one": ({"answered": 3, "requested": 2}, Readiness.READY),
-    "an answer to nobody says nothing": ({"answered": 3, "requested": 0}, Readiness.ASK),
+    "an answer without a request says nothing": ({"answered": 3, "requested": 0}, Readiness.ASK),
 }
 
 

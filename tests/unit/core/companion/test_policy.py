@@ -14,9 +14,11 @@ DREAM = Policy("dream", lambda _: Mode.ACT, {"depth": 2.0})
     ("of", "want"),
     [
         pytest.param(job(policy="dream"), True, id="a job that opted in"),
-        pytest.param(job(policy="resize"), False, id="a job that opted in to another one"),
+        pytest.param(job(policy="resize"), False, id="a job that opted in to another policy"),
         pytest.param(job(policy="dream", rests=frozenset(["dream"])), False, id="it rests"),
-        pytest.param(job(policy="dream", rests=frozenset(["other"])), True, id="another one rests"),
+        pytest.param(
+            job(policy="dream", rests=frozenset(["other"])), True, id="another policy rests"
+        ),
     ],
 )
 def test_which_jobs_a_policy_looks_at(of: JobSignal, *, want: bool) -> None:

@@ -95,8 +95,8 @@ SOME = Range(1, 4)
 OBSERVED = {"scale": PolicyChoice(Mode.OBSERVE, {"wait": 5.0, "unknown": 1.0})}
 MODES: dict[str, tuple[Settings, Mode]] = {
     "a job that opts in is scaled": (Settings(elastic=SOME), Mode.ACT),
-    "one that does not is left alone": (Settings(), Mode.OFF),
-    "as is one of a namespace that is not managed": (
+    "a job that does not is left alone": (Settings(), Mode.OFF),
+    "and so is a job of a namespace that is not managed": (
         Settings(elastic=SOME, managed=False),
         Mode.OFF,
     ),
@@ -130,7 +130,7 @@ def grower_among(number: int, *, show_end: bool = True, **grower: Any) -> list[R
         *(Running(f"done-{at}", work=900.0, converges=5.0) for at in range(number - 1)),
         Running("grower", **late),
     ]
-    return [replace(one, shows_end=show_end) for one in made]
+    return [replace(running, shows_end=show_end) for running in made]
 
 
 @pytest.mark.parametrize("number", [2, 3, 10])
@@ -160,8 +160,8 @@ def test_no_other_job_loses_more_than_its_budget(number: int, work: float) -> No
 def test_no_job_ends_later_if_all_show_how_far_they_are(number: int, work: float) -> None:
     made = grower_among(number, work=work, converges=work / 5)
     without, with_them = both(made, SIGNAL_POLICIES, intervals=1000)
-    for one in without.jobs:
-        assert until(with_them.job(one.uid)) <= until(one) + SECONDS
+    for alone in without.jobs:
+        assert until(with_them.job(alone.uid)) <= until(alone) + SECONDS
 
 
 def test_of_jobs_that_can_fill_the_node_the_first_ends_much_sooner_and_none_later() -> None:
@@ -170,7 +170,7 @@ def test_of_jobs_that_can_fill_the_node_the_first_ends_much_sooner_and_none_late
         for at in range(3)
     ]
     without, with_them = both(made, SIGNAL_POLICIES, intervals=100)
-    ratios = [until(with_them.job(one.uid)) / until(one) for one in without.jobs]
+    ratios = [until(with_them.job(alone.uid)) / until(alone) for alone in without.jobs]
     assert ratios[0] < 0.8
     assert max(ratios) <= 1.0
     assert sum(ratios) < 0.9 * len(ratios)
@@ -180,7 +180,12 @@ def test_a_served_job_that_understates_what_it_takes_loses_its_turn() -> None:
     honest = Running("honest", work=300.0, converges=5.0, peak=SIZE)
     liar = Running("liar", work=900.0, converges=5.0, peak=SIZE, states=0.05)
     without, with_them = both([honest, liar], SIGNAL_POLICIES, intervals=60)
-    acted = [(one.job, one.serves) for acted in with_them.acted for one in acted if one.measure]
+    acted = [
+        (proposal.job, proposal.serves)
+        for acted in with_them.acted
+        for proposal in acted
+        if proposal.measure
+    ]
     assert acted == [("honest", "liar"), ("liar", "honest")]
     lent = with_them.job("honest").budget.lent
     assert 0 < lent < 0.3 * honest.work
@@ -196,17 +201,17 @@ def test_a_job_is_left_alone_once_its_budget_is_spent() -> None:
 
 def test_what_does_not_help_is_undone_once_and_never_tried_again() -> None:
     _, world = both(grower_among(3, show_end=False, useful=400), SIGNAL_POLICIES, intervals=100)
-    backs = [one for acted in world.acted for one in acted if one.rests]
+    backs = [proposal for acted in world.acted for proposal in acted if proposal.rests]
     assert Outcome.FAILED in world.outcomes
-    assert sorted(one.job for one in backs) == ["done-0", "done-1"]
+    assert sorted(back.job for back in backs) == ["done-0", "done-1"]
     for at in (0, 1):
         assert world.job(f"done-{at}").limit == SIZE
         last = max(
             tick
             for tick, acted in enumerate(world.acted)
-            if any(one.job == f"done-{at}" for one in acted)
+            if any(proposal.job == f"done-{at}" for proposal in acted)
         )
-        assert any(one.rests for one in world.acted[last])
+        assert any(proposal.rests for proposal in world.acted[last])
 
 
 def flipped(policy: SignalPolicy) -> SignalPolicy:
@@ -214,13 +219,15 @@ def flipped(policy: SignalPolicy) -> SignalPolicy:
 
     def propose(signals: Signals) -> Advice:
         found = policy.propose(signals).proposals
-        return Advice(tuple(turned(one, signals) for one in found if one.measure))
+        return Advice(tuple(turned(proposal, signals) for proposal in found if proposal.measure))
 
-    def turned(one: Proposal, signals: Signals) -> Proposal:
-        served = signals.job(one.serves)
+    def turned(proposal: Proposal, signals: Signals) -> Proposal:
+        served = signals.job(proposal.serves)
         assert served is not None
         sizes = tuple(Size(pod.uid, limit=350) for pod in served.pods)
-        return replace(one, job=one.serves, serves=one.job, change=PodSizes((sizes,)))
+        return replace(
+            proposal, job=proposal.serves, serves=proposal.job, change=PodSizes((sizes,))
+        )
 
     return SignalPolicy(policy.name, policy.opted, policy.parameters, propose)
 
@@ -264,13 +271,18 @@ ARRIVALS = st.lists(
 def test_X2_over_hundreds_of_intervals_a_job_has_one_operation_at_a_time(
     arrivals: list[tuple[float, float, float, int]], seed: int
 ) -> None:
-    made = [Running(f"j{at}", *one) for at, one in enumerate(arrivals)]
+    made = [Running(f"j{at}", *arrival) for at, arrival in enumerate(arrivals)]
     world = World(made, SIGNAL_POLICIES, seed).run(300)
-    undone = [(one.job, one.policy) for acted in world.acted for one in acted if one.rests]
+    undone = [
+        (proposal.job, proposal.policy)
+        for acted in world.acted
+        for proposal in acted
+        if proposal.rests
+    ]
     assert len(undone) == len(set(undone))
     for acted in world.acted:
-        assert len({one.job for one in acted}) == len(acted)
-        assert [one.rank for one in acted] == sorted(one.rank for one in acted)
+        assert len({proposal.job for proposal in acted}) == len(acted)
+        assert [proposal.rank for proposal in acted] == sorted(proposal.rank for proposal in acted)
     for running in world.jobs:
         assert running.limit is None or 50 <= running.limit <= SIZE
         assert running.budget.lost <= 0.1 * running.budget.used + SIZE * 30 / 1000

@@ -1,4 +1,4 @@
-"""Converged jobs leave CPU to those that grow, within their floors and their budget."""
+"""Converged jobs leave CPU to jobs that grow, within their floors and their budget."""
 
 import math
 from dataclasses import replace
@@ -39,7 +39,10 @@ def advice(*jobs: JobSignal, **fields: Any) -> Advice:
 
 def limits(found: Advice) -> dict[str, int]:
     return {
-        size.pod: size.limit for one in found.proposals for stage in one.stages for size in stage
+        size.pod: size.limit
+        for proposal in found.proposals
+        for stage in proposal.stages
+        for size in stage
     }
 
 
@@ -85,16 +88,16 @@ def test_of_two_that_grow_the_slower_one_leaves_cpu_to_the_faster_one() -> None:
 
 def test_of_several_that_gain_the_one_with_the_highest_growth_efficiency_is_served() -> None:
     found = advice(one("fast", NEW, 0.6), one("second", NEW, 0.5), done())
-    assert [(one.job, one.serves) for one in found.proposals] == [("done", "fast")]
+    assert [(proposal.job, proposal.serves) for proposal in found.proposals] == [("done", "fast")]
 
 
 NOTHING: dict[str, list[JobSignal]] = {
-    "one that grows alone": [grower(use=1400)],
-    "nobody grows": [done("a", use=700), done("b", use=700)],
-    "the one that grows has what it wants": [grower(use=200), done(use=1200)],
+    "a job that grows alone": [grower(use=1400)],
+    "no job grows": [done("a", use=700), done("b", use=700)],
+    "the job that grows has what it wants": [grower(use=200), done(use=1200)],
     "the node has something left": [grower(use=500), done(use=500)],
     "the cap would take nothing that is used": [grower(use=1350), done(use=50)],
-    "the growth of the one that grows is not known": [one("g", NEW, None, use=700), done(use=700)],
+    "the growth of the job that grows is not known": [one("g", NEW, None, use=700), done(use=700)],
     "its use is not known": [grower(use=None), done(use=1400)],
     "a job that is watched stays as it is": [grower(use=700), one("w", WATCHING, 0.001, use=700)],
     "a change below a tenth": [
@@ -112,7 +115,7 @@ NOTHING: dict[str, list[JobSignal]] = {
             growth=0.0,
         ),
     ],
-    "it is not known when, but when the other one ends": [
+    "it is not known when, but when the other job ends": [
         grower(use=700),
         done(left=80.0, use=700),
     ],
@@ -137,11 +140,11 @@ GIVEN_BACK: dict[str, tuple[list[JobSignal], dict[str, int]]] = {
         [done("a", limit=350, user_limit=600, use=350), done("b", use=350)],
         {"a-0": 600},
     ),
-    "it now ends before the one that grows": (
+    "it now ends before the job that grows": (
         [grower(use=1050, left=90.0), done("a", limit=350, use=350, left=80.0)],
         {"a-0": 1400},
     ),
-    "one that grows again": (
+    "a job that grows again": (
         [one("again", NEW, 0.3, limit=350, use=350), done("a", use=700)],
         {"again-0": 1400},
     ),
@@ -172,7 +175,10 @@ def shared(*jobs: JobSignal) -> Advice:
 
 def test_where_all_show_how_far_they_are_the_others_lend_to_the_one_that_ends_first() -> None:
     found = shared(*ordered(90.0, 50.0, math.inf))
-    assert {one.job: one.serves for one in found.proposals} == {"j0": "j1", "j2": "j1"}
+    assert {proposal.job: proposal.serves for proposal in found.proposals} == {
+        "j0": "j1",
+        "j2": "j1",
+    }
     assert limits(found) == {"j0-0": 250, "j2-0": 250}
     assert "ends before it" in found.proposals[0].reason
 
@@ -191,7 +197,7 @@ def test_nothing_is_lent_if(jobs: list[JobSignal]) -> None:
 def test_what_a_job_lent_before_counts_as_done() -> None:
     lender = Budget(used=100.0, lent=45.0)
     found = shared(*ordered(50.0), done("lender", left=90.0, use=500, budget=lender))
-    assert [one.job for one in found.proposals] == ["j0"]
+    assert [proposal.job for proposal in found.proposals] == ["j0"]
 
 
 CAPPED = {"limit": 250, "use": 250, "budget": Budget(used=10.0)}
@@ -209,13 +215,13 @@ def test_the_one_that_is_served_changes_only_for_a_clearly_shorter_one(
 ) -> None:
     jobs = [done("served", left=100.0, use=500), done("a", left=other, **CAPPED)]
     found = shared(*jobs, done("b", left=300.0, **CAPPED))
-    assert [one.job for one in found.proposals if one.measure is not None] == served
+    assert [proposal.job for proposal in found.proposals if proposal.measure is not None] == served
 
 
 LENDERS: dict[str, tuple[dict[str, Any], bool]] = {
-    "one that was seen to fill the node": ({"peak": 1390}, True),
-    "one of which that is not known, to a much shorter one": ({"left": 200.0}, True),
-    "not to one that is not much shorter": ({"left": 150.0}, False),
+    "a job that was seen to fill the node": ({"peak": 1390}, True),
+    "a job without that knowledge, to a much shorter job": ({"left": 200.0}, True),
+    "not to a job that is not much shorter": ({"left": 150.0}, False),
     "not if it has lent a tenth of all that it takes": (
         {"left": 200.0, "budget": Budget(used=100.0, lent=31.0)},
         False,
@@ -229,7 +235,7 @@ def test_on_a_node_that_one_thread_does_not_fill_a_job_lends(
 ) -> None:
     lender = done("lender", **{"left": 110.0, "use": 700, **fields})
     found = advice(done("short", left=100.0, use=700), lender)
-    assert [one.job for one in found.proposals] == (["lender"] if lends else [])
+    assert [proposal.job for proposal in found.proposals] == (["lender"] if lends else [])
 
 
 def test_one_that_is_left_alone_gets_its_limits_back() -> None:
@@ -238,7 +244,7 @@ def test_one_that_is_left_alone_gets_its_limits_back() -> None:
 
 def test_the_next_one_gets_its_limits_back_once_the_first_has_ended() -> None:
     found = shared(done("next", left=50.0, **CAPPED), done("last", left=90.0, use=700))
-    (back,) = [one for one in found.proposals if one.job == "next"]
+    (back,) = [proposal for proposal in found.proposals if proposal.job == "next"]
     assert limits(found)["next-0"] == 1000
     assert (back.measure, "ends next" in back.reason) == (None, True)
 
@@ -377,7 +383,7 @@ def test_F3_no_cap_that_takes_is_below_the_floor(seen: Signals) -> None:
         of = next(job for job in seen.jobs if job.uid == proposal.job)
         written = {size.pod: size.limit for stage in proposal.stages for size in stage}
         for node in of.nodes:
-            here = [one for one in seen.jobs if one.on(node)]
+            here = [signal for signal in seen.jobs if signal.on(node)]
             known = seen.nodes[node]
             size = max(0, known.allocatable - known.others)
             pods = of.on(node)
@@ -390,7 +396,7 @@ def test_F3_no_cap_that_takes_is_below_the_floor(seen: Signals) -> None:
 
 @given(clusters(), st.randoms(use_true_random=False))
 def test_F3_the_order_of_jobs_and_pods_does_not_matter(seen: Signals, random: Any) -> None:
-    jobs = [replace(one, pods=tuple(random.sample(one.pods, len(one.pods)))) for one in seen.jobs]
+    jobs = [replace(job, pods=tuple(random.sample(job.pods, len(job.pods)))) for job in seen.jobs]
     random.shuffle(jobs)
     assert limits(RESIZE.propose(replace(seen, jobs=tuple(jobs)))) == limits(RESIZE.propose(seen))
 

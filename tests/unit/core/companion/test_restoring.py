@@ -1,4 +1,4 @@
-"""Whose limit a pod has, and when what the user wrote is restored."""
+"""Who wrote the limit of a pod, and when the user's limit is restored."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,7 +37,7 @@ OWNERS: dict[str, tuple[Pod, Owner]] = {
     "none, as on a pod that was made anew": (running(0), Owner.USER),
     "any other limit": (running(0, 777), Owner.OTHER),
     "what was written to another pod": (running(1, 350), Owner.OTHER),
-    "a type of which nothing is noted": (running(0, 350, of="ps"), Owner.USER),
+    "a type without a record": (running(0, 350, of="ps"), Owner.USER),
     "a pod that is no replica": (running(0, 777, replica=None), Owner.USER),
 }
 
@@ -98,8 +98,8 @@ def test_whatever_a_write_came_to_the_limit_is_never_taken_for_that_of_others(
         state = noted(state, [(running(0, seen), CpuSize(limit))], by=BY)
         state = decode_cpu(state.encode())
         before, really = really, really if outcome == DIED else limit
-        for one in (before, seen, really):
-            assert owner_of(running(0, one), state) is not Owner.OTHER
+        for cpu in (before, seen, really):
+            assert owner_of(running(0, cpu), state) is not Owner.OTHER
         seen = before if outcome == LOST else really
     assert len(state.written["worker-0"]) <= REMEMBERED
 
@@ -121,7 +121,7 @@ RESTS = {"resize": "its budget is spent"}
 
 
 def state(**fields: Any) -> CpuState:
-    """Of a job of which resize has restricted a pod to 350m, which the user wrote 1000m for."""
+    """The state of a job with a pod that resize has restricted from the user's 1000m to 350m."""
     defaults: dict[str, Any] = {
         "asked": {"worker": AskedCpu(20, 1000)},
         "written": {"worker-0": (350,)},
@@ -135,22 +135,22 @@ def found(
     limit: int | None = 350,
     request: int = REQUEST,
     seen: int | None = None,
-    noted: CpuState | None = None,
+    recorded: CpuState | None = None,
     chosen: Mapping[str, PolicyChoice] | None = None,
     undo: tuple[str, Verdict] | None = None,
     fit: bool = True,
     unmeasured: float = 0.0,
 ) -> Restoring | None:
-    noted = noted or state()
+    recorded = recorded or state()
     by_hand = limit == 777
     chosen = {"resize": ACTS, "shift": ACTS} if chosen is None else chosen
-    one = pod("worker-0", limit=limit, user_limit=limit if by_hand else 1000)
-    of = job("j", one, policies=chosen if fit else {})
+    worker = pod("worker-0", limit=limit, user_limit=limit if by_hand else 1000)
+    of = job("j", worker, policies=chosen if fit else {})
     return restoring(
         of,
         signals(of),
         pods=[running(0, limit, request=request)],
-        state=noted,
+        state=recorded,
         seen={} if seen is None else {"worker-0": seen},
         chosen=chosen,
         undo=undo,
@@ -163,7 +163,7 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
     "the job has opted out": ({"chosen": {}}, "resize may not act"),
     "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
-    "the policy rests": ({"noted": state(rests=RESTS)}, "resize may not act"),
+    "the policy rests": ({"recorded": state(rests=RESTS)}, "resize may not act"),
     "its use has not been known for long": (
         {"unmeasured": UNMEASURED_SECONDS},
         "not been known for 300 s",
@@ -184,11 +184,11 @@ def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None
 
 LEFT: dict[str, dict[str, Any]] = {
     "the policy may act": {},
-    "another that rests has not written it": {"noted": state(rests={"shift": "why"})},
+    "another that rests has not written it": {"recorded": state(rests={"shift": "why"})},
     "another is switched off": {"chosen": {"resize": ACTS}},
     "kfext has written the limit of another pod alone": {
         "limit": 1000,
-        "noted": state(written={"worker-1": (350,)}),
+        "recorded": state(written={"worker-1": (350,)}),
     },
     "its use was known a moment ago": {"unmeasured": UNMEASURED_SECONDS - 1},
     "nothing is restricted, and its use is not known": {
@@ -210,14 +210,16 @@ def test_nothing_is_restored_while(case: dict[str, Any]) -> None:
     [
         pytest.param(QoS.GUARANTEED, False, True, id="Guaranteed, as a new pod may not fit"),
         pytest.param(QoS.GUARANTEED, True, False, id="not while all of them run"),
-        pytest.param(QoS.BURSTABLE, False, False, id="not Burstable, whose requests never moved"),
+        pytest.param(
+            QoS.BURSTABLE, False, False, id="not Burstable, since its requests never moved"
+        ),
     ],
 )
 def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
     qos: QoS, *, whole: bool, restored: bool
 ) -> None:
-    one = pod("worker-0", limit=350, user_limit=1000, qos=qos)
-    of = job("j", one, policies={"resize": ACTS}, whole=whole)
+    worker = pod("worker-0", limit=350, user_limit=1000, qos=qos)
+    of = job("j", worker, policies={"resize": ACTS}, whole=whole)
     acts = {"resize": ACTS}
     back = restoring(
         of, signals(of), pods=[], state=state(), seen={}, chosen=acts, undo=None, unmeasured=0.0
@@ -234,7 +236,7 @@ def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
 
 HANDS: dict[str, tuple[dict[str, Any], int | None]] = {
     "another limit": ({"limit": 777}, None),
-    "the user's limit in place of ours": ({"limit": 1000, "seen": 350}, None),
+    "the user's limit in place of kfext's": ({"limit": 1000, "seen": 350}, None),
     "another request": ({"request": 300}, 1000),
 }
 
@@ -252,14 +254,16 @@ def test_after_a_hand_of_others_every_policy_rests_and_a_limit_of_theirs_stays(
 
 def test_a_limit_of_the_users_that_ours_never_replaced_is_of_no_other_hand() -> None:
     assert found(limit=1000) is None
-    assert found(limit=1000, seen=350, noted=state(written={"worker-0": (1000, 350)})) is None
+    assert found(limit=1000, seen=350, recorded=state(written={"worker-0": (1000, 350)})) is None
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param({"noted": state(rests=dict.fromkeys(["resize", "shift"], "why"))}, id="once"),
-        pytest.param({"chosen": {}}, id="not for one that has opted out"),
+        pytest.param(
+            {"recorded": state(rests=dict.fromkeys(["resize", "shift"], "why"))}, id="once"
+        ),
+        pytest.param({"chosen": {}}, id="not for a job that has opted out"),
     ],
 )
 def test_that_is_noted(case: dict[str, Any]) -> None:

@@ -61,8 +61,8 @@ SIZES: dict[str, tuple[JobBuilder, Range, int, Sizes]] = {
         0,
         Sizes(4, 2, 8, 4),
     ),
-    "one that runs with fewer than it asked for": (torch(3), Range(2, 8), 6, Sizes(3, 2, 8, 6)),
-    "one that has grown may shrink as far as before": (
+    "a job with fewer than it asked for": (torch(3), Range(2, 8), 6, Sizes(3, 2, 8, 6)),
+    "a job that has grown may shrink to the same size as before": (
         torch(6),
         Range(5, 8),
         4,
@@ -288,7 +288,7 @@ BEYOND: dict[str, tuple[dict[str, Any], int]] = {
     "not on trial without room": ({"speeds": {4: 1.0}, "room": 4}, 4),
     "not before its present size was measured": ({"speeds": {3: 1.0}}, 4),
     "nor then with two others": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
-    "as far as it may where a change costs nothing": (
+    "to the largest size where a change costs nothing": (
         {"speeds": seen(DIVIDED, 3, 4), "pause": 0.0},
         16,
     ),
@@ -297,7 +297,7 @@ BEYOND: dict[str, tuple[dict[str, Any], int]] = {
         8,
     ),
     "not where it gained too little": ({"speeds": {4: 1.0, 5: 1.01}, "pause": 0.0}, 4),
-    "as far as the first size that gained too little": (
+    "up to the first size that gained too little": (
         {"speeds": {3: 0.75, 4: 1.0, 7: 1.7, 8: 1.7}, "pause": 0.0},
         7,
     ),
@@ -373,7 +373,7 @@ def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
     if size > max(sizes.now, sizes.asked) and len(speeds) == 1:
         assert size == sizes.now + 1
         assert left is None or left > TRIAL_FACTOR * pause
-    smaller = [one for one in speeds if one < size]
+    smaller = [speed for speed in speeds if speed < size]
     if size > max(sizes.now, sizes.asked) and size in speeds and smaller:
         assert speeds[size] >= (1 + LEAST_GAIN) * speeds[max(smaller)]
 
@@ -387,7 +387,7 @@ def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
 def test_what_a_growth_saves_is_more_than_it_costs(
     sizes: Sizes, of: Speed, pause: float, left: float
 ) -> None:
-    """Of a job whose speed is known."""
+    """A job with a known speed."""
     speeds = seen(of, *{1, 2, 3, max(1, sizes.now)})
     size = best_size(sizes, speeds=speeds, largest=100, room=100, pause=pause, left=left)
     found = fitted(speeds)

@@ -40,21 +40,21 @@ def advice(*pods: PodSignal, **fields: Any) -> Advice:
 
 def carried_out(of: JobSignal, found: Advice) -> JobSignal:
     """Return a job after what was proposed for it."""
-    sizes = {s.pod: s for one in found.proposals for stage in one.stages for s in stage}
+    sizes = {s.pod: s for proposal in found.proposals for stage in proposal.stages for s in stage}
     pods = tuple(
         replace(
-            one,
-            limit=sizes[one.uid].limit if one.uid in sizes else one.limit,
-            request=(sizes[one.uid].request if one.uid in sizes else None) or one.request,
+            pod,
+            limit=sizes[pod.uid].limit if pod.uid in sizes else pod.limit,
+            request=(sizes[pod.uid].request if pod.uid in sizes else None) or pod.request,
         )
-        for one in of.pods
+        for pod in of.pods
     )
     return replace(of, pods=pods)
 
 
 def with_use(of: JobSignal, wants: dict[str, int]) -> JobSignal:
-    """Return a job whose pods use what they want, as far as their limits allow."""
-    pods = [replace(one, use=min(wants[one.uid], one.limit or 10**6)) for one in of.pods]
+    """Return a job with pods that use what they want within their limits."""
+    pods = [replace(pod, use=min(wants[pod.uid], pod.limit or 10**6)) for pod in of.pods]
     return replace(of, pods=tuple(pods))
 
 
@@ -77,14 +77,14 @@ def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
     for _ in range(INTERVALS):
         followed = with_use(followed, wants)
         followed = carried_out(followed, SHIFT.propose(signals(followed)))
-        assert sum(one.limit or 0 for one in followed.pods) == 1000
-        assert all((one.request == one.limit) is (qos is QoS.GUARANTEED) for one in followed.pods)
-    assert {one.uid: one.limit for one in followed.pods} == want
+        assert sum(pod.limit or 0 for pod in followed.pods) == 1000
+        assert all((pod.request == pod.limit) is (qos is QoS.GUARANTEED) for pod in followed.pods)
+    assert {pod.uid: pod.limit for pod in followed.pods} == want
     assert SHIFT.propose(signals(with_use(followed, wants))) == Advice()
 
 
 def flipped(before: JobSignal, after: JobSignal) -> JobSignal:
-    """Return a job to which the opposite was done: what was to grow has shrunk as much."""
+    """Return the job after the opposite change: what was to grow has shrunk as much."""
     pods = [
         replace(old, limit=2 * (old.limit or 0) - (new.limit or 0))
         for old, new in zip(before.pods, after.pods, strict=True)
@@ -97,8 +97,8 @@ def test_C5_shift_makes_a_job_faster_and_with_its_sign_flipped_slower(busy: str)
     wants = {"ps-0": 100, "worker-0": 100, busy: 900}
 
     def pace(of: JobSignal) -> float:
-        """Its components wait for one another, so the one that lacks most sets the pace."""
-        return min((one.use or 0) / wants[one.uid] for one in with_use(of, wants).pods)
+        """Its components wait for one another, so the component that lacks most sets the pace."""
+        return min((pod.use or 0) / wants[pod.uid] for pod in with_use(of, wants).pods)
 
     before = with_use(of(ps(500, 0), worker(500, 0)), wants)
     after = carried_out(before, SHIFT.propose(signals(before)))
@@ -154,15 +154,15 @@ def test_nothing_moves_in_a_job_that_is_split_well(pods: list[PodSignal]) -> Non
 ASKED: dict[str, Any] = {"user_limit": 400}
 SHIFTED = frozenset({"shift"})
 SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
-    "what the idle one gave goes to a busy one that was made anew": (
+    "what the idle pod gave goes to a busy pod that was made anew": (
         [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "an idle one that was made anew gives again": (
+    "an idle pod that was made anew gives again": (
         [ps(400, 20, **ASKED), worker(750, 750, **ASKED)],
         {"ps-0": 50, "worker-0": 750},
     ),
-    "so it does where no limit stops the other one": (
+    "so it does where no limit stops the other pod": (
         [ps(400, 20, **ASKED), worker(750, 600, **ASKED)],
         {"ps-0": 50, "worker-0": 750},
     ),
@@ -170,11 +170,11 @@ SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
         [ps(400, 360, **ASKED), worker(750, 700, **ASKED)],
         {"ps-0": 272, "worker-0": 528},
     ),
-    "one that is left alone and needs it gets its own back": (
+    "a pod that is left alone and needs it gets its own back": (
         [ps(50, 50, **ASKED)],
         {"ps-0": 400},
     ),
-    "one that is left alone keeps no more than its own": (
+    "a pod that is left alone keeps no more than its own": (
         [worker(750, 700, **ASKED)],
         {"worker-0": 400},
     ),
@@ -189,22 +189,22 @@ SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
 def test_C5_the_sum_is_that_of_the_user(pods: list[PodSignal], want: dict[str, int]) -> None:
     before = of(*pods, by=SHIFTED)
     after = carried_out(before, SHIFT.propose(signals(before)))
-    assert {one.uid: one.limit for one in after.pods} == want
+    assert {pod.uid: pod.limit for pod in after.pods} == want
 
 
 def test_C5_what_another_policy_left_the_job_is_the_sum() -> None:
     before = of(ps(200, 20, **ASKED), worker(300, 300, **ASKED), by=SHIFTED | {"resize"})
     after = carried_out(before, SHIFT.propose(signals(before)))
-    assert [one.limit for one in after.pods] == [50, 450]
+    assert [pod.limit for pod in after.pods] == [50, 450]
 
 
 PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
-    "one that gets more than its own": (
+    "a pod that gets more than its own": (
         [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
         Measure.USE,
     ),
-    "nobody where one only gives": ([ps(400, 20, **ASKED), worker(750, 750, **ASKED)], None),
-    "nobody where one gets its own back": ([ps(50, 50, **ASKED)], None),
+    "no pod where a pod only gives": ([ps(400, 20, **ASKED), worker(750, 750, **ASKED)], None),
+    "no pod where a pod gets its own back": ([ps(50, 50, **ASKED)], None),
 }
 
 
@@ -257,7 +257,7 @@ def jobs(draw: st.DrawFn) -> JobSignal:
 def test_C5_the_sum_on_a_node_the_floors_and_the_qos_class_are_kept(before: JobSignal) -> None:
     after = carried_out(before, SHIFT.propose(signals(before)))
     for node in before.nodes:
-        sums = [sum(p.limit or 0 for p in one.on(node)) for one in (before, after)]
+        sums = [sum(p.limit or 0 for p in state.on(node)) for state in (before, after)]
         assert sums[0] == sums[1]
     for each in after.pods:
         assert (each.limit or 0) >= 50
@@ -267,8 +267,8 @@ def test_C5_the_sum_on_a_node_the_floors_and_the_qos_class_are_kept(before: JobS
 @given(jobs(), st.randoms(use_true_random=False))
 def test_C5_the_order_of_the_pods_does_not_matter(before: JobSignal, random: Any) -> None:
     shuffled = replace(before, pods=tuple(random.sample(before.pods, len(before.pods))))
-    one, other = (carried_out(of, SHIFT.propose(signals(of))) for of in (before, shuffled))
-    assert {pod.uid: pod.limit for pod in one.pods} == {pod.uid: pod.limit for pod in other.pods}
+    first, other = (carried_out(of, SHIFT.propose(signals(of))) for of in (before, shuffled))
+    assert {pod.uid: pod.limit for pod in first.pods} == {pod.uid: pod.limit for pod in other.pods}
 
 
 @given(st.integers(60, 4000), st.integers(60, 4000), st.floats(0, 0.7))

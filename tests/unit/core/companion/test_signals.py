@@ -51,7 +51,7 @@ def test_a_job_lends_no_more_than_a_share_of_all_that_it_takes(lent: float, want
     ("uses", "want"),
     [
         pytest.param([100, 200], 300, id="the sum of its pods"),
-        pytest.param([100, None], None, id="unknown if that of one pod is"),
+        pytest.param([100, None], None, id="unknown if one pod's is"),
         pytest.param([0], 0, id="nothing is known to be nothing"),
     ],
 )
@@ -71,9 +71,9 @@ def test_the_limit_that_restricts_a_pod_no_more(user_limit: int | None, want: in
 
 
 def test_the_pods_of_a_job_on_a_node_come_in_one_order() -> None:
-    one = job("j", pod("b"), pod("c", node="n2"), pod("a"))
-    assert [found.uid for found in one.on("n1")] == ["a", "b"]
-    assert one.nodes == ["n1", "n2"]
+    signal = job("j", pod("b"), pod("c", node="n2"), pod("a"))
+    assert [found.uid for found in signal.on("n1")] == ["a", "b"]
+    assert signal.nodes == ["n1", "n2"]
 
 
 def test_a_job_that_has_gone_is_not_found() -> None:

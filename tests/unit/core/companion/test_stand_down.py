@@ -54,7 +54,7 @@ CASES: dict[str, tuple[TrainingJob, str]] = {
     "its own HorizontalPodAutoscaler scales it": (torchrun(metrics=METRICS), "remove metrics"),
     "it has no workers": (job("TFJob").group("Chief").ps(1).build(), "no workers"),
     "torchrun may not restart its workers": (torchrun(maxRestarts=0), "maxRestarts"),
-    "nobody said how often torchrun may": (torchrun(maxRestarts=None), "maxRestarts"),
+    "it is unset how often torchrun may": (torchrun(maxRestarts=None), "maxRestarts"),
 }
 
 
@@ -78,8 +78,8 @@ def test_D6_any_other_is_scaled(of: TrainingJob) -> None:
 
 NOT_ELASTIC: dict[str, tuple[TrainingJob, str]] = {
     "a PyTorchJob without elasticPolicy": (fixed(), "set an elasticPolicy"),
-    "one with a Master": (led(), "Master"),
-    "one that allows a single number of workers": (
+    "a PyTorchJob with a Master": (led(), "Master"),
+    "a PyTorchJob that allows a single number of workers": (
         job().worker(4).elastic(minReplicas=4).build(),
         "maxReplicas",
     ),

@@ -111,8 +111,13 @@ COUNTS: dict[str, tuple[Present, int, CardNeed, int]] = {
     "two halves fill a card": ([(0, HALF), (0, HALF)], 1, HALF, 0),
     "a share that is larger than what is left": ([(0, HALF)], 1, GpuShare(60).need, 0),
     "only one of high priority on a card": ([(0, HIGH)], 1, HIGH, 0),
-    "none of low priority beside one of which nothing is known": ([(0, HIGH)], 1, HALF, 0),
-    "but one that asks for no time beside it": ([(0, HIGH)], 1, GpuShare(50, min_share=0).need, 1),
+    "no job of low priority beside a job without a profile": ([(0, HIGH)], 1, HALF, 0),
+    "but a job that asks for no time beside it": (
+        [(0, HIGH)],
+        1,
+        GpuShare(50, min_share=0).need,
+        1,
+    ),
     "one of high priority beside one of low": ([(0, HALF)], 1, HIGH, 1),
     "memory for two, and not for three": ([(0, BIG)], 1, BIG, 0),
     "memory beside who has a part of all of it": ([(0, HALF)], 1, BIG, 0),
@@ -231,9 +236,9 @@ def test_G2_a_card_is_never_promised_twice(events: list[tuple[bool, int, CardNee
             on.claim(key, Claim("n", taken_by(need, chosen[0])))
         for slot in range(3):
             sharers = [need for at, need in here.values() if at == slot]
-            units = sum(one.units for one in sharers)
+            units = sum(sharer.units for sharer in sharers)
             assert units <= 100
-            assert sum(one.high for one in sharers) <= 1
+            assert sum(sharer.high for sharer in sharers) <= 1
             assert memory_of(sharers) <= USABLE < MEMORY
             on.drop(("slot", slot))
             if sharers:
@@ -253,7 +258,7 @@ profiles = st.builds(
 def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
     events: list[tuple[int, GpuShare | None]],
 ) -> None:
-    """Sharers come, go, and are measured anew; those that are not measured count as 1."""
+    """Sharers come, go, and are measured anew; a sharer without a measurement counts as 1."""
     on, here = ledger(cards=2), dict[int, tuple[int, GpuShare]]()
     for key, event in events:
         slot, share = here.get(key, (None, event))
@@ -268,7 +273,7 @@ def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
             if chosen is None:
                 continue
             slot = chosen[0]
-            beside = [one for at, one in here.values() if at == slot]
+            beside = [sharer for at, sharer in here.values() if at == slot]
             _assert_fits(share, beside)
         here[key] = slot, share
         taken = {**part_claim(share, slot, "n", job="").requests, resource_of(slot): share.units}
@@ -276,12 +281,14 @@ def test_low_never_goes_where_by_the_profiles_its_minimum_does_not_fit(
 
 
 def _assert_fits(low: GpuShare, beside: Sequence[GpuShare]) -> None:
-    high = [one for one in beside if one.high]
+    high = [sharer for sharer in beside if sharer.high]
     if low.high or not high or not low.min_share:
         return
     u_h = 1 if high[0].busy is None else high[0].busy / 1000
-    lows = [low, *(one for one in beside if not one.high)]
-    minimums = sum(one.min_share * (1 if one.busy is None else one.busy / 1000) for one in lows)
+    lows = [low, *(sharer for sharer in beside if not sharer.high)]
+    minimums = sum(
+        sharer.min_share * (1 if sharer.busy is None else sharer.busy / 1000) for sharer in lows
+    )
     assert low.busy == 0 or minimums <= 1 - u_h + 1e-9
 
 

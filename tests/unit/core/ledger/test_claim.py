@@ -20,7 +20,7 @@ COVERS: dict[str, tuple[Claim, bool]] = {
     "the same": (EARLIER, True),
     "more of everything": (Claim("a", {"cpu": 3, "memory": 9}, (HTTP, DNS)), True),
     "a resource besides": (Claim("a", {"cpu": 2, "memory": 5, "gpu": 1}, (HTTP,)), True),
-    "whose it is does not matter": (Claim("a", EARLIER.requests, (HTTP,), "job", 7), True),
+    "its owner does not matter": (Claim("a", EARLIER.requests, (HTTP,), "job", 7), True),
     "less of one resource": (Claim("a", {"cpu": 2, "memory": 4}, (HTTP,)), False),
     "a resource is missing": (Claim("a", {"cpu": 2}, (HTTP,)), False),
     "a port is missing": (Claim("a", EARLIER.requests), False),
@@ -83,7 +83,8 @@ def agrees(claims: Claims, table: dict[int, Claim], ignoring: set[int]) -> bool:
         and all(claims.get(key) == table.get(key) for key in range(6))
         and all(same(claims.on(node, ignoring=ignoring), scan(node=node)) for node in "abcd")
         and all(
-            same(claims.with_any([one], ignoring=ignoring), scan(one)) for one in (HTTP, DNS, TRAIN)
+            same(claims.with_any([term], ignoring=ignoring), scan(term))
+            for term in (HTTP, DNS, TRAIN)
         )
     )
 
@@ -104,7 +105,7 @@ def test_a_claim_with_two_of_the_ports_is_found_once() -> None:
 
 def test_who_has_no_claim_cannot_lose_one() -> None:
     with pytest.raises(KeyError):
-        Claims().remove("nobody")
+        Claims().remove("absent")
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,8 @@ acts = st.lists(
 LEAVES: dict[str, Leaves] = {
     "training jobs": lambda tier: tier.of_job,
     "pods of lower priority": lambda tier: tier.priority is not None and tier.priority < 5,
-    "everybody": lambda tier: True,
-    "nobody": lambda tier: False,
+    "all pods": lambda tier: True,
+    "no pod": lambda tier: False,
 }
 
 
@@ -173,21 +174,23 @@ def test_a_ledger_without_some_tiers_is_one_on_which_they_never_were(
                 on.set_node(node(name, **({device: "9"} if device else {})))
             case ("go", str(name)):
                 on.remove_node(name)
-    want = Ledger(one for one in on.nodes if one is not None)
+    want = Ledger(known for known in on.nodes if known is not None)
     for key, claim in on.claims().items():
         if not leave(tier_of(claim)):
             want.claim(key, claim)
     left = on.without(leave)
     # A ledger goes on to count what no node has any more; another has never heard of it.
-    counted = sorted({name for one in want.nodes if one is not None for name in one.allocatable})
+    counted = sorted(
+        {name for known in want.nodes if known is not None for name in known.allocatable}
+    )
     assert on.would_free(leave) == (len(want) < len(on))
-    for one in want.nodes:
-        assert one is not None
+    for wanted in want.nodes:
+        assert wanted is not None
         for found, expected in (
             (left.free(counted), want.free(counted)),
             (left.scored_load(), want.scored_load()),
         ):
-            row, other = left.row(one.name), want.row(one.name)
+            row, other = left.row(wanted.name), want.row(wanted.name)
             assert (found[:, row] == expected[:, other]).all()
 
 

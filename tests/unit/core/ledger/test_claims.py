@@ -18,7 +18,7 @@ from tests.builders import JobBuilder, apart, job, pod, pods
 THREE = job().worker(3, cpu="1").resumed()
 
 PODS: dict[str, tuple[Mapping[str, Any], str | None]] = {
-    "a pod that nobody has placed": ({}, None),
+    "a pod that was never placed": ({}, None),
     "behind the gate": ({"gated": True}, None),
     "pinned": ({"pinned": "a"}, "a"),
     "bound": ({"bound": "b"}, "b"),
@@ -92,7 +92,7 @@ PLANNED: dict[str, tuple[JobBuilder, Plan | None, list[Mapping[str, Any]], int]]
         [FAILED],
         2,
     ),
-    "replicas beyond those of the job": (THREE, planned(*"aaaaa"), [], 3),
+    "replicas beyond the job's own": (THREE, planned(*"aaaaa"), [], 3),
     "a plan for fewer workers": (THREE, planned("a"), [], 1),
     "a type that the job no longer has": (job().master().resumed(), ON_A, [], 0),
     "suspended": (job().worker(3).suspended(), ON_A, [], 0),
@@ -211,5 +211,5 @@ def test_pods_keep_for_each_other(
         for index, (node, cpu) in enumerate(have)
     ]
     claims = shifted_claims("uid-1", members, ASKED)
-    assert {one.node: one.requests["cpu"] for one in claims.values()} == want
+    assert {claim.node: claim.requests["cpu"] for claim in claims.values()} == want
     assert shifted_claims("uid-1", members, CpuState()) == {}

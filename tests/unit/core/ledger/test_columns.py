@@ -47,7 +47,7 @@ def test_free_is_what_there_is_less_what_is_booked_and_nothing_of_what_no_row_ha
             assert free[line].tolist() == [0] * ROWS
             continue
         for row, allocatable in enumerate(there):
-            taken = [min(one.get(resource, 0), LARGEST) for at, one in booked if at == row]
+            taken = [min(amounts.get(resource, 0), LARGEST) for at, amounts in booked if at == row]
             assert free[line, row] == min(allocatable.get(resource, 0), LARGEST) - sum(taken)
 
 
@@ -153,7 +153,7 @@ def test_amounts_beyond_64_bits_never_turn_into_free_room() -> None:
 
 
 Labels = Mapping[str, str] | None
-"""The labels of a node; None where there is no node."""
+"""The labels of a node, or None without a node."""
 
 LEVELS = ("zone", "rack")
 DOMAINS: dict[str, tuple[list[Labels], list[int], list[int]]] = {
@@ -181,7 +181,7 @@ DOMAINS: dict[str, tuple[list[Labels], list[int], list[int]]] = {
 
 
 def nodes(labels: list[Labels]) -> list[Node | None]:
-    return [None if one is None else Node("n", labels=one) for one in labels]
+    return [None if label is None else Node("n", labels=label) for label in labels]
 
 
 @pytest.mark.parametrize(("labels", "zones", "racks"), DOMAINS.values(), ids=DOMAINS)
@@ -216,7 +216,7 @@ def test_a_ledger_numbers_domains_by_their_labels_whatever_the_order_of_nodes() 
     for order in (made, made[::-1]):
         on = Ledger(order)
         (zones,) = on.domains(("zone",))
-        by_name = {one.name: int(zones[on.row(one.name) or 0]) for one in made}
+        by_name = {known.name: int(zones[on.row(known.name) or 0]) for known in made}
         assert by_name == {"a": 1, "b": 0, "c": 1}
 
 

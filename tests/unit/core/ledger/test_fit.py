@@ -83,10 +83,10 @@ AFFINITY: dict[str, tuple[dict[str, Any], bool]] = {
     "Gt, the last number of 64 bits": (label("most", "Gt", f"{2**63 - 2}"), True),
     "Lt, one beyond 64 bits": (label("generation", "Lt", f"{2**63}"), False),
     "Gt, leading zeros": (label("generation", "Gt", "0" * 30 + "6"), True),
-    "Gt, a number as long as nobody can write it": (label("generation", "Gt", "9" * 5000), False),
+    "Gt, a number too long to write": (label("generation", "Gt", "9" * 5000), False),
     "Gt, nothing to compare with": (label("generation", "Gt"), False),
     "Gt, two values": (label("generation", "Gt", "1", "2"), False),
-    "an operator that nobody knows": (label("zone", "Near", "a"), False),
+    "an unknown operator": (label("zone", "Near", "a"), False),
     "a field, the name is listed": (field("In", "plain"), True),
     "a field, another name": (field("In", "gpu-1"), False),
     "a field, NotIn": (field("NotIn", "gpu-1"), True),
@@ -114,7 +114,7 @@ AFFINITY: dict[str, tuple[dict[str, Any], bool]] = {
         True,
     ),
     "an empty term matches nothing": (affinity({}), False),
-    "an empty term beside one that matches": (
+    "an empty term beside a term that matches": (
         affinity({}, {"matchExpressions": [line("zone", "Exists")]}),
         True,
     ),
@@ -156,7 +156,7 @@ TOLERATIONS: dict[str, tuple[dict[str, str], bool]] = {
         False,
     ),
     "neither key nor operator": ({"value": "vision"}, False),
-    "an operator that nobody knows": ({"key": "team", "operator": "Near"}, False),
+    "an unknown operator": ({"key": "team", "operator": "Near"}, False),
 }
 
 
@@ -177,8 +177,8 @@ def test_which_taints_keep_pods_away(effect: str, *, want: bool) -> None:
 
 def test_every_taint_must_be_tolerated() -> None:
     both = node("n", taints=[{"key": key, "effect": "NoSchedule"} for key in ("team", "spot")])
-    one = parse_constraints({"tolerations": [{"key": "team", "operator": "Exists"}]})
-    assert why_not(one, both) == Taint("spot")
+    constraints = parse_constraints({"tolerations": [{"key": "team", "operator": "Exists"}]})
+    assert why_not(constraints, both) == Taint("spot")
 
 
 CORDON: dict[str, tuple[list[dict[str, str]], Misfit | None]] = {
@@ -224,7 +224,7 @@ def test_a_pod_that_names_its_node(
 
 
 def expecting(*devices: str) -> Constraints:
-    """A template for whose pods admission is expected to add tolerations."""
+    """A template; admission is expected to add tolerations to its pods."""
     return replace(parse_constraints({}), devices=devices)
 
 
@@ -320,7 +320,7 @@ WORDS: dict[str, tuple[Obstacle, int, str]] = {
     "a cordon": (Misfit.CORDON, 1, "1 node is cordoned"),
     "a name": (Misfit.NODE_NAME, 3, "3 nodes are not the node that the pods name"),
     "an affinity": (Misfit.AFFINITY, 1, "1 node does not match the required node affinity"),
-    "that of a volume": (
+    "the affinity of a volume": (
         Misfit.VOLUME,
         2,
         "2 nodes do not match the required node affinity of a volume",
@@ -363,11 +363,11 @@ def test_a_mask_says_what_each_node_says_however_often_nodes_change(
     for constraints in kinds:
         mask = eligibility.of(constraints, nodes, width=WIDTH)
         assert mask.tolist() == [
-            one is not None and why_not(constraints, one) is None for one in nodes
+            node is not None and why_not(constraints, node) is None for node in nodes
         ]
         counts = eligibility.obstacles(constraints, nodes, width=WIDTH)
         assert counts == Counter(
-            why for one in nodes if one is not None and (why := why_not(constraints, one))
+            why for node in nodes if node is not None and (why := why_not(constraints, node))
         )
         assert all(counts.values()), "what excludes no node any more is forgotten"
 
@@ -402,7 +402,7 @@ def test_the_memory_for_constraints_has_a_bound() -> None:
 
 
 def pinned(cpu: str = "1", **spec: Any) -> Pod:
-    """A pod of nobody that is pinned to node a."""
+    """A pod of no job that is pinned to node a."""
     containers = [{"resources": {"requests": {"cpu": cpu}}}]
     made = {"affinity": affinity_to("a"), "containers": containers, **spec}
     return parse_pod({"kind": "Pod", "spec": made})

@@ -191,11 +191,11 @@ GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
     "a claim shrinks": (lambda on: on.claim("old", Claim("n", {"cpu": 1})), True),
     "a claim moves to another node": (lambda on: on.claim("old", Claim("m", OLD.requests)), True),
     "a claim is dropped": (lambda on: on.drop("old"), True),
-    "there was no claim to drop": (lambda on: on.drop("nobody"), False),
-    "a claim passes to one that covers it": (lambda on: on.hand_over("old", "heir"), False),
-    "a claim passes to a smaller one": (lambda on: on.hand_over("heir", "old"), True),
-    "a claim passes to nobody": (lambda on: on.hand_over("old", "nobody"), True),
-    "there is no claim to pass on": (lambda on: on.hand_over("nobody", "heir"), False),
+    "there was no claim to drop": (lambda on: on.drop("absent"), False),
+    "a claim passes to a claim that covers it": (lambda on: on.hand_over("old", "heir"), False),
+    "a claim passes to a smaller claim": (lambda on: on.hand_over("heir", "old"), True),
+    "a claim passes to an absent claim": (lambda on: on.hand_over("old", "absent"), True),
+    "there is no claim to pass on": (lambda on: on.hand_over("absent", "heir"), False),
     "a node comes": (lambda on: on.set_node(node("new")), True),
     "a node goes": (lambda on: on.remove_node("n"), True),
     "a node is cordoned": (lambda on: on.set_node(node("n", cpu="8", cordoned=True)), True),
@@ -205,7 +205,7 @@ GAINS: dict[str, tuple[Callable[[Ledger], object], bool]] = {
         True,
     ),
     "a node is seen again as it was": (lambda on: on.set_node(node("n", cpu="8")), False),
-    "a node goes that was not there": (lambda on: on.remove_node("nobody"), False),
+    "a node goes that was not there": (lambda on: on.remove_node("absent"), False),
 }
 
 
@@ -292,7 +292,7 @@ def offered(floor: Ledger, name: str = "a") -> int:
 
 @pytest.fixture
 def floor() -> Ledger:
-    """A node of eight CPUs, of which three are taken; that is on offer."""
+    """A node of eight CPUs with three taken; that is on offer."""
     made = Ledger([node("a", cpu="8")])
     made.claim("old", claim(3))
     made.offer()
@@ -332,7 +332,7 @@ CHANGES: dict[str, tuple[tuple[Act, ...], int, int]] = {
     ),
     "the node grows": ((shown(node("a", cpu="10")),), 5, 7),
     "the node shrinks": ((shown(node("a", cpu="6")),), 3, 3),
-    "the node is another one": ((shown(LABELLED),), 0, 5),
+    "the node is another node": ((shown(LABELLED),), 0, 5),
     "what comes free is taken": ((dropped("old"), claimed("new", claim(7))), 1, 1),
     "what comes free is taken and comes free": (
         (dropped("old"), claimed("new", claim(6)), dropped("new")),

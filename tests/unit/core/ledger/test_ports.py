@@ -31,18 +31,18 @@ OFFSETS = {
         job().worker(2).elastic(),
         {"worker-0": 0, "worker-1": 0},
     ),
-    "workers of neither kind meet nobody knows where": (job().worker(2), {}),
+    "workers of neither kind meet at an unknown place": (job().worker(2), {}),
     "elastic workers that meet at a host outside": (
         job().worker(2).elastic(rdzvHost="etcd.example"),
         {"worker-0": 0, "worker-1": 0},
     ),
-    "nobody listens if workers meet in etcd": (job().worker(2).elastic(rdzvBackend="etcd"), {}),
+    "no worker listens if workers meet in etcd": (job().worker(2).elastic(rdzvBackend="etcd"), {}),
     "every replica of a TFJob listens": (
         job("TFJob").group("Chief").ps(2).worker(2).group("Evaluator"),
         {"chief-0": 0, "ps-0": 3, "ps-1": 4, "worker-0": 5, "worker-1": 6, "evaluator-0": 2},
     ),
     "a TFJob without servers": (job("TFJob").worker(2), {"worker-0": 3, "worker-1": 4}),
-    "a single TensorFlow process listens to nobody": (job("TFJob").worker(1), {}),
+    "a single TensorFlow process does not listen": (job("TFJob").worker(1), {}),
 }
 
 
@@ -80,7 +80,7 @@ def test_a_port_is_not_given_again_on_the_node_of_who_listens_there() -> None:
     books = ledger(node("a"), node("b"))
     first = free_base(TFJOB, APART, books, ports=RANGE)
     assert first is not None
-    books.claim("where nobody of the job listens", held(first + 3, on="b"))
+    books.claim("where no pod of the job listens", held(first + 3, on="b"))
     assert free_base(TFJOB, APART, books, ports=RANGE) == first
     books.claim("where a worker listens", held(first + 5, on="b"))
     assert free_base(TFJOB, APART, books, ports=RANGE) not in {None, first}
@@ -90,15 +90,15 @@ MASTER = {ReplicaKey("master", 0): "a", ReplicaKey("worker", 0): "a"}
 
 
 def test_every_port_of_the_range_is_found_at_last_and_none_beyond() -> None:
-    books, one = ledger(node("a")), job().master().worker(1)
+    books, made = ledger(node("a")), job().master().worker(1)
     given_out = set()
     for number in range(5):
-        base = free_base(one.build(), MASTER, books, ports=(20000, 20004))
+        base = free_base(made.build(), MASTER, books, ports=(20000, 20004))
         assert base is not None
         given_out.add(base)
         books.claim(number, held(base))
     assert given_out == set(range(20000, 20005))
-    assert free_base(one.build(), MASTER, books, ports=(20000, 20004)) is None
+    assert free_base(made.build(), MASTER, books, ports=(20000, 20004)) is None
 
 
 def test_a_range_that_is_too_small_for_the_job_has_no_base() -> None:
@@ -123,7 +123,7 @@ def test_an_udp_port_of_the_same_number_is_another_port() -> None:
 def test_two_jobs_begin_to_search_at_different_ports() -> None:
     books = ledger(node("a"))
     made = [job(uid=f"uid-{number}").master().build() for number in range(8)]
-    assert len({free_base(one, MASTER, books, ports=(20000, 29999)) for one in made}) == 8
+    assert len({free_base(uid, MASTER, books, ports=(20000, 29999)) for uid in made}) == 8
 
 
 PLAN = Plan("uid-1", 1, APART, port=20000)
@@ -160,8 +160,8 @@ LARGER = job("TFJob").ps(1).worker(3)  # the new worker has slot 6, behind the b
 GROWN = {**APART, ReplicaKey("worker", 2): "b"}
 JOINS: dict[str, tuple[JobBuilder, dict[str, Claim], bool]] = {
     "the port behind the block is free": (LARGER, {}, True),
-    "somebody has it where the new worker goes": (LARGER, {"x": held(20006, on="b")}, False),
-    "somebody has it on another node": (LARGER, {"x": held(20006, on="a")}, True),
+    "another pod has it where the new worker goes": (LARGER, {"x": held(20006, on="b")}, False),
+    "another pod has it on another node": (LARGER, {"x": held(20006, on="a")}, True),
     "the job has it still, from when it was larger": (
         LARGER,
         {"x": replace(held(20006, on="b"), job="uid-1")},
@@ -192,7 +192,7 @@ def test_a_worker_that_torchrun_is_given_needs_the_first_port_on_its_node() -> N
     plan = replace(PLAN, assignment={key: on[key] for key, _ in two.replicas()})
     books = ledger(*map(node, "abc"))
     assert joins_block(two, three, plan, places=on, ledger=books)
-    books.claim("somebody else", held(20000, on="c"))
+    books.claim("another", held(20000, on="c"))
     assert not joins_block(two, three, plan, places=on, ledger=books)
 
 

@@ -122,7 +122,7 @@ def kept(until: float = NOW + 60) -> Reservation:
 
 
 def with_kept_room(*, used: str = "0") -> Ledger:
-    """Node a of four CPUs, of which two are kept and some may be used."""
+    """Node a of four CPUs; two are kept, and some may be used."""
     on = ledger(node("a", cpu="4"), used={"a": {"cpu": used}})
     for key, claim in kept().claims.items():
         on.claim(key, claim)

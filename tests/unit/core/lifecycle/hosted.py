@@ -1,4 +1,4 @@
-"""Jobs that ask for the host network: one in the queue, and one that runs, with its pods."""
+"""Jobs that ask for the host network: a job in the queue, and a running job with its pods."""
 
 from typing import Any
 

@@ -279,7 +279,7 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
 
 def torchrun(*options: str, **policy: Any) -> JobBuilder:
     """Eight workers that torchrun starts; a field of the elasticPolicy that is None is unset."""
-    written = {name: one for name, one in (ANY_SIZE | policy).items() if one is not None}
+    written = {name: value for name, value in (ANY_SIZE | policy).items() if value is not None}
     made = job().worker(8, cpu="1").held().elastic(**written)
     (container,) = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"][
         "containers"
@@ -315,7 +315,7 @@ CHOSEN: dict[str, tuple[JobBuilder, Raw, int]] = {
     "an autoscaler of the cluster": (torchrun(), {"context": QueueContext(autoscaler=True)}, 5),
     "checkpoints that are not looked for": (torchrun(), OFF, 0),
     "a TFJob that starts anew at a checkpoint": (of_tensorflow(), {}, 5),
-    "a TFJob whose checkpoints are not looked for": (of_tensorflow(), OFF, 0),
+    "a TFJob without a look for checkpoints": (of_tensorflow(), OFF, 0),
     "a policy that observes a TFJob": (of_tensorflow(), by_policy(Mode.OBSERVE), 0),
 }
 
@@ -400,12 +400,12 @@ PREEMPT: dict[str, tuple[QueueContext, list[int | None], bool]] = {
     "pods of lower priority": (QueueContext(priority=10, preempts=True), [5, 5], True),
     "pods of equal priority": (QueueContext(priority=10, preempts=True), [10, 10], False),
     "too few of lower priority": (QueueContext(priority=10, preempts=True), [5, 10], False),
-    "claims of nobody who could be preempted": (
+    "claims without a pod that could be preempted": (
         QueueContext(priority=10, preempts=True),
         [None, None],
         False,
     ),
-    "the job preempts nobody": (QueueContext(priority=10), [5, 5], False),
+    "the job preempts no pod": (QueueContext(priority=10), [5, 5], False),
 }
 
 

@@ -55,7 +55,7 @@ def gang() -> JobBuilder:
 
 
 def part(index: int, *, slot: int | None = None, units: int = 50, **more: Any) -> Pod:
-    """A gated pod with a part of a GPU, by default the one that was planned."""
+    """A gated pod with a part of a GPU, by default the planned part."""
     gated = pod(sharing(replicas=2).build(), "worker", index, gated=True, **more)
     return replace(gated, requests={resource_of(index if slot is None else slot): units, "pods": 1})
 
@@ -114,7 +114,7 @@ def test_a_job_without_its_parts_goes_back_to_the_queue_and_does_not_back_off(
 
 SUSPENDED: dict[str, tuple[Plan | None, tuple[Pod, ...], type[Step]]] = {
     "its last pod is gone": (PLAN, (), ForgetPlan),
-    "its pods have ended": (PLAN, tuple(replace(one, phase="Failed") for one in GANG), ForgetPlan),
+    "its pods have ended": (PLAN, tuple(replace(pod, phase="Failed") for pod in GANG), ForgetPlan),
     "its pods still end": (PLAN, GANG, Wait),
     "without parts the plan is checked once pods exist": (NO_SLOTS, (), Wait),
     "it has no plan any more": (None, (), Wait),
@@ -150,9 +150,14 @@ def test_a_job_that_kueue_started_without_them_waits_and_says_why() -> None:
 
 
 BY_KUEUE: dict[str, tuple[JobBuilder, dict[str, Any], str | None, str]] = {
-    "its label came before our webhook": (gang().suspended(), {}, names.SUSPENDED, KUEUE.reason),
+    "its label came before kfext's webhook": (
+        gang().suspended(),
+        {},
+        names.SUSPENDED,
+        KUEUE.reason,
+    ),
     "its label came after it": (gang().held(), {}, names.SUSPENDED, KUEUE.reason),
-    "nobody opted the namespace in: not ours to show": (
+    "the namespace did not opt in: not kfext's to show": (
         gang().suspended(),
         {"managed": False},
         None,
@@ -237,7 +242,7 @@ TROUBLES: dict[str, tuple[CardView, str]] = {
         CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG, ("n", 1): XID}),
         f"slot 0 of n cannot be shared: {MIG}; slot 1 of n cannot be shared: {XID}",
     ),
-    "and another that is not the one it used": (
+    "and another that it did not use": (
         CardView(lost=(*LOST, ("n", 1)), troubles={LOST[0]: MIG}),
         f"slot 0 of n cannot be shared: {MIG}; the GPU of slot 1 of n is not the GPU that it used",
     ),
@@ -419,7 +424,9 @@ def test_what_is_remembered_of_the_use_of_gpus(
     before: dict[str, int], shown: list[dict[str, Any]], want: dict[str, int]
 ) -> None:
     pods = tuple(replace(part(index), uid=f"pod-{index}") for index in range(2))
-    parts = tuple((slot("n", at), CardSharer(f"pod-{at}", **one)) for at, one in enumerate(shown))
+    parts = tuple(
+        (slot("n", at), CardSharer(f"pod-{at}", **shares)) for at, shares in enumerate(shown)
+    )
     view, state = CardView(parts=parts), JobState(busy=before)
     found = measured(running(gang(), pods=pods, cards=view, state=state))
     assert found == want

@@ -264,7 +264,7 @@ def test_a_pytorchjob_whose_pods_are_on_two_networks_goes_on() -> None:
 ITS_PLAN = Plan("u", 1, port=20007)
 WAITS, GONE = job().master().held(), job().master().annotated(names.RELEASED, "NoRoom")
 TOLD = {
-    "nobody asked": (None, WAITS, None, JobState(), ""),
+    "it was not asked for": (None, WAITS, None, JobState(), ""),
     "nothing speaks against it yet": (WISH, WAITS, None, JobState(), ""),
     "it is so": (WISH, WAITS, ITS_PLAN, JobState(), "ports from 20007 on"),
     "an obstacle": (
@@ -376,9 +376,9 @@ def test_the_policies_that_select_a_pod_are_those_that_select_one_of_all(
 ) -> None:
     of = job().master().worker(workers).build()
     want = [
-        one.name
-        for one in policies(*chosen)
-        if any(one.pods.matches(pod_labels(of, key)) for key, _ in of.replicas())
+        policy.name
+        for policy in policies(*chosen)
+        if any(policy.pods.matches(pod_labels(of, key)) for key, _ in of.replicas())
     ]
     assert bypassed(of, policies(*chosen)) == sorted(want)
 

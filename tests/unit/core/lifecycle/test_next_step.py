@@ -45,7 +45,7 @@ ENDS: dict[str, Case] = {
         three().resumed().condition("Succeeded"),
         [*workers(bound="a")[:2], worker(2, gated=True)],
         plan("a", "a", "a"),
-        check=lambda step: [one.name for one in step.pods] == ["train-worker-2"],
+        check=lambda step: [pod.name for pod in step.pods] == ["train-worker-2"],
         more={"waited": 60.0},
     ),
     "failed while suspended": Case(Wait, three().held().condition("Failed"), check=phase(FINISHED)),
@@ -54,7 +54,7 @@ ENDS: dict[str, Case] = {
         three().resumed().condition("Failed"),
         [worker(0, bound="a"), worker(1, pinned="a"), worker(2, pinned="a", deleting=True)],
         plan("a", "a", "a"),
-        check=lambda step: [one.name for one in step.pods] == ["train-worker-1"],
+        check=lambda step: [pod.name for pod in step.pods] == ["train-worker-1"],
         more={"waited": 60.0},
     ),
     "failed a moment ago, and kube-scheduler may still bind them": Case(
@@ -73,7 +73,7 @@ ENDS: dict[str, Case] = {
         check=phase(FINISHED),
         more={"waited": 60.0},
     ),
-    "ended, and never was ours": Case(
+    "ended, and never was kfext's": Case(
         Wait, three().resumed().condition("Succeeded"), workers(bound="a"), check=phase(None)
     ),
     "ended, and so have the pods that were pinned": Case(
@@ -114,11 +114,11 @@ ENDS: dict[str, Case] = {
         Wait,
         three().resumed().released(),
         workers(),
-        state=JobState(reason=REASON_BIND_TIMEOUT, message="nobody bound it"),
+        state=JobState(reason=REASON_BIND_TIMEOUT, message="no scheduler bound it"),
         check=lambda step: (
             phase(PHASE_RELEASED, REASON_RELEASED)(step)
             and REASON_BIND_TIMEOUT in step.verdict.message
-            and "nobody bound it" in step.verdict.message
+            and "no scheduler bound it" in step.verdict.message
         ),
     ),
     "released by a user, who cannot take an older message away": Case(
@@ -183,7 +183,11 @@ def test_deciding_twice_changes_nothing() -> None:
 
 CASES: dict[str, tuple[JobBuilder, Sequence[Pod], type]] = {
     "a job that kfext holds": (three().held(), (), Release),
-    "such a job whose pods are still ending": (three().held(), [worker(0, deleting=True)], Wait),
+    "such a job with pods that are still ending": (
+        three().held(),
+        [worker(0, deleting=True)],
+        Wait,
+    ),
     "a job that a person suspended": (three().suspended(), (), Wait),
     "a job that Kueue suspended": (three().held().queued_by_kueue(), (), Wait),
     "gated pods": (three().resumed(), workers(gated=True), Ungate),

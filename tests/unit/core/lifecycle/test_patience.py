@@ -71,7 +71,7 @@ STRIKES: dict[str, Case] = {
             and "2 of 3 pods exist" in step.state.message
         ),
     ),
-    "the third time: the one held back is let go": Case(
+    "the third time: the pod held back is let go": Case(
         Release,
         three().resumed(),
         [worker(0, bound="a"), worker(1, gated=True)],
@@ -296,7 +296,7 @@ def test_a_gang_whose_pods_find_no_room(case: Case) -> None:
 def behind_a_gate(
     want: type[Step], *, waited: float, of: JobBuilder | None = None, **more: Any
 ) -> Case:
-    """A gang of which another system's gate holds one pod."""
+    """A gang with one pod behind another system's gate."""
     check, state = more.pop("check", bool), more.pop("state", JobState())
     members = more.pop("members", [*workers(gated=True)[:2], GATED_TWICE])
     more["waited"] = waited
@@ -382,7 +382,7 @@ CASES: dict[str, tuple[JobBuilder, Sequence[Pod], float]] = {
 
 @pytest.mark.parametrize(("made", "pods", "want"), CASES.values(), ids=CASES)
 def test_when_the_claims_of_a_plan_end(made: JobBuilder, pods: Sequence[Pod], want: float) -> None:
-    unbound = {one.uid: 10.0 for one in pods if not one.node_name}
+    unbound = {pod.uid: 10.0 for pod in pods if not pod.node_name}
     quiet = 10.0 if len(pods) < 3 else 0.0
     of = situation_of(made.build(), tuple(pods), plan("a", "a", "a"), unbound=unbound, quiet=quiet)
     assert claims_last(of) == want

@@ -67,13 +67,13 @@ QUEUE: dict[str, Case] = {
     "suspended by a person while it ran under our plan: respected": Case(
         Wait, three().suspended(), workers(bound="a"), plan("a", "a", "a"), check=phase(SUSPENDED)
     ),
-    "suspended in a namespace that nobody opted in: not ours to show": Case(
+    "suspended in a namespace that did not opt in: not kfext's to show": Case(
         Wait, three().suspended(), more={"managed": False}, check=phase(None)
     ),
-    "suspended by a person, with colocation off: not ours to show": Case(
+    "suspended by a person, with colocation off: not kfext's to show": Case(
         Wait, three().suspended(), more={"colocation": Colocation.OFF}, check=phase(None)
     ),
-    "suspended by a person after the namespace was opted out: still ours to show": Case(
+    "suspended by a person after the namespace was opted out: still kfext's to show": Case(
         Wait,
         three().suspended(),
         plan=plan("a", "a", "a"),
@@ -86,7 +86,7 @@ QUEUE: dict[str, Case] = {
         state=JobState(asked=5, admitted=3),
         check=lambda step: (step.workers, step.state.asked, step.state.admitted) == (5, 0, 0),
     ),
-    "such a job whose pods are still there": Case(
+    "such a job with pods that are still there": Case(
         Wait,
         three().suspended().queued_by_kueue(),
         [worker(0, bound="a")],
@@ -97,7 +97,7 @@ QUEUE: dict[str, Case] = {
         Wait, three().suspended(), state=JobState(asked=5, admitted=3), check=phase(SUSPENDED)
     ),
     "suspended by Kueue": Case(Wait, three().suspended().queued_by_kueue(), check=phase(SUSPENDED)),
-    "held, but Kueue's webhook claimed it after ours": Case(
+    "held, but Kueue's webhook claimed it after kfext's": Case(
         Wait, three().held().queued_by_kueue(), check=phase(SUSPENDED)
     ),
     "there is room": Case(Unsuspend, three().held(), check=moved_to("a", "a", "a")),
@@ -263,14 +263,14 @@ QUEUE: dict[str, Case] = {
         more={"context": QueueContext(autoscaler=True), "colocation": "required"},
         check=phase(QUEUED, REASON_NO_ROOM),
     ),
-    "no room: looked at again when room is to be kept for it": Case(
+    "no room: checked again when room is to be kept for it": Case(
         Wait,
         three().held(),
         on=full(),
         more={"context": QueueContext(reservable_in=200.0)},
         check=lambda step: phase(QUEUED, REASON_NO_ROOM)(step) and step.again == 200.0,
     ),
-    "no room, with a bound: looked at again when room is to be kept, if that is before": Case(
+    "no room, with a bound: checked again when room is to be kept, if that is before": Case(
         Wait,
         three().held().created(NOW - 100),
         on=full(),
@@ -280,7 +280,7 @@ QUEUE: dict[str, Case] = {
         },
         check=lambda step: step.again == 200.0,
     ),
-    "no room without a node that did not take it: looked at again when that is over": Case(
+    "no room without a node that did not take it: checked again when that is over": Case(
         Wait,
         three().held().created(0),
         on=ledger(node("a", cpu="4"), node("b", cpu="4"), used={"b": {"cpu": "2"}}),
@@ -375,7 +375,7 @@ QUOTAS: dict[str, tuple[QuotaView, bool]] = {
         QuotaView((quota({"pods": "0"}, scopeSelector=OF_LOW),), default_class="low"),
         True,
     ),
-    "it demands what nobody states": (
+    "it demands what is not stated": (
         QuotaView((quota({"requests.memory": "1Ti"}),), defaulted=False),
         True,
     ),
@@ -490,7 +490,7 @@ RESUME: dict[str, Case] = {
             and "30 s after its last pod" in step.verdict.message
         ),
     ),
-    "the operator says for ever that it runs, as 1.8.0 does of a job with a ttl: resumed": Case(
+    "the operator says without end that it runs, as 1.8.0 does of a job with a ttl: resumed": Case(
         Unsuspend,
         three().held().condition("Suspended", status="False", since=NOW - 1),
         state=stop_state(),

@@ -51,7 +51,7 @@ DEDICATED = ledger(node("a", cpu="4", taints=[{**TOLERATION}]))
 OF_POOL = workers(gated=True, spec={"tolerations": [TOLERATION]})
 LEARNT = JobState(observed=observed(RUNNING, OF_POOL, JobState(), plan=None))
 BARRIER: dict[str, Case] = {
-    "admission added the toleration for the planned node: it is noted first": Case(
+    "admission added the toleration for the planned node: it is recorded first": Case(
         SaveState,
         three().resumed(),
         OF_POOL,
@@ -59,7 +59,7 @@ BARRIER: dict[str, Case] = {
         on=DEDICATED,
         check=lambda step: step.state == LEARNT,
     ),
-    "it is noted, and the pods are pinned": Case(
+    "it is recorded, and the pods are pinned": Case(
         Pin, three().resumed(), OF_POOL, plan("a", "a", "a"), LEARNT, on=DEDICATED
     ),
     "a toleration that the planned node does not need costs no write": Case(
@@ -71,7 +71,7 @@ BARRIER: dict[str, Case] = {
         workers(gated=True),
         check=lambda step: step.state == JobState(),
     ),
-    "no plan, no gate: none of ours": Case(Wait, three().resumed(), workers(), check=phase(None)),
+    "no plan, no gate: not kfext's": Case(Wait, three().resumed(), workers(), check=phase(None)),
     "no pod yet": Case(
         Wait,
         three().resumed(),
@@ -235,7 +235,7 @@ BARRIER: dict[str, Case] = {
         on=with_kept_room(),
         more={"context": QueueContext(reservation=kept())},
     ),
-    "a member that has ended draws nobody": Case(
+    "a member that has ended draws no pod": Case(
         Replan,
         three().resumed(),
         [worker(0, bound="b", phase="Succeeded"), *workers(gated=True)[1:]],
@@ -289,7 +289,7 @@ BARRIER: dict[str, Case] = {
             check=lambda step: phase(GATED)(step) and step.again == 40.0,
         )
     ),
-    "half of the gang came ungated and is never bound: the rest is not held for ever": Case(
+    "half of the gang came ungated and is never bound: the rest is not held forever": Case(
         Replan,
         three().resumed(),
         [worker(0), *workers(gated=True)[1:]],
@@ -535,9 +535,9 @@ def with_agents(books: Ledger, of: TrainingJob, pods: tuple[Pod, ...]) -> Ledger
     """The books once these pods and the plan are in them."""
     for key, claim in plan_claims(of, APART, pods).items():
         books.claim(key, claim)
-    for one in pods:
-        if taken := pod_claim(one):
-            books.claim(pod_key(one.uid), taken)
+    for placed in pods:
+        if taken := pod_claim(placed):
+            books.claim(pod_key(placed.uid), taken)
     return books
 
 
@@ -630,7 +630,7 @@ TURNS: dict[str, Case] = {
         plan("a", "a", "a"),
         check=lambda step: [pod.name for pod, _ in step.pins] == ["train-worker-0"],
     ),
-    "those that are not bound in time are planned again": Case(
+    "pods that are not bound in time are planned again": Case(
         DeleteUnbound,
         three().resumed(),
         [worker(0, gated=True), high(1, bound="a"), high(2, pinned="a")],

@@ -36,7 +36,7 @@ OPEN: dict[str, tuple[JobBuilder, QueueContext, bool]] = {
     "who runs already": (three().resumed(), QueueContext(reservation=KEPT), True),
     "who ends in time": (ending(60), QueueContext(reservation=KEPT), True),
     "who ends too late": (ending(61), QueueContext(reservation=KEPT), False),
-    "who ends, but nobody knows until when it is kept": (
+    "who ends, but it is not known until when it is kept": (
         ending(1),
         QueueContext(reservation=kept(until=math.inf)),
         False,
@@ -111,7 +111,7 @@ GENERATIONS: dict[str, tuple[Mapping[str, Any], int]] = {
         {"plan": plan("a", generation=5), "state": JobState(generation=4)},
         5,
     ),
-    "under a plan that somebody wrote again": (
+    "under a plan that another client wrote again": (
         {"plan": plan("a", generation=2), "state": JobState(generation=4)},
         4,
     ),

@@ -29,7 +29,7 @@ LONG_AGO = {"waited": 9e9, "quiet": 9e9}
 
 
 def room(cpus: int) -> Ledger:
-    """Node a, whose free CPUs are as many as that: four pods of the gang are on it."""
+    """Node a with that many free CPUs: four pods of the gang are on it."""
     return ledger(node("a", cpu=str(4 + cpus)), used={"a": {"cpu": "4"}})
 
 
@@ -110,13 +110,13 @@ SCALED: dict[str, Case] = {
         room(2),
         check=placed(*range(6), late=(4, 5)),
     ),
-    "those that have room are let through": Case(
+    "pods that have room are let through": Case(
         Pin,
         EIGHT,
         of(EIGHT, gated=range(4, 8)),
         room(2),
         plan(*"aaaaaa"),
-        check=lambda step: [one.replica.index for one, _ in step.pins] == [4, 5],
+        check=lambda step: [pin.replica.index for pin, _ in step.pins] == [4, 5],
     ),
     "the rest goes on waiting": Case(
         Wait, EIGHT, of(EIGHT, runs=range(6), gated=(6, 7)), check=waits(REASON_NO_ROOM, 2)
@@ -228,7 +228,7 @@ LOST: dict[str, Case] = {
         of(torchrun(4, minReplicas=3), runs=(0, 1), gated=(2, 3)),
         state=TWICE,
     ),
-    "the one at which they meet": Case(
+    "the worker that they meet at": Case(
         Suspend, torchrun(4), of(torchrun(4), runs=(1, 2, 3), gated=[0]), state=TWICE
     ),
     "a worker of a gang of a fixed size": Case(
@@ -237,7 +237,7 @@ LOST: dict[str, Case] = {
     "a worker of such a gang that was scaled up": Case(
         Suspend, fixed(), of(fixed(), runs=(0, 1, 2), gated=(3, 4, 5, 6, 7)), state=TWICE
     ),
-    "a worker for which there is room, where the others have none": Case(
+    "a worker with room, where the others have none": Case(
         Replan,
         fixed(),
         of(fixed(), runs=(0, 1, 2), gated=(3, 4, 5, 6, 7)),
@@ -269,7 +269,7 @@ LOST: dict[str, Case] = {
         check=placed(*range(4), late=[3]),
         more={**LONG_AGO, "succeeded": frozenset({ReplicaKey("worker", 3)})},
     ),
-    "it waits, once that is noted": Case(
+    "it waits, once that is recorded": Case(
         Wait,
         fixed(4),
         of(fixed(4), runs=(0, 1, 2), gated=[3]),

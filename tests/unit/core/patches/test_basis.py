@@ -1,4 +1,4 @@
-"""Patches made from what is kept of a job are those that would be made from the whole job."""
+"""Patches made from the kept parts of a job equal the patches made from the whole job."""
 
 from collections.abc import Callable
 

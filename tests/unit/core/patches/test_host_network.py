@@ -63,8 +63,8 @@ def admitted(raw: Raw, *, alive: bool = True) -> Raw:
 
 def env_of(pod: Raw) -> dict[str, Any]:
     return {
-        one["name"]: one.get("value", one.get("valueFrom"))
-        for one in pod["spec"]["containers"][0]["env"]
+        variable["name"]: variable.get("value", variable.get("valueFrom"))
+        for variable in pod["spec"]["containers"][0]["env"]
     }
 
 
@@ -92,7 +92,7 @@ LISTENERS = {
     "the master": ("master", 0, [], [BASE]),
     "no worker": ("worker", 0, AT_MASTER, []),
     "no later worker": ("worker", 1, AT_MASTER, []),
-    "nobody of workers that are told nothing": ("worker", 0, [], []),
+    "no worker that is told nothing": ("worker", 0, [], []),
     "an agent of torchrun": ("worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "c10d"}], [BASE]),
     "an agent that meets others in etcd": (
         "worker", 1, [{"name": "PET_RDZV_BACKEND", "value": "etcd-v2"}], [BASE],
@@ -159,7 +159,7 @@ HOSTS = {
     "a full name is the same host": (0, meeting("train-worker-0.team.svc"), "is_host=1"),
     "who says it himself is left alone": (0, meeting(conf="is_host=0"), "is_host=0"),
     "etcd has a host of its own": (0, meeting(backend="etcd"), None),
-    "another host is not ours": (0, meeting("elsewhere"), None),
+    "another host is not kfext's": (0, meeting("elsewhere"), None),
 }
 
 
@@ -326,7 +326,7 @@ def test_the_operator_is_told_the_port_by_its_own_name(
     after = started(job().master(spec=training(*ports)).worker(1, spec=training(*ports)))
     for type_ in ("Master", "Worker"):
         found = port_of(after, type_)
-        assert [(one["name"], one["containerPort"]) for one in found] == want
+        assert [(port["name"], port["containerPort"]) for port in found] == want
     assert "ports" not in template(after)["spec"]["containers"][0]
 
 

@@ -93,7 +93,7 @@ def test_start_unsuspends_under_the_plan_and_lets_go_of_the_mark() -> None:
     for type_ in ("Master", "Worker"):
         metadata = template(after, type_)["metadata"]
         assert metadata["annotations"][names.PLAN_GENERATION] == "1"
-    assert [one["preference"]["matchFields"][0]["values"] for one in leaning(after)] == [
+    assert [term["preference"]["matchFields"][0]["values"] for term in leaning(after)] == [
         ["a"],
         ["b"],
     ]
@@ -231,7 +231,7 @@ def test_a_new_plan_replaces_what_the_last_one_preferred_and_nothing_else() -> N
     stopped = applied(suspend_patch(raw, parsed(raw), JobState(strikes=1)), raw)
     after = started(stopped, a_plan("b", "c", generation=2))
     assert leaning(after)[0] == ZONE
-    assert [one["preference"]["matchFields"][0]["values"] for one in leaning(after)[1:]] == [
+    assert [term["preference"]["matchFields"][0]["values"] for term in leaning(after)[1:]] == [
         ["b"],
         ["c"],
     ]
@@ -428,10 +428,10 @@ LET_GO: dict[str, tuple[Raw, JobState, bool, int]] = {
     ),
     "workers that know all others do not": (of_tensorflow(3, dynamic=False), SHORT, True, 3),
     "they are made anew where none runs": (of_tensorflow(3, dynamic=False), SHORT, False, 4),
-    "so are those of torchrun": (torch(3), SHORT, False, 4),
+    "so are workers of torchrun": (torch(3), SHORT, False, 4),
     "a worker that runs is not taken": (torch(6), GROWN, True, 6),
-    "one that does not run is": (torch(6), GROWN, False, 4),
-    "what somebody else has set is kept": (torch(2), SHORT, True, 2),
+    "a worker that does not run is": (torch(6), GROWN, False, 4),
+    "what another client has set is kept": (torch(2), SHORT, True, 2),
     "a job of its own size keeps that": (torch(3), JobState(), True, 3),
 }  # fmt: skip
 
@@ -496,7 +496,7 @@ def test_templates_prefer_few_nodes_or_none() -> None:
     nodes = [f"n{number:02}" for number in range(17)]
     raw = job().worker(17, cpu="1").held().raw
     few = started(raw, a_plan(*nodes[:16]))
-    assert [one["preference"]["matchFields"][0]["values"] for one in leaning(few)] == [
+    assert [term["preference"]["matchFields"][0]["values"] for term in leaning(few)] == [
         [name] for name in nodes[:16]
     ]
     assert "affinity" not in template(started(raw, a_plan(*nodes)))["spec"]

@@ -151,7 +151,7 @@ MEANWHILE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("change", MEANWHILE.values(), ids=MEANWHILE.keys())
-@pytest.mark.parametrize("write", [lambda one: pin(one, "a"), ungate], ids=["pin", "ungate"])
+@pytest.mark.parametrize("write", [lambda body: pin(body, "a"), ungate], ids=["pin", "ungate"])
 def test_nothing_is_written_on_what_has_changed(write: Any, change: Any) -> None:
     raw = gated(None, gates=("other/gate",))
     operations = write(parse_pod(raw))
@@ -176,8 +176,8 @@ def test_our_gate_is_found_among_others() -> None:
 
 
 def test_C3_the_pin_is_the_only_hard_constraint() -> None:
-    one = pod(job().worker(cpu="1").build(), "worker", 0, gated=True)
-    paths = [operation["path"] for operation in pin(one, "a") if operation["op"] != "test"]
+    gated = pod(job().worker(cpu="1").build(), "worker", 0, gated=True)
+    paths = [operation["path"] for operation in pin(gated, "a") if operation["op"] != "test"]
     assert paths == ["/spec/affinity", "/spec/schedulingGates/0"]
 
 

@@ -55,8 +55,10 @@ def members_in(groups: Iterable[Group]) -> list[Member]:
             key=ReplicaKey(f"type{kind}", index),
             requests=requests,
             constraints=Constraints(
-                host_ports=tuple(one for one in exclusive if not isinstance(one, GangTerm)),
-                apart=tuple(one for one in exclusive if isinstance(one, GangTerm)),
+                host_ports=tuple(
+                    claimed for claimed in exclusive if not isinstance(claimed, GangTerm)
+                ),
+                apart=tuple(claimed for claimed in exclusive if isinstance(claimed, GangTerm)),
             ),
             guaranteed=True,
             cpu_limit=None,
@@ -78,12 +80,12 @@ def holds(pool: Pool, gang: Gang, spots: Rows) -> bool:
     start = 0
     for batch, mask in zip(gang.batches, pool.masks, strict=True):
         for spot in spots[start : start + batch.count]:
-            wanted = {(int(spot), one) for one in batch.constraints.exclusive}
+            wanted = {(int(spot), claimed) for claimed in batch.constraints.exclusive}
             if spot >= 0 and (not mask[spot] or taken & wanted):
                 return False
             if spot >= 0:
                 left[:, spot] -= batch.requests
                 taken |= wanted
         start += batch.count
-    # Of what nobody here requests others may have taken more than there is.
+    # Others may have taken more than there is of what no pod here requests.
     return start == len(spots) and bool(((left >= 0) | (left == pool.free)).all())

@@ -1,4 +1,4 @@
-"""Clusters whose nodes are in zones and racks."""
+"""Clusters with nodes in zones and racks."""
 
 from collections.abc import Mapping
 

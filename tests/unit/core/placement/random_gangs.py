@@ -1,4 +1,4 @@
-"""Random small gangs and clusters, in units of which a node has at most a dozen."""
+"""Random small gangs and clusters, in units; a node has at most a dozen."""
 
 from hypothesis import strategies as st
 

@@ -20,7 +20,7 @@ from tests.builders import JobBuilder, apart, job, pod
 from tests.unit.core.placement.answers import members_in
 
 BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
-    "nobody": (job().worker(0), []),
+    "no pod": (job().worker(0), []),
     "all alike": (job().worker(3, cpu="1"), [3]),
     "of two types, alike": (job().master(cpu="1").worker(2, cpu="1"), [3]),
     "a larger master": (job().master(cpu="2").worker(2, cpu="1"), [1, 2]),
@@ -57,14 +57,22 @@ def test_batches_and_totals_say_what_the_members_say(
     asked = members_in(groups)
     made = gang(asked)
     each = [dict(zip(made.resources, batch.requests, strict=True)) for batch in made.batches]
-    flat = [one for one, batch in zip(each, made.batches, strict=True) for _ in range(batch.count)]
+    flat = [
+        amounts
+        for amounts, batch in zip(each, made.batches, strict=True)
+        for _ in range(batch.count)
+    ]
     assert list(made.members) == asked
     assert flat == [
         {name: member.requests.get(name, 0) for name in made.resources} for member in asked
     ]
-    assert made.total.tolist() == [sum(one[name] for one in flat) for name in made.resources]
+    assert made.total.tolist() == [
+        sum(amounts[name] for amounts in flat) for name in made.resources
+    ]
     if flat:
-        assert made.largest.tolist() == [max(one[name] for one in flat) for name in made.resources]
+        assert made.largest.tolist() == [
+            max(amounts[name] for amounts in flat) for name in made.resources
+        ]
 
 
 def test_no_sum_of_requests_leaves_64_bits() -> None:

@@ -33,7 +33,7 @@ def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
 
 
 TAKEN: dict[str, tuple[JobBuilder, str]] = {
-    "the one port of its pods": (
+    "the single port of its pods": (
         job().worker(2, ports=[80]),
         "host port 80 is taken on 2 of the eligible nodes",
     ),
@@ -68,7 +68,7 @@ def test_required_with_pods_that_must_be_apart_has_no_place() -> None:
     verdict = verdict_of(place(of, on, limits(one_node=True)))
     assert verdict.reason == REASON_TOO_BIG
     assert EACH in verdict.message
-    # Also beside a shortage, whose end would not help.
+    # Also beside a shortage; its end would not help.
     on = ledger(node("a", cpu="2"))
     verdict = verdict_of(place(of, on, limits(one_node=True)))
     assert numbers(r"(\d) cpu short", verdict.message) == (1,)
@@ -219,7 +219,7 @@ def test_where_each_resource_by_itself_would_do(made: JobBuilder, one_node: bool
 
 EVER: dict[str, tuple[int, str]] = {
     "what others use comes free one day": (8, REASON_NO_ROOM),
-    "what nobody has does not": (9, REASON_TOO_BIG),
+    "what no node has does not": (9, REASON_TOO_BIG),
 }
 
 

@@ -69,7 +69,7 @@ SETS: dict[str, tuple[Mapping[str, int], int, list[int]]] = {
 def test_C2_node_sets(capacity: Mapping[str, int], pods: int, want_shares: list[int]) -> None:
     found = placed(job().worker(pods, gpus=1), gpus(capacity))
     assert list(Counter(found).values()) == want_shares, "in rank order, the smallest share last"
-    changes = sum(one != other for one, other in pairwise(found))
+    changes = sum(node != other for node, other in pairwise(found))
     assert changes == len(want_shares) - 1, "consecutive ranks stay together"
 
 
@@ -239,7 +239,7 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
     shuffled.claim("bound", Claim(f"n{home}", {"pods": 1}))
     beside = place(members, shuffled, limits(topology_keys=KEYS), bound=bound)
     assert not isinstance(beside, Verdict)
-    others = [where for one, where in beside.items() if one not in bound]
+    others = [where for key, where in beside.items() if key not in bound]
     assert all(others.count(name) <= made[name][2] for name in made)
 
 

@@ -176,7 +176,7 @@ def test_no_overcommit_and_no_broken_constraint(
     data: st.DataObject,
 ) -> None:
     on = Ledger(nodes)
-    names = [one.name for one in nodes]
+    names = [node.name for node in nodes]
     for number, (at, amounts, kind) in enumerate(others):
         claim = Claim(
             names[at % len(names)],
@@ -186,12 +186,12 @@ def test_no_overcommit_and_no_broken_constraint(
         )
         on.claim(("other", number), claim)
     bound = data.draw(
-        st.dictionaries(st.sampled_from([one.key for one in gang]), st.sampled_from(names))
+        st.dictionaries(st.sampled_from([each.key for each in gang]), st.sampled_from(names))
     )
-    for one in gang:
-        if one.key in bound:
-            terms = one.constraints.gang_terms
-            on.claim(("pod", one.key), Claim(bound[one.key], one.requests, gang_terms=terms))
+    for each in gang:
+        if each.key in bound:
+            terms = each.constraints.gang_terms
+            on.claim(("pod", each.key), Claim(bound[each.key], each.requests, gang_terms=terms))
     excluded = data.draw(st.sets(st.sampled_from(names), max_size=2))
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = on.free(RESOURCES, ignoring=ignoring)
@@ -200,9 +200,9 @@ def test_no_overcommit_and_no_broken_constraint(
     found = place(gang, on, within, bound=bound, ignoring=ignoring)
     if isinstance(found, Verdict):
         return
-    assert found.keys() == {one.key for one in gang}
+    assert found.keys() == {each.key for each in gang}
     assert bound.items() <= found.items()
-    moving = [one for one in gang if one.key not in bound]
+    moving = [each for each in gang if each.key not in bound]
     for number, where in enumerate(nodes):
         here = [member for member in moving if found[member.key] == where.name]
         assert not here or where.name not in excluded
@@ -215,10 +215,10 @@ def test_no_overcommit_and_no_broken_constraint(
         taken += [term for member in here for term in member.constraints.apart]
         assert len(taken) == len(set(taken))
         assert not set(taken) & {
-            one
+            port
             for k, claim in on.claims().items()
             if claim.node == where.name and k not in ignoring
-            for one in (*claim.host_ports, *claim.gang_terms)
+            for port in (*claim.host_ports, *claim.gang_terms)
         }
     if not bound:
         assert within.allow(set(found.values()))
@@ -245,8 +245,8 @@ def test_the_order_in_which_nodes_were_seen_does_not_matter(
 ) -> None:
     shuffled = random.Random(seed).sample(nodes, len(nodes))
     come_back = Ledger([*nodes, Node("passing")])
-    for one in ("passing", nodes[0].name):
-        come_back.remove_node(one)
+    for domain in ("passing", nodes[0].name):
+        come_back.remove_node(domain)
     come_back.set_node(nodes[0])
     within = limits(one_node=one_node, assumed_burst=burst)
     want = place(gang, Ledger(nodes), within)
@@ -284,7 +284,7 @@ def test_a_lost_member_does_not_go_where_another_member_is() -> None:
     bound = {ReplicaKey("worker", index): name for index, name in enumerate("ab")}
     found = place(members_of(made), on, limits(), bound=bound)
     assert nodes_of(found) == ["a", "b", "c"]
-    (lost,) = [one for one in members_of(made) if one.key not in bound]
+    (lost,) = [member for member in members_of(made) if member.key not in bound]
     assert [still_fits([lost], on, assignment={lost.key: name}) for name in "abc"] == [
         False,
         False,
@@ -295,7 +295,7 @@ def test_a_lost_member_does_not_go_where_another_member_is() -> None:
 def test_a_plan_fits_no_longer_if_two_pods_that_must_be_apart_are_on_one_node() -> None:
     on = ledger(node("a"), node("b"))
     members = job().worker(2, cpu="1", spec=APART_SPEC).members()
-    keys = [one.key for one in members]
+    keys = [member.key for member in members]
     fits = [
         still_fits(members, on, assignment=dict(zip(keys, nodes, strict=True)))
         for nodes in ("ab", "aa")
@@ -370,7 +370,7 @@ def test_a_lost_member_with_affinity_goes_where_the_others_are_or_waits() -> Non
     on.claim("bound", claim)
     bound = {ReplicaKey("worker", 0): "a"}
     assert nodes_of(place(members_of(made), on, limits(), bound=bound)) == ["a", "a"]
-    (lost,) = [one for one in members_of(made) if one.key not in bound]
+    (lost,) = [member for member in members_of(made) if member.key not in bound]
     fits = [still_fits([lost], on, assignment={lost.key: name}) for name in "ab"]
     assert fits == [True, False]
     on.claim("other", Claim("a", {"cpu": 1000}))

@@ -57,7 +57,7 @@ def test_each_node_holds_as_many_members_of_a_batch_as_it_says(
 ) -> None:
     asked = gang(members_in(groups))
     free = np.array([[cpus, gpus] for cpus, gpus, *_ in nodes], dtype=np.int64).reshape(-1, 2).T
-    usable = [np.array([one[2 + number] for one in nodes], dtype=np.bool_) for number in (0, 1)]
+    usable = [np.array([node[2 + number] for node in nodes], dtype=np.bool_) for number in (0, 1)]
     found = pool(asked, free=free, masks=usable[: len(asked.batches)])
 
     def most(row: int, number: int) -> int:
@@ -190,7 +190,7 @@ groups_of_members = st.lists(
 
 
 def some_pool(nodes: list[tuple[int, int, bool]], groups: list[Group]) -> Pool:
-    """A pool of which the first batch may use only some nodes."""
+    """A pool with a first batch that may use only some nodes."""
     asked = gang(members_in(groups))
     free = np.array([[cpus, gpus] for cpus, gpus, _ in nodes], dtype=np.int64).T
     some = np.array([usable for *_, usable in nodes], dtype=np.bool_)
@@ -235,7 +235,7 @@ def test_every_packing_by_size_has_room(
 
 
 def first_fit_decreasing(sizes_to_pack: Sequence[int], capacity: Sequence[int]) -> int | None:
-    """How many bins first-fit-decreasing takes, the roomiest first; None if it fails."""
+    """How many bins first-fit-decreasing takes, the roomiest first, or None for a failure."""
     left = sorted(capacity, reverse=True)
     used = set()
     for size in sorted(sizes_to_pack, reverse=True):
@@ -273,8 +273,8 @@ def test_C2_a_place_that_only_a_search_finds() -> None:
 
 
 def test_a_search_that_would_take_for_ever_is_given_up() -> None:
-    # A node holds one large pod. There are 19 of three sizes for 18 nodes, no two of which are
-    # alike; to find out by trying takes longer than anybody waits.
+    # A node holds one large pod. There are 19 large pods of three sizes for 18 unlike nodes; trying
+    # them all takes longer than any user waits.
     on = ledger(*(node(f"n{number:02}", cpu=f"{1000 + number}m") for number in range(18)))
     made = job("TFJob").group("Chief", 1, cpu="509m").ps(9, cpu="510m").worker(9, cpu="520m")
     made.group("Evaluator", 9, cpu="400m")
@@ -289,7 +289,7 @@ def unlike_in_pairs() -> JobBuilder:
 
 
 def workers_apart() -> JobBuilder:
-    """Each worker wants a node without another one."""
+    """Each worker wants a node without another worker."""
     made = job("TFJob").worker(60, cpu="1", memory="1Gi", spec=apart(APART))
     return made.ps(60, cpu="500m", memory="1Gi")
 
@@ -318,7 +318,7 @@ def test_all_sizes_that_are_searched_have_one_bound(
         *(node(f"n{number:03}", labels={"rack": of}, **large) for number, of in enumerate(racks))
     )
     assert not isinstance(place(made.members(), on, limits(topology_keys=["rack"])), Verdict)
-    steps = [one.steps for one in begun]
+    steps = [search.steps for search in begun]
     assert (max(steps, default=0) > 0) is searches
     assert sum(steps) <= 2 * (_STEPS + _DEPTH), "one for all racks, and one for all nodes"
 
@@ -329,11 +329,11 @@ exclusive = st.sampled_from([(), (), (), (("TCP", 80),), (APART,)])
 
 
 def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
-    """The fewest nodes of any assignment at all; None if there is none."""
+    """The fewest nodes of any assignment at all, or None without an assignment."""
     if not asked:
         return 0
     best: int | None = None
-    left = [dict(one.allocatable) for one in nodes]
+    left = [dict(node.allocatable) for node in nodes]
     here: list[list[Member]] = [[] for _ in nodes]
 
     def next_member(number: int) -> None:
@@ -344,21 +344,21 @@ def fewest_of_all(asked: Sequence[Member], nodes: Sequence[Node]) -> int | None:
         if number == len(asked):
             best = used
             return
-        one = asked[number]
+        member = asked[number]
         for free, taken in zip(left, here, strict=True):
             clash = any(
-                {*one.constraints.host_ports, *one.constraints.apart}
+                {*member.constraints.host_ports, *member.constraints.apart}
                 & {*other.constraints.host_ports, *other.constraints.apart}
                 for other in taken
             )
-            if clash or any(free.get(name, 0) < n for name, n in one.requests.items()):
+            if clash or any(free.get(name, 0) < n for name, n in member.requests.items()):
                 continue
-            for name, n in one.requests.items():
+            for name, n in member.requests.items():
                 free[name] -= n
-            taken.append(one)
+            taken.append(member)
             next_member(number + 1)
             taken.pop()
-            for name, n in one.requests.items():
+            for name, n in member.requests.items():
                 free[name] += n
 
     next_member(0)
@@ -402,13 +402,13 @@ def test_a_search_finds_a_place_on_so_many_nodes_exactly_if_there_is_one(
     nodes: list[dict[str, int]], groups: list[Group], most: int
 ) -> None:
     asked = gang(members_in(groups))
-    free = np.array([[one.get(name, 0) for one in nodes] for name in asked.resources])
+    free = np.array([[node.get(name, 0) for node in nodes] for name in asked.resources])
     anywhere = [np.ones(len(nodes), dtype=np.bool_)] * len(asked.batches)
     where = pool(asked, free=free, masks=anywhere)
     assume(where.may_hold(asked))
     found = searched(asked, where, ranking=by_position, sizes=[most])
     fewest = fewest_of_all(
-        asked.members, [Node(f"n{number}", one) for number, one in enumerate(nodes)]
+        asked.members, [Node(f"n{number}", node) for number, node in enumerate(nodes)]
     )
     assert (found is not None) == (fewest is not None and fewest <= most)
     if found is not None:

@@ -146,7 +146,7 @@ ORDERS = {
 def test_C2_weights_fitted_to_measured_steps_give_the_measured_order_back(
     order: list[tuple[int, ...]],
 ) -> None:
-    assert all(STEP_SECONDS[one] < STEP_SECONDS[other] for one, other in pairwise(order))
+    assert all(STEP_SECONDS[division] < STEP_SECONDS[other] for division, other in pairwise(order))
     prices = [cost(shares, fitted()) for shares in order]
     assert prices == sorted(prices)
     assert len(set(prices)) == len(prices)
@@ -172,9 +172,9 @@ BETTER = {
 }
 
 
-@pytest.mark.parametrize(("one", "other"), BETTER.values(), ids=BETTER.keys())
-def test_which_division_is_better(one: tuple[int, ...], other: tuple[int, ...]) -> None:
-    assert cost(one) < cost(other)
+@pytest.mark.parametrize(("better", "other"), BETTER.values(), ids=BETTER.keys())
+def test_which_division_is_better(better: tuple[int, ...], other: tuple[int, ...]) -> None:
+    assert cost(better) < cost(other)
 
 
 def test_sharing_a_link_costs_what_its_weight_says() -> None:
@@ -200,8 +200,8 @@ def test_even_shares_fit_and_no_other_division_has_a_smaller_largest_share(
     assert (shares == sorted(shares, reverse=True)).all()
     below = int(shares.max()) - 1
     assert np.minimum(ordered, below).sum() < count
-    assert all(one - shares.min() <= 1 or least == full
-               for one in shares for least, full in zip(shares, ordered, strict=True)
+    assert all(nodes - shares.min() <= 1 or least == full
+               for nodes in shares for least, full in zip(shares, ordered, strict=True)
                if least == shares.min())  # fmt: skip
 
 

@@ -75,9 +75,9 @@ NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
         {"a": ("z", "1", 2), "b": ("z", "1", 3)}, {0: "a"}, 4, "aab"),
     "together beside them if that is more even": (
         {"a": ("z", "1", 3), "b": ("z", "1", 4)}, {0: "a", 1: "a", 2: "a", 3: "a"}, 8, "bbbb"),
-    "a home without labels is near nobody": (
+    "a home without labels is near no pod": (
         {"a": ("", "", 0), "b": ("", "", 8), "c": ("z", "1", 4)}, {0: "a"}, 3, "cc"),
-    "a home that is gone draws nobody": (
+    "a home that is gone draws no pod": (
         {"b": ("z", "1", 8), "c": ("z", "1", 9)}, {0: "gone"}, 3, "bb"),
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ def test_others_go_as_near_to_bound_members_as_can_be(
         bound=homes,
     )
     assert not isinstance(found, Verdict), found
-    assert "".join(where for one, where in found.items() if one not in homes) == want
+    assert "".join(where for spot, where in found.items() if spot not in homes) == want
 
 
 def test_unlike_members_that_no_home_holds_in_whole_share_it() -> None:
@@ -229,9 +229,9 @@ def test_where_pods_go_that_can_use_more_than_they_request(
 def test_one_pod_goes_to_the_node_that_gives_it_most() -> None:
     """By the share that is allocated alone, the small node would be better."""
     on = ledger(node("small", cpu="2"), node("large", cpu="8"), used={"large": {"cpu": "5"}})
-    one = job().worker(1, cpu="1", cpu_limit="").members()
-    assert nodes_of(place(one, on, limits())) == ["small"]
-    assert nodes_of(place(one, on, BURST)) == ["large"]
+    members = job().worker(1, cpu="1", cpu_limit="").members()
+    assert nodes_of(place(members, on, limits())) == ["small"]
+    assert nodes_of(place(members, on, BURST)) == ["large"]
 
 
 def test_of_pods_that_request_equally_much_each_counts_with_its_own_limit() -> None:
@@ -266,9 +266,9 @@ def test_no_last_resort_is_taken_for_what_unlike_pods_can_use(
 
 
 LEVELS: dict[str, tuple[int, list[int]]] = {
-    "less than anybody requests": (500, [1000, 3000, 1000]),
+    "less than any pod requests": (500, [1000, 3000, 1000]),
     "more than some request": (2000, [2000, 3000, 1000]),
-    "more than anybody can use": (9000, [4000, 3000, 1000]),
+    "more than any pod can use": (9000, [4000, 3000, 1000]),
 }
 
 

@@ -239,7 +239,7 @@ def shown(*events: str, now: float = NOW) -> Checkpoints:
 SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "nothing": ((), Checkpoints()),
     "other lines": (("starting", PROGRESS), Checkpoints()),
-    "one that is complete": ((COMPLETE,), Checkpoints(1, 10)),
+    "a save that is complete": ((COMPLETE,), Checkpoints(1, 10)),
     "the same file again": ((COMPLETE, PROGRESS, COMPLETE), Checkpoints(3, 30)),
     "the same number again": ((AT_STEP, PROGRESS, AT_STEP), Checkpoints(1, 10)),
     "the same number again after a restart": ((AT_STEP, RESTART, AT_STEP), Checkpoints(3, 30)),
@@ -264,7 +264,7 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "complete, and a failure of something else": ((COMPLETE, FAILED), Checkpoints(1, 10)),
     "finished, and no later step was shown": ((PROGRESS, OTHER_FINISHED), Checkpoints(2, 20)),
     "finished, and its begin was not seen": ((PROGRESS, FINISHED), Checkpoints()),
-    "finished, and its begin was that of another framework": (
+    "finished, and its begin was another framework's": (
         ("Saving checkpoint at step: 15", PROGRESS, FINISHED),
         Checkpoints(),
     ),
@@ -273,7 +273,7 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
         Checkpoints(1, 10),
     ),
     "a line that names no save, alone": ((ORBAX,), Checkpoints()),
-    "finished after one that was complete later": (
+    "finished after a save that was complete later": (
         (BEGUN, COMPLETE, FINISHED),
         Checkpoints(2, 20),
     ),

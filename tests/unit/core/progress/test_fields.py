@@ -10,7 +10,7 @@ SHOWN = {
     "a plain line": ("loss: 0.5", "loss: 0.5"),
     "the last state of a bar": ("1/9 [=>]\r2/9 [==>]\r3/9 [===>]", "3/9 [===>]"),
     "a carriage return as syslog writes it": ("1/9 [=>]#0152/9 [==>]", "2/9 [==>]"),
-    "a bar whose last state was erased": ("2/9 [==>]\r          ", "2/9 [==>]"),
+    "a bar with its last state erased": ("2/9 [==>]\r          ", "2/9 [==>]"),
     "a line that ends with a carriage return": ("loss: 0.5\r", "loss: 0.5"),
     "a bar that goes back by backspaces": (
         "1/9 - loss: 2" + "\b" * 13 + "2/9 - loss: 1",

@@ -1,4 +1,4 @@
-"""A job whose log is read again and again."""
+"""A job with a log that is read again and again."""
 
 import pytest
 

@@ -37,7 +37,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["Epoch [1/5], Step [100/600], Loss: 1", "Epoch [3/5], Step [100/600], Loss: 1"],
         [Step(100, 3000), Step(1300, 3000)],
     ),
-    "in an epoch, of which the first is 0": (
+    "in an epoch, and the first is 0": (
         ["Epoch: [0]  [ 10/100]  loss: 1", "Epoch: [2]  [ 10/100]  loss: 1"],
         [Step(10), Step(210)],
     ),
@@ -64,7 +64,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
          " 83%|### | 100/120 [00:09<00:02,  9.5it/s]", "{'loss': 0.2, 'epoch': '2.5'}"],
         [Step(60, 120), Step(80, 120), Step(100, 120)],
     ),
-    "on a bar over all epochs, of which only whole ones are stated": (
+    "on a bar over all epochs, and only whole epochs are stated": (
         ["125/375 [00:05<00:10,  25it/s]", "{'loss': 0.4, 'epoch': 1.0}",
          "250/375 [00:10<00:05,  25it/s]", "{'loss': 0.3, 'epoch': 2.0}",
          "375/375 [00:15<00:00,  25it/s]", "{'loss': 0.2, 'epoch': 3.0}"],
@@ -76,7 +76,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
          "125/125 [00:05<00:00,  25it/s]", "epoch 3 loss 1"],
         [None, None, Step(375)],
     ),
-    "in an epoch of which only the first line is printed": (
+    "in an epoch with only its first line printed": (
         [f"Epoch: [{epoch}]  [  0/100]  loss: 1" for epoch in (0, 1, 2)],
         [Step(0), Step(100), Step(200)],
     ),

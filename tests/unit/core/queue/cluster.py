@@ -1,4 +1,4 @@
-"""Clusters whose GPUs are held by jobs, and by pods of nobody."""
+"""Clusters with GPUs that jobs hold, and pods of no job."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from tests.builders import node
 
 GPU = "nvidia.com/gpu"
 Use = Mapping[str, Mapping[str, int]]
-"""Node -> uid of a job, or "" for a pod of nobody -> GPUs."""
+"""Node -> uid of a job, or "" for a pod of no job -> GPUs."""
 
 
 def cluster(use: Use, *, gpus: int = 8) -> Ledger:

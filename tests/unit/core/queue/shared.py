@@ -1,4 +1,4 @@
-"""Clusters whose GPUs are shared, on which jobs come and go as the solver places them."""
+"""Clusters with shared GPUs; jobs come and go as the solver places them."""
 
 from collections.abc import Sequence
 
@@ -43,18 +43,18 @@ class Floor:
             return False
         slots = slots_for(wanted, found, self.ledger)
         assert slots is not None
-        for one in wanted:
-            requests, at = uncounted(one.requests), slots.get(one.key)
-            if one.card is not None and at is not None:
+        for pod in wanted:
+            requests, at = uncounted(pod.requests), slots.get(pod.key)
+            if pod.card is not None and at is not None:
                 at = at if slot is None else slot
-                requests |= taken_by(one.card, at)
-            claim = replica_claim(one.constraints, requests, found[one.key], job=uid, priority=0)
-            self.ledger.claim((uid, one.key), claim)
+                requests |= taken_by(pod.card, at)
+            claim = replica_claim(pod.constraints, requests, found[pod.key], job=uid, priority=0)
+            self.ledger.claim((uid, pod.key), claim)
         self._reserve_gpus()
         return True
 
     def ends(self, *uids: str) -> None:
-        """Jobs end, and GPUs of which nobody has a part any more are given back."""
+        """Jobs end, and GPUs without a sharer are given back."""
         for key, claim in self.ledger.claims().items():
             if claim.job in uids:
                 self.ledger.drop(key)
@@ -76,7 +76,7 @@ class Floor:
         self.kept = None
 
     def used(self) -> set[tuple[str, int]]:
-        """The slots of which jobs have parts."""
+        """The slots that jobs have parts of."""
         claims = (claim for claim in self.ledger.claims().values() if not claim.kept)
         return {(claim.node, slot) for claim in claims for slot in slots_in(claim.requests)}
 

@@ -59,7 +59,7 @@ HELPS: dict[str, tuple[Need, dict[str, bool]]] = {
         Need({"cpu": 64_000}),
         {"whole": False, "part": False, "idle": True},
     ),
-    "nobody, where nothing is short": (
+    "no job, where nothing is short": (
         Need({"cpu": 1}, (HALF,)),
         {"whole": False, "part": False, "idle": False},
     ),
@@ -113,8 +113,8 @@ def test_what_is_free_once_some_have_ended_is_what_the_ledger_has_then(
     there: Sequence[list[Member]], data: st.DataObject
 ) -> None:
     floor = Floor("a", "b")
-    for number, one in enumerate(there):
-        floor.starts(f"job-{number}", one)
+    for number, members in enumerate(there):
+        floor.starts(f"job-{number}", members)
     needs = {node: Need({NATIVE_GPU: 1, "cpu": 1}, (HALF,)) for node in "ab"}
     on = Occupants(needs, floor.ledger)
     before = {node: amounts.copy() for node, amounts in on.now.items()}
@@ -148,10 +148,10 @@ LEAVING: dict[str, Leaving] = {
     "a GPU comes free with all that share it": Leaving(
         {"a": (SMALL, 0), "b": (SMALL, 0), "x": (whole(1), None)}, GPU, ("a", "b")
     ),
-    "of two cards, that with less on it": Leaving(
+    "of two cards, the card with less on it": Leaving(
         {"a": (BIG, 0), "b": (SMALL, 1), "c": (SMALL, 1), "d": (part("0.4"), 0)}, GPU, ("b", "c")
     ),
-    "of two cards, that of which the end is known": Leaving(
+    "of two cards, the card with the known end": Leaving(
         {"a": (BIG, 0), "b": (SMALL, 1)}, GPU, ("a",), {"a": 70.0}
     ),
     "both, if it needs both": Leaving({"a": (BIG, 0), "b": (SMALL, 1)}, TWO, ("a", "b")),
@@ -163,17 +163,17 @@ LEAVING: dict[str, Leaving] = {
         Need({}, (CardNeed(50),)),
         ("b",),
     ),
-    "a part with high priority, of the one that has it": Leaving(
+    "a part with high priority, of the job that has it": Leaving(
         {"a": (part("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
         Need({}, (CardNeed(20, high=True),)),
         ("a",),
     ),
-    "a part of low priority, of the one of high priority": Leaving(
+    "a part of low priority, of the job of high priority": Leaving(
         {"a": (part("0.2", priority="high"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
         Need({}, (CardNeed(20, idle=200),)),
         ("a",),
     ),
-    "memory, of the one that has most": Leaving(
+    "memory, of the job that has most": Leaving(
         {"a": (part("0.1", memory="12Gi"), 0), "b": (SMALL, 0), "x": (whole(1), None)},
         Need({}, (CardNeed(10, memory=9000),)),
         ("a",),
@@ -186,7 +186,7 @@ LEAVING: dict[str, Leaving] = {
         Need({NATIVE_GPU: 1}, (CardNeed(50),)),
         ("x",),
     ),
-    "nobody, where there is room": Leaving({"a": (SMALL, 0)}, GPU, ()),
+    "no job, where there is room": Leaving({"a": (SMALL, 0)}, GPU, ()),
 }
 
 
@@ -218,8 +218,8 @@ def test_none_of_those_that_leave_is_too_many(
     there: list[list[Member]], need: Need, ended: set[int]
 ) -> None:
     floor = Floor()
-    for number, one in enumerate(there):
-        floor.starts(f"job-{number}", one)
+    for number, members in enumerate(there):
+        floor.starts(f"job-{number}", members)
     ends = {f"job-{number}": float(number) for number in ended}
     on = Occupants({"n": need}, floor.ledger)
     found = leavers(on, {"n": need}, total=need, ends=ends)
@@ -261,15 +261,15 @@ def test_D5_no_job_takes_the_cards_for_which_the_head_waits(
     nodes: str, there: list[list[Member]], head: list[Member], young: list[list[Member]]
 ) -> None:
     floor = Floor(*nodes)
-    for number, one in enumerate(there):
-        floor.starts(f"old-{number}", one)
+    for number, members in enumerate(there):
+        floor.starts(f"old-{number}", members)
     if fits(floor, head):
         return
     found = floor.reserve(head)
     if found is None:
         assert not fits(Floor(*nodes), head), "it would fit if all of them ended"
         return
-    started = [floor.starts(f"young-{number}", one) for number, one in enumerate(young)]
+    started = [floor.starts(f"young-{number}", members) for number, members in enumerate(young)]
     event(f"{sum(started)} started beside a reservation")
     floor.ends(*found.waits_for)
     floor.give_up()
@@ -277,14 +277,16 @@ def test_D5_no_job_takes_the_cards_for_which_the_head_waits(
 
 
 def fits(floor: Floor, wanted: Sequence[Member], *, within: Sequence[str] | None = None) -> bool:
-    others = [one.name for one in floor.ledger.nodes if one and within and one.name not in within]
+    others = [
+        node.name for node in floor.ledger.nodes if node and within and node.name not in within
+    ]
     found = place(wanted, floor.ledger, limits(excluded=others))
     return not isinstance(found, Verdict) and slots_for(wanted, found, floor.ledger) is not None
 
 
 @dataclass(frozen=True)
 class Case:
-    """Who is there in which slot, for whom room is kept, and who comes then.
+    """The jobs in each slot, the job that room is kept for, and the job that comes then.
 
     `taken`: whether that one starts.
     """
@@ -300,10 +302,10 @@ FIRST = ReplicaKey("worker", 0)
 HALF_HEAD, GPU_HEAD = part("0.5"), whole(1)
 LOW_HEAD = part("0.5", min_share="0.2")
 CASES: dict[str, Case] = {
-    "nobody joins those with whom the GPU comes free": Case(
+    "no job joins the jobs that the GPU comes free with": Case(
         {"a": (part("0.5"), 0), "x": (whole(1), None)}, GPU_HEAD, part("0.1"), starts=False
     ),
-    "but those with whom another GPU does not": Case(
+    "but the jobs that another GPU does not come free with": Case(
         {"a": (part("0.5"), 0), "b": (part("0.3"), 1)}, GPU_HEAD, part("0.1"), starts=True
     ),
     "what is free of a GPU until it comes free as a whole": Case(
@@ -335,7 +337,7 @@ CASES: dict[str, Case] = {
     "no job of high priority beside one of low that it might leave too little": Case(
         {"a": (part("0.6"), None)}, LOW_HEAD, part("0.3", priority="high"), starts=False, cards=1
     ),
-    "but beside one that asks for no minimum": Case(
+    "but beside a job that asks for no minimum": Case(
         {"a": (part("0.6"), None)}, HALF_HEAD, part("0.3", priority="high"), starts=True, cards=1
     ),
     "no second job of high priority": Case(

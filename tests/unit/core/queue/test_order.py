@@ -19,12 +19,12 @@ SAME_NAME = job("TFJob", name="b", uid="4").worker(1).created(20).build()
 LOW = PriorityClass("low", -10)
 HIGH = PriorityClass("high", 1000)
 URGENT = PriorityClass("urgent", 5000, preempts=False)
-CLASSES = {one.name: one for one in (LOW, HIGH, URGENT)}
+CLASSES = {known.name: known for known in (LOW, HIGH, URGENT)}
 USUAL = {**CLASSES, "usual": PriorityClass("usual", 7, default=True)}
 
 
 def one(*templates: str, workers: int = 1) -> JobBuilder:
-    """A job whose templates name priority classes."""
+    """A job with templates that name priority classes."""
     master, worker = (
         {"priorityClassName": name} if name else {} for name in (*templates, "", "")[:2]
     )
@@ -44,8 +44,8 @@ CASES: Mapping[str, tuple[JobBuilder, Mapping[str, PriorityClass], int]] = {
     "the schedulingPolicy is not for pods": (scheduled(one("low"), "urgent"), CLASSES, -10),
     "without any the global default decides": (one(), USUAL, 7),
     "without a global default it is 0": (one(), CLASSES, 0),
-    "a class that nobody knows counts as none": (one("typo", "high"), CLASSES, 1000),
-    "that of the pods which reserve GPUs counts as none": (
+    "an unknown class counts as none": (one("typo", "high"), CLASSES, 1000),
+    "the class of the pods that reserve GPUs counts as none": (
         one(RESERVATION_PRIORITY, "low"),
         {**CLASSES, RESERVATION_PRIORITY: PriorityClass(RESERVATION_PRIORITY, 10**9)},
         -10,

@@ -66,7 +66,7 @@ SAID: dict[str, tuple[Demand, Quota, str | None]] = {
         quota({"count/services": "3"}),
         "the job needs 4 count/services, but quota team/limit allows only 3 in all",
     ),
-    "services with addresses are none of ours": (
+    "services with addresses are not kfext's": (
         of(4),
         quota({"services.loadbalancers": "0", "services.nodeports": "0"}),
         None,
@@ -326,8 +326,8 @@ def test_the_order_of_quotas_changes_nothing(
 
 def parts(count: int, hundredths: int) -> Demand:
     """Pods that share GPUs."""
-    one = {"limits": {"nvidia.com/gpu": "1"}}
-    (charge,) = of(1, resources=one)
+    gpu = {"limits": {"nvidia.com/gpu": "1"}}
+    (charge,) = of(1, resources=gpu)
     return {charge.sharing(hundredths): count}
 
 

@@ -57,7 +57,7 @@ class Kept:
 
 
 KEPT: dict[str, Kept] = {
-    "all is free: nobody is waited for": Kept(
+    "all is free: no job is waited for": Kept(
         use={"a": {"x": 2}}, needs={"a": 4}, waits_for=(), kept={"a": 4}
     ),
     "who is known to end is waited for before who is smaller": Kept(
@@ -69,7 +69,7 @@ KEPT: dict[str, Kept] = {
         until=70.0,
         to_free=1.25,
     ),
-    "the earliest of those that are known to end": Kept(
+    "the earliest of the jobs that are known to end": Kept(
         use={"a": {"x": 4, "y": 4}},
         needs={"a": 4},
         ends={"x": 90.0, "y": 70.0},
@@ -81,14 +81,14 @@ KEPT: dict[str, Kept] = {
     "else the smallest": Kept(
         use={"a": {"x": 6, "y": 2}}, needs={"a": 2}, waits_for=("y",), kept={}, to_free=0.5
     ),
-    "nobody is waited for whose room is to spare": Kept(
+    "no job is waited for if its room is to spare": Kept(
         use={"a": {"x": 1, "y": 5, "z": 2}},
         needs={"a": 5},
         waits_for=("y",),
         kept={},
         to_free=1.25,
     ),
-    "of those to spare the largest is spared first": Kept(
+    "of the jobs to spare the largest is spared first": Kept(
         use={"a": {"x": 1, "y": 2, "z": 3, "": 2}},
         needs={"a": 4},
         waits_for=("x", "z"),
@@ -194,8 +194,8 @@ LETS_IN: dict[str, tuple[float, float | None, bool]] = {
     "a job that ends before": (100.0, 90.0, True),
     "a job that ends at the same time": (100.0, 100.0, True),
     "a job that ends later": (100.0, 101.0, False),
-    "a job of which nobody knows when it ends": (100.0, None, False),
-    "nobody, when nobody knows what the head waits for": (math.inf, 90.0, False),
+    "a job without a known end": (100.0, None, False),
+    "no job, when it is not known what the head waits for": (math.inf, 90.0, False),
 }
 
 
@@ -266,7 +266,7 @@ CASES = {
         waits_for=("y",),
         kept={"a": 2},
     ),
-    "a pod of nobody is not waited for": Case(
+    "a pod of no job is not waited for": Case(
         use={"a": {"": 5}, "b": {"y": 8}},
         pods=4,
         nodes=("b",),
@@ -304,7 +304,7 @@ CASES = {
         ends={"y": 500.0},
         until=500.0,
     ),
-    "the last of those that must end counts": Case(
+    "the last of the jobs that must end counts": Case(
         use={"a": {"x": 4, "y": 4}},
         pods=8,
         nodes=("a",),
@@ -367,10 +367,10 @@ def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
 
 def test_pods_that_must_be_together_have_room_kept_on_one_node() -> None:
     spec = together(GangTerm("train"))
-    alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=one) for one in (spec, None))
+    alone, apart_ = (job(uid="head").worker(8, gpus=1, spec=selector) for selector in (spec, None))
     on = cluster({"a": {"x": 8}, "b": {"u": 1, "v": 1, "w": 3}, "c": {"y": 2, "z": 4}})
-    found = [reserve("head", one.members(), on, limits(), ends={}) for one in (alone, apart_)]
-    assert [one.nodes for one in found if one] == [("b",), ("b", "c")]
+    found = [reserve("head", made.members(), on, limits(), ends={}) for made in (alone, apart_)]
+    assert [reservation.nodes for reservation in found if reservation] == [("b",), ("b", "c")]
 
 
 PORT_80 = members_of(job(uid="head").worker(1, gpus=1, ports=[80]).build())

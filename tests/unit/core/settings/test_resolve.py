@@ -1,4 +1,4 @@
-"""The one path from a job, its namespace and the policies to what holds for the job."""
+"""The only path from a job, its namespace and the policies to what holds for the job."""
 
 import json
 from collections.abc import Mapping
@@ -100,7 +100,7 @@ LAST = {
     "the value that admission wrote holds on": ({C: "x"}, {C: "required"}, "required"),
     "a good edit beats it": ({C: "off"}, {C: "required"}, "off"),
     "an annotation that is taken away leaves it to the next place": ({}, {C: "required"}, "off"),
-    "somebody spoilt the template too": ({C: "x"}, {C: "y"}, "off"),
+    "another client spoilt the template too": ({C: "x"}, {C: "y"}, "off"),
 }
 
 
@@ -296,7 +296,7 @@ def record_of(made: JobBuilder) -> Mapping[str, str]:
 
 
 def admitted(**stated: str) -> JobBuilder:
-    """A job into whose templates admission wrote what it stated."""
+    """A job; admission wrote what it stated into its templates."""
     made = job().worker(2)
     template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"] = {"annotations": {names.COLOCATION: "preferred", **stated}}

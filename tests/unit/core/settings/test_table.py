@@ -58,7 +58,7 @@ def test_only_gpu_settings_are_of_a_job_alone() -> None:
 
 @pytest.mark.parametrize("key", TABLE)
 def test_the_example_is_no_default(key: str) -> None:
-    default = {one.name: one.default for one in fields(Settings)}[field_of(key)]
+    default = {field.name: field.default for field in fields(Settings)}[field_of(key)]
     assert parse_setting(key, TABLE[key].example, place="f") != default
 
 

@@ -100,7 +100,7 @@ def test_refused_values_say_field_value_allowed_and_an_example(key: str, written
     assert error.field == "annotation x"
     assert str(error.value).rstrip("…") in written
     assert len(str(error)) < 400
-    # The example is one that works.
+    # The example works.
     parse_setting(key, error.example, place="f")
 
 

@@ -22,4 +22,4 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     yield made
     for name in ("a", "b"):
         made.doors.remove(name)
-    await made.until(lambda one: not one.inside)
+    await made.until(lambda door: not door.inside)

@@ -31,12 +31,12 @@ class Hooked:
         self.process = Process(next(_NUMBERS), self._agent, page)
 
     def descriptors(self) -> list[int]:
-        """Return those of its pages, and of both ends of its connection."""
+        """Return the descriptors of its pages, and of both ends of its connection."""
         pages = [self.own.descriptor, self.process._orders.descriptor]
         return [*pages, self.peer.fileno(), self._agent.fileno()]
 
     def read(self) -> "Hooked":
-        """Take in all that the agent has sent."""
+        """Read all that the agent has sent."""
         self.peer.setblocking(False)
         while True:
             try:
@@ -47,7 +47,7 @@ class Hooked:
             message, descriptors = found
             self.messages += 1
             if "bells" in message:
-                self.bells = [socket.socket(fileno=one) for one in descriptors]
+                self.bells = [socket.socket(fileno=descriptor) for descriptor in descriptors]
             else:
                 self.orders.take(message, descriptors)
 

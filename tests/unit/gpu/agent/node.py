@@ -90,14 +90,14 @@ class Node:
 
     def sharers(self) -> list[SharerReport]:
         """Return what is shown of the pods on all cards."""
-        return [one for card in self.agent.reports() for one in card.sharers]
+        return [sharer for card in self.agent.reports() for sharer in card.sharers]
 
     def processes(self, slot: int) -> int:
         """Return how many processes are on a card."""
-        return sum(len(one.processes) for one in self.agent._cards[slot]._sharers.values())
+        return sum(len(sharer.processes) for sharer in self.agent._cards[slot]._sharers.values())
 
     def end(self, pod: str) -> None:
-        self.held = [one for one in self.held if one.pod != pod]
+        self.held = [device for device in self.held if device.pod != pod]
 
 
 class Job:

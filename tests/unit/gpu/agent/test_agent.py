@@ -156,7 +156,7 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     low = node.run("low")
     await until(low.led)
     low.own.words[words.WAITED_NS] = 10**18
-    await until(lambda: any(one.waited > 0 for one in node.agent.reports()[0].sharers))
+    await until(lambda: any(sharer.waited > 0 for sharer in node.agent.reports()[0].sharers))
     node.end("low")
     node.terms["team", "next"] = GpuShare(30, high=True)
     folder = node.agent._slots.allocate(0, UNITS["low"]).mounts[1].host
@@ -167,7 +167,7 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     high.busy()
     await until(lambda: other.led() and other.word() == WAIT)
     found, _ = node.agent.reports()
-    assert {(one.pod, one.high, one.waited) for one in found.sharers} == {
+    assert {(sharer.pod, sharer.high, sharer.waited) for sharer in found.sharers} == {
         *(("next", True, 0), ("other", False, 0)),
     }
 
@@ -175,7 +175,7 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
 async def test_without_its_reservation_no_gate_opens_on_a_card(node: Node) -> None:
     low = node.run("low")
     await until(lambda: low.led() and low.word() == PASS)
-    node.held = [one for one in node.held if one != CARD]
+    node.held = [device for device in node.held if device != CARD]
     await until(lambda: low.word() == WAIT)
     assert low.led()
     node.held = [CARD, *node.held]
@@ -198,7 +198,7 @@ async def test_an_error_on_one_card_is_logged_once_and_ends_nothing(
     low = node.run("low")
     with structlog.testing.capture_logs() as logs:
         await until(lambda: failed > 3 and low.led())
-    assert [one["log_level"] for one in logs] == ["error"]
+    assert [log["log_level"] for log in logs] == ["error"]
 
 
 async def test_a_slot_is_shown_with_its_card(node: Node) -> None:
@@ -226,8 +226,8 @@ async def test_a_card_that_cannot_be_shared_is_shown_as_such(
 OFFERED: dict[str, tuple[set[str], str]] = {
     "kubelet does not say": (set(), ""),
     "whole cards": ({"GPU-1", "GPU-2"}, ""),
-    "one that is left": ({"GPU-1", "GPU-2", "GPU-3"}, ""),
-    "one that is left is not shown": ({"GPU-1", "GPU-3"}, "does not show it"),
+    "a card that is left": ({"GPU-1", "GPU-2", "GPU-3"}, ""),
+    "a card that is left is not shown": ({"GPU-1", "GPU-3"}, "does not show it"),
     "cards by number": ({"0", "1"}, "does not show it"),
     "cards for several pods": ({"GPU-2::0", "GPU-2::1"}, "several pods at once"),
     "parts of cards": ({"MIG-1", "MIG-2"}, "split by MIG"),

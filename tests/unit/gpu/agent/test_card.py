@@ -39,12 +39,12 @@ def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> No
         "low": joined(card, "low", LOW).read(),
         "other": joined(card, "other", GpuShare(75)).read(),
     }
-    for one in lows.values():
-        one.asks()
+    for low in lows.values():
+        low.asks()
     now, got = 1.0, {"low": 0.0, "other": 0.0}
     while now < 31:
         wait = card.look(now)
-        (mine,) = [name for name, one in lows.items() if one.word(now) == PASS]
+        (mine,) = [name for name, low in lows.items() if low.word(now) == PASS]
         got[mine] += wait
         lows[mine].own.words[words.WORKED_NS] += int(wait * NS)
         now += wait
@@ -96,7 +96,7 @@ def test_what_is_lost_to_one_that_only_pretends_to_work_is_not_known(card: Share
 
 
 def beside_a_busy_one(card: SharedCard, until: float) -> tuple[Hooked, Hooked, float]:
-    """Return a high job that was always busy and lost nothing, one that waits, and the time."""
+    """Return a high job that was always busy without a loss, a waiting low job, and the time."""
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
     low.asks()
     now = 1.0
@@ -140,25 +140,28 @@ def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
     now, steps, shut, tickets = 1.0, 1.0, set[str](), 0
     while now < 400 and not tickets:
         wait = card.look(now)
-        (report,) = [one for one in card.report(now).sharers if one.pod == "low"]
+        (report,) = [sharer for sharer in card.report(now).sharers if sharer.pod == "low"]
         held = low.read().word(now) == WAIT and not low.orders.busy(int(now * NS))
         steps += wait * (10 if held and not report.times_shut else 7)
         high.own.words[words.STEPS] = int(steps)
         high.own.words[words.STEPPED] = int(now * NS)
-        for one, speed in ((low, 2), (other, 1)):
-            page = one.read().orders.page
-            one.asks(asks=page is not None and page[words.MODE] == words.SHUT)
-            if not one.own.words[words.ASKING]:
-                one.own.words[words.MICRO_STEPS] += 1
-                one.own.words[words.WORKED_NS] += int(wait * speed / 3 * NS)
-        shut |= {one.pod for one in card.report(now).sharers if one.times_shut}
+        for sharer, speed in ((low, 2), (other, 1)):
+            page = sharer.read().orders.page
+            sharer.asks(asks=page is not None and page[words.MODE] == words.SHUT)
+            if not sharer.own.words[words.ASKING]:
+                sharer.own.words[words.MICRO_STEPS] += 1
+                sharer.own.words[words.WORKED_NS] += int(wait * speed / 3 * NS)
+        shut |= {sharer.pod for sharer in card.report(now).sharers if sharer.times_shut}
         tickets += low.word(now) == TICKET
         now += wait
     assert tickets
     assert shut == {"low"}
     card.withdraw("high")
     card.look(now)
-    assert [one.times_shut for one in card.report(now).sharers] == [1, 0]  # a counter never falls
+    assert [sharer.times_shut for sharer in card.report(now).sharers] == [
+        1,
+        0,
+    ]  # a counter never falls
 
 
 @pytest.mark.parametrize("reserved", [True, False])

@@ -1,4 +1,4 @@
-"""Who gives way to whom on a card, from when on, and who wakes it."""
+"""Which job gives way on a card, from when on, and who wakes it."""
 
 import socket
 
@@ -104,7 +104,7 @@ def test_of_processes_that_come_and_go_others_hear_once_a_look(card: SharedCard)
     low, other = joined(card, "low", LOW), joined(card, "other", LOW)
     high = joined(card, "high", HIGH)
     card.look(1.0)
-    before = [one.read().messages for one in (low, other, high)]
+    before = [sharer.read().messages for sharer in (low, other, high)]
     for pod in ("high", "low"):
         for _ in range(100):
             hooked = Hooked()
@@ -113,7 +113,7 @@ def test_of_processes_that_come_and_go_others_hear_once_a_look(card: SharedCard)
     card.join("high", Hooked().process)
     card.look(1.1)
     card.look(1.2)
-    after = [one.read().messages for one in (low, other, high)]
+    after = [sharer.read().messages for sharer in (low, other, high)]
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
 
 

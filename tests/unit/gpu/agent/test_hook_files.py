@@ -46,7 +46,7 @@ def test_a_file_that_lost_its_content_is_replaced_in_the_folder_that_jobs_see(
 def test_another_binary_is_another_version(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"other")
-    first, second = (lay_out(tmp_path / "hook", busybox=one) for one in (BUSYBOX, other))
+    first, second = (lay_out(tmp_path / "hook", busybox=binary) for binary in (BUSYBOX, other))
     assert first != second
     assert (second / "busybox").read_bytes() == b"other"
 

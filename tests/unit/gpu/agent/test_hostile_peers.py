@@ -100,17 +100,17 @@ async def test_a_socket_that_lingers_does_not_block_the_agent(house: House, gree
     hostile, lingering = connect(house, "a"), Lingering()
     if greets:
         greet(hostile)
-        await house.until(lambda one: len(one.inside) == 1)
+        await house.until(lambda watched: len(watched.inside) == 1)
     lingering.give(hostile)
     if greets:
-        await house.until(lambda one: not one.inside)
+        await house.until(lambda watched: not watched.inside)
     await asyncio.sleep(0.2)  # time to block
     peer = connect(house, "a")
     greet(peer)
-    await house.until(lambda one: len(one.inside) == 1)
+    await house.until(lambda watched: len(watched.inside) == 1)
     lingering.relent()
-    for one in (hostile, peer):
-        one.close()
+    for client in (hostile, peer):
+        client.close()
 
 
 async def test_a_greeting_brings_one_descriptor_at_most(
@@ -123,6 +123,6 @@ async def test_a_greeting_brings_one_descriptor_at_most(
     with_as_many_as_a_message_may_bring(peer)
     assert await asyncio.to_thread(peer.recv, 8) == b""
     assert len(closed) <= 1
-    for one in closed:
-        os.close(one)
+    for descriptor in closed:
+        os.close(descriptor)
     peer.close()

@@ -38,9 +38,9 @@ def shown(pod: str, *slots: CardReport) -> dict[str, float]:
     families = registry(*slots).collect()
     samples = [sample for family in families for sample in family.samples]
     return {
-        one.name + one.labels.get("kind", ""): one.value
-        for one in samples
-        if one.labels.get("pod_name") == pod and one.labels.keys() >= set(LABELS)
+        sample.name + sample.labels.get("kind", ""): sample.value
+        for sample in samples
+        if sample.labels.get("pod_name") == pod and sample.labels.keys() >= set(LABELS)
     }
 
 
@@ -90,10 +90,10 @@ def test_the_series_of_a_slot(slot: str, loss: float | None, info: float | None)
 SHARERS: dict[str, tuple[tuple[SharerReport, ...], float | None]] = {
     "half of the quarter that is left": ((HIGH, LOW), 0.5),
     "two that take turns": ((HIGH, LOW, replace(LOW, pod="other")), 1.0),
-    "nobody is there to work": ((HIGH,), None),
-    "nobody has high priority": ((LOW,), None),
-    "the one of high priority is not heard of": ((replace(HIGH, harvest=None), LOW), None),
-    "one of low priority is not heard of": ((HIGH, LOW, replace(LOW, harvest=None)), None),
+    "no job is there to work": ((HIGH,), None),
+    "no job has high priority": ((LOW,), None),
+    "the job of high priority is not heard of": ((replace(HIGH, harvest=None), LOW), None),
+    "a job of low priority is not heard of": ((HIGH, LOW, replace(LOW, harvest=None)), None),
     "nothing is left": ((replace(HIGH, harvest=1.0), LOW), None),
 }
 
@@ -123,7 +123,7 @@ def test_the_figures_of_a_card_whether_it_is_shared_or_not(
     name: str, want: tuple[float | None, ...]
 ) -> None:
     found = registry()
-    assert tuple(found.get_sample_value(name, {"uuid": one.uuid}) for one in CARDS) == want
+    assert tuple(found.get_sample_value(name, {"uuid": card.uuid}) for card in CARDS) == want
 
 
 @pytest.mark.parametrize(("xid", "times"), [("31", 2), ("79", 1), ("13", None)])

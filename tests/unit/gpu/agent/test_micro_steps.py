@@ -11,7 +11,7 @@ STATED: dict[str, tuple[int, float, float | None, bool]] = {
     "it has not been calibrated": (words.WATCHING, 0.08, None, False),
     "all micro-steps are as short as they should be": (words.READY, 0.004, 0.004, False),
     "one is longer": (words.COARSE, 0.08, 0.08, True),
-    "nobody passes the gate any more": (0, 0.08, None, False),
+    "no process passes the gate any more": (0, 0.08, None, False),
     "it states what no hook does": (99, 0.08, None, False),
     "it states an age": (words.COARSE, 1e9, LONGEST_COARSE, True),
 }
@@ -44,5 +44,5 @@ def state(hooked: Hooked, gate: int, seconds: float) -> None:
 
 
 def shown(card: SharedCard, pod: str) -> tuple[float | None, bool]:
-    (found,) = (one for one in card.report(2.0).sharers if one.pod == pod)
+    (found,) = (sharer for sharer in card.report(2.0).sharers if sharer.pod == pod)
     return found.longest, found.coarse

@@ -44,15 +44,18 @@ def shown(name: str, *, namespace: str = "team", shares: bool = True, **more: An
 
 
 RUNNING: dict[str, tuple[bytes, bool]] = {
-    "one that shares and runs": (shown("a", phase="Running"), True),
+    "a pod that shares and runs": (shown("a", phase="Running"), True),
     "a reservation": (
         shown("a", namespace=names.GPU_NAMESPACE, shares=False, phase="Running"),
         True,
     ),
-    "one that shares nothing": (shown("a", shares=False, phase="Running"), False),
-    "one that kubelet may not have taken yet": (shown("a", phase="Pending"), False),
-    "one that has ended": (shown("a", phase="Succeeded"), False),
-    "one that is about to go": (shown("a", phase="Running", deleted="2026-11-25T00:00:00Z"), False),
+    "a pod that shares nothing": (shown("a", shares=False, phase="Running"), False),
+    "a pod that kubelet may not have taken yet": (shown("a", phase="Pending"), False),
+    "a pod that has ended": (shown("a", phase="Succeeded"), False),
+    "a pod that is about to go": (
+        shown("a", phase="Running", deleted="2026-11-25T00:00:00Z"),
+        False,
+    ),
 }
 
 

@@ -46,15 +46,15 @@ def inode(descriptor: int) -> tuple[int, int]:
 def opened() -> set[tuple[int, int]]:
     """Return the inodes of all that this process has open; threads of other tests go on."""
     found = set()
-    for one in os.listdir("/proc/self/fd"):
+    for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            found.add(inode(int(one)))
+            found.add(inode(int(name)))
     return found
 
 
 def test_a_process_that_is_closed_leaves_nothing_open() -> None:
     hooked = Hooked()
-    theirs = {inode(one) for one in hooked.descriptors()}
+    theirs = {inode(descriptor) for descriptor in hooked.descriptors()}
     assert theirs < opened()
     hooked.process.close()
     hooked.peer.close()

@@ -12,7 +12,7 @@ STEP = 0.1
 
 
 def known(card: SharedCard, pod: str, now: float) -> float | None:
-    return next(one.busy for one in card.report(now).sharers if one.pod == pod)
+    return next(sharer.busy for sharer in card.report(now).sharers if sharer.pod == pod)
 
 
 def beats(high: Hooked, now: float, *, busy: float) -> None:
@@ -24,7 +24,7 @@ def beats(high: Hooked, now: float, *, busy: float) -> None:
 
 
 def works(low: Hooked, *, rested: float) -> None:
-    """A step of a job of low priority, for a part of which the card had nothing to do."""
+    """A step of a job of low priority; for a part of it the card had nothing to do."""
     page = low.own.words
     page[words.WORKED_NS] += int(STEP * NS)
     page[words.RESTED_NS] += int(rested * STEP * NS)

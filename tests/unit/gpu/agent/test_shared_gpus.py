@@ -55,7 +55,10 @@ def test_the_controller_reads_what_the_agent_writes() -> None:
     assert found is not None
     assert (found.card, found.reservation, found.memory) == ("GPU-1", "uid-hold", 16384)
     assert (found.healthy, found.moved) == (True, False)
-    assert [(one.pod, one.busy, one.loss, one.gets, one.evict) for one in found.sharers] == [
+    assert [
+        (sharer.pod, sharer.busy, sharer.loss, sharer.gets, sharer.evict)
+        for sharer in found.sharers
+    ] == [
         ("uid-high", 510, 10, None, False),
         ("uid-low", None, None, 400, False),
     ]
@@ -84,8 +87,8 @@ def test_what_is_not_known_of_a_job_is_not_shown_as_nothing() -> None:
 
 COARSE: dict[str, tuple[float | None, int]] = {
     "as measured, in whole milliseconds": (0.0421, 43),
-    "one that is stated to take no time": (0.0, 1),
-    "one that is not stated any more": (None, 1),
+    "a step that is stated to take no time": (0.0, 1),
+    "a step that is not stated any more": (None, 1),
 }
 
 
@@ -155,7 +158,9 @@ async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
     await writer.write(DECISIONS["health"], now=2.0)
     assert [path == "status" for path, _ in client.applied] == [False, True, False, True]
     (_, made) = client.applied[2]
-    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-again", "the Node is another one"
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-again", (
+        "the Node is another object"
+    )
 
 
 async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:

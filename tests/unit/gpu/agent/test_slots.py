@@ -143,7 +143,7 @@ async def test_a_card_that_cannot_be_noted_is_not_given_and_the_one_before_stays
     slots.allocate(1, UNITS)
     slots.take([RESERVED, SHARES])
     monkeypatch.setattr(Path, "write_text", fails)
-    slots.allocate(1, units_of(1)[50:])  # the same card is noted already
+    slots.allocate(1, units_of(1)[50:])  # the same card is recorded already
     slots.take([replace(RESERVED, devices=frozenset({"GPU-99"})), SHARES])
     assert slots.moved(1)
 

@@ -21,7 +21,7 @@ def without_hook(card: SharedCard, pod: str, reason: int) -> Hooked:
 
 def of(card: SharedCard, pod: str, *, now: float = 2.0) -> SharerReport:
     card.look(now)
-    (found,) = (one for one in card.report(now).sharers if one.pod == pod)
+    (found,) = (sharer for sharer in card.report(now).sharers if sharer.pod == pod)
     return found
 
 

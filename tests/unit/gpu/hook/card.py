@@ -1,4 +1,4 @@
-"""A card of which a test decides when its work ends."""
+"""A card; a test decides when its work ends."""
 
 import threading
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class FakeMarker:
 
 @dataclass(slots=True)
 class FakeCard:
-    """Gives out markers; those of an `instant` card are reached at once.
+    """Gives out markers; the markers of an `instant` card are reached at once.
 
     `uses`: whether the process has begun to use it; `captures`: records instead of running.
     """

@@ -231,8 +231,8 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = monotonic_ns()
         self.slept: list[float] = []
-        for one in (module, pulse):
-            monkeypatch.setattr(one, "monotonic_ns", lambda: self.now)
+        for part in (module, pulse):
+            monkeypatch.setattr(part, "monotonic_ns", lambda: self.now)
         monkeypatch.setattr(module, "sleep", self.sleep)
 
     def sleep(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ def test_a_hidden_thread_is_none_of_the_program_s_and_can_be_waited_for() -> Non
 
     hidden = HiddenThread(act)
     assert began.wait(60)
-    assert not [one for one in threading.enumerate() if one.ident == hidden._number]
+    assert not [thread for thread in threading.enumerate() if thread.ident == hidden._number]
     goes_on.set()
     hidden.join(60)
     assert hidden._ended.is_set()

@@ -61,26 +61,26 @@ def model() -> Module:
 
 
 def test_a_step_is_announced_as_a_whole_before_and_after_it_has_settled(trial: Trial) -> None:
-    one = model()
+    trained = model()
     for _ in range(8):
-        trial.calls.train(one, 1)
+        trial.calls.train(trained, 1)
         assert trial.written() == "bpbebse"  # forward, backward, optimizer
 
 
 def test_after_some_steps_the_outermost_modules_alone_are_hooked(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 4)
+    trained = model()
+    trial.calls.train(trained, 4)
     assert trial.calls.all_before
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert not trial.calls.all_before
-    assert one.before
-    assert not one.children[0].before
+    assert trained.before
+    assert not trained.children[0].before
 
 
 def test_several_optimizers_of_an_iteration_do_not_make_it_learn_again(trial: Trial) -> None:
-    one = model()
+    trained = model()
     for _ in range(200):
-        trial.calls.train(one, 1, optimizers=3)
+        trial.calls.train(trained, 1, optimizers=3)
     assert not trial.calls.all_before
 
 
@@ -96,64 +96,64 @@ def test_another_model_is_found_after_a_while(trial: Trial) -> None:
 
 
 def test_a_module_that_runs_again_within_backward_is_not_taken_for_outermost(trial: Trial) -> None:
-    one = model()
+    trained = model()
     for _ in range(6):
-        trial.calls.forward(one)
-        trial.calls.backward(again=one.children[1])
+        trial.calls.forward(trained)
+        trial.calls.backward(again=trained.children[1])
         trial.calls.step()
-    assert one.before
-    assert not one.children[1].before
+    assert trained.before
+    assert not trained.children[1].before
 
 
 def test_the_card_is_not_shown_as_idle_before_the_end_of_backward(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 6)
+    trained = model()
+    trial.calls.train(trained, 6)
     trial.written()
-    trial.calls.forward(one)
-    trial.calls.backward(again=one)  # the outermost module itself is checkpointed
+    trial.calls.forward(trained)
+    trial.calls.backward(again=trained)  # the outermost module itself is checkpointed
     assert trial.written() == "bp" + "bb" + "e"
 
 
 def test_a_backward_that_has_raised_is_over_with_the_next_step(trial: Trial) -> None:
-    one = model()
-    trial.calls.forward(one)
+    trained = model()
+    trial.calls.forward(trained)
     for act in trial.calls.outputs[-1].hooks:
         act()  # and no end of it
     trial.calls.outputs, trial.calls.final = [], []
     trial.calls.step()
     trial.written()
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert trial.written() == "bpbebse"
 
 
 @pytest.mark.parametrize("steps", [0, 20], ids=["while learning", "once settled"])
 def test_a_backward_that_has_raised_is_over_with_the_next_forward(trial: Trial, steps: int) -> None:
-    one = model()
-    trial.calls.train(one, max(steps, 1))
-    trial.calls.forward(one)
+    trained = model()
+    trial.calls.train(trained, max(steps, 1))
+    trial.calls.forward(trained)
     for act in trial.calls.outputs[-1].hooks:
         act()  # backward begins, and raises: what comes at its end never does
     trial.calls.outputs, trial.calls.final = [], []
     trial.written()
     trial.calls.infers = True  # it is evaluated alone from now on
-    trial.calls.forward(one)
+    trial.calls.forward(trained)
     assert trial.written() == "be"
 
 
 def test_a_forward_that_has_raised_does_not_hide_the_next_one(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 1)
+    trained = model()
+    trial.calls.train(trained, 1)
     trial.written()
-    trial.calls.all_before[0](one)  # and no end of it
-    trial.calls.forward(one)
+    trial.calls.all_before[0](trained)  # and no end of it
+    trial.calls.forward(trained)
     assert trial.written() == "b" + "bp"
 
 
 def test_a_module_of_torchscript_is_announced_though_it_takes_no_hook(trial: Trial) -> None:
-    one = Module(script=True)
-    trial.calls.train(one, 10)
+    trained = Module(script=True)
+    trial.calls.train(trained, 10)
     trial.written()
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert trial.written() == "bpbebse"
 
 
@@ -164,10 +164,10 @@ def test_a_replay_of_a_graph_is_announced(trial: Trial) -> None:
 
 
 def test_a_model_that_the_job_drops_is_not_kept_alive(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 3)
-    gone = weakref.ref(one)
-    del one
+    trained = model()
+    trial.calls.train(trained, 3)
+    gone = weakref.ref(trained)
+    del trained
     trial.calls.outputs = []
     gc.collect()
     assert gone() is None
@@ -200,24 +200,24 @@ def test_nothing_is_hooked_after_the_end(trial: Trial) -> None:
 
 
 def test_a_new_optimizer_of_the_same_model_does_not_make_it_learn_again(trial: Trial) -> None:
-    one, parameter = model(), Parameter()
+    trained, parameter = model(), Parameter()
     for _ in range(20):
         trial.calls.optimizer = Optimizer(parameter)
-        trial.calls.train(one, 10)
+        trial.calls.train(trained, 10)
     assert not trial.calls.all_before
     trial.calls.optimizer = Optimizer(Parameter())
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert trial.calls.all_before
 
 
 def test_forwards_that_no_backward_follows_are_soon_ends_again(trial: Trial) -> None:
-    one = model()
+    trained = model()
     for _ in range(6):
-        trial.calls.forward(one)
+        trial.calls.forward(trained)
         trial.calls.outputs = []  # such as an evaluation that does not turn gradients off
     assert trial.written() == "bp" * 4 + "be" * 2
-    trial.calls.train(one, 1)
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
+    trial.calls.train(trained, 1)
     assert trial.written().endswith("bpbebse")
 
 
@@ -225,8 +225,8 @@ def test_many_forwards_that_a_backward_follows_are_one_piece_of_work(trial: Tria
     many = [model() for _ in range(10)]
     for _ in range(2):
         trial.written() if trial.beacons else None
-        for one in many:
-            trial.calls.forward(one)
+        for module in many:
+            trial.calls.forward(module)
         trial.calls.backward()
         trial.calls.step()
     found = trial.written()

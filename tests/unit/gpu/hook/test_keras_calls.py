@@ -135,7 +135,7 @@ def test_each_batch_is_announced_and_those_of_the_training_are_steps(trial: Tria
 
 def test_an_end_that_keras_tells_late_belongs_to_its_own_batch(trial: Trial) -> None:
     trial.model(late=True).fit([1])
-    ends = [one for one in trial.beacons[0].calls if isinstance(one, tuple)]
+    ends = [call for call in trial.beacons[0].calls if isinstance(call, tuple)]
     assert ends == [("end", 1), ("end", 2), ("end", 3), ("end", 4), *REST, *REST]
     calls = trial.beacons[0].calls
     assert calls.index(("end", 1)) > calls.index("begin", 1)

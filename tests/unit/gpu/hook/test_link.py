@@ -127,10 +127,10 @@ def test_a_job_tries_again_at_least_each_second(
     def pause(seconds: float) -> None:
         pauses.put(seconds)
         if pauses.qsize() == 10:
-            threading.Event().wait()  # for ever
+            threading.Event().wait()  # without end
 
     monkeypatch.setattr(module, "sleep", pause)
-    Link(str(tmp_path / "nobody"), own=Page.make(), take=lambda *_: None)
+    Link(str(tmp_path / "absent"), own=Page.make(), take=lambda *_: None)
     tried = [pauses.get(timeout=20) for _ in range(10)]
     assert tried == sorted(tried)
     assert tried[-1] == 1.0

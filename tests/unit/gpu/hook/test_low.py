@@ -6,7 +6,7 @@ from tests.unit.gpu.hook.card import FakeCard
 from tests.unit.gpu.hook.training import FakeCalls, Module
 
 _LAP = 2**-10
-"""Seconds for which the card works in the forward of a module: sums of it are exact."""
+"""Seconds that the card works in the forward of a module: sums of it are exact."""
 
 
 class Counted(Gate):
@@ -36,7 +36,7 @@ class Counted(Gate):
 
 
 class Trial:
-    """A job of low priority, whose card works in the forward of each module."""
+    """A job of low priority on a card that works in the forward of each module."""
 
     def __init__(self) -> None:
         self.calls, self.card = FakeCalls(), FakeCard(instant=True)
@@ -67,35 +67,35 @@ def model(modules: int = 20) -> Module:
 
 
 def test_at_first_the_gate_stands_at_every_module_and_then_at_few(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 7)
+    trained = model()
+    trial.calls.train(trained, 7)
     assert trial.passed() == 7 * (20 + 20 + 1)  # forward, backward, optimizer
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert trial.passed() == 20 // 5 + 1
     assert trial.gates[0].longest == [5.0]
     assert trial.gates[0].steps == 8
 
 
 def test_other_places_are_chosen_when_a_micro_step_is_to_be_shorter(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 7)
+    trained = model()
+    trial.calls.train(trained, 7)
     trial.gates[0].ordered = 4.5 * _LAP
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     trial.passed()
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert trial.passed() == 4 + 1
     trial.gates[0].ordered = 2 * _LAP
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     trial.passed()
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert trial.passed() == 10 + 1
     assert trial.gates[0].longest == [5.0, 2.0]
 
 
 def test_the_work_of_the_optimizer_counts_and_what_comes_after_it_does_not(trial: Trial) -> None:
-    one = model()
+    trained = model()
     for _ in range(7):
-        trial.calls.forward(one)
+        trial.calls.forward(trained)
         trial.calls.backward()
         trial.calls.before_step()
         trial.work(9)
@@ -105,19 +105,19 @@ def test_the_work_of_the_optimizer_counts_and_what_comes_after_it_does_not(trial
 
 
 def test_several_optimizers_of_an_iteration_do_not_make_it_learn_again(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 200, optimizers=3)
-    assert len(trial.calls.all_before) == 1  # ours of the trial
+    trained = model()
+    trial.calls.train(trained, 200, optimizers=3)
+    assert len(trial.calls.all_before) == 1  # the trial's own hook
     assert len(trial.gates[0].longest) == 1
 
 
 def test_a_job_that_only_infers_settles_too(trial: Trial) -> None:
-    one = model()
+    trained = model()
     for _ in range(1001):
-        trial.calls.forward(one)
+        trial.calls.forward(trained)
     trial.calls.outputs = []
     trial.passed()
-    trial.calls.forward(one)
+    trial.calls.forward(trained)
     assert trial.passed() == 4
 
 
@@ -130,19 +130,19 @@ def test_the_gate_stands_before_each_replay_of_a_graph(trial: Trial) -> None:
 
 
 def test_the_gate_is_not_set_at_a_module_of_torchscript(trial: Trial) -> None:
-    one = Module(*(Module(script=True) for _ in range(19)))
-    trial.calls.train(one, 10)
+    trained = Module(*(Module(script=True) for _ in range(19)))
+    trial.calls.train(trained, 10)
     assert trial.gates[0].longest == [20.0]  # which is no micro-step, and is shown
 
 
 def test_a_module_that_is_gone_is_left_out(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 6)
-    one.children = one.children[:10]
+    trained = model()
+    trial.calls.train(trained, 6)
+    trained.children = trained.children[:10]
     trial.calls.outputs = []
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     trial.passed()
-    trial.calls.train(one, 1)
+    trial.calls.train(trained, 1)
     assert trial.passed() > 0
 
 
@@ -158,10 +158,10 @@ def test_a_fork_that_trains_itself_has_a_gate_of_its_own(trial: Trial) -> None:
 
 
 def test_after_the_end_the_page_shows_that_it_does_not_give_way(trial: Trial) -> None:
-    one = model()
-    trial.calls.train(one, 1)
+    trained = model()
+    trial.calls.train(trained, 1)
     trial.low.stop()
     assert trial.gates[0].abandoned
     trial.passed()
-    trial.calls.forward(one)
+    trial.calls.forward(trained)
     assert trial.passed() == 0

@@ -16,7 +16,7 @@ LED = {words.LEASE: NOW + SECOND, words.TURN: NOW + SECOND}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`page`: the agent's words; `high`: those of the job of high priority, None if none."""
+    """`page`: the agent's words; `high`: the words of the job of high priority, if any."""
 
     want: str
     page: dict[int, int] | None = field(default_factory=lambda: dict(LED))
@@ -29,7 +29,7 @@ BUSY = {words.BUSY: 1, words.PULSE: NOW}
 GATED = {**LED, words.MODE: words.GATED}
 SHUT = {**LED, words.MODE: words.SHUT, words.TICKETS: 3}
 WORDS: dict[str, Case] = {
-    "nobody else is on the card": Case(PASS),
+    "no other job is on the card": Case(PASS),
     "the job of high priority is idle": Case(PASS, GATED, {**BUSY, words.BUSY: 0}),
     "it is busy": Case(WAIT, GATED, BUSY),
     "it has shown no life for over a second": Case(

@@ -75,7 +75,7 @@ def test_it_needs_no_more_than_python_3_8_and_its_standard_library(hook: Path) -
     for path in (*hook.rglob("*.py"),):
         tree = ast.parse(path.read_text(), feature_version=(3, 8))
         for node in ast.walk(tree):
-            named = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            named = [name.name for name in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.level == 0:
                 named = [node.module or ""]
             tops = {name.partition(".")[0] for name in named}

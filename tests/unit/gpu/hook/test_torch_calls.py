@@ -27,7 +27,7 @@ class Tensor:
 
 
 class Module:
-    """A module with parameters, to which much refers."""
+    """A module with parameters that much refers to."""
 
     def __init__(self) -> None:
         self.weight = Tensor(grad_fn=None)
@@ -41,7 +41,7 @@ class CUDAGraph:
 
 
 class FakeTorch:
-    """PyTorch as far as the hook looks; `compiling`: torch.compile is tracing."""
+    """The parts of PyTorch that the hook uses; `compiling`: torch.compile is tracing."""
 
     Tensor = Tensor
 
@@ -74,10 +74,10 @@ class Result:
 
 
 def test_tensors_are_found_in_all_that_modules_return() -> None:
-    one, two, three, four = (Tensor() for _ in range(4))
-    value = {"loss": one, "more": [two, {"deep": (Result(three, held={"deeper": [four]}),)}]}
+    first, two, three, four = (Tensor() for _ in range(4))
+    value = {"loss": first, "more": [two, {"deep": (Result(three, held={"deeper": [four]}),)}]}
     found = list(tensors(FakeTorch(), value))
-    assert found == [one, two, three, four]
+    assert found == [first, two, three, four]
 
 
 def test_what_refers_to_itself_or_to_a_model_is_no_endless_search() -> None:
@@ -90,7 +90,7 @@ def test_what_refers_to_itself_or_to_a_model_is_no_endless_search() -> None:
 
 
 LEAVES: dict[str, Tensor] = {
-    "a parameter, whose hook would stay for ever": Tensor(grad_fn=None),
+    "a parameter, since its hook would stay forever": Tensor(grad_fn=None),
     "what needs no gradient": Tensor(requires_grad=False),
 }
 
@@ -165,7 +165,7 @@ def test_an_object_that_cannot_be_looked_into_holds_no_tensors() -> None:
         def __getattribute__(self, name: str) -> object:
             raise RuntimeError("not bound")
 
-    assert list(tensors(FakeTorch(), [Proxy(), one := Tensor()])) == [one]
+    assert list(tensors(FakeTorch(), [Proxy(), tensor := Tensor()])) == [tensor]
 
 
 class Modules:
@@ -225,9 +225,9 @@ def test_all_modules_have_the_same_hooks_whenever_they_have_any(
 
 STEPS: dict[str, tuple[str, str]] = {
     "one after another": ("bebe", "ss"),
-    "one that makes another's": ("bbee", "sa"),
-    "one that makes two of others": ("bbebee", "ssa"),
-    "one that has raised an error": ("bbe", "s"),
+    "a step that makes another's": ("bbee", "sa"),
+    "a step that makes two of others": ("bbebee", "ssa"),
+    "a step that has raised an error": ("bbe", "s"),
 }
 
 
@@ -256,5 +256,5 @@ def test_the_steps_of_1_13_are_announced_under_a_scheduler_too(
     trial.calls.on_optimizers(trial.note("before"), trial.note("after"), trial.note("around"))
     made = [Descent() for _ in range(3)]
     made[0].step = made[0].step  # type: ignore[method-assign]
-    assert [one.step() for one in made] == ["stepped"] * 3
+    assert [optimizer.step() for optimizer in made] == ["stepped"] * 3
     assert trial.done == ["before", "after"] * 3

@@ -12,7 +12,7 @@ from kfext.gpu.hook.torch_scripts import Hook, hide_from_scripts, is_ours
 
 
 class Module:
-    """A module as far as its hooks go."""
+    """The hooks of a module."""
 
     def __init__(self, *hooks: object) -> None:
         self._forward_pre_hooks: OrderedDict[int, object] = OrderedDict(enumerate(hooks))
@@ -44,8 +44,8 @@ def hidden(module: Module) -> tuple[list[object], list[object]]:
     """What torch.jit.script sees of a module's hooks."""
     seen: list[list[object]] = []
 
-    def get_hook_stubs(one: Module) -> None:
-        seen.extend([list(one._forward_pre_hooks.values()), list(one._forward_hooks.values())])
+    def get_hook_stubs(of: Module) -> None:
+        seen.extend([list(of._forward_pre_hooks.values()), list(of._forward_hooks.values())])
 
     recursive = SimpleNamespace(get_hook_stubs=get_hook_stubs)
     hide_from_scripts(SimpleNamespace(jit=SimpleNamespace(_recursive=recursive)))

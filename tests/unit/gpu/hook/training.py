@@ -1,4 +1,4 @@
-"""A training of which a test decides what it calls, for hooks that would hook PyTorch."""
+"""A training for hooks that would hook PyTorch; a test decides what it calls."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _FREE = Ruling(shut=False, micro_step=LONGEST_MICRO_STEP)
 
 @dataclass(slots=True)
 class Card:
-    """A job of high priority whose steps need the card for `busy` of `period` s, and one of low.
+    """A job of high priority with steps that need the card for `busy` of `period` s, and a low job.
 
     A step's work comes in one piece, and the pauses differ; low has two micro-steps on the card at
     a time. `looks`: whether low's gate looks at the beacon; it is shut at the agent's word in any

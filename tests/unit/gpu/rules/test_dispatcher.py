@@ -1,4 +1,4 @@
-"""Turns in virtual time, for sharers that work, that do nothing, and whose pages lie."""
+"""Turns in virtual time, for sharers that work, that do nothing, and that lie in their pages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,29 +61,29 @@ class Sharer:
 
     def _windows(self) -> list[float]:
         size, sums = round(WINDOW / _TICK), [0.0]
-        for one in self.had:
-            sums.append(sums[-1] + one)
+        for name in self.had:
+            sums.append(sums[-1] + name)
         return [end - begin for begin, end in zip(sums, sums[size:], strict=False)]
 
 
 def run(sharers: Mapping[str, Sharer]) -> None:
     """Share the card for some windows."""
     dispatcher, tallies = Dispatcher(), {}
-    for name, one in sharers.items():
-        dispatcher.turns.set(name, share=one.share, now=0.0)
-        tallies[name] = Tally(one.counter, now=0.0)
+    for name, sharer in sharers.items():
+        dispatcher.turns.set(name, share=sharer.share, now=0.0)
+        tallies[name] = Tally(sharer.counter, now=0.0)
     begun, now, looks, looked = dict.fromkeys(sharers, 0), 0.0, 0.0, 0.0
     for tick in range(round(_LONG / _TICK)):
         now = tick * _TICK
         if now >= looks:
             seen = {}
-            for name, one in sharers.items():
-                moved, begun[name] = one.begun != begun[name], one.begun
-                used = tallies[name].grown(one.counter, now=now)
-                seen[name] = Activity(wants=one.asks or moved, begun=moved, used=used)
+            for name, sharer in sharers.items():
+                moved, begun[name] = sharer.begun != begun[name], sharer.begun
+                used = tallies[name].grown(sharer.counter, now=now)
+                seen[name] = Activity(wants=sharer.asks or moved, begun=moved, used=used)
             looks, looked = now + min(_LOOK, dispatcher.look(seen, now=now)), now
-        for name, one in sharers.items():
-            one.go_on(now, may=dispatcher.may_work(name, now=looked))
+        for name, sharer in sharers.items():
+            sharer.go_on(now, may=dispatcher.may_work(name, now=looked))
 
 
 def test_G5_each_has_its_share() -> None:
@@ -94,7 +94,7 @@ def test_G5_each_has_its_share() -> None:
 
 
 OTHERS = {
-    "waits at its gate for ever": Sharer(0.5, works=False),
+    "waits at its gate without end": Sharer(0.5, works=False),
     "never counts its work": Sharer(0.5, counts=0.0),
     "counts its work backwards": Sharer(0.5, counts=-1000.0),
     "counts far more than it works": Sharer(0.5, counts=10.0**9),

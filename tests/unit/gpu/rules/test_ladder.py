@@ -12,7 +12,7 @@ class Trial:
         self.now, self.ladder, self._measures = 0.0, Ladder(0.0), measures
 
     def run(self, seconds: float, *, losing: bool, excess: float = 0.0) -> list[set[str]]:
-        """Return whose gates were shut, each time that this changed; `excess`: in budgets."""
+        """Return the jobs with shut gates, each time that this changed; `excess`: in budgets."""
         found: list[set[str]] = []
         until = self.now + seconds
         while self.now < until:

@@ -10,7 +10,7 @@ _TICK = 0.05
 
 
 def readings(seconds: Callable[[float], float], until: float) -> Iterator[Reading]:
-    """Yield what is read of a job whose steps take so long, by the time at which they begin."""
+    """Yield what is read of a job with steps that take so long, by the time that they begin."""
     at, steps, stepped = 0.0, 0, 0.0
     ends = seconds(0.0)
     while at < until:
@@ -31,7 +31,7 @@ def run(seconds: Callable[[LossMeter, float], float], until: float) -> LossMeter
 @pytest.mark.parametrize("alone", [0.02, 0.1, 0.7])
 @pytest.mark.parametrize("loss", [0.0, 0.02, 0.3])
 def test_the_loss_is_measured_to_a_part_of_a_percent(alone: float, loss: float) -> None:
-    meter = run(lambda one, _: alone if one.holding else alone / (1 - loss), until=200)
+    meter = run(lambda high, _: alone if high.holding else alone / (1 - loss), until=200)
     assert meter.loss == pytest.approx(loss, abs=0.003)
     assert meter.step_seconds == pytest.approx(alone, rel=0.003)
 
@@ -81,7 +81,7 @@ def test_evaluations_and_checkpoints_are_no_loss() -> None:
 
 @pytest.mark.parametrize("step", [3.0, 7.0, 11.0])
 def test_steps_of_many_seconds_are_measured_too(step: float) -> None:
-    meter = run(lambda one, _: step if one.holding else 1.2 * step, until=40 * step)
+    meter = run(lambda high, _: step if high.holding else 1.2 * step, until=40 * step)
     assert meter.step_seconds == pytest.approx(step)
     assert meter.loss == pytest.approx(1 / 6, abs=0.01)
 
@@ -101,7 +101,7 @@ def test_a_job_that_gets_slower_by_itself_is_soon_known_to_lose_nothing() -> Non
     for reading in readings(lambda at: 0.1 if at < 200 else 0.15, 400):
         meter.note(reading)
         over += meter.over
-    assert 0 < over * _TICK < 60  # so nobody is shut out for that
+    assert 0 < over * _TICK < 60  # so no job is shut out for that
     assert meter.loss == pytest.approx(0.0, abs=0.01)
 
 

@@ -24,13 +24,13 @@ class Rates:
     low: float
 
 
-def rates(one: Card, *, after: float, seconds: float) -> Rates:
+def rates(shared: Card, *, after: float, seconds: float) -> Rates:
     """Return high's loss and low's share in a stretch; high alone makes a step in each period."""
-    one.run(after)
-    steps, served = one.steps, one.served
-    one.run(seconds)
-    alone = seconds / one.period
-    return Rates(1 - (one.steps - steps) / alone, (one.served - served) / seconds)
+    shared.run(after)
+    steps, served = shared.steps, shared.served
+    shared.run(seconds)
+    alone = seconds / shared.period
+    return Rates(1 - (shared.steps - steps) / alone, (shared.served - served) / seconds)
 
 
 @pytest.mark.parametrize("busy", [0.3, 0.5, 0.7, 0.8])
@@ -43,53 +43,53 @@ def test_G6_high_keeps_95_percent_and_low_has_20_while_high_is_busy_for_80_at_mo
 
 
 def test_G6_high_waits_for_what_the_gate_leaves_on_the_card_at_most() -> None:
-    one = card(0.5)
-    one.run(60)
-    assert one.latencies
-    assert max(one.latencies) <= OUTSTANDING * LONGEST_MICRO_STEP
-    assert one.begun_while_busy == 0
+    shared = card(0.5)
+    shared.run(60)
+    assert shared.latencies
+    assert max(shared.latencies) <= OUTSTANDING * LONGEST_MICRO_STEP
+    assert shared.begun_while_busy == 0
 
 
 def test_the_budget_wins_over_the_minimum_and_that_is_reported() -> None:
-    one = card(0.95)
-    found = rates(one, after=40, seconds=PATIENCE + 40)
+    shared = card(0.95)
+    found = rates(shared, after=40, seconds=PATIENCE + 40)
     assert found.loss < BUDGET
     assert found.low < MINIMUM
-    assert one.ruling.infeasible
-    assert not one.ruling.evict
+    assert shared.ruling.infeasible
+    assert not shared.ruling.evict
 
 
 def test_without_a_minimum_low_has_what_high_leaves() -> None:
-    one = card(0.95, minimum=0.0)
-    found = rates(one, after=10, seconds=30)
+    shared = card(0.95, minimum=0.0)
+    found = rates(shared, after=10, seconds=30)
     assert found.low == pytest.approx(0.05, abs=0.03)
-    assert not one.ruling.infeasible
+    assert not shared.ruling.infeasible
 
 
 def test_a_job_without_work_is_owed_nothing() -> None:
-    one = card(0.95)
-    one.wants = False
-    one.run(120)
-    assert one.ruling.allowance == 0
-    assert not one.ruling.infeasible
+    shared = card(0.95)
+    shared.wants = False
+    shared.run(120)
+    assert shared.ruling.allowance == 0
+    assert not shared.ruling.infeasible
 
 
 def test_a_pair_that_goes_on_losing_is_shut_out_three_times_and_then_taken_apart() -> None:
-    one = card(0.8, looks=False)
+    shared = card(0.8, looks=False)
     for time in range(1, EVICTED_AFTER + 1):
-        while one.ruling.times_shut < time:
-            one.run(0.05)
-            assert one.now < 1000
-        assert one.ruling.shut
-        assert one.ruling.evict is (time == EVICTED_AFTER)
-        assert one.neighbours.meter.loss is None  # a second time needs new losses
-        until, tickets = one.now + SHUT_SECONDS - 1, 0
-        while one.now < until:
-            one.run(0.05)
-            assert one.ruling.shut
-            tickets += one.ruling.ticket
+        while shared.ruling.times_shut < time:
+            shared.run(0.05)
+            assert shared.now < 1000
+        assert shared.ruling.shut
+        assert shared.ruling.evict is (time == EVICTED_AFTER)
+        assert shared.neighbours.meter.loss is None  # a second time needs new losses
+        until, tickets = shared.now + SHUT_SECONDS - 1, 0
+        while shared.now < until:
+            shared.run(0.05)
+            assert shared.ruling.shut
+            tickets += shared.ruling.ticket
         assert tickets == 1  # one step, so that collectives live
-        one.run(2)
+        shared.run(2)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["unknown before", "known before"])
@@ -97,14 +97,14 @@ def test_a_pair_that_goes_on_losing_is_shut_out_three_times_and_then_taken_apart
 def test_micro_steps_that_end_long_after_the_gate_is_shut_hide_no_loss(
     coarse: float, *, known: bool
 ) -> None:
-    one = card(0.8)
-    one.coarse = coarse
-    one.wants = False
-    one.run(100 * known)
-    one.wants = True
-    one.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
-    assert one.ruling.evict
-    assert one.neighbours.meter.step_seconds == pytest.approx(one.period, rel=0.05)
+    shared = card(0.8)
+    shared.coarse = coarse
+    shared.wants = False
+    shared.run(100 * known)
+    shared.wants = True
+    shared.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
+    assert shared.ruling.evict
+    assert shared.neighbours.meter.step_seconds == pytest.approx(shared.period, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -118,22 +118,22 @@ def test_micro_steps_that_end_long_after_the_gate_is_shut_hide_no_loss(
 def test_who_rests_now_and_then_has_to_keep_within_the_budget_all_the_same(
     works: float, rests: float, *, shut: bool
 ) -> None:
-    one = card(0.8, looks=False)
-    while one.now < 600:
-        one.wants = True
-        one.run(works)
-        one.wants = False
-        one.run(rests)
-    assert (one.ruling.times_shut > 0) is shut
+    shared = card(0.8, looks=False)
+    while shared.now < 600:
+        shared.wants = True
+        shared.run(works)
+        shared.wants = False
+        shared.run(rests)
+    assert (shared.ruling.times_shut > 0) is shut
 
 
 def test_one_that_does_not_give_way_has_to_leave_though_it_cannot_be_held_back() -> None:
-    one = card(0.8, looks=False)
-    one.wants = False
-    one.run(100)  # the job of high priority is known from before it comes
-    one.gated, one.wants = False, True
-    one.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
-    assert one.ruling.evict
+    shared = card(0.8, looks=False)
+    shared.wants = False
+    shared.run(100)  # the job of high priority is known from before it comes
+    shared.gated, shared.wants = False, True
+    shared.run(EVICTED_AFTER * (2 * PATIENCE + SHUT_SECONDS))
+    assert shared.ruling.evict
 
 
 def test_one_that_does_not_give_way_is_suspected_before_one_that_does() -> None:
@@ -161,17 +161,17 @@ def test_it_is_the_gate_that_keeps_the_loss_small() -> None:
 def test_G7_a_pair_is_split_if_it_would_end_sooner_one_after_the_other(
     efficiency: float, splits: bool
 ) -> None:
-    one = card(0.9, budget=1.0, looks=False)  # whatever high loses, it is within its budget
-    one.comes, one.efficiency = 20, efficiency
-    one.run(160)
-    assert (one.ruling.times_shut > 0) is splits
+    shared = card(0.9, budget=1.0, looks=False)  # whatever high loses, it is within its budget
+    shared.comes, shared.efficiency = 20, efficiency
+    shared.run(160)
+    assert (shared.ruling.times_shut > 0) is splits
 
 
 def test_micro_steps_are_shorter_where_high_s_steps_are() -> None:
-    one = card(0.5)
-    one.period = step = 0.06
-    one.run(10)
-    assert one.ruling.micro_step == pytest.approx(BUDGET * step / OUTSTANDING, rel=0.1)
+    shared = card(0.5)
+    shared.period = step = 0.06
+    shared.run(10)
+    assert shared.ruling.micro_step == pytest.approx(BUDGET * step / OUTSTANDING, rel=0.1)
 
 
 def test_so_many_micro_steps_are_on_the_card_as_the_gate_leaves_there() -> None:
@@ -180,10 +180,10 @@ def test_so_many_micro_steps_are_on_the_card_as_the_gate_leaves_there() -> None:
 
 def test_no_micro_step_is_longer_than_it_may_be() -> None:
     made = Neighbours(budget=1.0, now=0.0, longest_micro_step=0.002)
-    one = Card(made, 0.5, minimum=0.0)
-    one.run(0.1)
+    shared = Card(made, 0.5, minimum=0.0)
+    shared.run(0.1)
     assert made.meter.step_seconds is None
-    assert one.ruling.micro_step == 0.002
-    one.run(10)
+    assert shared.ruling.micro_step == 0.002
+    shared.run(10)
     assert made.meter.step_seconds is not None
-    assert one.ruling.micro_step == 0.002
+    assert shared.ruling.micro_step == 0.002

@@ -6,7 +6,7 @@ LOOK = 0.05
 
 
 class Trial:
-    """A job that makes steps at a rate, and is looked at as the agent does."""
+    """A job that makes steps at a rate, and is read as the agent does."""
 
     def __init__(self) -> None:
         self.profile, self.steps = Profile(), 0.0

@@ -13,7 +13,7 @@ def test_the_first_step_of_a_stretch_is_left_out() -> None:
 def test_steps_are_averaged_over_a_span() -> None:
     stretch = Stretch(Reading(0.0, 0, 0.0), span=1.0)
     found = [stretch.note(Reading(step / 10, step, step / 10)) for step in range(1, 40)]
-    assert [one for one in found if one is not None] == pytest.approx([0.1] * 3)
+    assert [seconds for seconds in found if seconds is not None] == pytest.approx([0.1] * 3)
 
 
 LIES = {
@@ -41,7 +41,7 @@ def test_of_many_steps_that_take_long_most_do_so_beside_others() -> None:
 
 
 def noted(times: list[tuple[float, bool]]) -> Throughput:
-    """Return the throughput of a job of which each step took so long, alone or not."""
+    """Return the throughput of a job; each step took so long, alone or not."""
     found, now = Throughput(), 0.0
     for steps, (took, alone) in enumerate(times, 1):
         now += took

@@ -12,10 +12,10 @@ LOOK, BUDGET = 0.05, 0.05
 
 
 class Trial:
-    """A job of high priority that is always busy, and one of low that works on tickets alone.
+    """A job of high priority that is always busy, and a low job that works on tickets alone.
 
-    `step`: seconds of one of high alone; `ticket`: of the card that a step of low takes, for all of
-    which high waits.
+    `step`: seconds of a step of high alone; `ticket`: seconds of the card that a step of low takes,
+    while high waits.
     """
 
     def __init__(self, *, step: float = 0.1, ticket: float = 0.0, shows: bool = True) -> None:
@@ -76,7 +76,7 @@ def test_who_passes_its_gate_gets_none() -> None:
     for look in range(4000):
         seen = {"works": Seen(0.0, 0.001, 0.0, waits=True), "rests": Seen(0.0, 0.0, 0.0, False)}
         rulings = neighbours.rule(seen, now=look * LOOK)
-        assert not any(one.ticket for one in rulings.values())
+        assert not any(ruling.ticket for ruling in rulings.values())
 
 
 def test_steps_that_cost_no_more_than_the_budget_are_borne() -> None:

@@ -43,7 +43,7 @@ def card(shares: dict[str, float], wants: Wants = always, seed: int = 1) -> list
 def in_windows(had: list[str | None], name: str) -> Sequence[float]:
     """Return the seconds that a sharer had in each window of the time."""
     size = round(WINDOW / _STEP)
-    counts = np.cumsum([0, *(one == name for one in had)])
+    counts = np.cumsum([0, *(turn == name for turn in had)])
     return [float(count) * _STEP for count in counts[size:] - counts[:-size]]
 
 

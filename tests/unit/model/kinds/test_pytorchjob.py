@@ -88,8 +88,8 @@ def test_where_the_workers_meet(made: JobBuilder, *, dynamic: bool, at_worker: b
 NO_PORT: dict[str, tuple[TrainingJob, str]] = {
     "a master": (job().master().worker(2).build(), ""),
     "agents": (job().worker(2).elastic().build(), ""),
-    "one worker that meets nobody": (job().worker(1).build(), ""),
-    "workers that meet nobody knows where": (job().worker(2).build(), "neither a Master nor"),
+    "one worker that meets no other": (job().worker(1).build(), ""),
+    "workers that meet at an unknown place": (job().worker(2).build(), "neither a Master nor"),
     "a master beside agents": (job().master().worker(2).elastic().build(), "both a Master and"),
 }
 

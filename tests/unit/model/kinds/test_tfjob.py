@@ -43,7 +43,7 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             "worker": {"1": address("worker", 1, BASE + 6)},
         },
     ),
-    "a sparse one, of a server, whose place in the list is not its index": (
+    "a sparse list of a server, at another place than its index": (
         {"ps": [address("ps", 1)]},
         {"ps": [address("ps", 1, BASE + 4)]},
     ),
@@ -55,7 +55,7 @@ MOVED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"worker": ["train-worker-9999999.team.svc:1", "train-worker-².team.svc:1"]},
         {"worker": ["train-worker-9999999.team.svc:1", "train-worker-².team.svc:1"]},
     ),
-    "a type that nobody connects to": (
+    "a type that no replica connects to": (
         {"launcher": [address("launcher", 0)]},
         {"launcher": [address("launcher", 0)]},
     ),
@@ -100,7 +100,7 @@ REPLICAS: dict[str, tuple[str, int, int | None]] = {
     "the first server": ("ps", 0, 3),
     "workers come after the servers": ("worker", 1, 6),
     "an index that no label can have": ("ps", -1, None),
-    "a type that nobody connects to": ("launcher", 0, None),
+    "a type that no replica connects to": ("launcher", 0, None),
 }
 
 

@@ -88,7 +88,7 @@ OTHERS: dict[str, tuple[Raw, str]] = {
         "its container sets PET_NNODES itself",
     ),
     "a variable of torchrun in a script": (script("PET_RDZV_ID=a torchrun x"), "sets PET_RDZV_ID"),
-    "one that was exported": (script("export PET_NNODES=1 && torchrun x"), "sets PET_NNODES"),
+    "an exported variable": (script("export PET_NNODES=1 && torchrun x"), "sets PET_NNODES"),
     "a rank as an argument": (line("torchrun x --rank $(RANK)"), "uses RANK, which depends"),
     "a size in a script": (script('torchrun x "--n=${WORLD_SIZE:-1}"'), "uses WORLD_SIZE, which"),
     "an address before": (script("ping $MASTER_ADDR && torchrun x"), "uses MASTER_ADDR, which"),
@@ -196,7 +196,7 @@ def test_any_container_has_an_answer(container: Raw) -> None:
 
 
 def with_env(container: Raw, **values: str) -> Raw:
-    return {**container, "env": [{"name": name, "value": one} for name, one in values.items()]}
+    return {**container, "env": [{"name": name, "value": value} for name, value in values.items()]}
 
 
 SIZES: dict[str, tuple[Raw, Agents]] = {
