@@ -45,7 +45,9 @@ def parse_quantity(value: object) -> Fraction:
         raise QuantityError(
             f"{value!r} is not a quantity; allowed: a number with a unit, e.g. 500m"
         )
-    written = str(value) if not isinstance(value, int) or abs(value) <= _LARGEST else ""
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise QuantityError("the number is too large; allowed: up to 2^63 - 1; e.g. 500m, 2Gi")
+    written = str(value)
     match = _SYNTAX.fullmatch(written) if len(written) <= _LONGEST else None
     if match is None:
         raise QuantityError(

@@ -77,6 +77,12 @@ def test_what_is_no_quantity_is_refused_and_left_out_of_resources(value: object)
     assert parse_resources({"cpu": value, "memory": "1Ki"}) == {"memory": 1024}
 
 
+def test_a_number_beyond_64_bits_is_refused_as_too_large() -> None:
+    with pytest.raises(QuantityError, match="too large"):
+        parse_quantity(2**63)
+    assert parse_quantity(2**63 - 1) == 2**63 - 1
+
+
 AMOUNTS = {
     "half a core": ("cpu", "0.5", 500),
     "a millicore": ("cpu", "1m", 1),
