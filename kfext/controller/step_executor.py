@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any, assert_never
 
 from kfext.core.lifecycle.steps import (
+    Change,
     DeleteUnbound,
     ForgetPlan,
     Pin,
@@ -22,8 +23,9 @@ from kfext.core.lifecycle.steps import (
     Ungate,
     Unsuspend,
     Wait,
+    job_operations,
+    pod_writes,
 )
-from kfext.core.patches import job as job_patch
 from kfext.core.patches import pod as pod_patch
 from kfext.core.patches.json_patch import Operation
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
@@ -89,52 +91,19 @@ class StepExecutor:
         Pods are independent: a pod that has changed meanwhile is left for the next decision.
         """
         job = tracked.job
-        match step:
-            case Unsuspend(plan, verdict, network, interfaces, state):
-                patch = job_patch.unsuspend_patch(
-                    tracked.raw, job, plan, interfaces=interfaces, state=state
-                )
-                await self._patch_job(job, patch)
-                self._record(job, verdict, action="Unsuspend")
-                self._record_network(job, network, action="Unsuspend")
-            case Replan(plan, verdict, network):
-                await self._patch_job(job, job_patch.replan_patch(tracked.raw, job, plan))
-                self._record(job, verdict, action="Replan")
-                self._record_network(job, network, action="Replan")
-            case Suspend(state, workers):
-                state = await self._with_operator_error(job, state)
-                patch = job_patch.suspend_patch(tracked.raw, job, state, workers=workers)
-                await self._patch_job(job, patch)
-                why, warning = Verdict(state.reason, state.message), workers is None
-                self._record(job, why, action="Suspend", warning=warning)
-            case ForgetPlan(state):
-                await self._patch_job(job, job_patch.forget_plan_patch(tracked.raw, job, state))
-            case SaveState(state, workers):
-                patch = job_patch.save_state_patch(tracked.raw, job, state, workers=workers)
-                await self._patch_job(job, patch)
-            case Pin(pins):
-                return await self._each(
-                    self._patch_pod(pod, pod_patch.pin(pod, to, share=step.share_of(pod)))
-                    for pod, to in pins
-                )
-            case Ungate(pods):
-                return await self._each(self._patch_pod(pod, pod_patch.ungate(pod)) for pod in pods)
-            case DeleteUnbound(pods, state):
-                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
-                why = Verdict(state.reason, state.message)
-                self._record(job, why, action="Evict", warning=True)
-                return await self._each(self._delete(pod) for pod in pods)
-            case Release(pods, verdict):
-                await self._patch_job(job, job_patch.release_patch(tracked.raw, job, verdict))
-                self._record(job, verdict, action="Release", warning=True)
-                return await self._each(self._delete(pod) for pod in pods)
-            case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
-                return await self._change(tracked, step)
-            case Wait():
-                pass
-            case _:
-                assert_never(step)
-        return True
+        if isinstance(step, Suspend):
+            step = replace(step, state=await self._with_operator_error(job, step.state))
+        operations = job_operations(step, tracked.raw, job)
+        if operations is not None:
+            await self._patch_job(job, operations)
+        runs = isinstance(step, Resize | RequestCheckpoint | Rescale | RestartWorkers)
+        if not runs:
+            self._tell(job, step)
+        writes = (self._write_pod(pod, change) for pod, change in pod_writes(step, job))
+        complete = await self._each(writes, room=self._aside if runs else self._room)
+        if runs:
+            self._tell(job, step)
+        return complete
 
     async def write_card(self, step: Reserve | Unreserve) -> None:
         """Create or delete the pod that reserves a GPU for a slot. Raises ApiError.
@@ -154,38 +123,38 @@ class StepExecutor:
             case _:
                 assert_never(step)
 
-    async def _change(
-        self, tracked: TrackedJob, step: Resize | RequestCheckpoint | Rescale | RestartWorkers
-    ) -> bool:
-        """Carry out a step of a running job; return whether all of it was done."""
-        job, complete = tracked.job, True
+    def _tell(self, job: TrainingJob, step: Step) -> None:
+        """Record the events of a step."""
         match step:
-            case Resize(sizes, state):
-                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
-                container = job.kind.container
-                writes = (
-                    self._resize(pod, pod_patch.resize(pod, size, container=container))
-                    for pod, size in sizes
-                )
-                complete = await self._each(writes, room=self._aside)
-            case RequestCheckpoint(pods, number):
-                writes = (
-                    self._patch_pod(pod, pod_patch.request_patch(pod, number)) for pod in pods
-                )
-                complete = await self._each(writes, room=self._aside)
-            case Rescale(plan, workers, state):
-                patch = job_patch.rescale_patch(
-                    tracked.raw, job, plan, workers=workers, state=state
-                )
-                await self._patch_job(job, patch)
-            case RestartWorkers(pods, state):
-                await self._patch_job(job, job_patch.save_state_patch(tracked.raw, job, state))
-                writes = (self._delete(pod) for pod in pods)
-                complete = await self._each(writes, room=self._aside)
+            case (
+                Unsuspend(verdict=verdict, network=network)
+                | Replan(verdict=verdict, network=network)
+            ):
+                self._record(job, verdict, action=type(step).__name__)
+                self._record_network(job, network, action=type(step).__name__)
+            case Suspend(state, workers):
+                why = Verdict(state.reason, state.message)
+                self._record(job, why, action="Suspend", warning=workers is None)
+            case DeleteUnbound(state=state):
+                why = Verdict(state.reason, state.message)
+                self._record(job, why, action="Evict", warning=True)
+            case Release(verdict=verdict):
+                self._record(job, verdict, action="Release", warning=True)
+            case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
+                self._record(job, step.verdict, action=type(step).__name__)
+            case ForgetPlan() | SaveState() | Pin() | Ungate() | Wait():
+                pass
             case _:
                 assert_never(step)
-        self._record(job, step.verdict, action=type(step).__name__)
-        return complete
+
+    async def _write_pod(self, pod: Pod, change: Change) -> None:
+        """Delete a pod, patch it, or resize it."""
+        if change is None:
+            await self._delete(pod)
+        elif isinstance(change, list):
+            await self._patch_pod(pod, change)
+        else:
+            await self._resize(pod, change)
 
     async def _patch_job(self, job: TrainingJob, operations: list[Operation]) -> None:
         path = paths.jobs(job.kind.plural, job.namespace, job.name)
@@ -210,16 +179,14 @@ class StepExecutor:
             resource_version=pod.resource_version,
         )
 
-    async def _each(
-        self, writes: Iterable[Awaitable[None]], *, room: asyncio.Semaphore | None = None
-    ) -> bool:
+    async def _each(self, writes: Iterable[Awaitable[None]], *, room: asyncio.Semaphore) -> bool:
         """Carry out independent writes together; return whether every pod was unchanged.
 
         Raises ApiError for any other refusal, after all writes have ended.
         """
 
         async def attempt(write: Awaitable[None]) -> bool:
-            async with room or self._room:
+            async with room:
                 try:
                     await write
                 except NotServed:

@@ -7,7 +7,7 @@ from typing import assert_never
 from zlib import crc32
 
 from kfext.core.companion.policy import Shown
-from kfext.core.lifecycle.steps import Step
+from kfext.core.lifecycle.steps import Change, Step, job_operations, pod_writes
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
@@ -18,7 +18,6 @@ from kfext.sim.faults import Faults
 from kfext.sim.kubelets import Kubelets, is_printer, uses_of
 from kfext.sim.objects import LivePod
 from kfext.sim.training import Doing
-from kfext.sim.writes import Change, job_operations, pod_writes
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 

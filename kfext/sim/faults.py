@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from kfext.core.lifecycle.steps import Change
 from kfext.errors import ApiError
 from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LiveJob, LivePod
-from kfext.sim.writes import Change
 
 
 @dataclass(slots=True)

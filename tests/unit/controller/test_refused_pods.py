@@ -6,9 +6,8 @@ from itertools import count
 import jsonpatch
 import pytest
 
-from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend
+from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, job_operations
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_WAITING_FOR_OPERATOR
-from kfext.sim.writes import job_operations
 from kfext.state import pod_backlog
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment, node, pod, pods

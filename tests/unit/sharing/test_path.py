@@ -8,14 +8,21 @@ import pytest
 
 from kfext import names
 from kfext.core.admission.new_pod import mutate_pod
-from kfext.core.lifecycle.steps import Pin, Release, SaveState, Step, Suspend, Unsuspend
+from kfext.core.lifecycle.steps import (
+    Pin,
+    Release,
+    SaveState,
+    Step,
+    Suspend,
+    Unsuspend,
+    job_operations,
+)
 from kfext.core.patches import pod as pod_patch
 from kfext.model.gpu import GpuShare
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey, parse_pod
 from kfext.model.shared_gpu import CALLBACK_LIST, CardSharer
-from kfext.sim.writes import job_operations
 from kfext.state.cards import Reserve, Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.gpu import gpu_part
-from kfext.core.lifecycle.steps import Step
+from kfext.core.lifecycle.steps import Step, job_operations, pod_writes
 from kfext.core.placement.gang import members_of
 from kfext.errors import ApiError, NotFound
 from kfext.model.constraints import Requirement, Term
@@ -30,7 +30,6 @@ from kfext.model.quota import Quota, parse_quota
 from kfext.model.shared_gpu import CardSharer
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
 from kfext.sim.objects import copied, patched, timestamp
-from kfext.sim.writes import job_operations, pod_writes
 from kfext.state.cards import Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
