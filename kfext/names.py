@@ -283,13 +283,6 @@ REASON_TOO_EARLY = "TooEarly"
 """The growth of the job or its use of CPU is not known yet."""
 REASON_CPU_RESTORED = "CpuRestored"
 """The CPU limits that the user wrote hold again."""
-REASONS_RESIZED = frozenset(
-    {
-        *(REASON_CPU_MOVED, REASON_WOULD_MOVE, REASON_NOTHING_TO_MOVE, REASON_STANDS_DOWN),
-        *(REASON_RESTS, REASON_RESIZE_REFUSED, REASON_TOO_EARLY, REASON_CPU_RESTORED),
-    }
-)
-"""The reasons of the condition RESIZED."""
 
 SCALED = "Scaled"
 """Condition of a job that opted in to be scaled: whether it has another number of workers than the
@@ -310,14 +303,6 @@ REASON_WOULD_SCALE = "WouldScale"
 """kfext would change the number of workers, but the TrainingPolicy only lets it observe."""
 REASON_SCALE_REFUSED = "ScaleRefused"
 """The API server refused another number of workers; the message quotes it."""
-REASONS_SCALED = frozenset(
-    {
-        *(REASON_AS_ASKED, REASON_SHRUNK, REASON_GROWN, REASON_RESCALING),
-        *(REASON_AWAITS_CHECKPOINT, REASON_NO_CHECKPOINT, REASON_WOULD_SCALE),
-        *(REASON_SCALE_REFUSED, REASON_STANDS_DOWN, REASON_RESTS),
-    }
-)
-"""The reasons of the condition SCALED."""
 
 # Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"

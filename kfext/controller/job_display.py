@@ -6,6 +6,7 @@ from kfext.controller.step_executor import reference
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.companion.policy import Shown
+from kfext.core.companion.registry import CONDITIONS
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
 from kfext.core.settings.values import HOST, POD
@@ -18,16 +19,13 @@ from kfext.names import (
     PLACED,
     QUEUED,
     REASON_HANDS_OFF,
-    REASON_RESIZE_REFUSED,
-    REASON_SCALE_REFUSED,
-    RESIZED,
 )
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 
 _log = structlog.get_logger(__name__)
 
-_REFUSED = frozenset({REASON_RESIZE_REFUSED, REASON_SCALE_REFUSED})
+_OF_COMPANION = {condition.type: condition for condition in CONDITIONS}
 _LEFT = Verdict(REASON_HANDS_OFF, "kfext no longer handles it")
 
 
@@ -61,12 +59,13 @@ class JobDisplay:
     def show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
         """Show a condition of the companion, and a refusal also as an event."""
         self._plan_writer.show_companion(tracked.job, type_, shown)
-        if shown is not None and shown.verdict.reason in _REFUSED:
+        condition = _OF_COMPANION[type_]
+        if shown is not None and shown.verdict.reason == condition.refused:
             self._events.record(
                 reference(tracked.job),
                 reason=shown.verdict.reason,
                 message=shown.verdict.message,
-                action="Resize" if type_ == RESIZED else "Rescale",
+                action=condition.action,
                 warning=True,
             )
 

@@ -34,7 +34,7 @@ from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
 from kfext.state.cards import Reserve, Unreserve
-from kfext.state.companion import LOOK_SECONDS
+from kfext.state.cpu_executor import LOOK_SECONDS
 from kfext.state.planner import Planner, Report
 from kfext.state.tracked_job import TrackedJob
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from kfext.core.companion.policy import Shown
+from kfext.core.companion.registry import CONDITIONS
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
@@ -27,13 +28,11 @@ from kfext.names import (
     REASON_POD_NETWORK,
     REASON_SETTINGS_INVALID,
     REASON_SHARE_EDITED,
-    RESIZED,
-    SCALED,
     TRAINING_GROUP,
     TRAINING_VERSION,
 )
 
-OF_COMPANION = (RESIZED, SCALED)
+OF_COMPANION = tuple(condition.type for condition in CONDITIONS)
 """The conditions that a job has while it opts in to a policy of the companion."""
 _TYPES = (
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),

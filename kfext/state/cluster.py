@@ -236,7 +236,7 @@ class Cluster:
                 self._resized.add(pod.owner_uid)
             self.books.hand_over(tracked, pod)
             # While the pods of a job are pinned, its claims are settled once, at the end.
-            if first or gone or not tracked.busy or tracked.by_companion:
+            if first or gone or not tracked.busy or tracked.executor:
                 self._unsettled[pod.owner_uid] = tracked
             self.mark(pod.owner_uid)
 

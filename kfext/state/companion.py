@@ -1,52 +1,30 @@
-"""The companion: the loop that changes running jobs and shows the changes.
+"""The companion: the loop that changes running jobs.
 
-Each turn: signals -> proposals of each policy -> one choice -> at most one operation in flight for
-each job. The companion first decides on the number of workers, which `scale` searches on the
-ledger, then on the CPU of pods, with policies that see only signals. `steps` returns the steps to
-write, `finish` records the outcome. Only jobs with running pods change, so no placement waits.
+Each turn: operations go on, policies propose, one choice is made for all, and the chosen proposals
+begin, at most one for each job. An executor carries out each kind of change. Only jobs with running
+pods change, so no placement waits.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import assert_never
 
-from kfext import names
-from kfext.core.companion.arbitration import arbitrate
-from kfext.core.companion.operation import Phase
-from kfext.core.companion.proposal import Proposal, Rank
-from kfext.core.lifecycle.steps import Resize, Step
+from kfext.core.companion.arbitration import Chosen, arbitrate
+from kfext.core.companion.proposal import Change, PodSizes, Proposal, Workers
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
-from kfext.model.policy import Mode
-from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
-from kfext.state.companion_words import size_shown
-from kfext.state.following import Following
-from kfext.state.neighbours import Begun, Neighbours
+from kfext.state.cpu_executor import CpuExecutor
+from kfext.state.executor import Executor, Steps
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
-from kfext.state.rescaling import PAUSE_SECONDS, Rescaling, SizeStep
-from kfext.state.resizing import Resizing
-from kfext.state.room import ScaleRoom
-from kfext.state.running_job import RunningJob, has_kfext_size
 from kfext.state.running_jobs import News, RunningJobs
-from kfext.state.scale_policy import ScaleProposals
-from kfext.state.scale_search import ScaleSearch
+from kfext.state.size_executor import SizeExecutor
 from kfext.state.tracked_job import TrackedJob
-
-LOOK_SECONDS = 10.0
-"""Seconds between two looks at the CPU of all jobs that opted in."""
-SIZE_LOOK_SECONDS = 5.0
-"""Seconds between two looks at the jobs that wait and the jobs that may grow."""
-FOLLOW_SECONDS = 1.0
-"""Seconds between two looks at a change of size that is under way."""
-_RETRY_SECONDS = 30.0
-
-_Steps = list[tuple[TrackedJob, Step]]
 
 
 class Companion:
-    """Decides on the size and the CPU of jobs that opted in.
+    """Decides on the jobs that opted in.
 
     `failures`: errors of kfext in the last `steps`, each with a job.
     `settings_of` returns the settings of a job.
@@ -60,181 +38,73 @@ class Companion:
         settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
         self.failures: list[tuple[TrackedJob, Exception]] = []
-        self._queue = queue
-        self._jobs = jobs = RunningJobs(cluster, progress, settings_of)
-        self._errors = jobs.failures
-        room = ScaleRoom(cluster, queue)
-        searches = {
-            mode: ScaleSearch(queue, room, progress, settings_of)
-            for mode in (Mode.ACT, Mode.OBSERVE)
-        }
-        self._rescaling = Rescaling(
-            cluster,
-            queue,
-            progress,
-            search=searches[Mode.ACT],
-            room=room,
-            settings_of=settings_of,
-            failures=self._errors,
-        )
-        self._scale = ScaleProposals(
-            cluster,
-            queue,
-            jobs,
-            self._rescaling,
-            room=room,
-            searches=searches,
-            settings_of=settings_of,
-        )
-        self._following = Following(cluster, progress, jobs, self._rescaling)
-        self._resizing = Resizing(cluster, progress.uses, queue.quotas.changes)
-        self._neighbours = Neighbours(jobs, self._resizing)
-        jobs.adopted = self._rescaling.keep_room
-        jobs.paused = self._resizing.paused
-        self._looked = self._sizes_looked = self._followed = -math.inf
+        self._running = running = RunningJobs(cluster, settings_of)
+        self.sizes = SizeExecutor(running, cluster, queue, progress)
+        self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes)
+        self._executors: tuple[Executor, ...] = (self.sizes, self.cpu)
 
-    def steps(self, now: Moment) -> _Steps:
+    def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
-        rescaled = self._size_steps(now)
-        self._decide(rescaled, now)
-        resized: _Steps = []
-        # If an error dropped the steps of `rescaled`, their jobs would be busy without end.
-        with self._errors.about(rescaled[0][0]) if rescaled else nullcontext():
-            resized = self._cpu_steps(now)
-        self._decide(resized, now)
-        self.failures = self._errors.take()
-        return [*rescaled, *resized]
+        steps: Steps = []
+        for executor in self._executors:
+            with self._keeping(steps):
+                steps += _decided(executor, executor.advance(now), now)
+        proposals: list[Proposal] = []
+        for executor in self._executors:
+            with self._keeping(steps):
+                proposals += executor.propose(now)
+        chosen = arbitrate(proposals, self._running.signals())
+        for executor in self._executors:
+            with self._keeping(steps):
+                steps += _decided(executor, executor.begin(self._part(chosen, executor), now), now)
+        self.failures = self._running.failures.take()
+        return steps
 
     def next_look(self) -> float:
-        """Return when the next look is due, in monotonic seconds; infinity: never."""
-        if not self._jobs.scaled:
-            return math.inf
-        look = self._sizes_looked + SIZE_LOOK_SECONDS
-        return min(look, self._followed + FOLLOW_SECONDS) if self._jobs.any_rescaled else look
+        """Return when the next turn is due, in monotonic seconds; infinity: never."""
+        return min(executor.next_look() for executor in self._executors)
 
-    def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
-        """Record the outcome of a step; `final`: why the API server would refuse it again."""
-        uid = tracked.job.uid
-        if tracked.step == Resize.__name__:
-            if (job := self._jobs.resized.get(uid)) is not None:
-                self._resizing.finish(job, complete=complete, final=final, now=now)
-        elif (job := self._jobs.scaled.get(uid)) is not None:
-            self._finish_size(job, complete=complete, final=final, now=now)
+    def finish(self, uid: str, by: str, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a step of a job.
+
+        `by`: the condition of the executor. `final`: why the API server would refuse it again.
+        """
+        for executor in self._executors:
+            job = executor.jobs.get(uid)
+            if job is not None and executor.condition.type == by:
+                executor.finish(job, complete=complete, final=final, now=now)
 
     def news(self) -> list[News]:
         """Return the conditions to show that changed since the last call."""
-        return self._jobs.shown.news()
+        return self._running.shown.news()
 
-    def _decide(self, steps: Sequence[tuple[TrackedJob, Step]], now: Moment) -> None:
-        for tracked, step in steps:
-            tracked.decide(step, at=now.monotonic)
-            tracked.by_companion = True
+    def _part(self, chosen: Chosen, executor: Executor) -> Chosen:
+        """Return the chosen proposals that an executor carries out."""
+        act, observe = (
+            tuple(proposal for proposal in part if self._executor_of(proposal.change) is executor)
+            for part in (chosen.act, chosen.observe)
+        )
+        return Chosen(act, observe)
 
-    # --- the CPU of pods ------------------------------------------------------------------------
+    def _executor_of(self, change: Change) -> Executor:
+        match change:
+            case PodSizes():
+                return self.cpu
+            case Workers():
+                return self.sizes
+            case _:
+                assert_never(change)
 
-    def _cpu_steps(self, now: Moment) -> _Steps:
-        at = now.monotonic
-        begun: Begun = []
-        for job in self._jobs.resized.values():
-            with self._errors.about(job.tracked):
-                begun.append((job, self._resizing.advance(job, now=at)))
-        if at - self._looked >= LOOK_SECONDS or self._jobs.any_has_left():
-            seconds = min(at - self._looked, 2 * LOOK_SECONDS)
-            self._looked = at
-            self._jobs.enrol_cpu(now)
-            begun += self._neighbours.look(now, seconds=seconds)
-        return [(job.tracked, job.cpu.dated(step, now)) for job, step in begun if step is not None]
+    def _keeping(self, steps: Steps) -> AbstractContextManager[None]:
+        """Collect an error of an executor if steps of others would be lost with it.
 
-    # --- the number of workers ------------------------------------------------------------------
-
-    def _size_steps(self, now: Moment) -> _Steps:
-        at = now.monotonic
-        looks, self._followed = at - self._sizes_looked >= SIZE_LOOK_SECONDS, at
-        if looks:
-            self._sizes_looked = at
-            self._jobs.enrol_sizes(now)
-        steps: list[SizeStep] = []
-        for job in self._jobs.scaled.values():
-            if looks or job.size.operation is not None:
-                steps += self._followed_up(job, now)
-        steps += self._rescaling.steps(now)
-        if looks:
-            self._begin_sizes(self._scale.propose(now), at)
-            steps += self._rescaling.steps(now)
-            for job in self._jobs.scaled.values():
-                with self._errors.about(job.tracked):
-                    self._show_size(job, now)
-        if self._jobs.any_moves(at):
-            self._scale.record_act(at)
-        return [(job.tracked, step) for job, step in steps]
-
-    def _followed_up(self, job: RunningJob, now: Moment) -> list[SizeStep]:
-        """Return the steps of a job; an error of kfext on the job affects no other job."""
-        steps: list[SizeStep] | None = None
-        with self._errors.about(job.tracked):
-            steps = list(self._following.steps(job, now))
-        if steps is None:
-            job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
-        return steps or []
-
-    def _begin_sizes(self, proposals: Sequence[Proposal], at: float) -> None:
-        """Begin the chosen proposals, in the order in which they were proposed.
-
-        All givers of a waiting job begin together; growth that is not written yet gives way to
-        them.
+        Without an answer the jobs of these steps would be busy without end.
         """
-        if not proposals:
-            return
-        jobs = self._jobs.scaled
-        giving = [
-            proposal
-            for proposal in proposals
-            if proposal.rank is Rank.RESCUE and jobs[proposal.job].scale_mode is Mode.ACT
-        ]
-        if giving:
-            self._rescaling.drop_growth(at=at)
-        chosen = arbitrate(proposals, self._jobs.size_signals())
-        acting = {proposal.job: proposal for proposal in chosen.act}
-        begun = [proposal for proposal in proposals if acting.get(proposal.job) is proposal]
-        groups: list[list[Proposal]] = []
-        for proposal in begun:
-            if groups and proposal.rank is groups[-1][0].rank is Rank.RESCUE:
-                groups[-1].append(proposal)
-            else:
-                groups.append([proposal])
-        for group in groups:
-            self._rescaling.begin([(jobs[proposal.job], proposal) for proposal in group], at=at)
-        for proposal in chosen.observe:
-            jobs[proposal.job].size.would = proposal
+        return self._running.failures.about(steps[0][0]) if steps else nullcontext()
 
-    def _finish_size(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
-        size, operation = job.size, job.size.operation
-        if operation is None:
-            size.resting = None if complete else size.resting
-            return
-        if operation.phase is not Phase.WRITING:
-            if not complete and operation.phase is Phase.SETTLING:
-                operation.restarted = bool(final)  # not all workers were replaced
-            elif not complete:
-                operation.requested, size.asks_at = 0, now + SIZE_LOOK_SECONDS  # ask again
-            return
-        if complete:
-            size.expected, size.refused = operation.change.workers, None
-            size.settled_at = now
-            size.changed_at = job.tracked.state.scale.changed_at
-            size.enter(Phase.SETTLING, at=now)
-            return
-        self._queue.promises.drop(job.uid)
-        if final:
-            size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
-        size.end(at=now, pause=PAUSE_SECONDS if final else _RETRY_SECONDS)
 
-    def _show_size(self, job: RunningJob, now: Moment) -> None:
-        unmanaged = job.tracked.phase is None
-        if unmanaged or (job.scale_mode is Mode.OFF and not has_kfext_size(job.tracked)):
-            self._jobs.shown.show(job, names.SCALED, None)
-            return
-        ready = self._rescaling.readiness(job, now=now.wall)
-        autoscaler = self._queue.autoscaler
-        shown = size_shown(job, ready, now=now.monotonic, autoscaler=autoscaler)
-        self._jobs.shown.show(job, names.SCALED, shown)
+def _decided(executor: Executor, steps: Steps, now: Moment) -> Steps:
+    for tracked, step in steps:
+        tracked.decide(step, at=now.monotonic)
+        tracked.executor = executor.condition.type
+    return steps

@@ -1,28 +1,51 @@
 """Follows the sizes of jobs: the present size, who changed it, and the effect of each change."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from typing import assert_never
 
 from kfext import names
+from kfext.core import words
 from kfext.core.companion.operation import Phase, ScaleOperation
 from kfext.core.companion.proposal import RESTORES, Cause, Proposal, Workers
-from kfext.core.companion.scale import LEAST_GAIN, interrupts, starts_anew, workers_proposal
+from kfext.core.companion.scale import (
+    LEAST_GAIN,
+    Sizes,
+    interrupts,
+    sizes_of,
+    starts_anew,
+    workers_proposal,
+)
 from kfext.core.companion.stand_down import why_not_scaled, why_one_size
-from kfext.core.elastic import workers_of
+from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.lifecycle.steps import RestartWorkers, SaveState, Step
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import Range
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
+from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
 from kfext.state.rescaling import Rescaling, SizeStep, lengthened
-from kfext.state.running_job import RunningJob, all_running, has_kfext_size, is_edited, leaving
-from kfext.state.running_jobs import STEP_SECONDS, RunningJobs
+from kfext.state.running_job import (
+    RunningJob,
+    all_running,
+    has_kfext_size,
+    is_edited,
+    leaving,
+    size_record,
+)
 from kfext.state.scale_search import grace_of
+from kfext.state.tracked_job import TrackedJob
+
+STEP_SECONDS = 120.0
+"""The longest time to the first step at a new size; longer for a job that prints seldom."""
+ADOPT_SECONDS = 600.0
+"""A new controller follows a change that is younger than this to its end."""
 
 SETTLE_SECONDS = 300.0
 """The longest wait for pods that come or go: a pod on a lost node may never end."""
@@ -51,13 +74,27 @@ class Following:
         self,
         cluster: Cluster,
         progress: JobsProgress,
-        jobs: RunningJobs,
         rescaling: Rescaling,
+        settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
         self._cluster = cluster
         self._progress = progress
-        self._jobs = jobs
         self._rescaling = rescaling
+        self._settings_of = settings_of
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow the size of a job; a change of an earlier controller goes on.
+
+        The change does not go on if a person edited the job while no controller ran.
+        """
+        tracked = job.tracked
+        job.size = size_record(tracked, self._sizes_of(tracked))
+        job.size.starts = not all_running(tracked, self._cluster.pods(job.uid))
+        state = tracked.state.scale
+        if is_edited(tracked):
+            job.size.expected = tracked.state.admitted
+        elif state.cause and now.wall - past(state.changed_at, now=now.wall) < ADOPT_SECONDS:
+            self._adopt(job, now)
 
     def steps(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
         """Record the state of a job; yield the steps to write."""
@@ -101,6 +138,25 @@ class Following:
         if back is not None:
             self._rescaling.begin([(job, back)], at=at)
 
+    def _adopt(self, job: RunningJob, now: Moment) -> None:
+        """Follow a change that was written without an answer to this controller."""
+        size, state, present = job.size, job.tracked.state.scale, workers_of(job.tracked.job)
+        size.sizes = replace(size.sizes, now=state.before or present)
+        cause = Cause(state.cause) if state.cause in tuple(Cause) else Cause.REGROW
+        why = f"{words.workers(size.sizes.now)} become {present}"
+        change = Workers(cause, present)
+        proposal = workers_proposal(job.uid, change, why)
+        size.begin(proposal, change, Phase.SETTLING, at=now.monotonic)
+        size.expected, size.settled_at = present, now.monotonic
+        size.changed_at = state.changed_at
+        self._rescaling.keep_room(job, now)
+
+    def _sizes_of(self, tracked: TrackedJob) -> Sizes:
+        """Return how many workers a job has and may have; a job without opt-in keeps its number."""
+        asked = asked_workers(tracked.job, tracked.state)
+        elastic = self._settings_of(tracked).elastic or Range(asked, asked)
+        return sizes_of(tracked.job, elastic, asked=asked)
+
     # --- the present size -----------------------------------------------------------------------
 
     def _record_size(self, job: RunningJob, now: Moment) -> None:
@@ -109,12 +165,12 @@ class Following:
         training, state, present = tracked.job, tracked.state, workers_of(tracked.job)
         if present != size.expected:
             if state.scale.changed_at != size.changed_at and not is_edited(tracked):
-                self._jobs.adopt(job, now)
+                self._adopt(job, now)
             elif present != state.admitted and (state.asked or not training.suspend):
                 self._edited(job, present, now)
             size.expected = present
         size.changed_at = state.scale.changed_at
-        size.sizes = self._jobs.sizes_of(tracked)
+        size.sizes = self._sizes_of(tracked)
         if size.operation is not None and training.suspend and not training.held:
             size.end(at=now.monotonic)  # a person suspended the job
 
@@ -133,7 +189,7 @@ class Following:
     def _rest(self, job: RunningJob) -> Iterator[SizeStep]:
         """Yield the step that records that a job is left alone from now on, or no longer."""
         size, state = job.size, job.tracked.state
-        if state.scale.rests and self._jobs.has_opted_out(job.tracked):
+        if state.scale.rests and self._settings_of(job.tracked).elastic is None:
             size.resting = ""
         if size.resting is not None:
             scale = replace(size.remembered(state.scale), rests=size.resting, cause="")

@@ -177,11 +177,11 @@ class Planner:
         answer of an API server that would refuse the step again. Then the report to show meanwhile
         is returned.
         """
-        uid, by_companion = tracked.job.uid, tracked.by_companion
+        uid, executor = tracked.job.uid, tracked.executor
         tracked.finish()
-        if by_companion:
+        if executor:
             done = complete and not refused
-            self.companion.finish(tracked, complete=done, final=final, now=now.monotonic)
+            self.companion.finish(uid, executor, complete=done, final=final, now=now.monotonic)
             self.cluster.sync_claims(tracked)
             self.cluster.mark(uid)
             return None

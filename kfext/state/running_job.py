@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.history import History, Work
 from kfext.core.companion.operation import Phase, ResizeOperation, ScaleOperation, Trial
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import Condition, Shown
 from kfext.core.companion.proposal import Proposal, Workers
+from kfext.core.companion.registry import policies_of
 from kfext.core.companion.restoring import last_written
 from kfext.core.companion.scale import SCALE, Sizes
 from kfext.core.companion.signals import Budget
@@ -287,10 +288,17 @@ class RunningJob:
         choice = self.chosen.get(SCALE.name)
         return Mode.OFF if choice is None else choice.mode
 
+    def policies_of(self, condition: Condition) -> dict[str, PolicyChoice]:
+        """Return the chosen policies with a condition."""
+        names = policies_of(condition)
+        return {name: choice for name, choice in self.chosen.items() if name in names}
+
     @property
-    def cpu_policies(self) -> dict[str, PolicyChoice]:
-        """The policies that change the CPU of the pods."""
-        return {name: choice for name, choice in self.chosen.items() if name != SCALE.name}
+    def rests(self) -> dict[str, str]:
+        """By the name of a policy, why it leaves the job alone from now on."""
+        state = self.tracked.state
+        scale = {SCALE.name: state.scale.rests} if state.scale.rests else {}
+        return {**state.cpu.rests, **scale}
 
     @property
     def in_flight(self) -> bool:

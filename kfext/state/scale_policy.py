@@ -1,7 +1,7 @@
 """The proposals of `scale`: give back sizes, make room for a starved job, then let jobs grow."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kfext import names
 from kfext.core.companion.operation import Readiness
@@ -17,9 +17,8 @@ from kfext.state.queue import Queue
 from kfext.state.rescaling import Rescaling
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, all_running, has_kfext_size
-from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.tracked_job import Failures, TrackedJob
 from kfext.state.turns import InTurn
 
 PROMISE_SECONDS = 300.0
@@ -39,12 +38,13 @@ class ScaleProposals:
         self,
         cluster: Cluster,
         queue: Queue,
-        jobs: RunningJobs,
+        jobs: Mapping[str, RunningJob],
         rescaling: Rescaling,
         *,
         room: ScaleRoom,
         searches: dict[Mode, ScaleSearch],
         settings_of: Callable[[TrackedJob], Settings],
+        failures: Failures,
     ) -> None:
         self._cluster = cluster
         self._queue = queue
@@ -53,6 +53,7 @@ class ScaleProposals:
         self._room = room
         self._searches = searches
         self._settings_of = settings_of
+        self._failures = failures
         self._promised: dict[str, float] = {}
         self._backs = InTurn(MOST_LOOKED)
         self._turns = {mode: InTurn(MOST_LOOKED) for mode in searches}
@@ -67,10 +68,10 @@ class ScaleProposals:
         at = now.monotonic
         self._quiet_since = max(min(self._quiet_since, at), self._queue.started_at)
         self._end_promises(at)
-        if not self._jobs.scaled:
+        if not self._jobs:
             return []
         limit = self._searches[Mode.ACT].limit(now=now.wall)
-        free = [job for job in self._jobs.scaled.values() if self._is_free(job, now)]
+        free = [job for job in self._jobs.values() if self._is_free(job, now)]
         proposals = self._back(free, limit, now)
         taken = {proposal.job for proposal in proposals}
         acting = [job for job in free if job.uid not in taken and self._may_act(job, at=at)]
@@ -81,7 +82,7 @@ class ScaleProposals:
             proposals += rescue
             begun = bool(rescue)
         proposals += self._grow(acting, proposals, limit, now)
-        observing = [job for job in free if job.scale_mode is Mode.OBSERVE and not job.size.unfit]
+        observing = [job for job in free if self._may_observe(job)]
         self._forget(observing)
         if waiting is not None and not begun and observing:
             proposals += self._rescue(waiting, observing, Mode.OBSERVE, now)
@@ -91,7 +92,7 @@ class ScaleProposals:
         """Return the proposals that give back sizes, or take back growth that did not pay."""
         proposals = []
         for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
-            with self._jobs.failures.about(job.tracked):
+            with self._failures.about(job.tracked):
                 if back := self._give_back(job, limit, now):
                     proposals.append(back)
         given = {proposal.job for proposal in proposals}
@@ -111,7 +112,7 @@ class ScaleProposals:
         self, waiting: TrackedJob, able: Sequence[RunningJob], mode: Mode, now: Moment
     ) -> list[Proposal]:
         """Return the proposals that make room for a waiting job."""
-        with self._jobs.failures.about(waiting):
+        with self._failures.about(waiting):
             return self._searches[mode].rescue(waiting, able, now=now.wall)
         return []
 
@@ -145,7 +146,7 @@ class ScaleProposals:
         proposals = []
         for job in self._turns[mode].some(jobs):
             job.size.would = None
-            with self._jobs.failures.about(job.tracked):
+            with self._failures.about(job.tracked):
                 if growth := self._searches[mode].growth(job, limit, now=now.wall):
                     proposals.append(growth)
         return proposals
@@ -153,7 +154,7 @@ class ScaleProposals:
     def _forget(self, observing: Sequence[RunningJob]) -> None:
         """Forget shown proposals, except the growth of observing jobs that have a later turn."""
         uids = {job.uid for job in observing}
-        for job in self._jobs.scaled.values():
+        for job in self._jobs.values():
             would = job.size.would
             if would is not None and (job.uid not in uids or would.serves != job.uid):
                 job.size.would = None
@@ -200,6 +201,9 @@ class ScaleProposals:
             return False
         return at - max(size.settled_at, size.started_at) >= self._parameter(job, "rest")
 
+    def _may_observe(self, job: RunningJob) -> bool:
+        return job.scale_mode is Mode.OBSERVE and not job.size.unfit
+
     def _parameter(self, job: RunningJob, name: str) -> float:
         return SCALE.parameter(self._settings_of(job.tracked), name)
 
@@ -219,10 +223,13 @@ class ScaleProposals:
         refused, or the job needs more by now. A job that changes its own size keeps its promise: it
         is stopped for the change, and may not even be suspended yet.
         """
-        job = self._jobs.scaled.get(tracked.job.uid)
+        job = self._jobs.get(tracked.job.uid)
         if job is not None and job.size.operation is not None:
             return False
-        return tracked.settled and not (tracked.job.suspend and self._jobs.any_rescaled)
+        return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
+
+    def _any_rescaled(self) -> bool:
+        return any(job.size.operation is not None for job in self._jobs.values())
 
 
 def _unprofitable_growth(job: RunningJob) -> Proposal | None:

@@ -67,7 +67,8 @@ class TrackedJob:
     `raw`: the JSON object that patches apply to.
     `assumed`: a plan that is being written to the job; it claims its nodes until the answer comes.
     `assumed_workers`: the number of workers of that plan; None: unchanged.
-    `busy`: whether a step is being written. `by_companion`: whether the companion decided on it.
+    `busy`: whether a step is being written.
+    `executor`: the condition of the executor of the companion that decided on it, or empty.
     `not_before`: when a failed step may be tried again.
     `step`: the name of the step that was last written.
     `refusals`: the steps that were refused for good, by name.
@@ -94,7 +95,7 @@ class TrackedJob:
     assumed: Plan | None = None
     assumed_workers: int | None = None
     busy: bool = False
-    by_companion: bool = False
+    executor: str = ""
     not_before: float = 0.0
     step: str = ""
     refusals: dict[str, Refusal] = field(default_factory=dict)
@@ -208,7 +209,7 @@ class TrackedJob:
     def finish(self) -> None:
         """Record that the step was written or abandoned."""
         self.assumed, self.assumed_workers = None, None
-        self.busy = self.by_companion = False
+        self.busy, self.executor = False, ""
 
     def succeed(self) -> None:
         """Record that a write was accepted."""

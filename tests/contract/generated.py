@@ -1,7 +1,7 @@
-"""What is written from the table of settings: `make generate` runs this, a test compares it.
+"""What is written from the settings and the policies: `make generate` runs it, a test compares.
 
-The schema of TrainingPolicy, the full sample and the table of docs/settings.md each have a part
-between two marks.
+The schema of TrainingPolicy, the full sample and the tables of docs/settings.md have parts between
+marks.
 """
 
 import re
@@ -12,11 +12,15 @@ from typing import Any
 
 import yaml
 
+from kfext.core.companion.policy import Policy
+from kfext.core.companion.registry import POLICIES
 from kfext.core.settings.table import PREFIX, TABLE, Row, Settings, field_of
 from kfext.core.settings.values import MetricsSource
+from kfext.model.policy import Mode
 from tests.contract.manifests import CRDS, REPOSITORY
 
-BEGIN, END = "generated from the table of settings: make generate", "end of what is generated"
+SETTINGS, COMPANION = "the table of settings", "the policies of the companion"
+_END = "end of what is generated"
 _LINK = re.compile(r"\[([^]]+)\]\([^)]*\)")
 
 
@@ -45,25 +49,92 @@ def docs() -> str:
     return "".join(f"{line}\n" for line in _lines())
 
 
+def policies_schema() -> str:
+    """The policies of `spec.companion`, for the CRD."""
+    return textwrap.indent(_yaml({policy.name: _policy(policy) for policy in POLICIES}), " " * 20)
+
+
+def policies_sample() -> str:
+    """Every parameter of every policy with its default."""
+    policies = {
+        policy.name: {
+            "mode": str(Mode.ACT),
+            "parameters": {name: _number(of.default) for name, of in policy.parameters.items()},
+        }
+        for policy in POLICIES
+    }
+    return textwrap.indent(_yaml(policies), " " * 4)
+
+
+def policies_docs() -> str:
+    """The table of the parameters of the policies."""
+    rows = (
+        f"| `{policy.name}.{name}` | `{of.default:g}` | {of.effect} |\n"
+        for policy in POLICIES
+        for name, of in policy.parameters.items()
+    )
+    return "".join(["| companion | Default | meaning |\n", "|---|---|---|\n", *rows])
+
+
+_CRD = CRDS / "kfext.dev_trainingpolicies.yaml"
+_SAMPLE = CRDS / "samples" / "trainingpolicy-full.yaml"
+_DOCS = REPOSITORY / "docs" / "settings.md"
 GENERATED = {
-    CRDS / "kfext.dev_trainingpolicies.yaml": ("#", schema),
-    CRDS / "samples" / "trainingpolicy-full.yaml": ("#", sample),
-    REPOSITORY / "docs" / "settings.md": ("<!--", docs),
+    _CRD: ("#", {SETTINGS: schema, COMPANION: policies_schema}),
+    _SAMPLE: ("#", {SETTINGS: sample, COMPANION: policies_sample}),
+    _DOCS: ("<!--", {SETTINGS: docs, COMPANION: policies_docs}),
 }
-"""File -> how its comments begin, and what is between its marks."""
+"""File -> how its comments begin, and by source what is between its marks."""
 
 
 def generated(path: Path) -> str:
     """Return what a file should be. Raises ValueError if it has no marks."""
-    comment, content = GENERATED[path]
-    marks = re.compile(
-        rf"(^ *{comment} {re.escape(BEGIN)}[^\n]*\n).*?(^ *{comment} {re.escape(END)})",
-        re.MULTILINE | re.DOTALL,
-    )
-    written, found = marks.subn(lambda match: match[1] + content() + match[2], path.read_text())
-    if found != 1:
-        raise ValueError(f"{path} has no marks `{comment} {BEGIN}` and `{comment} {END}`")
+    written = path.read_text()
+    comment, parts = GENERATED[path]
+    for source, content in parts.items():
+        begin = f"{comment} generated from {source}: make generate"
+        marks = re.compile(
+            rf"(^ *{re.escape(begin)}[^\n]*\n).*?(^ *{comment} {_END})", re.MULTILINE | re.DOTALL
+        )
+        match = marks.search(written)
+        if match is None:
+            raise ValueError(f"{path} has no marks `{begin}` and `{comment} {_END}`")
+        written = written[: match.end(1)] + content() + written[match.start(2) :]
     return written
+
+
+def _policy(policy: Policy) -> dict[str, Any]:
+    mode = f"Default act. {policy.without_act}".strip()
+    parameters = {
+        name: {
+            "description": f"{_sentence(of.effect)} Default {of.default:g}.",
+            "type": of.type,
+            "minimum": _number(of.minimum),
+            "maximum": _number(of.maximum),
+        }
+        for name, of in policy.parameters.items()
+    }
+    return {
+        "description": _sentence(policy.effect),
+        "type": "object",
+        "properties": {
+            "mode": {"description": mode, "type": "string", "enum": [str(mode) for mode in Mode]},
+            "parameters": {
+                "description": "Constants of the policy. Unset, the built-in ones.",
+                "type": "object",
+                "properties": parameters,
+            },
+        },
+    }
+
+
+def _sentence(effect: str) -> str:
+    plain = _LINK.sub(r"\1", effect).replace("`", "")
+    return f"{plain[0].upper()}{plain[1:]}."
+
+
+def _number(value: float) -> float | int:
+    return int(value) if value == int(value) else value
 
 
 def _lines() -> Iterator[str]:

@@ -10,13 +10,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.companion.policy import Policy
 from kfext.core.companion.registry import POLICIES
-from kfext.core.companion.scale import SCALE
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.gpu.agent.report import CardReport, SharerReport
 from kfext.gpu.agent.shared_gpus import SlotView, status_of
 from kfext.model.gpu import MOST_SLOTS, reservation_of
-from kfext.model.policy import Mode, parse_policy
+from kfext.model.policy import parse_policy
 from kfext.model.shared_gpu import (
     EVICTED_AFTER,
     LONGEST_COARSE,
@@ -214,26 +214,17 @@ def test_every_field_that_the_code_reads_of_a_policy_is_in_the_schema() -> None:
     assert reads <= fields
 
 
-COMPANION: dict[str, Mapping[str, float]] = {policy.name: policy.parameters for policy in POLICIES}
-"""The parameters of each policy of the companion, with their defaults."""
+def test_the_full_sample_policy_shows_the_parameters_of_all_policies_with_their_defaults() -> None:
+    shown = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml")).companion
+    for policy in POLICIES:
+        defaults = {name: of.default for name, of in policy.parameters.items()}
+        assert shown[policy.name].parameters == defaults
 
 
-@pytest.mark.parametrize(("name", "parameters"), COMPANION.items(), ids=COMPANION)
-def test_the_schema_takes_the_parameters_of_a_policy_and_their_defaults(
-    name: str, parameters: Mapping[str, float]
-) -> None:
-    spec = schema("trainingpolicies")["properties"]["spec"]["properties"]
-    fields = spec["companion"]["properties"][name]["properties"]
-    assert set(fields["mode"]["enum"]) == set(Mode)
-    declared = fields["parameters"]["properties"]
-    assert declared.keys() == parameters.keys()
-    for parameter, default in parameters.items():
-        assert declared[parameter]["minimum"] <= default <= declared[parameter]["maximum"]
-
-
-def test_the_full_sample_policy_shows_the_parameters_of_scale_with_their_defaults() -> None:
-    policy = parse_policy(read(CRDS / "samples" / "trainingpolicy-full.yaml"))
-    assert policy.companion[SCALE.name].parameters == SCALE.parameters
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
+def test_the_default_of_a_parameter_is_within_its_bounds(policy: Policy) -> None:
+    for parameter in policy.parameters.values():
+        assert parameter.minimum <= parameter.default <= parameter.maximum
 
 
 @pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])

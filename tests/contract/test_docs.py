@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kfext import names
+from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.registry import POLICIES
+from kfext.core.companion.scale import SCALED
 from kfext.core.ledger.columns import ASSUMED
 from kfext.model.policy import TrainingPolicy, parse_policy
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
@@ -62,9 +63,9 @@ def test_a_pod_without_requests_counts_as_the_table_says() -> None:
 def test_every_parameter_of_the_companion_has_one_row_with_its_default() -> None:
     rows = {only(row["companion"]): float(only(row["Default"])) for row in table(PAGE, "companion")}
     in_code = {
-        f"{policy.name}.{name}": default
+        f"{policy.name}.{name}": parameter.default
         for policy in POLICIES
-        for name, default in policy.parameters.items()
+        for name, parameter in policy.parameters.items()
     }
     assert len(rows) == len(table(PAGE, "companion"))
     assert rows == in_code
@@ -104,13 +105,10 @@ def test_the_page_on_progress_has_the_expression_of_every_log_that_needs_one() -
     assert {*rows, *RECOGNISED} == {*TRAINING}
 
 
-CONDITIONS = {
-    "docs/resize.md": names.REASONS_RESIZED,
-    "docs/elastic.md": names.REASONS_SCALED,
-}
+PAGES = {"docs/resize.md": RESIZED.reasons, "docs/elastic.md": SCALED.reasons}
 
 
-@pytest.mark.parametrize(("page", "reasons"), CONDITIONS.items(), ids=CONDITIONS)
+@pytest.mark.parametrize(("page", "reasons"), PAGES.items(), ids=PAGES)
 def test_a_page_has_every_reason_of_its_condition(page: str, reasons: frozenset[str]) -> None:
     rows = [only(row["reason"]) for row in table(page, "reason")]
     assert len(rows) == len(set(rows))

@@ -97,6 +97,12 @@ class Cadence:
         return due
 
 
+def for_free_jobs(proposals: Iterable[Proposal], signals: Signals) -> list[Proposal]:
+    """Return the proposals for jobs without an operation in flight."""
+    free = {job.uid for job in signals.jobs if not job.in_flight}
+    return [proposal for proposal in proposals if proposal.job in free]
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The proposals to carry out now, and the proposals that are only shown."""
@@ -109,15 +115,15 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
     """Return the chosen proposals, in the order in which they are carried out.
 
     The order is by rank, and within a rank by the number of pods written, fewest first. A job gets
-    one proposal, and none while an operation on it is in flight. A policy that rests for a job, or
-    that lost its permission, can only give back what it took. A proposal that is only shown does
+    one proposal. A policy that rests for a job, or that lost its permission, can only give back
+    what it took. A proposal that is only shown does
     not keep another from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
     for proposal in sorted(proposals, key=_turn):
         job = jobs.get(proposal.job)
-        if job is not None and not job.in_flight:
+        if job is not None:
             mode = _mode(proposal, job)
             if mode is not Mode.OFF:
                 chosen[mode].setdefault(job.uid, proposal)

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kfext import names
+from kfext.core.companion.policy import Condition, Parameter
 from kfext.core.companion.signals import STOPPED, PodSignal
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Resize
@@ -12,6 +14,22 @@ from kfext.model.qos import QoS
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
 
+
+RESIZED = Condition(
+    names.RESIZED,
+    "Resize",
+    names.REASON_RESIZE_REFUSED,
+    frozenset(
+        {
+            *(names.REASON_CPU_MOVED, names.REASON_WOULD_MOVE, names.REASON_NOTHING_TO_MOVE),
+            *(names.REASON_STANDS_DOWN, names.REASON_RESTS, names.REASON_RESIZE_REFUSED),
+            *(names.REASON_TOO_EARLY, names.REASON_CPU_RESTORED),
+        }
+    ),
+)
+"""Whether pods have other CPU limits than the user wrote."""
+INTERVAL = Parameter(30.0, 10.0, 3600.0, "seconds between two looks at a job")
+CHANGE = Parameter(0.1, 0.0, 1.0, "the part of a limit below which a change is not written")
 
 _MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.ACT}
 

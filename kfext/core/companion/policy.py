@@ -11,12 +11,26 @@ from kfext.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A condition of a job that has opted in to a policy.
+class Condition:
+    """A condition that the TrainingPlan of a job has while the job opts in to one of some policies.
 
-    `holds`: whether kfext gave the job CPU limits, or a size, that its user did not write.
-    `verdict`: what was done last, what would be done, or why nothing is done. Its reason is in
-        kfext.names.REASONS_RESIZED or REASONS_SCALED.
+    `action`: the verb for what its policies do, in events.
+    `refused`: the reason when the API server refused that, which is also an event.
+    `reasons`: all reasons that it may show.
+    """
+
+    type: str
+    action: str
+    refused: str
+    reasons: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a condition shows.
+
+    `holds`: whether kfext gave the job something, such as CPU limits, that its user did not write.
+    `verdict`: what was done last, what would be done, or why nothing is done.
     """
 
     holds: bool
@@ -32,17 +46,36 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
+class Parameter:
+    """A constant of a policy that an administrator may set.
+
+    `effect`: what it means, in Markdown. `type`: of its value in the schema.
+    """
+
+    default: float
+    minimum: float
+    maximum: float
+    effect: str
+    type: str = "number"
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """A policy of the companion.
 
-    `name`: its key in `spec.companion` of a TrainingPolicy.
+    `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: what it does, in Markdown.
+    `condition`: where its work is shown; the executor of this condition carries it out.
     `opted`: the most that the settings of a job let the policy do.
-    `parameters`: its constants with their defaults.
+    `parameters`: its constants by name.
+    `without_act`: a sentence on what the other modes do, if they do anything.
     """
 
     name: str
+    effect: str
+    condition: Condition
     opted: Callable[[Settings], Mode]
-    parameters: Mapping[str, float]
+    parameters: Mapping[str, Parameter]
+    without_act: str = field(default="", kw_only=True)
 
     def choice(self, settings: Settings) -> PolicyChoice:
         """Return how the policy runs for a job.
@@ -66,7 +99,7 @@ class Policy:
 
     def _parameter(self, choices: Mapping[str, PolicyChoice], name: str) -> float:
         chosen = choices.get(self.name, PolicyChoice()).parameters
-        return chosen.get(name, self.parameters[name])
+        return chosen.get(name, self.parameters[name].default)
 
     def takes(self, job: JobSignal) -> bool:
         """Return whether the policy may decide on a job."""

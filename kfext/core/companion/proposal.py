@@ -86,6 +86,10 @@ class Workers:
     rescue: Rescue | None = None
 
 
+Change = PodSizes | Workers
+"""What a proposal changes; an executor carries out each kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A change of a job.
@@ -99,7 +103,7 @@ class Proposal:
 
     policy: str
     job: str
-    change: PodSizes | Workers
+    change: Change
     reason: str
     serves: str
     measure: Measure | None = None

@@ -9,12 +9,12 @@ Zheng et al., FlowCon, ICPP 2019, for growth.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kfext.core.companion.contest import Contest, caps_on_nodes, contests, outlasted, served
-from kfext.core.companion.cpu import opted_in, parts_of, share_out
+from kfext.core.companion.cpu import CHANGE, INTERVAL, RESIZED, opted_in, parts_of, share_out
 from kfext.core.companion.operation import measure_for
-from kfext.core.companion.policy import Advice, SignalPolicy
+from kfext.core.companion.policy import Advice, Parameter, SignalPolicy
 from kfext.core.companion.proposal import PodSizes, Proposal, Size, give_back, in_stages
 from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.model.qos import QoS
@@ -52,8 +52,25 @@ def _propose(signals: Signals) -> Advice:
 
 RESIZE = SignalPolicy(
     name="resize",
+    effect="moves CPU between the jobs on a node",
+    condition=RESIZED,
     opted=opted_in,
-    parameters={"interval": 30.0, "budget": 0.1, "change": 0.1},
+    parameters={
+        "budget": Parameter(
+            0.1,
+            0.0,
+            1.0,
+            "what a job may lose below an equal share of its nodes, as a part of the CPU that it "
+            "has used; then it is left alone. Also what it may [lend](resize.md#what-it-does) "
+            "without being sure to get it back, as a part of all that it takes",
+        ),
+        "change": CHANGE,
+        "interval": replace(
+            INTERVAL,
+            effect=f"{INTERVAL.effect}; while all jobs that share nodes with it are completing and "
+            "none of them prints a total, the interval doubles, up to eightfold",
+        ),
+    },
     propose=_propose,
 )
 

@@ -15,7 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from kfext.core.companion.policy import Policy
+from kfext import names
+from kfext.core.companion.policy import Condition, Parameter, Policy
 from kfext.core.companion.proposal import RESTORES, Proposal, Rank, Workers
 from kfext.core.elastic import fewest_workers, with_workers, workers_of
 from kfext.core.settings.table import Settings
@@ -29,25 +30,58 @@ def _opted(settings: Settings) -> Mode:
     return Mode.OFF if settings.elastic is None else Mode.ACT
 
 
+SCALED = Condition(
+    names.SCALED,
+    "Rescale",
+    names.REASON_SCALE_REFUSED,
+    frozenset(
+        {
+            *(names.REASON_AS_ASKED, names.REASON_SHRUNK, names.REASON_GROWN),
+            *(names.REASON_RESCALING, names.REASON_AWAITS_CHECKPOINT, names.REASON_NO_CHECKPOINT),
+            *(names.REASON_WOULD_SCALE, names.REASON_SCALE_REFUSED),
+            *(names.REASON_STANDS_DOWN, names.REASON_RESTS),
+        }
+    ),
+)
+"""Whether a job has another number of workers than its user asked for."""
+_DAY = 86400.0
 SCALE = Policy(
     name="scale",
+    effect="changes the number of workers of running jobs: makes room for a job that waits, and "
+    "uses room that no job waits for",
+    condition=SCALED,
     opted=_opted,
     parameters={
-        "wait": 30.0,
-        "idle": 60.0,
-        "rest": 60.0,
-        "ceiling": 0.97,
-        "acrossNamespaces": 1.0,
+        "acrossNamespaces": Parameter(
+            1.0,
+            0.0,
+            1.0,
+            "`0`: a job neither gives workers for a job of another namespace nor gets room from "
+            "it; it has to be `1` for both jobs",
+            type="integer",
+        ),
+        "ceiling": Parameter(
+            0.97,
+            0.0,
+            1.0,
+            "the part of the cluster's CPU that may be requested for a job to grow beyond what its "
+            "user asked for",
+        ),
+        "idle": Parameter(
+            60.0, 1.0, _DAY, "seconds without a start or a change of size before a job grows"
+        ),
+        "rest": Parameter(60.0, 1.0, _DAY, "seconds between two changes of the size of one job"),
+        "wait": Parameter(
+            30.0,
+            1.0,
+            _DAY,
+            "seconds that a job waits for room before others give workers for it; the value of the "
+            "waiting job counts",
+        ),
     },
+    without_act="With observe and off, jobs get back the number of workers that their users asked "
+    "for.",
 )
-"""Times in seconds.
-
-`wait`: how long a job waits for room before others are shrunk.
-`idle`: how long no size must have changed before a job grows.
-`rest`: the time between two changes of one job.
-`ceiling`: jobs grow beyond what they asked for up to this share of the cluster's CPU.
-`acrossNamespaces`: 0 if a job is never shrunk for a job of another namespace.
-"""
 
 
 def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:

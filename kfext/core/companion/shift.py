@@ -7,9 +7,18 @@ The requests of Guaranteed pods move with their limits. Source: CMS-DL's adjustm
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kfext.core.companion.cpu import Part, is_stopped, least_limit, opted_in, share_out
+from kfext.core.companion.cpu import (
+    CHANGE,
+    INTERVAL,
+    RESIZED,
+    Part,
+    is_stopped,
+    least_limit,
+    opted_in,
+    share_out,
+)
 from kfext.core.companion.operation import measure_for
-from kfext.core.companion.policy import Advice, SignalPolicy
+from kfext.core.companion.policy import Advice, Parameter, SignalPolicy
 from kfext.core.companion.proposal import PodSizes, Proposal, Size, in_stages
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals
 from kfext.core.words import listed
@@ -37,8 +46,19 @@ def _propose(signals: Signals) -> Advice:
 
 SHIFT = SignalPolicy(
     name="shift",
+    effect="moves CPU between the components of a job",
+    condition=RESIZED,
     opted=opted_in,
-    parameters={"interval": 30.0, "change": 0.1, "headroom": 0.2},
+    parameters={
+        "change": CHANGE,
+        "headroom": Parameter(
+            0.2,
+            0.0,
+            10.0,
+            "what a pod that its limit does not stop keeps beyond its use, as a part of it",
+        ),
+        "interval": INTERVAL,
+    },
     propose=_propose,
 )
 

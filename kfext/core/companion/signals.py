@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kfext.core.progress.reported import GrowthState
+from kfext.core.progress.reported import GrowthState, Reported
 from kfext.model.policy import PolicyChoice
 from kfext.model.qos import QoS
 
@@ -87,8 +87,7 @@ class JobSignal:
     `in_flight`: whether sizes are being written or set, or a pod is missing or not measured.
     `whole`: whether all of its pods exist, and each has ended or runs.
     `settling`: whether its figures may be older than the last change of its sizes.
-    `growth`: its growth efficiency. None: unknown, or its policies wait for two windows that begin
-        after the start of the controller.
+    `reported`: the progress that its log shows, or None.
     `rate`: its steps a second, None without reported steps.
     `left`: the core-seconds to its end, infinite while unknown, None for a job that does not show
         how far it is.
@@ -104,13 +103,26 @@ class JobSignal:
     in_flight: bool = False
     whole: bool = True
     settling: bool = False
-    state: GrowthState = GrowthState.NEW
-    growth: float | None = None
+    reported: Reported | None = None
     rate: float | None = None
     left: float | None = None
     peak: int = 0
     unread: str = ""
     budget: Budget = field(default_factory=Budget)
+
+    @property
+    def state(self) -> GrowthState:
+        """The list of FlowCon that it is on; a job without a known metric is new."""
+        return (self.reported.state if self.reported else None) or GrowthState.NEW
+
+    @property
+    def growth(self) -> float | None:
+        """Its growth efficiency.
+
+        None: unknown, or its policies wait for two windows that begin after the start of the
+        controller.
+        """
+        return self.reported.growth if self.reported else None
 
     @property
     def nodes(self) -> list[str]:

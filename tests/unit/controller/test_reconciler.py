@@ -344,7 +344,7 @@ class FakeCompanion:
         tracked, self.job = self._bench.cluster.jobs[self.job], ""
         step = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "why"))
         tracked.decide(step, at=now.monotonic)
-        tracked.by_companion = True
+        tracked.executor = "Resized"
         return [(tracked, step)]
 
     def news(self) -> list[News]:
@@ -353,7 +353,7 @@ class FakeCompanion:
     def next_look(self) -> float:
         return self.looks_at
 
-    def finish(self, tracked: TrackedJob, *, complete: bool, final: str, now: float) -> None:
+    def finish(self, uid: str, by: str, *, complete: bool, final: str, now: float) -> None:
         self.outcomes.append((complete, final))
 
 

@@ -15,7 +15,9 @@ from kfext.controller.training_plan import (
     encode_status,
     same_but_texts,
 )
+from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.policy import Shown
+from kfext.core.companion.scale import SCALED
 from kfext.model.verdict import Verdict
 from kfext.names import (
     PLANNED,
@@ -25,23 +27,19 @@ from kfext.names import (
     REASON_SETTINGS_INVALID,
     REASON_SHARE_EDITED,
     REASON_WOULD_MOVE,
-    REASONS_RESIZED,
-    REASONS_SCALED,
-    RESIZED,
-    SCALED,
 )
 from tests.unit.objects import json_values
 
 TYPES = [
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
-    *(RESIZED, SCALED),
+    *(RESIZED.type, SCALED.type),
 ]
 _shown = st.builds(
     Shown,
     holds=st.booleans(),
     verdict=st.builds(
         Verdict,
-        st.sampled_from(sorted(REASONS_RESIZED | REASONS_SCALED)),
+        st.sampled_from(sorted(RESIZED.reasons | SCALED.reasons)),
         st.text(max_size=1200),
     ),
 )
@@ -70,7 +68,7 @@ def test_without_the_condition_the_job_has_not_opted_in() -> None:
 def shown(
     reason: str = REASON_WOULD_MOVE, words: str = "", *, holds: bool = False
 ) -> dict[str, Shown]:
-    return {RESIZED: Shown(holds, Verdict(reason, words))}
+    return {RESIZED.type: Shown(holds, Verdict(reason, words))}
 
 
 @pytest.mark.parametrize(
@@ -80,7 +78,7 @@ def shown(
         pytest.param(shown(words="a"), shown(words="b"), True, id="other words"),
         pytest.param(shown(), {}, False, id="opted in"),
         pytest.param({}, shown(), False, id="opted out"),
-        pytest.param(shown(), {SCALED: shown()[RESIZED]}, False, id="another condition"),
+        pytest.param(shown(), {SCALED.type: shown()[RESIZED.type]}, False, id="another condition"),
         pytest.param(shown(), shown(REASON_CPU_RESTORED), False, id="another reason"),
         pytest.param(
             shown(REASON_CPU_MOVED, holds=True), shown(REASON_CPU_MOVED), False, id="resized"

@@ -45,12 +45,12 @@ def rounds_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
 
 def changes_size(bed: CpuBed) -> bool:
     """Return whether another size of the job is under way: it waits for its next checkpoint."""
-    job = bed.planner.companion._jobs.scaled.get(f"uid-{BOTH}")
+    job = bed.planner.companion.sizes.jobs.get(f"uid-{BOTH}")
     return job is not None and job.size.operation is not None
 
 
 def changes_cpu(bed: CpuBed) -> bool:
-    job = bed.planner.companion._jobs.resized.get(f"uid-{BOTH}")
+    job = bed.planner.companion.cpu.jobs.get(f"uid-{BOTH}")
     return job is not None and job.cpu.operation is not None
 
 

@@ -11,7 +11,7 @@ from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
 from kfext.errors import ApiError, Forbidden
 from kfext.model.pod import ReplicaKey
 from kfext.model.quota import Quota
-from tests.unit.scaling.test_faults import companion, followed, until_changed
+from tests.unit.scaling.test_faults import any_rescaled, followed, until_changed
 from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 
 REFUSAL = "admission webhook says no"
@@ -45,7 +45,7 @@ def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() ->
         for one in of.driver.written
         if isinstance(one.step, RequestCheckpoint) and one.at > began
     ]
-    assert (sizes(of), len(asked), companion(of)._jobs.any_rescaled) == ([2], 1, False)
+    assert (sizes(of), len(asked), any_rescaled(of)) == ([2], 1, False)
     reason, message = said(of)
     assert reason == names.REASON_AWAITS_CHECKPOINT
     assert message == "it saved no checkpoint within 120 s; nothing was changed"
@@ -59,7 +59,7 @@ def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> 
     of.operator.end(of.job())
     of.at(600)
     assert [one for one in of.driver.written if one.job == "train" and one.at > ended] == []
-    assert not companion(of)._jobs.any_rescaled
+    assert not any_rescaled(of)
     assert of.job("next").training.began is not None
 
 
@@ -120,7 +120,7 @@ def test_a_pod_that_is_lost_after_the_write_is_replaced_and_the_change_goes_on(t
     of.at(of.clock.now + 60)
     assert of.job().pods[ReplicaKey("worker", 1)].pod.uid != lost.pod.uid
     assert of.job().training.workers == of.job().workers == sizes(of)[times - 1]
-    assert not companion(of)._jobs.any_rescaled
+    assert not any_rescaled(of)
     of.at(1500)
     assert (sizes(of), of.job().training.lost_all) == ([2, 4], 0)
     assert not [one for one in of.driver.written if isinstance(one.step, Rescale) and one.refused]

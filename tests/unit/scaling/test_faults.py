@@ -20,14 +20,13 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
 from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
-from kfext.state import companion as companion_module
-from kfext.state import room
+from kfext.state import room, size_executor
 from kfext.state.companion import Companion
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob
-from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_policy import MOST_LOOKED
 from kfext.state.scale_search import ScaleSearch
+from kfext.state.size_executor import SizeExecutor
 from kfext.state.tracked_job import TrackedJob
 from tests.unit.sim.bed import (
     ANEW,
@@ -48,8 +47,12 @@ def companion(of: Bed) -> Companion:
     return of.planner.companion
 
 
+def any_rescaled(of: Bed) -> bool:
+    return any(job.size.operation is not None for job in companion(of).sizes.jobs.values())
+
+
 def followed(of: Bed, name: str = "train") -> RunningJob:
-    return companion(of)._jobs.scaled[f"uid-{name}"]
+    return companion(of).sizes.jobs[f"uid-{name}"]
 
 
 def until_changed(of: Bed, *, times: int = 1) -> Bed:
@@ -116,7 +119,7 @@ def test_a_job_that_a_person_suspends_holds_up_nobody_elses_growth(
     of = until(scaled_bed(giver, GANG), phase)
     of.suspend()
     of.at(of.clock.now + 10)
-    assert not companion(of)._jobs.any_rescaled
+    assert not any_rescaled(of)
 
 
 def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_itself() -> None:
@@ -169,7 +172,7 @@ def test_a_job_that_prints_seldom_holds_up_nobody_elses_growth(
     of.job().training.hang()
     of.at(of.clock.now + 300)
     assert followed(of).size.phase is Phase.MEASURING
-    assert of.driver.moment.monotonic - companion(of)._scale._quiet_since >= 60
+    assert of.driver.moment.monotonic - companion(of).sizes._scale._quiet_since >= 60
 
 
 def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
@@ -202,7 +205,7 @@ def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_
     of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
     of.job().training.hang()
     of.at(of.clock.now + 500)
-    assert not companion(of)._jobs.any_rescaled
+    assert not any_rescaled(of)
     assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
 
 
@@ -230,7 +233,7 @@ def test_a_node_that_is_lost_while_pods_come_or_go_costs_no_job_more_than_its_ti
     of.lose(home)
     of.at(of.clock.now + 400)
     assert home not in {home_of(of, index) for index in range(LONG.workers)}
-    assert not companion(of)._jobs.any_rescaled
+    assert not any_rescaled(of)
     of.regain(home)
     of.at(1800)
     assert of.job("gang").job.finished
@@ -436,9 +439,9 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
 
 
 BROKEN = {
-    "when it is enrolled": (RunningJobs, "_with_size"),
+    "when it is enrolled": (SizeExecutor, "follows"),
     "when it grows": (ScaleSearch, "size"),
-    "when it is shown": (companion_module, "size_shown"),
+    "when it is shown": (size_executor, "size_shown"),
 }
 
 

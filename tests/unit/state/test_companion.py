@@ -18,8 +18,8 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
-from kfext.state import companion, neighbours
-from kfext.state.neighbours import MOST_BEGUN
+from kfext.state import cpu_executor
+from kfext.state.cpu_executor import LOOK_SECONDS, MOST_BEGUN
 from kfext.state.running_job import RunningJob
 from kfext.state.tracked_job import TrackedJob
 from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
@@ -240,7 +240,7 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
 
     bed = squeezed()
     with monkeypatch.context() as patched:
-        patched.setattr(neighbours, "judged", fails)
+        patched.setattr(cpu_executor, "judged", fails)
         failures = bed.driver.failures = []
         bed.after(60)
         assert {name for name, _ in failures} <= set(bed.present)
@@ -259,11 +259,11 @@ def test_an_error_of_ours_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended()
-    jobs, resizing = bed.planner.companion._jobs, bed.planner.companion._resizing
+    cpu = bed.planner.companion.cpu
     owner, method = {
-        "whether it is watched": (jobs, "_with_cpu"),
-        "what is seen of it": (jobs, "_signal"),
-        "what it does next": (resizing, "advance"),
+        "whether it is watched": (cpu, "follows"),
+        "what is seen of it": (cpu._signals, "of"),
+        "what it does next": (cpu._stages, "advance"),
     }[part]
     real = getattr(owner, method)
 
@@ -287,9 +287,9 @@ def test_an_error_of_ours_with_cpu_loses_no_change_of_size(monkeypatch: pytest.M
     bed = squeezed()
     tracked, companions = bed.tracked("old"), bed.planner.companion
     sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
-    monkeypatch.setattr(companions, "_size_steps", lambda now: [(tracked, sized)])
-    monkeypatch.setattr(companions._jobs, "enrol_cpu", fails)
-    assert companions.steps(later(bed, companion.LOOK_SECONDS)) == [(tracked, sized)]
+    monkeypatch.setattr(companions.sizes, "advance", lambda now: [(tracked, sized)])
+    monkeypatch.setattr(companions.cpu, "enrol", fails)
+    assert companions.steps(later(bed, LOOK_SECONDS)) == [(tracked, sized)]
     assert [str(error) for _, error in companions.failures] == ["'a bug'"]
 
 

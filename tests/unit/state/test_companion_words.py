@@ -9,7 +9,8 @@ from kfext import names
 from kfext.core.companion.operation import Phase, Readiness, ResizeOperation
 from kfext.core.companion.policy import Shown
 from kfext.core.companion.proposal import Cause, Rank, Workers
-from kfext.core.companion.scale import Sizes, workers_proposal
+from kfext.core.companion.scale import SCALED, Sizes, workers_proposal
+from kfext.core.progress.reported import Reported
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
@@ -130,7 +131,7 @@ def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool)
     bed = bed_of()
     bed.job.cpu.early = early
     job, signals = bed.signals()
-    known = replace(job, growth=0.5)
+    known = replace(job, reported=Reported(growth=0.5))
     found = cpu_shown(bed.job, known, signals, None, decided=True, paused=False)
     assert found is not None
     assert (found.holds, found.verdict.reason) == (False, want)
@@ -193,7 +194,7 @@ def test_where_nothing_new_is_known_a_job_is_shown(
     if before is not None:
         bed.job.shown[names.RESIZED] = Shown(holds=False, verdict=before)
     job, signals = bed.signals()
-    known = replace(job, growth=0.1)
+    known = replace(job, reported=Reported(growth=0.1))
     found = cpu_shown(bed.job, known, signals, None, decided=decided, paused=False)
     assert found is not None
     assert found.verdict.reason == want
@@ -316,7 +317,7 @@ def test_what_is_shown(
     found = size_shown(one, ready, now=40.0)
     assert (found.holds, found.verdict.reason) == (holds, reason)
     assert would in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
-    assert reason in names.REASONS_SCALED
+    assert reason in SCALED.reasons
 
 
 def test_the_words_give_both_numbers() -> None:

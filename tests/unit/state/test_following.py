@@ -53,9 +53,9 @@ def changed(*, before: int, asked: int, phase: Phase) -> tuple[RunningJob, Scale
 
 def following(progress: FakeProgress) -> Following:
     planner = Planner()
-    jobs = planner.companion._jobs
+    sizes = planner.companion.sizes
     log = cast(JobsProgress, progress)
-    return Following(planner.cluster, log, jobs, planner.companion._rescaling)
+    return Following(planner.cluster, log, sizes._rescaling, sizes.running.settings_of)
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,14 @@ LATE = 3.0
 
 
 def followed(of: Bed) -> SizeRecord:
-    return of.planner.companion._jobs.scaled["uid-train"].size
+    return of.planner.companion.sizes.jobs["uid-train"].size
 
 
 def cost_of(of: Bed, *, now: float) -> float:
     companion = of.planner.companion
-    return companion._scale._searches[Mode.ACT].cost(companion._jobs.scaled["uid-train"], now=now)
+    return companion.sizes._scale._searches[Mode.ACT].cost(
+        companion.sizes.jobs["uid-train"], now=now
+    )
 
 
 def until_changed(of: Bed) -> Bed:

@@ -10,10 +10,10 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import STATE
+from kfext.state.cpu_signals import job_signal, signals_of
 from kfext.state.planner import Planner
-from kfext.state.resizing import Resizing
 from kfext.state.running_job import RunningJob, cpu_record
-from kfext.state.running_jobs import job_signal, signals_of
+from kfext.state.stages import Stages
 from tests.builders import job, node, pod
 from tests.unit.core.companion.jobs import proposal
 
@@ -38,7 +38,7 @@ class TwoWorkers:
             self.cluster.observe_pod(None, replace(one, trainer=cpu))
         tracked = self.cluster.jobs["uid-1"]
         self.job = RunningJob(tracked, cpu=cpu_record(tracked.state.cpu, 0.0))
-        self.resizing = Resizing(self.cluster, self.uses, lambda _: self.changes)
+        self.resizing = Stages(self.cluster, self.uses, lambda _: self.changes)
 
     def pod(self, index: int) -> Pod:
         return next(one for one in self.pods if one.replica and one.replica.index == index)

@@ -4,6 +4,7 @@ from typing import Any
 
 from kfext.core.companion.proposal import Measure, PodSizes, Proposal, Rank, Size
 from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
+from kfext.core.progress.reported import Reported
 from kfext.model.policy import Mode, PolicyChoice
 
 NODE = "n1"
@@ -19,9 +20,11 @@ def job(
     uid: str = "j", *pods: PodSignal, policy: str = "resize", mode: Mode = Mode.ACT, **fields: Any
 ) -> JobSignal:
     parameters = fields.pop("parameters", {})
+    growth, state = fields.pop("growth", None), fields.pop("state", None)
     defaults: dict[str, Any] = {
         "pods": pods or (pod(f"{uid}-0"),),
         "policies": {policy: PolicyChoice(mode, parameters)},
+        "reported": Reported(growth=growth, state=state),
     }
     return JobSignal(uid, **{**defaults, **fields})
 

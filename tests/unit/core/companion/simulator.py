@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from kfext.core.companion.arbitration import Cadence, arbitrate
+from kfext.core.companion.arbitration import Cadence, arbitrate, for_free_jobs
 from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Trial, begin_trial
 from kfext.core.companion.policy import SignalPolicy
 from kfext.core.companion.proposal import Measure, Proposal
 from kfext.core.companion.signals import Budget, JobSignal, NodeSignal, Signals
 from kfext.core.progress.course import GrowthList
+from kfext.core.progress.reported import Reported
 from kfext.model.policy import PolicyChoice
 from tests.unit.core.companion.jobs import pod
 
@@ -84,7 +85,8 @@ class World:
                     signals.jobs, interval=lambda _: SECONDS, now=self.now
                 )
                 proposals += policy.propose(replace(signals, jobs=tuple(due))).proposals
-            pending = arbitrate(filter(self._ripe, proposals), signals).act
+            ripe = for_free_jobs(filter(self._ripe, proposals), signals)
+            pending = arbitrate(ripe, signals).act
             self.acted.append(pending)
             for proposal in pending:
                 self._begin(proposal)
@@ -183,8 +185,9 @@ class World:
             policies={policy.name: PolicyChoice() for policy in self.policies},
             rests=frozenset(job.rests),
             in_flight=busy,
-            state=job.growth.state,
-            growth=job.growth.growth if len(rates) > 1 else None,
+            reported=Reported(
+                state=job.growth.state, growth=job.growth.growth if len(rates) > 1 else None
+            ),
             rate=rates[-1] if rates else None,
             left=job.states * (job.work - job.done) if job.shows_end else None,
             budget=job.budget,

@@ -297,7 +297,7 @@ SPREAD = job(
     "spread", pod("here", use=700), pod("there", node="n2", use=700), growth=0.1, left=None
 )
 GROWER = job("grower", pod("g", use=700), growth=0.3)
-DONE = replace(job("done", pod("d", node="n2", use=700), growth=0.0), state=GrowthState.COMPLETING)
+DONE = job("done", pod("d", node="n2", use=700), growth=0.0, state=GrowthState.COMPLETING)
 IDLE = replace(DONE, pods=(pod("d", node="n2", use=200),))
 LITTLE = replace(SPREAD, pods=(pod("here", use=100), pod("there", node="n2", use=700)))
 CAPS: dict[str, tuple[tuple[JobSignal, ...], tuple[int, int]]] = {

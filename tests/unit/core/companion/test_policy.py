@@ -2,12 +2,14 @@
 
 import pytest
 
-from kfext.core.companion.policy import Policy
+from kfext.core.companion.policy import Condition, Parameter, Policy
 from kfext.core.companion.signals import JobSignal
 from kfext.model.policy import Mode
 from tests.unit.core.companion.jobs import job
 
-DREAM = Policy("dream", lambda _: Mode.ACT, {"depth": 2.0})
+DEPTH = Parameter(2.0, 0.0, 9.0, "how deep it is")
+DREAMING = Condition("Dreaming", "Dream", "DreamRefused", frozenset({"DreamRefused"}))
+DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, {"depth": DEPTH})
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kfext import names
+from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.operation import Outcome
 from kfext.core.companion.policy import Advice, SignalPolicy
 from kfext.core.companion.proposal import PodSizes, Proposal, Size
-from kfext.core.companion.registry import SIGNAL_POLICIES, chosen_policies
+from kfext.core.companion.registry import chosen_policies, signal_policies
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.scale import SCALE
 from kfext.core.companion.signals import Signals
@@ -24,7 +25,8 @@ from tests.builders import job
 from tests.unit.core.companion.simulator import SECONDS, SIZE, Running, World, both, until
 
 MANAGED = {names.MANAGED: "true"}
-ALL = {policy.name: "act" for policy in SIGNAL_POLICIES}
+CPU_POLICIES = signal_policies(RESIZED)
+ALL = {policy.name: "act" for policy in CPU_POLICIES}
 SHOWN = dict.fromkeys(ALL, "observe")
 
 
@@ -117,7 +119,7 @@ def test_the_mode(settings: Settings, want: Mode) -> None:
 def test_a_parameter_is_the_administrators_or_the_default() -> None:
     settings = Settings(companion=OBSERVED)
     assert SCALE.parameter(settings, "wait") == 5.0
-    assert SCALE.parameter(settings, "idle") == SCALE.parameters["idle"] == 60.0
+    assert SCALE.parameter(settings, "idle") == SCALE.parameters["idle"].default == 60.0
 
 
 GROWS: dict[str, Any] = {"work": 300.0, "converges": 60.0}
@@ -135,7 +137,7 @@ def grower_among(number: int, *, show_end: bool = True, **grower: Any) -> list[R
 
 @pytest.mark.parametrize("number", [2, 3, 10])
 def test_the_job_that_grows_is_faster_within_the_bound_of_arithmetic(number: int) -> None:
-    without, with_them = both(grower_among(number, show_end=False), SIGNAL_POLICIES, intervals=400)
+    without, with_them = both(grower_among(number, show_end=False), CPU_POLICIES, intervals=400)
     gain = until(without.job("grower")) / until(with_them.job("grower"))
     bound = 2 * number / (number + 1)
     assert 0.9 * bound < gain <= bound
@@ -145,7 +147,7 @@ def test_the_job_that_grows_is_faster_within_the_bound_of_arithmetic(number: int
 @pytest.mark.parametrize("work", [300.0, 3000.0])
 def test_no_other_job_loses_more_than_its_budget(number: int, work: float) -> None:
     made = grower_among(number, show_end=False, work=work, converges=work / 5)
-    without, with_them = both(made, SIGNAL_POLICIES, intervals=400)
+    without, with_them = both(made, CPU_POLICIES, intervals=400)
     for at in range(number - 1):
         other = with_them.job(f"done-{at}")
         share = SIZE / number / 1000
@@ -159,7 +161,7 @@ def test_no_other_job_loses_more_than_its_budget(number: int, work: float) -> No
 @pytest.mark.parametrize("work", [300.0, 3000.0], ids=["the last ends first", "the last ends last"])
 def test_no_job_ends_later_if_all_show_how_far_they_are(number: int, work: float) -> None:
     made = grower_among(number, work=work, converges=work / 5)
-    without, with_them = both(made, SIGNAL_POLICIES, intervals=1000)
+    without, with_them = both(made, CPU_POLICIES, intervals=1000)
     for alone in without.jobs:
         assert until(with_them.job(alone.uid)) <= until(alone) + SECONDS
 
@@ -169,7 +171,7 @@ def test_of_jobs_that_can_fill_the_node_the_first_ends_much_sooner_and_none_late
         Running(f"j{at}", work=400.0, converges=5.0, arrives=30.0 * at, peak=SIZE)
         for at in range(3)
     ]
-    without, with_them = both(made, SIGNAL_POLICIES, intervals=100)
+    without, with_them = both(made, CPU_POLICIES, intervals=100)
     ratios = [until(with_them.job(alone.uid)) / until(alone) for alone in without.jobs]
     assert ratios[0] < 0.8
     assert max(ratios) <= 1.0
@@ -179,7 +181,7 @@ def test_of_jobs_that_can_fill_the_node_the_first_ends_much_sooner_and_none_late
 def test_a_served_job_that_understates_what_it_takes_loses_its_turn() -> None:
     honest = Running("honest", work=300.0, converges=5.0, peak=SIZE)
     liar = Running("liar", work=900.0, converges=5.0, peak=SIZE, states=0.05)
-    without, with_them = both([honest, liar], SIGNAL_POLICIES, intervals=60)
+    without, with_them = both([honest, liar], CPU_POLICIES, intervals=60)
     acted = [
         (proposal.job, proposal.serves)
         for acted in with_them.acted
@@ -194,13 +196,13 @@ def test_a_served_job_that_understates_what_it_takes_loses_its_turn() -> None:
 
 def test_a_job_is_left_alone_once_its_budget_is_spent() -> None:
     endless = grower_among(3, show_end=False, work=3000.0, converges=600.0)
-    _, world = both(endless, SIGNAL_POLICIES, intervals=400)
+    _, world = both(endless, CPU_POLICIES, intervals=400)
     assert all(world.job(f"done-{at}").rests == {"resize"} for at in (0, 1))
     assert all(world.job(f"done-{at}").limit == SIZE for at in (0, 1))
 
 
 def test_what_does_not_help_is_undone_once_and_never_tried_again() -> None:
-    _, world = both(grower_among(3, show_end=False, useful=400), SIGNAL_POLICIES, intervals=100)
+    _, world = both(grower_among(3, show_end=False, useful=400), CPU_POLICIES, intervals=100)
     backs = [proposal for acted in world.acted for proposal in acted if proposal.rests]
     assert Outcome.FAILED in world.outcomes
     assert sorted(back.job for back in backs) == ["done-0", "done-1"]
@@ -229,7 +231,7 @@ def flipped(policy: SignalPolicy) -> SignalPolicy:
             proposal, job=proposal.serves, serves=proposal.job, change=PodSizes((sizes,))
         )
 
-    return SignalPolicy(policy.name, policy.opted, policy.parameters, propose)
+    return replace(policy, propose=propose)
 
 
 @pytest.mark.parametrize("show_end", [True, False], ids=["in order of ends", "by growth"])
@@ -272,7 +274,7 @@ def test_X2_over_hundreds_of_intervals_a_job_has_one_operation_at_a_time(
     arrivals: list[tuple[float, float, float, int]], seed: int
 ) -> None:
     made = [Running(f"j{at}", *arrival) for at, arrival in enumerate(arrivals)]
-    world = World(made, SIGNAL_POLICIES, seed).run(300)
+    world = World(made, CPU_POLICIES, seed).run(300)
     undone = [
         (proposal.job, proposal.policy)
         for acted in world.acted

@@ -10,7 +10,7 @@ from kfext.core.companion.proposal import Rank
 from kfext.core.companion.signals import Budget, JobSignal, Signals
 from kfext.model.cpu_state import CpuState
 from kfext.model.moment import Moment
-from kfext.state.neighbours import charge, judged
+from kfext.state.cpu_executor import charge, judged
 from kfext.state.running_job import CpuRecord, cpu_record
 from tests.unit.core.companion.jobs import job, pod, proposal, signals
 

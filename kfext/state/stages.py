@@ -37,8 +37,8 @@ _LASTING = (
 does not try again before. Other refusals may end unseen."""
 
 
-class Resizing:
-    """Begins and follows operations. `changes` counts the changes of quotas."""
+class Stages:
+    """Begins and follows operations. `changes` counts the changes of the quotas of a namespace."""
 
     def __init__(self, cluster: Cluster, uses: Uses, changes: Callable[[str], int]) -> None:
         self._cluster = cluster

@@ -1,0 +1,381 @@
+"""Changes the CPU of pods: the policies visit jobs that share nodes, group by group."""
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import ClassVar, assert_never
+
+from kfext import names
+from kfext.core.companion.arbitration import Cadence, Chosen, for_free_jobs, neighbourhoods
+from kfext.core.companion.contest import contests
+from kfext.core.companion.cpu import RESIZED
+from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Phase, begin_trial
+from kfext.core.companion.policy import Condition, Shown, SignalPolicy
+from kfext.core.companion.proposal import Proposal, restricts
+from kfext.core.companion.registry import policies_of, signal_policies
+from kfext.core.companion.restoring import is_resized, restoring
+from kfext.core.companion.signals import Budget, JobSignal, Signals, use_of
+from kfext.core.lifecycle.steps import Resize
+from kfext.core.progress.followed import INTERVAL
+from kfext.model.cpu_state import CpuState
+from kfext.model.moment import Moment
+from kfext.model.policy import PolicyChoice
+from kfext.model.timestamps import past
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.companion_words import cpu_shown
+from kfext.state.cpu_signals import CpuSignals
+from kfext.state.executor import Executor, Steps
+from kfext.state.progress import JobsProgress
+from kfext.state.running_job import CpuRecord, RunningJob, cpu_record, live_pods
+from kfext.state.running_jobs import RunningJobs
+from kfext.state.stages import Stages
+from kfext.state.tracked_job import TrackedJob
+
+LOOK_SECONDS = 10.0
+"""Seconds between two looks at the CPU of all jobs that opted in."""
+MOST_BEGUN = 16
+"""The most operations that begin after one look."""
+_FRESH = WINDOWS_BEFORE * INTERVAL
+"""After this many seconds the use of a job is known well enough to stand for the time before."""
+
+_Due = Mapping[str, frozenset[str]]
+"""By the name of a policy, the uids of the jobs that it visits now."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at all jobs.
+
+    `groups`: the jobs that share nodes, in the order of their turns; a group on which kfext fails
+        is dropped. `due`: whom the policies visit. `ended`: the jobs with a window that has just
+        ended. `seconds`: since the last look. `begun`: the jobs with an operation that began in it.
+    `early`: the jobs with a proposal too early to judge.
+    """
+
+    groups: list[Signals]
+    due: _Due
+    ended: Collection[str]
+    seconds: float
+    begun: set[str] = field(default_factory=set)
+    early: set[str] = field(default_factory=set)
+
+
+class CpuExecutor(Executor):
+    """Moves CPU between the pods of jobs.
+
+    `changes` counts the changes of the quotas of a namespace.
+    """
+
+    condition: ClassVar[Condition] = RESIZED
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        progress: JobsProgress,
+        changes: Callable[[str], int],
+    ) -> None:
+        super().__init__(running)
+        self._cluster = cluster
+        self._stages = Stages(cluster, progress.uses, changes)
+        self._signals = CpuSignals(cluster, progress, running.settings_of, self._stages.paused)
+        self._policies = signal_policies(RESIZED)
+        self._cadences = {policy.name: Cadence() for policy in self._policies}
+        self._looked = -math.inf
+        self._look: _Look | None = None
+        self._first = 0
+
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        """Return whether a job opted in, or has limits of kfext."""
+        training = tracked.job
+        if training.finished or training.suspend or training.deleting:
+            return False
+        return tracked.state.cpu != CpuState() or bool(policies_of(RESIZED) & chosen.keys())
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow the CPU of a job."""
+        job.cpu = cpu_record(job.tracked.state.cpu, now.monotonic)
+
+    def leave(self, job: RunningJob, now: Moment) -> None:
+        """Forget the CPU of a job."""
+        job.cpu = CpuRecord()
+
+    def advance(self, now: Moment) -> Steps:
+        """Go on with operations, and restore what kfext may no longer change."""
+        at = now.monotonic
+        begun: list[tuple[RunningJob, Resize | None]] = []
+        for job in self.jobs.values():
+            with self.running.failures.about(job.tracked):
+                begun.append((job, self._stages.advance(job, now=at)))
+        self._look = None
+        if at - self._looked >= LOOK_SECONDS or self._signals.any_has_left():
+            seconds = min(at - self._looked, 2 * LOOK_SECONDS)
+            self._looked = at
+            self.enrol(now)
+            self._look = look = self._new_look(at, seconds=seconds)
+            for here in list(look.groups):
+                with self._visit(look, here):
+                    for signal in here.jobs:
+                        self.jobs[signal.uid].cpu.meet(here.company)
+                    for job, step in self._give_back(here, at):
+                        look.begun.add(job.uid)
+                        begun.append((job, step))
+        return _dated(begun, now)
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        """Return what the policies propose after a look, and trials that are to be undone."""
+        look, proposals = self._look, list[Proposal]()
+        if look is None:
+            return proposals
+        for here in list(look.groups):
+            with self._visit(look, here):
+                records = {job.uid: self.jobs[job.uid].cpu for job in here.jobs}
+                charge(here, records, seconds=look.seconds, now=now)
+                advised = judged(here, records, ended=look.ended)
+                for policy in self._policies:
+                    advised += self._advised(policy, here, look.due[policy.name])
+                ripe = [proposal for proposal in advised if self._ripe(proposal)]
+                any_ripe = {proposal.job for proposal in ripe} | look.begun
+                look.early |= {proposal.job for proposal in advised} - any_ripe
+                ripe = [proposal for proposal in ripe if proposal.job not in look.begun]
+                proposals += for_free_jobs(ripe, here)
+        return proposals
+
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        """Begin the chosen proposals for each group, and set what each job shows."""
+        look = self._look
+        if look is None:
+            return []
+        begun: list[tuple[RunningJob, Resize | None]] = []
+        acting = {proposal.job: proposal for proposal in chosen.act}
+        would = {proposal.job: proposal for proposal in chosen.observe}
+        for here in list(look.groups):
+            with self._visit(look, here):
+                due = [acting[job.uid] for job in here.jobs if job.uid in acting]
+                for proposal in sorted(due, key=chosen.act.index):
+                    if len(look.begun) < MOST_BEGUN:
+                        look.begun.add(proposal.job)
+                        begun.append(self._begin(proposal, here))
+                for job in here.jobs:
+                    self._show(job, here, look, would.get(job.uid), now.monotonic)
+        return _dated(begun, now)
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write."""
+        self._stages.finish(job, complete=complete, final=final, now=now)
+
+    def next_look(self) -> float:
+        """Return infinity: the controller has a turn often enough for the CPU of jobs."""
+        return math.inf
+
+    # --- one look -------------------------------------------------------------------------------
+
+    def _new_look(self, at: float, *, seconds: float) -> _Look:
+        jobs: list[JobSignal] = []
+        ended = set()
+        for job in self.jobs.values():
+            with self.running.failures.about(job.tracked):
+                signal, has_ended = self._signals.of(job, at)
+                if has_ended:
+                    ended.add(job.uid)
+                if signal.pods:
+                    jobs.append(signal)
+                elif job.policies_of(RESIZED) and job.cpu.unfit:
+                    unfit = Verdict(names.REASON_STANDS_DOWN, job.cpu.unfit)
+                    self.running.shown.show(job, RESIZED.type, Shown(holds=False, verdict=unfit))
+        signals = self._signals.together(jobs)
+        due = {policy.name: self._due(policy, signals, at) for policy in self._policies}
+        groups = neighbourhoods(signals.jobs)
+        self._first = (self._first + 1) % max(1, len(groups))
+        turns = (*groups[self._first :], *groups[: self._first])
+        return _Look([_among(group, signals) for group in turns], due, ended, seconds)
+
+    @contextmanager
+    def _visit(self, look: _Look, here: Signals) -> Iterator[None]:
+        """Keep a group in a look unless kfext fails on it; the error affects no other group."""
+        look.groups.remove(here)
+        with self.running.failures.about(self.jobs[here.jobs[0].uid].tracked):
+            yield
+            look.groups.append(here)
+
+    def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
+        """Return the jobs that a policy visits now."""
+        takers = [job for job in signals.jobs if policy.takes(job)]
+        due = self._cadences[policy.name].due(
+            takers, interval=lambda job: policy.of(job, "interval"), now=now
+        )
+        return frozenset(job.uid for job in due)
+
+    def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
+        """Return a policy's proposals for neighbours, and record the jobs that it leaves alone."""
+        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.takes(job))
+        if not any(job.uid in due for job in jobs):
+            return []
+        advice = policy.propose(Signals(here.nodes, jobs))
+        for job in jobs:
+            self.jobs[job.uid].cpu.stood_down[policy.name] = advice.stood_down.get(job.uid, "")
+        return list(advice.proposals)
+
+    def _give_back(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
+        """Yield the steps that restore the user's limits, whatever else is under way."""
+        for job in here.jobs:
+            running = self.jobs[job.uid]
+            cpu, operation = running.cpu, running.cpu.operation
+            pods, state = live_pods(self._cluster.pods(job.uid)), running.tracked.state.cpu
+            cpu.see(pods, state)
+            writing = operation is not None and operation.phase is Phase.WRITING
+            paused = self._stages.paused(running, now, restoring=True)
+            if running.tracked.busy or writing or paused:
+                continue
+            back = restoring(
+                job,
+                here,
+                pods=pods,
+                state=state,
+                seen=cpu.seen,
+                chosen=running.policies_of(RESIZED),
+                undo=cpu.undo,
+                unmeasured=now - cpu.measured_at,
+            )
+            if back is not None:
+                if operation is None or not operation.restores:
+                    resized = is_resized(job, here)
+                    step = self._stages.begin(
+                        running, back.proposal, resized=resized, rests=back.rests
+                    )
+                    yield running, step
+            elif (
+                not running.policies_of(RESIZED) and operation is None and not is_resized(job, here)
+            ):
+                yield running, self._stages.forget(running)
+
+    def _ripe(self, proposal: Proposal) -> bool:
+        """Return whether enough is known to judge the effect of a proposal later.
+
+        A proposal that gives back need not show a gain, so it never waits.
+        """
+        if proposal.measure is None:
+            return True
+        served = self.jobs[proposal.serves].cpu.history.of(proposal.measure)
+        return proposal.expected is not None or len(served) >= WINDOWS_BEFORE
+
+    def _begin(self, proposal: Proposal, here: Signals) -> tuple[RunningJob, Resize | None]:
+        running = self.jobs[proposal.job]
+        served = self.jobs[proposal.serves].cpu.history
+        trial = begin_trial(proposal, served.of(proposal.measure) if proposal.measure else ())
+        job = here.job(proposal.job)
+        step = self._stages.begin(
+            running,
+            proposal,
+            resized=job is not None and is_resized(job, here),
+            restricts=job is not None and restricts(proposal, job, here),
+            trial=trial,
+            rests={proposal.policy: proposal.reason} if proposal.rests else {},
+        )
+        return running, step
+
+    def _show(
+        self, job: JobSignal, here: Signals, look: _Look, would: Proposal | None, now: float
+    ) -> None:
+        running = self.jobs[job.uid]
+        running.cpu.early = job.uid in look.early
+        decided = any(job.uid in uids for uids in look.due.values())
+        paused = self._stages.paused(running, now)
+        shown = cpu_shown(running, job, here, would, decided=decided, paused=paused)
+        self.running.shown.show(running, RESIZED.type, shown)
+
+
+def _among(group: tuple[JobSignal, ...], signals: Signals) -> Signals:
+    """Return the signals of a group of jobs that share nodes."""
+    nodes = {node for job in group for node in job.nodes}
+    return Signals({node: signals.nodes[node] for node in nodes}, group)
+
+
+def _dated(begun: list[tuple[RunningJob, Resize | None]], now: Moment) -> Steps:
+    return [(job.tracked, job.cpu.dated(step, now)) for job, step in begun if step is not None]
+
+
+def charge(here: Signals, records: Mapping[str, CpuRecord], *, seconds: float, now: Moment) -> None:
+    """Add to each budget what the job used, and lost or lent below an equal share.
+
+    `seconds`: since the last call.
+    """
+    _count_from_states(here, records, now.wall)
+    spans = {job.uid: _span(job, records[job.uid], seconds, now) for job in here.jobs}
+    for node, contest in contests(here.jobs, here).items():
+        capped = len(contest.jobs) > 1 and any(cap is not None for cap in contest.present.values())
+        # After a restart kfext soon knows that CPU is lent, but long not which job gets it.
+        lends, equal = capped and contest.ordered, contest.equal()
+        for job in contest.jobs:
+            use = use_of(job.on(node))
+            if use is not None:
+                record = records[job.uid]
+                record.peak = max(record.peak, use)
+                record.budget = record.budget.after(
+                    use=use,
+                    equal=equal[job.uid] if lends else contest.size // len(contest.jobs),
+                    cap=contest.present[job.uid],
+                    seconds=spans[job.uid],
+                    lends=lends,
+                )
+
+
+def _count_from_states(here: Signals, records: Mapping[str, CpuRecord], now: float) -> None:
+    """Count uncharged jobs from the time when another controller counted their neighbours.
+
+    A job that gets CPU is not resized, so its state has no budget. What it has borrowed since then
+    counts; otherwise a restart would give another turn to a job that understates its work.
+    """
+    group = [records[job.uid] for job in here.jobs]
+    counted = max((past(record.counted_at, now=now) for record in group), default=0.0)
+    for record in group:
+        if record.budget == Budget():
+            record.counted_at = record.counted_at or counted
+
+
+def _span(job: JobSignal, record: CpuRecord, seconds: float, now: Moment) -> float:
+    """Return the seconds to charge a job for, including seconds that were never counted.
+
+    A controller that dies has counted more than it wrote, and nothing was counted since then. The
+    present use of the job stands for that time, because its limits are still the last ones written.
+    """
+    if not record.counted_at:
+        return seconds
+    if job.use is None or now.monotonic - record.began < _FRESH:
+        return 0.0
+    # A job with younger pods was suspended meanwhile, or a pod was replaced.
+    since = max(record.counted_at, *(pod.created for pod in job.pods))
+    record.counted_at = 0.0
+    return max(0.0, now.wall - since)
+
+
+def judged(
+    here: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
+) -> list[Proposal]:
+    """Return the proposals to undo; `ended`: the jobs with a window that has just ended.
+
+    A trial without a gain stays until its undoing begins.
+    """
+    undone = []
+    for job in here.jobs:
+        record = records[job.uid]
+        if record.trial is None:
+            continue
+        if record.trial.proposal.serves in ended and not job.in_flight:
+            record.trial = record.trial.with_window(here)
+        outcome = record.trial.outcome(here)
+        match outcome:
+            case Outcome.RUNNING:
+                pass
+            case Outcome.FAILED:
+                if (undo := record.trial.undo(here)) is not None:
+                    undone.append(undo)
+            case Outcome.GAINED | Outcome.MOOT:
+                record.trial = None
+            case _:
+                assert_never(outcome)
+    return undone

@@ -1,0 +1,99 @@
+"""An executor: what carries out one kind of change of running jobs, and shows one condition."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from kfext.core.companion.arbitration import Chosen
+from kfext.core.companion.policy import Condition
+from kfext.core.companion.proposal import Proposal
+from kfext.core.lifecycle.steps import Step
+from kfext.model.moment import Moment
+from kfext.model.policy import PolicyChoice
+from kfext.state.running_job import RunningJob
+from kfext.state.running_jobs import Followed, RunningJobs
+from kfext.state.tracked_job import TrackedJob
+
+Steps = list[tuple[TrackedJob, Step]]
+
+
+class Executor(ABC):
+    """Follows jobs and carries out one kind of change of them.
+
+    The companion calls, in this order, `advance`, `propose` and `begin` in each turn, and `finish`
+    with the outcome of each step.
+    `condition`: the condition that tells of the jobs that the executor follows.
+    `jobs`: these jobs, by uid.
+    """
+
+    condition: ClassVar[Condition]
+
+    def __init__(self, running: RunningJobs) -> None:
+        self.jobs: Followed = {}
+        self.running = running
+        running.follow(self.jobs)
+
+    def enrol(self, now: Moment) -> None:
+        """Follow the jobs that are to be followed now, and only these.
+
+        After an error of kfext about a job, nothing changes for the job.
+        """
+        before, after = dict(self.jobs), Followed()
+        for uid, tracked in self.running.tracked.items():
+            job = before.get(uid)
+            with self.running.failures.about(tracked):
+                job = self._enrolled(tracked, job, now)
+            if job is not None:
+                after[uid] = job
+        for uid in before.keys() - after.keys():
+            self.leave(before[uid], now)
+        self.jobs.clear()
+        self.jobs.update(after)
+        self.running.shown.follow(self.condition.type, after, self.running.tracked)
+
+    def _enrolled(
+        self, tracked: TrackedJob, job: RunningJob | None, now: Moment
+    ) -> RunningJob | None:
+        chosen = self.running.policies(tracked)
+        if not self.follows(tracked, chosen, job):
+            return None
+        if job is None:
+            job = self.running.record(tracked)
+            job.shown.pop(self.condition.type, None)
+            self.meet(job, now)
+        job.chosen = chosen
+        return job
+
+    @abstractmethod
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        """Return whether a job is to be followed; `job`: its record if it is followed now."""
+
+    @abstractmethod
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow a job."""
+
+    @abstractmethod
+    def leave(self, job: RunningJob, now: Moment) -> None:
+        """Cease to follow a job."""
+
+    @abstractmethod
+    def advance(self, now: Moment) -> Steps:
+        """Return the next steps of the operations that are under way."""
+
+    @abstractmethod
+    def propose(self, now: Moment) -> Sequence[Proposal]:
+        """Return the proposals of the policies for the jobs that are free to change."""
+
+    @abstractmethod
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        """Begin the chosen proposals; return their first steps."""
+
+    @abstractmethod
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a step; `final`: why the API server would refuse it again."""
+
+    @abstractmethod
+    def next_look(self) -> float:
+        """Return when the next turn is due, in monotonic seconds; infinity: never."""

@@ -1,0 +1,219 @@
+"""Changes the number of workers of jobs: which jobs give, which grow, and what follows."""
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from kfext import names
+from kfext.core.companion.arbitration import Chosen
+from kfext.core.companion.operation import Phase
+from kfext.core.companion.policy import Condition
+from kfext.core.companion.proposal import Proposal, Rank, Workers
+from kfext.core.companion.scale import SCALE, SCALED
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.verdict import Verdict
+from kfext.state.cluster import Cluster
+from kfext.state.companion_words import size_shown
+from kfext.state.executor import Executor, Steps
+from kfext.state.following import STEP_SECONDS, Following
+from kfext.state.progress import JobsProgress
+from kfext.state.queue import Queue
+from kfext.state.rescaling import PAUSE_SECONDS, Rescaling, SizeStep
+from kfext.state.room import ScaleRoom
+from kfext.state.running_job import RunningJob, has_kfext_size, is_edited
+from kfext.state.running_jobs import RunningJobs
+from kfext.state.scale_policy import ScaleProposals
+from kfext.state.scale_search import ScaleSearch
+from kfext.state.tracked_job import TrackedJob
+
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at the jobs that wait and the jobs that may grow."""
+FOLLOW_SECONDS = 1.0
+"""Seconds between two looks at a change of size that is under way."""
+_RETRY_SECONDS = 30.0
+
+
+class SizeExecutor(Executor):
+    """Changes the number of workers of jobs."""
+
+    condition: ClassVar[Condition] = SCALED
+
+    def __init__(
+        self, running: RunningJobs, cluster: Cluster, queue: Queue, progress: JobsProgress
+    ) -> None:
+        super().__init__(running)
+        self._queue = queue
+        self._progress = progress
+        settings_of, failures = running.settings_of, running.failures
+        room = ScaleRoom(cluster, queue)
+        searches = {
+            mode: ScaleSearch(queue, room, progress, settings_of)
+            for mode in (Mode.ACT, Mode.OBSERVE)
+        }
+        self._rescaling = Rescaling(
+            cluster,
+            queue,
+            progress,
+            search=searches[Mode.ACT],
+            room=room,
+            settings_of=settings_of,
+            failures=failures,
+        )
+        self._scale = ScaleProposals(
+            cluster,
+            queue,
+            self.jobs,
+            self._rescaling,
+            room=room,
+            searches=searches,
+            settings_of=settings_of,
+            failures=failures,
+        )
+        self._following = Following(cluster, progress, self._rescaling, settings_of)
+        self._looked = self._followed = -math.inf
+
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        """Return whether a job opted in, or has another size that kfext gave it.
+
+        A job that opted out after a person edited the size that kfext gave it is followed too, so
+        that its state forgets the size.
+        """
+        if tracked.job.finished or tracked.job.deleting or tracked.job.released:
+            return False
+        changing = job is not None and job.size.operation is not None
+        opted_out = self.running.settings_of(tracked).elastic is None
+        marked = bool(tracked.state.scale.rests) or (is_edited(tracked) and opted_out)
+        return SCALE.name in chosen or has_kfext_size(tracked) or changing or marked
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow the size of a job."""
+        self.running.shown.hide(job.tracked, SCALED.type)  # until kfext knows what to show
+        self._following.meet(job, now)
+
+    def leave(self, job: RunningJob, now: Moment) -> None:
+        """End an operation of the job."""
+        self._progress.await_checkpoint(job.uid, awaited=False)
+        job.size.end(at=now.monotonic)
+
+    def advance(self, now: Moment) -> Steps:
+        """Follow the present sizes and the operations."""
+        at = now.monotonic
+        looks, self._followed = self._looks(at), at
+        if looks:
+            self.enrol(now)
+        steps: list[SizeStep] = []
+        for job in self.jobs.values():
+            if looks or job.size.operation is not None:
+                steps += self._followed_up(job, now)
+        steps += self._rescaling.steps(now)
+        return [(job.tracked, step) for job, step in steps]
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        """Return the proposals of `scale`, at most once in LOOK_SECONDS."""
+        return self._scale.propose(now) if self._looks(now.monotonic) else []
+
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        """Begin the chosen proposals, and set what each job shows."""
+        at, steps = now.monotonic, list[SizeStep]()
+        if self._looks(at):
+            self._looked = at
+            self._begin(chosen.act, at)
+            for proposal in chosen.observe:
+                self.jobs[proposal.job].size.would = proposal
+            steps += self._rescaling.steps(now)
+            for job in self.jobs.values():
+                with self.running.failures.about(job.tracked):
+                    self._show(job, now)
+        if self._any_moves(at):
+            self._scale.record_act(at)
+        return [(job.tracked, step) for job, step in steps]
+
+    def next_look(self) -> float:
+        """Return when the next look at sizes is due."""
+        if not self.jobs:
+            return math.inf
+        look = self._looked + LOOK_SECONDS
+        changing = any(job.size.operation is not None for job in self.jobs.values())
+        return min(look, self._followed + FOLLOW_SECONDS) if changing else look
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write; `final`: why it was refused."""
+        size, operation = job.size, job.size.operation
+        if operation is None:
+            size.resting = None if complete else size.resting
+            return
+        if operation.phase is not Phase.WRITING:
+            if not complete and operation.phase is Phase.SETTLING:
+                operation.restarted = bool(final)  # not all workers were replaced
+            elif not complete:
+                operation.requested, size.asks_at = 0, now + LOOK_SECONDS  # ask again
+            return
+        if complete:
+            size.expected, size.refused = operation.change.workers, None
+            size.settled_at = now
+            size.changed_at = job.tracked.state.scale.changed_at
+            size.enter(Phase.SETTLING, at=now)
+            return
+        self._queue.promises.drop(job.uid)
+        if final:
+            size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
+        size.end(at=now, pause=PAUSE_SECONDS if final else _RETRY_SECONDS)
+
+    def _looks(self, at: float) -> bool:
+        return at - self._looked >= LOOK_SECONDS
+
+    def _any_moves(self, at: float) -> bool:
+        """Return whether pods come or go for a change, or a job is on trial; `at` is monotonic.
+
+        A job that is slow to make its first step at a new size, or prints seldom, does not count.
+        """
+        return any(
+            operation.phase is not Phase.MEASURING or at - operation.since < STEP_SECONDS
+            for job in self.jobs.values()
+            if (operation := job.size.operation) is not None
+        )
+
+    def _followed_up(self, job: RunningJob, now: Moment) -> list[SizeStep]:
+        """Return the steps of a job; an error of kfext on the job affects no other job."""
+        steps: list[SizeStep] | None = None
+        with self.running.failures.about(job.tracked):
+            steps = list(self._following.steps(job, now))
+        if steps is None:
+            job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
+        return steps or []
+
+    def _begin(self, chosen: Sequence[Proposal], at: float) -> None:
+        """Begin proposals. All givers of a waiting job begin together, or none of them.
+
+        Growth that is not written yet gives way to them.
+        """
+        groups: dict[str, list[Proposal]] = {}
+        for proposal in chosen:
+            rescues = proposal.rank is Rank.RESCUE
+            groups.setdefault(proposal.serves if rescues else proposal.job, []).append(proposal)
+        whole = [group for group in groups.values() if _is_whole(group)]
+        if any(proposal.rank is Rank.RESCUE for group in whole for proposal in group):
+            self._rescaling.drop_growth(at=at)
+        for group in whole:
+            self._rescaling.begin(
+                [(self.jobs[proposal.job], proposal) for proposal in group], at=at
+            )
+
+    def _show(self, job: RunningJob, now: Moment) -> None:
+        unmanaged = job.tracked.phase is None
+        if unmanaged or (job.scale_mode is Mode.OFF and not has_kfext_size(job.tracked)):
+            self.running.shown.show(job, SCALED.type, None)
+            return
+        ready = self._rescaling.readiness(job, now=now.wall)
+        autoscaler = self._queue.autoscaler
+        shown = size_shown(job, ready, now=now.monotonic, autoscaler=autoscaler)
+        self.running.shown.show(job, SCALED.type, shown)
+
+
+def _is_whole(group: Sequence[Proposal]) -> bool:
+    """Return whether the jobs that are to give workers together are all chosen."""
+    rescue = change.rescue if isinstance(change := group[0].change, Workers) else None
+    return rescue is None or len(group) == len(rescue.sizes)

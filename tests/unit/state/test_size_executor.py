@@ -1,0 +1,30 @@
+"""Which chosen changes of size begin."""
+
+import pytest
+
+from kfext.core.companion.arbitration import Chosen
+from kfext.core.companion.proposal import Cause, Rescue, Workers
+from kfext.core.companion.scale import workers_proposal
+from kfext.model.moment import Moment
+from kfext.state.size_executor import LOOK_SECONDS
+from tests.unit.sim.bed import GANG, LONG, scaled_bed
+
+
+@pytest.mark.parametrize(
+    ("givers", "begins"),
+    [
+        pytest.param(["uid-train"], True, id="all givers are chosen"),
+        pytest.param(["uid-train", "uid-other"], False, id="another giver has something to do"),
+    ],
+)
+def test_jobs_give_workers_together_or_not_at_all(givers: list[str], *, begins: bool) -> None:
+    of = scaled_bed(LONG, GANG)
+    of.at(60)
+    sizes = of.planner.companion.sizes
+    rescue = Rescue("uid-gang", workers=1, sizes=dict.fromkeys(givers, 2))
+    proposal = workers_proposal("uid-train", Workers(Cause.GUARD, 2, rescue), "room for a job")
+    at = of.driver.moment.monotonic + LOOK_SECONDS
+    sizes.begin(
+        Chosen((proposal,)), Moment(wall=of.driver.moment.wall + LOOK_SECONDS, monotonic=at)
+    )
+    assert (sizes.jobs["uid-train"].size.operation is not None) is begins
