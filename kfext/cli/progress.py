@@ -188,7 +188,7 @@ def recognised(
         "lines": len(lines),
         "recognised": len(series),
         "better": course.better.value if course.better else "",
-        "diverged": course.diverged,
+        "diverged": course.diverged_since is not None,
         "gained": gained,
         "progress": _values(Reported(progress), now=now),
         "series": series,

@@ -188,11 +188,12 @@ _DISORDER = 0.1
 class Course:
     """Follows one job. `interval`: the length of the windows that are compared, in seconds.
 
-    `diverged`: the last value was NaN or infinite.
+    `diverged_since`: when the first of the last values came that are all NaN or infinite, in epoch
+        seconds; None: the last value is a number.
     """
 
     def __init__(self, interval: float) -> None:
-        self.diverged = False
+        self.diverged_since: float | None = None
         self.windows = Windows(interval)
         self._metric = ""
         self._value: float | None = None
@@ -335,10 +336,12 @@ class Course:
         return at if back <= 0 else min(at + back, now)
 
     def _note_value(self, at: float, value: float) -> None:
-        self.diverged = not math.isfinite(value)
-        if self.diverged:
+        if not math.isfinite(value):
             self._value = None
-        elif abs(value) <= _LARGEST:
+            self.diverged_since = at if self.diverged_since is None else self.diverged_since
+            return
+        self.diverged_since = None
+        if abs(value) <= _LARGEST:
             self._value = value
             self.windows.add(at, value)
 

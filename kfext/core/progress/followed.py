@@ -11,6 +11,7 @@ from kfext.core.progress.lines import Line, read_with
 from kfext.core.progress.reported import Reported
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
+from kfext.model.timestamps import written_time
 from kfext.model.verdict import Verdict
 
 INTERVAL = 30.0
@@ -79,7 +80,7 @@ class Followed:
         self.fruitless = 0 if found else self.fruitless + 1
         if self._course.metric != metric:
             self._growth, self._judged = GrowthList(), now.monotonic
-        if self._course.restarts > restarts or self._course.diverged:
+        if self._course.restarts > restarts or self._course.diverged_since is not None:
             self._disturbed = now.monotonic
         self._judge(now)
 
@@ -142,14 +143,16 @@ class Followed:
             cpu=self._cores,
             known=self._known(),
             unmeasured=self._unmeasured,
+            diverged_since=self._course.diverged_since,
         )
 
     def _known(self) -> Verdict | None:
         if self._failed is not None:
             return self._failed
         metric = self._course.metric
-        if self._course.diverged:
-            return Verdict(names.REASON_DIVERGED, f"the last value of {metric} is not a number")
+        if (since := self._course.diverged_since) is not None:
+            message = f"{metric} has not been a number since {written_time(since)}"
+            return Verdict(names.REASON_DIVERGED, message)
         if metric:
             return Verdict(names.REASON_RECOGNISED, f"the log shows {metric}")
         if self._course.step is not None:

@@ -84,10 +84,15 @@ def test_steps_go_on_where_another_measure_states_them() -> None:
 @pytest.mark.parametrize("word", ["nan", "inf", "-inf"])
 def test_a_value_that_is_no_number_is_reported_and_not_followed(word: str) -> None:
     followed = course((1.0, "loss: 5"), (2.0, f"loss: {word}"))
-    assert followed.diverged
+    assert followed.diverged_since == 2.0
     assert (followed.metric, followed.progress().value) == ("loss", None)
     after = course((1.0, f"loss: {word}"), (2.0, "loss: 5"))
-    assert not after.diverged
+    assert after.diverged_since is None
+
+
+def test_a_metric_has_diverged_since_the_first_value_after_its_last_number() -> None:
+    lines = [(1.0, "loss: nan"), (2.0, "loss: 5"), (3.0, "loss: nan"), (9.0, "loss: inf")]
+    assert course(*lines).diverged_since == 3.0
 
 
 def test_after_a_restart_the_rate_is_counted_anew() -> None:
