@@ -14,7 +14,7 @@ from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, take_foreign
 from e2e.harness.space import Space
 from kfext import names
 from kfext.controller.training_plan import encode_condition
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.model.verdict import Verdict
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -119,7 +119,7 @@ def test_the_manual_waits_until_no_pod_has_limits_of_kfext(
     status = f"{space.path('trainingplans', 'pytorchjob-resized')}/status"
     shell.run(f"! ({still})")
     for resized in (True, False):
-        shown = Shown(resized, Verdict(names.REASON_CPU_MOVED, "700m"))
+        shown = ConditionStatus(resized, Verdict(names.REASON_CPU_MOVED, "700m"))
         condition = encode_condition(names.RESIZED, shown, {}, now=time.time())
         space.kube.patch(status, {"status": {"conditions": [condition]}})
         shell.run(still if resized else f"! ({still})")

@@ -5,7 +5,7 @@ import structlog
 from kfext.controller.step_executor import reference
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.registry import CONDITIONS
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
@@ -56,7 +56,9 @@ class JobDisplay:
         if reported is not None and reads:
             self._plan_writer.show_progress(tracked.job, reported)
 
-    def show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
+    def show_companion(
+        self, tracked: TrackedJob, type_: str, shown: ConditionStatus | None
+    ) -> None:
         """Show a condition of the companion, and a refusal also as an event."""
         self._plan_writer.show_companion(tracked.job, type_, shown)
         condition = _OF_COMPANION[type_]

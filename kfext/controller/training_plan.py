@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.registry import CONDITIONS
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD
@@ -59,7 +59,7 @@ class TrainingPlanStatus:
     reason: str = ""
     message: str = ""
     progress: Reported | None = None
-    conditions: Mapping[str, Shown] = field(default_factory=dict)
+    conditions: Mapping[str, ConditionStatus] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +163,14 @@ def status_of(
         reason=verdict.reason if verdict else "",
         message=verdict.message[:_LONGEST_MESSAGE] if verdict else "",
         conditions={
-            type_: as_written(Shown(holds, Verdict(reason, message)))
+            type_: as_written(ConditionStatus(holds, Verdict(reason, message)))
             for type_, (holds, reason, message) in texts.items()
             if message
         },
     )
 
 
-def as_written(shown: Shown) -> Shown:
+def as_written(shown: ConditionStatus) -> ConditionStatus:
     """Return a condition as it is written, so that it equals the condition that is read back."""
     verdict = shown.verdict
     return replace(shown, verdict=Verdict(verdict.reason, verdict.message[:_LONGEST_MESSAGE]))
@@ -188,10 +188,10 @@ def encode_status(
     of_progress = {PROGRESS_KNOWN: progress.known, CPU_USE_KNOWN: progress.unmeasured}
     placed = Verdict(status.reason or status.phase, status.message)
     conditions = {
-        PLACED: Shown(status.phase == PLACED, placed),
+        PLACED: ConditionStatus(status.phase == PLACED, placed),
         **{type_: status.conditions[type_] for type_ in _TYPES if type_ in status.conditions},
         **{
-            type_: as_written(Shown(verdict.reason in KNOWN, verdict))
+            type_: as_written(ConditionStatus(verdict.reason in KNOWN, verdict))
             for type_, verdict in of_progress.items()
             if verdict is not None
         },
@@ -212,7 +212,7 @@ def encode_status(
 
 
 def encode_condition(
-    type_: str, shown: Shown, marks: dict[str, Mark], *, now: float
+    type_: str, shown: ConditionStatus, marks: dict[str, Mark], *, now: float
 ) -> dict[str, str]:
     """Return a condition for the API server, and update `marks` if its status has changed."""
     mark = marks.get(type_)
@@ -240,7 +240,7 @@ def _without_texts(status: TrainingPlanStatus) -> dict[str, tuple[bool, str]]:
     return {type_: (shown.holds, shown.verdict.reason) for type_, shown in conditions}
 
 
-def _shown(condition: Mapping[str, Any]) -> Shown:
+def _shown(condition: Mapping[str, Any]) -> ConditionStatus:
     """Return a condition from its JSON. Never raises."""
     verdict = Verdict(text(condition.get("reason")), text(condition.get("message")))
-    return Shown(holds=condition.get("status") == "True", verdict=verdict)
+    return ConditionStatus(holds=condition.get("status") == "True", verdict=verdict)

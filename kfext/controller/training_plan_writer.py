@@ -19,7 +19,7 @@ from kfext.controller.training_plan import (
     encode_status,
     same_but_texts,
 )
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.progress import reported
 from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
@@ -105,7 +105,7 @@ class TrainingPlanWriter:
                 progress = written.progress
         self._want(job, replace(status, progress=progress))
 
-    def show_companion(self, job: TrainingJob, type_: str, shown: Shown | None) -> None:
+    def show_companion(self, job: TrainingJob, type_: str, shown: ConditionStatus | None) -> None:
         """Show a condition of the companion on the TrainingPlan of a job, or remove it."""
         if job.uid in self._wanted:  # else its phase comes first
             _, status = self._wanted[job.uid]

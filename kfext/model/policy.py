@@ -57,7 +57,10 @@ class HostNetwork:
 
 
 class Mode(StrEnum):
-    """What a policy of the companion may do: nothing, show what it would do, or do it."""
+    """What a policy of the companion may do: nothing, show what it would do, or do it.
+
+    The order is from the lowest to the highest.
+    """
 
     OFF = "off"
     OBSERVE = "observe"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 from zlib import crc32
 
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import Change, Step, job_operations, pod_writes
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.model.cpu_use import CpuUse
@@ -66,7 +66,7 @@ class Driver:
     failures: list[tuple[str, Exception]] | None = None
     woken: bool = False
     written: list[Written] = field(default_factory=list)
-    shown: dict[tuple[str, str], Shown | None] = field(default_factory=dict)
+    shown: dict[tuple[str, str], ConditionStatus | None] = field(default_factory=dict)
     _turned: float = 0.0
     _counts: Counter[str] = field(default_factory=Counter)
 

@@ -7,7 +7,7 @@ from kfext import names
 from kfext.core import words
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.operation import Phase, Readiness, ScaleOperation
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.proposal import Cause, PodSizes, Proposal, Workers
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.restoring import is_resized
@@ -25,7 +25,7 @@ def cpu_shown(
     *,
     decided: bool,
     paused: bool,
-) -> Shown | None:
+) -> ConditionStatus | None:
     """Return what to show of the CPU of a job, or None without opt-in.
 
     `would`: what a policy that may only observe would do. `decided`: whether a policy has just
@@ -43,7 +43,7 @@ def cpu_shown(
             verdict = _nothing_to_move(_stood_down(job, signal))
         else:
             verdict = before.verdict
-    return None if verdict is None else Shown(resized, verdict)
+    return None if verdict is None else ConditionStatus(resized, verdict)
 
 
 def _resized(job: RunningJob, signal: JobSignal, signals: Signals) -> bool:
@@ -99,13 +99,15 @@ def _listed(reasons: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(reasons))
 
 
-def size_shown(job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool = False) -> Shown:
+def size_shown(
+    job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool = False
+) -> ConditionStatus:
     """Return what to show of the number of workers of a job.
 
     `now` is monotonic. `autoscaler`: whether the cluster has one.
     """
     verdict = next(_of_size(job, ready, now=now, autoscaler=autoscaler))
-    return Shown(has_kfext_size(job.tracked), verdict)
+    return ConditionStatus(has_kfext_size(job.tracked), verdict)
 
 
 def _of_size(

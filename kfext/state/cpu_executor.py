@@ -11,7 +11,7 @@ from kfext.core.companion.arbitration import Cadence, Chosen, for_free_jobs, nei
 from kfext.core.companion.contest import contests
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Phase, begin_trial
-from kfext.core.companion.policy import Condition, Shown, SignalPolicy
+from kfext.core.companion.policy import Condition, ConditionStatus, SignalPolicy
 from kfext.core.companion.proposal import Proposal, restricts
 from kfext.core.companion.registry import policies_of, signal_policies
 from kfext.core.companion.restoring import is_resized, restoring
@@ -186,7 +186,9 @@ class CpuExecutor(Executor):
                     jobs.append(signal)
                 elif job.policies_of(RESIZED) and job.cpu.unfit:
                     unfit = Verdict(names.REASON_STANDS_DOWN, job.cpu.unfit)
-                    self.running.shown.show(job, RESIZED.type, Shown(holds=False, verdict=unfit))
+                    self.running.shown.show(
+                        job, RESIZED.type, ConditionStatus(holds=False, verdict=unfit)
+                    )
         signals = self._signals.together(jobs)
         due = {policy.name: self._due(policy, signals, at) for policy in self._policies}
         groups = neighbourhoods(signals.jobs)
@@ -204,15 +206,15 @@ class CpuExecutor(Executor):
 
     def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
         """Return the jobs that a policy visits now."""
-        takers = [job for job in signals.jobs if policy.takes(job)]
+        takers = [job for job in signals.jobs if policy.applies_to(job)]
         due = self._cadences[policy.name].due(
-            takers, interval=lambda job: policy.of(job, "interval"), now=now
+            takers, interval=lambda job: policy.parameter_for(job, "interval"), now=now
         )
         return frozenset(job.uid for job in due)
 
     def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
         """Return a policy's proposals for neighbours, and record the jobs that it leaves alone."""
-        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.takes(job))
+        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.applies_to(job))
         if not any(job.uid in due for job in jobs):
             return []
         advice = policy.propose(Signals(here.nodes, jobs))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.history import History, Work
 from kfext.core.companion.operation import Phase, ResizeOperation, ScaleOperation, Trial
-from kfext.core.companion.policy import Condition, Shown
+from kfext.core.companion.policy import Condition, ConditionStatus
 from kfext.core.companion.proposal import Proposal, Workers
 from kfext.core.companion.registry import policies_of
 from kfext.core.companion.restoring import last_written
@@ -275,7 +275,7 @@ class RunningJob:
     chosen: Mapping[str, PolicyChoice] = field(default_factory=dict)
     cpu: CpuRecord = field(default_factory=CpuRecord)
     size: SizeRecord = field(default_factory=SizeRecord)
-    shown: dict[str, Shown | None] = field(default_factory=dict)
+    shown: dict[str, ConditionStatus | None] = field(default_factory=dict)
 
     @property
     def uid(self) -> str:

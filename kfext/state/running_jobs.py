@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.registry import chosen_policies
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.settings.table import Settings
@@ -14,18 +14,18 @@ from kfext.state.tracked_job import Failures, TrackedJob
 
 Followed = dict[str, RunningJob]
 """The jobs that an executor follows, by uid."""
-News = tuple[TrackedJob, str, Shown | None]
+News = tuple[TrackedJob, str, ConditionStatus | None]
 """A job, the type of a changed condition, and what to show; None: the condition is gone."""
 
 
-class ShownJobs:
+class ShownConditions:
     """The conditions of jobs that are to be shown anew."""
 
     def __init__(self) -> None:
         self._news: dict[tuple[str, str], News] = {}
         self._hidden: dict[str, set[str]] = {}
 
-    def show(self, job: RunningJob, type_: str, shown: Shown | None) -> None:
+    def show(self, job: RunningJob, type_: str, shown: ConditionStatus | None) -> None:
         """Set what a condition of a job is to show; None removes the condition."""
         if shown != job.shown.get(type_):
             job.shown[type_] = shown
@@ -58,7 +58,7 @@ class RunningJobs:
     """
 
     def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
-        self.shown = ShownJobs()
+        self.shown = ShownConditions()
         self.failures = Failures()
         self.settings_of = settings_of
         self._cluster = cluster

@@ -46,7 +46,7 @@ def made_elastic(
     job: TrainingJob, body: Mapping[str, Any], *, allowed: Range, settings: Settings
 ) -> MadeElastic | str:
     """Return the job made elastic, or why it stays fixed. Never raises."""
-    if (mode := SCALE.choice(settings).mode) is not Mode.ACT:
+    if (mode := SCALE.effective(settings).mode) is not Mode.ACT:
         return f"companion.scale of the TrainingPolicy is {mode}"
     spec = mapping(body.get("spec"))
     made = job.kind.made_elastic(job, spec, least=allowed.minimum, most=allowed.maximum)

@@ -12,8 +12,8 @@ from kfext.core.companion.proposal import (
     Rank,
     Stage,
     Workers,
-    give_back,
-    measured,
+    restore_proposal,
+    value_of,
 )
 from kfext.core.companion.signals import Signals
 from kfext.model.pod import Pod
@@ -51,7 +51,7 @@ class Trial:
     def with_window(self, signals: Signals) -> "Trial":
         """Return the trial after another window; a window without a value changes nothing."""
         served, measure = signals.job(self.proposal.serves), self.proposal.measure
-        value = None if served is None or measure is None else measured(served, measure)
+        value = None if served is None or measure is None else value_of(served, measure)
         return self if value is None else replace(self, after=(*self.after, value))
 
     def outcome(self, signals: Signals) -> Outcome:
@@ -72,7 +72,7 @@ class Trial:
         if job is None:
             return None
         reason = f"{self.proposal.policy} is undone: in {WINDOWS} intervals it has shown no gain"
-        return give_back(self.proposal.policy, job, signals, reason=reason, rests=True)
+        return restore_proposal(self.proposal.policy, job, signals, reason=reason, rests=True)
 
 
 def begin_trial(proposal: Proposal, history: Sequence[float]) -> Trial | None:

@@ -26,7 +26,7 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ConditionStatus:
     """What a condition shows.
 
     `holds`: whether kfext gave the job something, such as CPU limits, that its user did not write.
@@ -65,7 +65,7 @@ class Policy:
 
     `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: what it does, in Markdown.
     `condition`: where its work is shown; the executor of this condition carries it out.
-    `opted`: the most that the settings of a job let the policy do.
+    `max_mode`: the highest mode that the settings of a job allow.
     `parameters`: its constants by name.
     `without_act`: a sentence on what the other modes do, if they do anything.
     """
@@ -73,27 +73,24 @@ class Policy:
     name: str
     effect: str
     condition: Condition
-    opted: Callable[[Settings], Mode]
+    max_mode: Callable[[Settings], Mode]
     parameters: Mapping[str, Parameter]
     without_act: str = field(default="", kw_only=True)
 
-    def choice(self, settings: Settings) -> PolicyChoice:
-        """Return how the policy runs for a job.
+    def effective(self, settings: Settings) -> PolicyChoice:
+        """Return how the policy runs for a job: in the lower mode of job and TrainingPolicy.
 
-        A job that opted in only to see proposals is never changed, whatever the TrainingPolicy
-        allows. A TrainingPolicy cannot make a job opt in.
+        So a TrainingPolicy cannot make a job opt in.
         """
-        opted = self.opted(settings) if settings.managed else Mode.OFF
+        of_job = self.max_mode(settings) if settings.managed else Mode.OFF
         choice = settings.companion.get(self.name, PolicyChoice())
-        return (
-            choice if opted is Mode.ACT or choice.mode is Mode.OFF else replace(choice, mode=opted)
-        )
+        return replace(choice, mode=min(of_job, choice.mode, key=list(Mode).index))
 
     def parameter(self, settings: Settings, name: str) -> float:
         """Return a parameter by the settings of a job."""
         return self._parameter(settings.companion, name)
 
-    def of(self, job: JobSignal, name: str) -> float:
+    def parameter_for(self, job: JobSignal, name: str) -> float:
         """Return a parameter that holds for a running job."""
         return self._parameter(job.policies, name)
 
@@ -101,7 +98,7 @@ class Policy:
         chosen = choices.get(self.name, PolicyChoice()).parameters
         return chosen.get(name, self.parameters[name].default)
 
-    def takes(self, job: JobSignal) -> bool:
+    def applies_to(self, job: JobSignal) -> bool:
         """Return whether the policy may decide on a job."""
         return self.name in job.policies and self.name not in job.rests
 
@@ -115,10 +112,10 @@ class SignalPolicy(Policy):
 
     propose: Callable[[Signals], Advice]
 
-    def willing(
+    def eligible_jobs(
         self, signals: Signals, why_not: Callable[[JobSignal], str | None]
     ) -> tuple[list[JobSignal], dict[str, str]]:
         """Return the jobs that the policy may change, and by uid why it leaves others alone."""
-        taken = [job for job in signals.jobs if self.takes(job)]
-        stood_down = {job.uid: why for job in taken if (why := why_not(job))}
-        return [job for job in taken if job.uid not in stood_down], stood_down
+        jobs = [job for job in signals.jobs if self.applies_to(job)]
+        stood_down = {job.uid: why for job in jobs if (why := why_not(job))}
+        return [job for job in jobs if job.uid not in stood_down], stood_down

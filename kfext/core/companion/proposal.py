@@ -13,9 +13,13 @@ class Rank(IntEnum):
     """The order of proposals, whatever policy makes them."""
 
     RESTORE = 0
+    """A job gets back what the user wrote."""
     RESCUE = 1
+    """Jobs make room for a waiting job."""
     SCALE = 2
+    """A job gets more workers."""
     RESIZE = 3
+    """CPU moves between pods."""
 
 
 class Measure(StrEnum):
@@ -61,7 +65,9 @@ class Cause(StrEnum):
 
 
 GAINS = frozenset({Cause.REGROW, Cause.GROWTH})
+"""The job gets workers."""
 RESTORES = frozenset({Cause.TAKE_BACK, Cause.GIVE_BACK})
+"""A change is undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
     return tuple(tuple(stage) for stage in (shrinking, growing) if stage)
 
 
-def give_back(
+def restore_proposal(
     policy: str, job: JobSignal, signals: Signals, *, reason: str, rests: bool
 ) -> Proposal | None:
     """Return the proposal to restore what the user wrote, or None without a change.
@@ -174,7 +180,7 @@ def restricts(proposal: Proposal, job: JobSignal, signals: Signals) -> bool:
     return any(size.limit < now.get(size.pod, 0) for stage in proposal.stages for size in stage)
 
 
-def measured(job: JobSignal, measure: Measure) -> float | None:
+def value_of(job: JobSignal, measure: Measure) -> float | None:
     """Return the present value of a measure of a job."""
     match measure:
         case Measure.RATE:

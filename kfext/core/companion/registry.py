@@ -13,7 +13,7 @@ CONDITIONS = tuple({policy.condition.type: policy.condition for policy in POLICI
 
 def chosen_policies(settings: Settings) -> dict[str, PolicyChoice]:
     """Return by name the policies that hold for a job, and how each runs."""
-    choices = {policy.name: policy.choice(settings) for policy in POLICIES}
+    choices = {policy.name: policy.effective(settings) for policy in POLICIES}
     return {name: choice for name, choice in choices.items() if choice.mode is not Mode.OFF}
 
 

@@ -15,7 +15,7 @@ from kfext.core.companion.contest import Contest, caps_on_nodes, contests, outla
 from kfext.core.companion.cpu import CHANGE, INTERVAL, RESIZED, opted_in, parts_of, share_out
 from kfext.core.companion.operation import measure_for
 from kfext.core.companion.policy import Advice, Parameter, SignalPolicy
-from kfext.core.companion.proposal import PodSizes, Proposal, Size, give_back, in_stages
+from kfext.core.companion.proposal import PodSizes, Proposal, Size, in_stages, restore_proposal
 from kfext.core.companion.signals import JobSignal, Signals, use_of
 from kfext.model.qos import QoS
 
@@ -38,9 +38,9 @@ class _Change:
 
 
 def _propose(signals: Signals) -> Advice:
-    willing, stood_down = RESIZE.willing(signals, _why_not)
+    willing, stood_down = RESIZE.eligible_jobs(signals, _why_not)
     stood_down |= {job.uid: job.unread for job in willing if job.unread}
-    spent = [job for job in willing if job.budget.spent(RESIZE.of(job, "budget"))]
+    spent = [job for job in willing if job.budget.spent(RESIZE.parameter_for(job, "budget"))]
     jobs = [job for job in willing if job not in spent]
     of = contests(jobs, signals)
     changes = _changes(jobs, of)
@@ -54,7 +54,7 @@ RESIZE = SignalPolicy(
     name="resize",
     effect="moves CPU between the jobs on a node",
     condition=RESIZED,
-    opted=opted_in,
+    max_mode=opted_in,
     parameters={
         "budget": Parameter(
             0.1,
@@ -87,17 +87,17 @@ def _why_not(job: JobSignal) -> str | None:
 
 
 def _left_alone(job: JobSignal, signals: Signals) -> Proposal | None:
-    share = RESIZE.of(job, "budget")
+    share = RESIZE.parameter_for(job, "budget")
     reason = (
         f"it has lost {job.budget.lost:.0f} CPU seconds below an equal share, more than "
         f"{share:.0%} of the {job.budget.used:.0f} that it used; it is left alone from now on"
     )
-    return give_back(RESIZE.name, job, signals, reason=reason, rests=True)
+    return restore_proposal(RESIZE.name, job, signals, reason=reason, rests=True)
 
 
 def _changes(jobs: Sequence[JobSignal], of: Mapping[str, Contest]) -> dict[str, list[_Change]]:
     """Return by uid the changes of a job's cap on its nodes; `of`: the contests by node."""
-    caps = caps_on_nodes(jobs, of, budget=lambda job: RESIZE.of(job, "budget"))
+    caps = caps_on_nodes(jobs, of, budget=lambda job: RESIZE.parameter_for(job, "budget"))
     changes: dict[str, list[_Change]] = {job.uid: [] for job in jobs}
     for contest in of.values():
         for job in contest.jobs:
@@ -111,7 +111,7 @@ def _change(job: JobSignal, of: Contest, caps: Mapping[str, int]) -> _Change | N
     cap, present = caps[job.uid], of.present[job.uid]
     if cap >= of.size:
         return None if present is None else _Change(of, caps, of.size, shrinks=False, taken=0)
-    if present is not None and abs(cap - present) < RESIZE.of(job, "change") * present:
+    if present is not None and abs(cap - present) < RESIZE.parameter_for(job, "change") * present:
         return None
     shrinks = present is None or cap < present
     taken = max(0, (use_of(job.on(of.node)) or 0) - cap) if shrinks else 0
@@ -165,7 +165,7 @@ def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:
     opened = change.cap >= change.contest.size
     limits = open_limits if opened else share_out(change.cap, parts_of(pods, open_limits))
     for pod, limit in zip(pods, limits, strict=True):
-        threshold = 0.0 if opened else RESIZE.of(job, "change")
+        threshold = 0.0 if opened else RESIZE.parameter_for(job, "change")
         if pod.limit is None:
             worth = limit < signals.open_limit(pod)
         else:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from kfext.core.companion.proposal import Proposal, give_back
+from kfext.core.companion.proposal import Proposal, restore_proposal
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import REMEMBERED, AskedCpu, CpuState
@@ -168,5 +168,5 @@ def is_resized(job: JobSignal, signals: Signals) -> bool:
 def _back(
     job: JobSignal, signals: Signals, reason: str, *, rests: Mapping[str, str] | None = None
 ) -> Restoring | None:
-    proposal = give_back(_BY_KFEXT, job, signals, reason=reason, rests=bool(rests))
+    proposal = restore_proposal(_BY_KFEXT, job, signals, reason=reason, rests=bool(rests))
     return None if proposal is None else Restoring(proposal, rests or {})

@@ -50,7 +50,7 @@ SCALE = Policy(
     effect="changes the number of workers of running jobs: makes room for a job that waits, and "
     "uses room that no job waits for",
     condition=SCALED,
-    opted=_opted,
+    max_mode=_opted,
     parameters={
         "acrossNamespaces": Parameter(
             1.0,

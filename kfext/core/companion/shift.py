@@ -39,7 +39,7 @@ class _Shared:
 
 
 def _propose(signals: Signals) -> Advice:
-    willing, stood_down = SHIFT.willing(signals, _why_not)
+    willing, stood_down = SHIFT.eligible_jobs(signals, _why_not)
     proposals = [_proposal(job, signals) for job in willing]
     return Advice(tuple(proposal for proposal in proposals if proposal is not None), stood_down)
 
@@ -48,7 +48,7 @@ SHIFT = SignalPolicy(
     name="shift",
     effect="moves CPU between the components of a job",
     condition=RESIZED,
-    opted=opted_in,
+    max_mode=opted_in,
     parameters={
         "change": CHANGE,
         "headroom": Parameter(
@@ -139,7 +139,7 @@ def _total(job: JobSignal, shared: Sequence[_Shared]) -> int:
 
 def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]:
     """Return the limits by use; a limit that would hardly change stays."""
-    floors = [_floor(pod, SHIFT.of(job, "headroom")) for pod in shared]
+    floors = [_floor(pod, SHIFT.parameter_for(job, "headroom")) for pod in shared]
     if sum(floors) > total:
         floors = [min(least_limit(pod.pod), pod.limit) for pod in shared]
     parts = [Part(float(pod.use), floor, total) for pod, floor in zip(shared, floors, strict=True)]
@@ -148,7 +148,7 @@ def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]
         hardly = [
             index
             for index, pod in enumerate(shared)
-            if 0 < abs(limits[index] - pod.limit) < SHIFT.of(job, "change") * pod.limit
+            if 0 < abs(limits[index] - pod.limit) < SHIFT.parameter_for(job, "change") * pod.limit
         ]
         if not hardly:
             return limits

@@ -61,7 +61,7 @@ def open_range(job: TrainingJob, settings: Settings) -> Range | None:
 
     Master and Chief count as training pods.
     """
-    acts = SCALE.choice(settings).mode is Mode.ACT
+    acts = SCALE.effective(settings).mode is Mode.ACT
     return settings.elastic if acts and not why_left_alone(job, settings) else None
 
 

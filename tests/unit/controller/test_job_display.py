@@ -7,7 +7,7 @@ import pytest
 from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.progress.reported import Reported
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
@@ -28,7 +28,7 @@ class FakePlanWriter:
     def show_progress(self, job: TrainingJob, progress: Reported | None) -> None:
         self.progress = progress
 
-    def show_companion(self, job: TrainingJob, type_: str, shown: Shown | None) -> None:
+    def show_companion(self, job: TrainingJob, type_: str, shown: ConditionStatus | None) -> None:
         self.companion = (type_, shown)
 
 
@@ -115,9 +115,9 @@ def test_F6_a_refusal_is_an_event(
 ) -> None:
     world, writer, events = placed(), FakePlanWriter(), FakeEvents()
     (tracked,) = world.planner.cluster.jobs.values()
-    told: Shown | None = None
+    told: ConditionStatus | None = None
     if reason is not None:
-        told = Shown(holds=False, verdict=Verdict(reason, "beyond the quota"))
+        told = ConditionStatus(holds=False, verdict=Verdict(reason, "beyond the quota"))
     on: Any = (world.planner, writer, events)
     JobDisplay(*on).show_companion(tracked, type_, told)
     assert events.recorded == want

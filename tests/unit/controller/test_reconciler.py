@@ -8,7 +8,7 @@ import pytest
 from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
@@ -67,12 +67,14 @@ class FakeDisplay:
 
     def __init__(self) -> None:
         self.reports: list[tuple[str, str | None, Verdict | None]] = []
-        self.resized: list[tuple[str, Shown | None]] = []
+        self.resized: list[tuple[str, ConditionStatus | None]] = []
 
     def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
         self.reports.append((tracked.job.uid, phase, verdict))
 
-    def show_companion(self, tracked: TrackedJob, type_: str, shown: Shown | None) -> None:
+    def show_companion(
+        self, tracked: TrackedJob, type_: str, shown: ConditionStatus | None
+    ) -> None:
         self.resized.append((tracked.job.uid, shown))
 
 

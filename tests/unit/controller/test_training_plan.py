@@ -16,7 +16,7 @@ from kfext.controller.training_plan import (
     same_but_texts,
 )
 from kfext.core.companion.cpu import RESIZED
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.scale import SCALED
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -35,7 +35,7 @@ TYPES = [
     *(RESIZED.type, SCALED.type),
 ]
 _shown = st.builds(
-    Shown,
+    ConditionStatus,
     holds=st.booleans(),
     verdict=st.builds(
         Verdict,
@@ -46,7 +46,7 @@ _shown = st.builds(
 
 
 @given(st.dictionaries(st.sampled_from(TYPES), _shown))
-def test_what_is_written_is_read_again(shown: dict[str, Shown]) -> None:
+def test_what_is_written_is_read_again(shown: dict[str, ConditionStatus]) -> None:
     written = {type_: as_written(condition) for type_, condition in shown.items()}
     status = TrainingPlanStatus(conditions=written)
     stored = orjson.loads(orjson.dumps(encode_status(status, {}, now=0.0)))
@@ -67,8 +67,8 @@ def test_without_the_condition_the_job_has_not_opted_in() -> None:
 
 def shown(
     reason: str = REASON_WOULD_MOVE, words: str = "", *, holds: bool = False
-) -> dict[str, Shown]:
-    return {RESIZED.type: Shown(holds, Verdict(reason, words))}
+) -> dict[str, ConditionStatus]:
+    return {RESIZED.type: ConditionStatus(holds, Verdict(reason, words))}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def shown(
     ],
 )
 def test_when_only_the_texts_differ(
-    now: dict[str, Shown], before: dict[str, Shown], *, same: bool
+    now: dict[str, ConditionStatus], before: dict[str, ConditionStatus], *, same: bool
 ) -> None:
     assert (
         same_but_texts(TrainingPlanStatus(conditions=now), TrainingPlanStatus(conditions=before))

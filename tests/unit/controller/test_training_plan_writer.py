@@ -16,7 +16,7 @@ from kfext.controller.training_plan import (
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
 from kfext.model.verdict import Verdict
@@ -411,9 +411,9 @@ async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
     assert PROGRESS_KNOWN not in {condition["type"] for condition in status["conditions"]}
 
 
-WOULD = Shown(holds=False, verdict=Verdict(REASON_WOULD_MOVE, "700m of 1400m"))
-MOVED = Shown(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
-BACK = Shown(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "no pod needs it"))
+WOULD = ConditionStatus(holds=False, verdict=Verdict(REASON_WOULD_MOVE, "700m of 1400m"))
+MOVED = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
+BACK = ConditionStatus(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "no pod needs it"))
 
 
 def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
@@ -503,7 +503,9 @@ async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi
     made.show_companion(JOB, RESIZED, MOVED)
     await run(made)
     before = made._refreshes.qsize(), made._news.qsize()
-    made.show_companion(JOB, RESIZED, Shown(holds=True, verdict=Verdict(REASON_CPU_MOVED, "650m")))
+    made.show_companion(
+        JOB, RESIZED, ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "650m"))
+    )
     assert (made._refreshes.qsize(), made._news.qsize()) == (before[0] + 1, before[1])
     made.show_companion(JOB, RESIZED, BACK)
     assert made._news.qsize() == before[1] + 1
@@ -512,7 +514,7 @@ async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi
 async def test_words_that_are_too_long_are_cut_and_written_once(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
-    long = Shown(holds=True, verdict=Verdict(REASON_CPU_MOVED, "x" * 2000))
+    long = ConditionStatus(holds=True, verdict=Verdict(REASON_CPU_MOVED, "x" * 2000))
     for _ in range(2):
         made.show_companion(JOB, RESIZED, long)
         await run(made)

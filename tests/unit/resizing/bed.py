@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from kfext import names
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import Resize, Unsuspend
 from kfext.core.patches.pod import resize as resize_patch
 from kfext.model.cpu_size import CpuSize, TrainerCpu
@@ -108,7 +108,7 @@ class CpuBed(Bed):
         steps = ((write.job, write.step) for write in self.driver.written if not write.refused)
         return [(job, step) for job, step in steps if isinstance(step, Resize)]
 
-    def shown(self, name: str) -> Shown | None:
+    def shown(self, name: str) -> ConditionStatus | None:
         """What is shown of the CPU of a job."""
         return self.driver.shown.get((name, names.RESIZED))
 

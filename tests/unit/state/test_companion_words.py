@@ -7,7 +7,7 @@ import pytest
 
 from kfext import names
 from kfext.core.companion.operation import Phase, Readiness, ResizeOperation
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.proposal import Cause, Rank, Workers
 from kfext.core.companion.scale import SCALED, Sizes, workers_proposal
 from kfext.core.progress.reported import Reported
@@ -39,7 +39,7 @@ def bed_of(state: CpuState | None = None) -> TwoWorkers:
 
 def shown(
     bed: TwoWorkers, *, would: bool = False, decided: bool = True, paused: bool = False
-) -> Shown | None:
+) -> ConditionStatus | None:
     job, signals = bed.signals()
     proposed = proposal("uid-1", reason="it would move") if would else None
     return cpu_shown(bed.job, job, signals, proposed, decided=decided, paused=paused)
@@ -157,7 +157,9 @@ def test_what_was_refused_is_shown_while_it_is_not_tried_again() -> None:
 
 def test_what_would_be_done_is_shown_before_what_is_too_early() -> None:
     found = shown(bed_of(), would=True)
-    assert found == Shown(holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move"))
+    assert found == ConditionStatus(
+        holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move")
+    )
 
 
 def test_a_use_that_is_not_known_is_shown() -> None:
@@ -194,7 +196,7 @@ def test_where_nothing_new_is_known_a_job_is_shown(
 ) -> None:
     bed = bed_of(state)
     if before is not None:
-        bed.job.shown[names.RESIZED] = Shown(holds=False, verdict=before)
+        bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
     job, signals = bed.signals()
     known = replace(job, reported=Reported(growth=0.1))
     found = cpu_shown(bed.job, known, signals, None, decided=decided, paused=False)

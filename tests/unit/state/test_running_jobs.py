@@ -1,15 +1,15 @@
 """What is shown of jobs that run, and when that is news."""
 
 from kfext import names
-from kfext.core.companion.policy import Shown
+from kfext.core.companion.policy import ConditionStatus
 from kfext.model.job_state import JobState
 from kfext.model.verdict import Verdict
 from kfext.state.running_job import RunningJob
-from kfext.state.running_jobs import ShownJobs
+from kfext.state.running_jobs import ShownConditions
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import job
 
-MOVED = Shown(holds=True, verdict=Verdict(names.REASON_CPU_MOVED, "why"))
+MOVED = ConditionStatus(holds=True, verdict=Verdict(names.REASON_CPU_MOVED, "why"))
 
 
 def running(uid: str) -> RunningJob:
@@ -17,7 +17,7 @@ def running(uid: str) -> RunningJob:
 
 
 def test_what_is_shown_is_news_once() -> None:
-    shown, of = ShownJobs(), running("a")
+    shown, of = ShownConditions(), running("a")
     for _ in range(2):
         shown.show(of, names.RESIZED, MOVED)
     assert shown.news() == [(of.tracked, names.RESIZED, MOVED)]
@@ -26,7 +26,7 @@ def test_what_is_shown_is_news_once() -> None:
 
 
 def test_of_jobs_that_are_not_followed_nothing_is_shown_any_more() -> None:
-    shown, followed, left = ShownJobs(), running("a"), running("b")
+    shown, followed, left = ShownConditions(), running("a"), running("b")
     among = {"a": followed.tracked, "b": left.tracked}
     shown.show(left, names.RESIZED, MOVED)
     for _ in range(2):

@@ -70,7 +70,7 @@ def at(step: int | None, seconds: float = 0.0, *, total: int | None = 1000) -> P
     return Progress(metric="loss", step=step, total=total, at=seconds)
 
 
-def measured(work: Work, cores: float, seconds: float, pod: str = "p") -> None:
+def value_of(work: Work, cores: float, seconds: float, pod: str = "p") -> None:
     work.measure(pod, CpuUse(cores, at=seconds, window=15.0))
 
 
@@ -81,7 +81,7 @@ def followed(*seen: tuple[float, int, float], late: float = 0.0) -> Work:
     """
     work = Work()
     for seconds, step, cores in seen:
-        measured(work, cores, seconds - late)
+        value_of(work, cores, seconds - late)
         work.take(at(step, seconds))
     return work
 
@@ -121,7 +121,7 @@ def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
         cores = 1.0 if second < 100 else 0.25
         cpu.append(cores)
         if second >= 30:
-            measured(work, cpu[-4], second - 20)
+            value_of(work, cpu[-4], second - 20)
         work.take(at(round(step), second))
         step += cores * 10 / 0.05
     assert work.left(at(0)) == pytest.approx(50.0, rel=0.05)
@@ -131,7 +131,7 @@ def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
 def test_it_does_not_matter_how_much_later_than_a_step_the_use_is_measured(later: float) -> None:
     work = Work()
     for part in range(6):
-        measured(work, 0.5, 30.0 * part + later)
+        value_of(work, 0.5, 30.0 * part + later)
         work.take(at(100 * part, 30.0 * part))
     assert work.left(at(500)) == pytest.approx(75.0)
 
@@ -140,7 +140,7 @@ def test_the_use_of_all_pods_counts_and_each_measurement_once() -> None:
     work = Work()
     for part in range(3):
         for pod in ("a", "b", "b"):
-            measured(work, 0.5, 30.0 * part, pod)
+            value_of(work, 0.5, 30.0 * part, pod)
         work.take(at(100 * part, 30.0 * part))
     assert work.left(at(200)) == pytest.approx(240.0)
 
@@ -150,6 +150,6 @@ def test_steps_from_before_the_use_is_known_do_not_count() -> None:
     for seconds, step in ((0, 0), (50, 500)):
         work.take(at(step, seconds))
     for seconds, step in ((60, 600), (90, 700), (120, 800)):
-        measured(work, 0.5, seconds)
+        value_of(work, 0.5, seconds)
         work.take(at(step, seconds))
     assert work.left(at(800)) == pytest.approx(30.0)

@@ -24,9 +24,9 @@ DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, {"depth": DEPTH}
     ],
 )
 def test_which_jobs_a_policy_looks_at(of: JobSignal, *, want: bool) -> None:
-    assert DREAM.takes(of) is want
+    assert DREAM.applies_to(of) is want
 
 
 def test_a_parameter_is_that_of_the_job_else_the_default() -> None:
-    assert DREAM.of(job(policy="dream"), "depth") == 2.0
-    assert DREAM.of(job(policy="dream", parameters={"depth": 3.0}), "depth") == 3.0
+    assert DREAM.parameter_for(job(policy="dream"), "depth") == 2.0
+    assert DREAM.parameter_for(job(policy="dream", parameters={"depth": 3.0}), "depth") == 3.0

@@ -6,10 +6,10 @@ from kfext.core.companion.proposal import (
     Measure,
     Rank,
     Size,
-    give_back,
     in_stages,
-    measured,
+    restore_proposal,
     restricts,
+    value_of,
 )
 from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, proposal, signals
@@ -35,7 +35,7 @@ def test_what_the_user_wrote_is_given_back() -> None:
         pod("as-written", limit=400, user_limit=400),
         pod("without"),
     )
-    back = give_back("resize", of, signals(of), reason="why", rests=True)
+    back = restore_proposal("resize", of, signals(of), reason="why", rests=True)
     assert back is not None
     assert back.stages == (
         (Size("raised", 400),),
@@ -46,19 +46,19 @@ def test_what_the_user_wrote_is_given_back() -> None:
 
 def test_a_guaranteed_pod_gets_its_request_back_as_well() -> None:
     of = job("j", pod("a", request=100, limit=100, user_limit=400, qos=QoS.GUARANTEED))
-    back = give_back("shift", of, signals(of), reason="why", rests=False)
+    back = restore_proposal("shift", of, signals(of), reason="why", rests=False)
     assert back is not None
     assert back.stages == ((Size("a", limit=400, request=400),),)
 
 
 def test_there_is_nothing_to_give_back_to_pods_as_the_user_wrote_them() -> None:
     of = job("j", pod("a", limit=400, user_limit=400), pod("b"))
-    assert give_back("resize", of, signals(of), reason="why", rests=False) is None
+    assert restore_proposal("resize", of, signals(of), reason="why", rests=False) is None
 
 
 def test_a_policy_comes_to_rest_although_there_is_nothing_to_give_back() -> None:
     of = job("j", pod("a", limit=400, user_limit=400))
-    back = give_back("resize", of, signals(of), reason="why", rests=True)
+    back = restore_proposal("resize", of, signals(of), reason="why", rests=True)
     assert back is not None
     assert (back.stages, back.rests) == ((), True)
 
@@ -80,5 +80,5 @@ def test_a_proposal_restricts_a_job_by(sizes: tuple[Size, ...], *, want: bool) -
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:
     of = job("j", pod("a", use=300), rate=2.5)
-    assert measured(of, Measure.RATE) == 2.5
-    assert measured(of, Measure.USE) == 300
+    assert value_of(of, Measure.RATE) == 2.5
+    assert value_of(of, Measure.USE) == 300

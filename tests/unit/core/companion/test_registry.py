@@ -113,7 +113,7 @@ MODES: dict[str, tuple[Settings, Mode]] = {
 
 @pytest.mark.parametrize(("settings", "want"), MODES.values(), ids=MODES)
 def test_the_mode(settings: Settings, want: Mode) -> None:
-    assert SCALE.choice(settings).mode is want
+    assert SCALE.effective(settings).mode is want
 
 
 def test_a_parameter_is_the_administrators_or_the_default() -> None:
