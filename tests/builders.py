@@ -43,6 +43,12 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def discovery(*names: str) -> Raw:
+    """What an API server says of the group of training jobs, if it serves these resources."""
+    resources = [{"name": name, "namespaced": True} for name in names]
+    return {"kind": "APIResourceList", "groupVersion": "kubeflow.org/v1", "resources": resources}
+
+
 def requests(
     cpu: str | None = None, memory: str | None = None, gpus: int = 0, **more: str
 ) -> dict[str, str]:
