@@ -18,7 +18,7 @@ from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.order import in_line
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
-from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job import TrainingJob, parse_job, pod_name
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
@@ -241,10 +241,7 @@ class Forecast:
 def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Answer:
     """Return an outlook as an answer."""
     if isinstance(expected.step, Unsuspend):
-        nodes = {
-            f"{job.name}-{key.type}-{key.index}": node
-            for key, node in expected.step.plan.assignment.items()
-        }
+        nodes = {pod_name(job, key): node for key, node in expected.step.plan.assignment.items()}
         why, network = expected.step.verdict, expected.step.network
         message = f"{why.message}; {network.message}" if network else why.message
         return Answer(job.title, STARTS, why.reason, message, nodes, warnings)
