@@ -11,9 +11,9 @@ import click
 
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
-from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.client import Client
 from kfext.kube.connection import NoAccess, namespace_of
+from kfext.kube.discovery import has_autoscaler, served_kinds
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -33,7 +33,6 @@ from kfext.names import JOB_NAME
 Raw = dict[str, Any]
 _DEFAULT = "default"
 _OF_SNAPSHOT = {
-    **{kind.plural: paths.jobs(kind.plural) for kind in KINDS.values()},
     "limitranges": paths.limit_ranges(),
     "namespaces": paths.namespaces(),
     "networkpolicies": paths.network_policies(),
@@ -47,7 +46,7 @@ _OF_SNAPSHOT = {
     "storageclasses": paths.storage_classes(),
     "trainingpolicies": paths.policies(),
 }
-"""The collections that placement depends on, by name."""
+"""The collections beside jobs that placement depends on, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ def cluster_options(command: Callable[..., None]) -> Callable[..., None]:
 kind_option = click.option(
     "--kind",
     type=click.Choice([kind.name for kind in KINDS.values()], case_sensitive=False),
-    help="Default: both kinds.",
+    help="Default: all kinds.",
 )
 all_namespaces_option = click.option(
     "-A", "--all-namespaces", is_flag=True, help="In the whole cluster."
@@ -109,14 +108,14 @@ async def find_job(
     client: Client, *, name: str, namespace: str, kind: str | None
 ) -> tuple[TrainingJob, Raw]:
     """Return the job with a name. Raises UserError for no such job, or for jobs of two kinds."""
-    jobs = []
-    for candidate in kinds(kind):
+    jobs, candidates = [], await kinds_in(client, kind)
+    for candidate in candidates:
         try:
             jobs.append(await client.get(paths.jobs(candidate.plural, namespace, name)))
         except NotFound:
             continue
     if not jobs:
-        words = " or ".join(candidate.name for candidate in kinds(kind))
+        words = " or ".join(candidate.name for candidate in candidates)
         raise UserError(f"there is no {words} {name!r} in namespace {namespace!r}")
     if len(jobs) > 1:
         words = " and ".join(text(raw.get("kind")) for raw in jobs)
@@ -138,7 +137,7 @@ async def all_jobs(
     Raises UserError if the caller may not see them, ApiError.
     """
     jobs = []
-    for candidate in kinds(kind):
+    for candidate in await kinds_in(client, kind):
         path = paths.jobs(candidate.plural, namespace)
         for raw in await _all(client, path, what=candidate.plural, namespace=namespace):
             # Items of a list do not repeat their kind.
@@ -166,11 +165,15 @@ async def _all(client: Client, path: str, *, what: str, namespace: str, **query:
         ) from error
 
 
-async def read_snapshot(client: Client) -> Snapshot:
-    """Return the whole cluster. Raises UserError with all missing rights, ApiError."""
+async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
+    """Return the whole cluster, with the jobs of the kinds that it serves.
+
+    Raises UserError with all missing rights, ApiError.
+    """
     listed: dict[str, list[Raw]] = {}
     forbidden = []
-    for what, path in _OF_SNAPSHOT.items():
+    jobs_of = {kind.plural: paths.jobs(kind.plural) for kind in kinds}
+    for what, path in (jobs_of | _OF_SNAPSHOT).items():
         try:
             listed[what] = await client.list_all(path)
         except Forbidden:
@@ -183,7 +186,7 @@ async def read_snapshot(client: Client) -> Snapshot:
             "ask an administrator, or submit the job and run `kubectl kfext explain`"
         )
     jobs: list[TrainingJob] = []
-    for kind in KINDS.values():
+    for kind in kinds:
         parsed = (parse_job({"kind": kind.name, **raw}) for raw in listed[kind.plural])
         jobs += [job for job in parsed if job is not None]
     return Snapshot(
@@ -215,9 +218,17 @@ def _by_name(listed: list[Raw]) -> dict[str, PriorityClass]:
     return {item.name: item for item in map(parse_priority_class, listed)}
 
 
-def kinds(word: str | None) -> Sequence[JobKind]:
-    """Return the kinds that a --kind option selects; all kinds if unset."""
-    return [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
+async def kinds_in(client: Client, word: str | None = None) -> Sequence[JobKind]:
+    """Return the kinds that the cluster serves and a --kind option selects; all kinds if unset.
+
+    Raises UserError without such a kind, ApiError.
+    """
+    wanted = [kind for kind in KINDS.values() if word is None or kind.name.lower() == word.lower()]
+    served = await served_kinds(client)
+    if found := [kind for kind in wanted if kind in served]:
+        return found
+    plurals = " or ".join(kind.plural for kind in wanted)
+    raise UserError(f"the cluster serves no {plurals}; install the training-operator 1.8 or 1.9")
 
 
 def _parsed(raw: Raw) -> TrainingJob:

@@ -138,7 +138,7 @@ def agent(*, device_list: str, **options: Any) -> None:
 )
 @click.version_option(__version__, prog_name="kfext")
 def cli() -> None:
-    """Place the pods of PyTorchJobs and TFJobs together, and report what was done to them."""
+    """Place the pods of training jobs together, and report what was done to them."""
 
 
 def main() -> None:

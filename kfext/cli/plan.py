@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import click
 
-from kfext.cli.cluster import ClusterOptions, cluster_options, read_snapshot
+from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import entry, output_option, plain, printed, table
 from kfext.cli.render import review
@@ -18,7 +18,8 @@ from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.order import in_line
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
-from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job import TrainingJob, parse_job, pod_name
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
@@ -104,7 +105,9 @@ async def plan_jobs(
         jobs, notes = _jobs_among(documents)
         home = cluster.in_namespace()
         async with cluster.connect() as client:
-            forecast = Forecast(await read_snapshot(client))
+            kinds = await kinds_in(client)
+            _check_kinds(jobs, kinds)
+            forecast = Forecast(await read_snapshot(client, kinds))
     answers = []
     for document in jobs:
         _check_namespace(document, cluster.namespace)
@@ -125,6 +128,17 @@ def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
     if not jobs:
         raise UserError("; ".join(notes))
     return jobs, notes
+
+
+def _check_kinds(jobs: Sequence[Any], kinds: Sequence[JobKind]) -> None:
+    """Raise UserError for a job of a kind that is not among the kinds of the cluster."""
+    served = {kind.name for kind in kinds}
+    for document in jobs:
+        if document["kind"] not in served:
+            allowed = ", ".join(sorted(served))
+            raise UserError(
+                f"{title_of(document)}: the cluster does not serve this kind; it serves {allowed}"
+            )
 
 
 def _check_namespace(document: Any, option: str | None) -> None:
@@ -227,10 +241,7 @@ class Forecast:
 def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Answer:
     """Return an outlook as an answer."""
     if isinstance(expected.step, Unsuspend):
-        nodes = {
-            f"{job.name}-{key.type}-{key.index}": node
-            for key, node in expected.step.plan.assignment.items()
-        }
+        nodes = {pod_name(job, key): node for key, node in expected.step.plan.assignment.items()}
         why, network = expected.step.verdict, expected.step.network
         message = f"{why.message}; {network.message}" if network else why.message
         return Answer(job.title, STARTS, why.reason, message, nodes, warnings)

@@ -1,6 +1,7 @@
 """Lead: one controller watches the cluster, holds the Lease, and then runs the loop."""
 
 import asyncio
+from collections.abc import Collection
 from contextlib import suppress
 
 import structlog
@@ -13,12 +14,13 @@ from kfext.controller.step_executor import StepExecutor
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, informers, read_all
 from kfext.errors import ApiError
-from kfext.kube.autoscaler import has_autoscaler
 from kfext.kube.certs import Issuer
 from kfext.kube.client import Client
+from kfext.kube.discovery import has_autoscaler
 from kfext.kube.events import EventRecorder
 from kfext.kube.lease import LeaseHolder
 from kfext.kube.usage import Usage
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
 from kfext.state.planner import Planner
 
@@ -34,6 +36,8 @@ _STAND_BY_SECONDS = 10.0
 class Controller:
     """One controller process. `identity` must be unique among the replicas.
 
+    `kinds`: the kinds of jobs that the cluster serves.
+
     The Lease has a client of its own, so that its renewal does not queue behind the pins of a big
     gang. Logs have another client, so that pins do not queue behind logs. `certificates`: whether
     the leader issues the webhook's certificates.
@@ -46,11 +50,13 @@ class Controller:
         lease_client: Client,
         log_client: Client,
         identity: str,
+        kinds: Collection[JobKind],
         metrics: Metrics,
         certificates: bool = True,
     ) -> None:
         self._wake = asyncio.Event()
         self._client = client
+        self._kinds = kinds
         self._metrics = metrics
         self._certificates = certificates
         self.planner = Planner(wake=self._wake.set)
@@ -86,7 +92,7 @@ class Controller:
                 tasks.create_task(informer.run())
             for informer in self._informers.values():
                 await informer.synced.wait()
-            await read_all(self._client, self.planner)
+            await read_all(self._client, self.planner, self._kinds)
             self.planner.queue.observe_autoscaler(present=await has_autoscaler(self._client))
             self._listed = True
             tasks.create_task(self._events.run())
@@ -133,7 +139,9 @@ class Controller:
             with guard("sweep"), suppress(ApiError):
                 present = await has_autoscaler(self._client)
                 self.planner.queue.observe_autoscaler(present=present)
-                await forget_deleted(self._client, self.planner, self.plan_writer)
+                await forget_deleted(
+                    self._client, self.planner, self.plan_writer, kinds=self._kinds
+                )
             await asyncio.sleep(_SWEEP_SECONDS)
 
     async def _stand_by(self) -> None:

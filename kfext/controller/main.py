@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +20,9 @@ from kfext.errors import ApiError, KfextError, LeaseLost, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import find_access
+from kfext.kube.discovery import served_kinds
 from kfext.kube.snapshot_file import write_snapshot
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import API_GROUP, DECIDE, MARKS_POLICY
@@ -28,6 +32,8 @@ from kfext.state.recording import snapshot_of
 _log = structlog.get_logger(__name__)
 
 _OLDEST = (1, 32)
+_KINDS_SECONDS = 30.0
+"""Seconds between two looks at the kinds of jobs that the cluster serves."""
 
 
 async def run(
@@ -53,14 +59,17 @@ async def run(
         Client(access, connections=2, observe=observe) as lease_client,
         Client(access, connections=MOST_AT_ONCE, observe=observe) as log_client,
     ):
-        if missing := await _missing_requirements(client):
+        kinds = await served_kinds(client)
+        if missing := await _missing_requirements(client, kinds):
             raise KfextError("; ".join(missing))
+        _log.info("handles", kinds=[kind.name for kind in kinds])
         await _warn_if_unprotected(client)
         controller = Controller(
             client=client,
             lease_client=lease_client,
             log_client=log_client,
             identity=identity,
+            kinds=kinds,
             metrics=metrics,
             certificates=certificates,
         )
@@ -68,6 +77,7 @@ async def run(
             planner=controller.planner,
             plan_writer=controller.plan_writer,
             login=login_with(access),
+            kinds=kinds,
         )
         probes = await serve_probes(
             port=probe_port,
@@ -92,17 +102,42 @@ async def run(
         )
         placing = asyncio.create_task(controller.run())
         stopping = asyncio.create_task(stop.wait())
+        comparing = asyncio.create_task(end_with_other_kinds(client, kinds))
+        running = (placing, watching, stopping, comparing)
         try:
-            await asyncio.wait((watching, placing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.set()
-            for task in (placing, stopping):
+            for task in (placing, stopping, comparing):
                 task.cancel()
-            done = await asyncio.gather(placing, watching, stopping, return_exceptions=True)
+            done = await asyncio.gather(*running, return_exceptions=True)
             await probes.cleanup()
         for outcome in done:
             if isinstance(outcome, Exception):
                 raise _plain(outcome)
+
+
+async def end_with_other_kinds(client: Client, kinds: Sequence[JobKind]) -> None:
+    """Wait until the cluster serves other kinds of jobs than at the start, then raise KfextError.
+
+    A new process then watches the right kinds: kopf cannot start or end one watch. The difference
+    has to be seen twice, because an API server that starts may not know all CRDs yet.
+    """
+    before = kinds
+    while True:
+        await asyncio.sleep(_KINDS_SECONDS)
+        with suppress(ApiError):
+            present = await served_kinds(client)
+            if present == before != kinds:
+                raise KfextError(
+                    "the cluster serves other kinds of jobs than at the start of this process: "
+                    f"now {_names(present)}, then {_names(kinds)}; the next process handles them"
+                )
+            before = present
+
+
+def _names(kinds: Sequence[JobKind]) -> str:
+    return " and ".join(kind.plural for kind in kinds) or "none"
 
 
 async def _warn_if_unprotected(client: Client) -> None:
@@ -137,8 +172,8 @@ def _plain(error: Exception) -> Exception:
     return error
 
 
-async def _missing_requirements(client: Client) -> list[str]:
-    """Return a message for each missing requirement. Raises ApiError."""
+async def _missing_requirements(client: Client, kinds: Sequence[JobKind]) -> list[str]:
+    """Return a message for each missing requirement; one kind of job is enough. Raises ApiError."""
     missing = []
     version = await client.get("/version")
     served = (_number(version.get("major")), _number(version.get("minor")))
@@ -146,17 +181,15 @@ async def _missing_requirements(client: Client) -> list[str]:
         missing.append(
             f"Kubernetes {served[0]}.{served[1]} is too old; kfext needs {_OLDEST[0]}.{_OLDEST[1]}"
         )
-    for kind in KINDS.values():
-        if not await _served(client, paths.jobs(kind.plural)):
-            missing.append(
-                f"the cluster serves no {kind.plural}; install the training-operator 1.8 or 1.9"
-            )
-    kinds = {
+    if not kinds:
+        plurals = " or ".join(kind.plural for kind in KINDS.values())
+        missing.append(f"the cluster serves no {plurals}; install the training-operator 1.8 or 1.9")
+    own = {
         "trainingplans": paths.plans(),
         "trainingpolicies": paths.policies(),
         "sharedgpus": paths.shared_gpus(),
     }
-    for name, path in kinds.items():
+    for name, path in own.items():
         if not await _served(client, path):
             missing.append(f"the cluster serves no {name}; apply kfext's crds")
     if not await _may_decide(client):

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 import aiohttp
@@ -20,7 +20,7 @@ from kfext.kube import paths, wire
 from kfext.kube.client import Client
 from kfext.kube.connection import Access
 from kfext.kube.informer import Backoff, Informer
-from kfext.model.kinds.registered import KINDS
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
@@ -61,9 +61,12 @@ class _EndlessPauses:
 
 
 def registry(
-    *, planner: Planner, plan_writer: TrainingPlanWriter, login: Any
+    *, planner: Planner, plan_writer: TrainingPlanWriter, login: Any, kinds: Collection[JobKind]
 ) -> kopf.OperatorRegistry:
-    """Return kopf's handlers; each writes one object into the planner's copy of the cluster."""
+    """Return kopf's handlers; each writes one object into the planner's copy of the cluster.
+
+    `kinds`: the kinds of jobs that the cluster serves.
+    """
     # kopf logs every event that a handler has seen.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     handlers = kopf.OperatorRegistry()
@@ -88,7 +91,7 @@ def registry(
             settings.observe_policy(policy)
         cluster.mark_queue()
 
-    for kind in KINDS.values():
+    for kind in kinds:
         kopf.on.event(TRAINING_GROUP, TRAINING_VERSION, kind.plural, registry=handlers)(on_job)
     kopf.on.event(API_GROUP, API_VERSION, "trainingpolicies", registry=handlers)(on_policy)
     kopf.on.login(registry=handlers)(login)
@@ -201,7 +204,7 @@ def informers(
     return made
 
 
-async def read_all(client: Client, planner: Planner) -> None:
+async def read_all(client: Client, planner: Planner, kinds: Collection[JobKind]) -> None:
     """Read all policies and jobs, because kopf does not report the end of its first list.
 
     Raises ApiError.
@@ -209,13 +212,19 @@ async def read_all(client: Client, planner: Planner) -> None:
     for raw in await client.list_all(paths.policies()):
         with guard("read a policy", **_identity(raw)):
             planner.settings.observe_policy(parse_policy(raw))
-    for kind in KINDS.values():
+    for kind in kinds:
         async for raw in client.objects(paths.jobs(kind.plural)):
             with guard("read a job", **_identity(raw)):
                 planner.cluster.observe_job({"kind": kind.name, **raw})
 
 
-async def forget_deleted(client: Client, planner: Planner, plan_writer: TrainingPlanWriter) -> None:
+async def forget_deleted(
+    client: Client,
+    planner: Planner,
+    plan_writer: TrainingPlanWriter,
+    *,
+    kinds: Collection[JobKind],
+) -> None:
     """Forget the jobs and policies that were deleted before kopf listed them anew.
 
     Raises ApiError, and then forgets nothing. The known jobs are recorded before the request, so
@@ -226,7 +235,7 @@ async def forget_deleted(client: Client, planner: Planner, plan_writer: Training
         {policy.name for policy in planner.settings.policies()},
     )
     present: set[str] = set()
-    for kind in KINDS.values():
+    for kind in kinds:
         present |= await client.uids(paths.jobs(kind.plural))
     defined = {parse_policy(raw).name for raw in await client.list_all(paths.policies())}
     for uid in jobs - present:

@@ -119,5 +119,5 @@ plans = _InNamespaces("trainingplans", *_KFEXT)
 
 
 def jobs(plural: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of training jobs; `plural` is `pytorchjobs` or `tfjobs`."""
+    """Return the path of training jobs; `plural` is the name of their kind in URLs."""
     return _InNamespaces(plural, TRAINING_GROUP, TRAINING_VERSION)(namespace, name)

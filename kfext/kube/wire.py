@@ -18,7 +18,7 @@ from kfext.model.constraints import Constraints, Term
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import Node, Taint, parse_node
-from kfext.model.pod import Pod, PodDemand, parse_demand, parse_pod
+from kfext.model.pod import Pod, PodDemand, owner_kind, parse_demand, parse_pod
 from kfext.model.priority import parse_priority_class
 from kfext.model.quantity import Resources
 from kfext.model.quota import LimitRange, parse_quota
@@ -207,7 +207,9 @@ def decode_pod(raw: bytes) -> Pod:
         "spec": {"nodeName": node_name},
         "status": {"phase": status.phase, "conditions": msgspec.to_builtins(status.conditions)},
     }
-    key = b"[" + msgspec.json.encode(pod.spec) + b"," + allocated + b"]"
+    kind = owner_kind(fields["metadata"] or {})
+    trainer = msgspec.json.encode(kind.container if kind else "")
+    key = b"[" + b",".join((msgspec.json.encode(pod.spec), allocated, trainer)) + b"]"
     return parse_pod(fields, demand=_demands.of(key, _asks))
 
 
@@ -231,16 +233,17 @@ def _allocated(status: _PodStatus) -> bytes:
     )
 
 
-def _asks(spec_and_status: bytes) -> PodDemand:
-    """Return what a spec and status, as raw JSON in a list, require."""
-    demand = parse_demand(*msgspec.json.decode(spec_and_status))
+def _asks(key: bytes) -> PodDemand:
+    """Return what a pod requires; `key`: its spec, status and training container, as JSON."""
+    spec, status, trainer = msgspec.json.decode(key)
+    demand = parse_demand(spec, status, trainer=trainer)
     return replace(
         demand, requests=_resources(demand.requests), constraints=_constraints(demand.constraints)
     )
 
 
 _demands: Shared[PodDemand] = Shared()
-"""The demands of the specs and statuses seen last: pods of one template share the result."""
+"""The demands of the pods seen last: pods of one template share the result."""
 
 
 def read_whole(parse: Callable[[Mapping[str, Any]], T]) -> Callable[[bytes], T]:

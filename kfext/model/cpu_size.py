@@ -7,13 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfext.model.kinds.registered import KINDS
-from kfext.model.podspec import has_pod_level_resources, limits_of, requests_of
+from kfext.model.podspec import container_named, has_pod_level_resources, limits_of, requests_of
 from kfext.model.quantity import CPU
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
 
-_TRAINERS = frozenset(kind.container for kind in KINDS.values())
 _RESTARTS = "RestartContainer"
 _PENDING, _IN_PROGRESS = "PodResizePending", "PodResizeInProgress"
 _PROBLEMS = ("Deferred", "Infeasible", "Error")
@@ -43,20 +41,22 @@ class CpuSize:
     request: int | None = None
 
 
-def trainer_cpu(spec: Mapping[str, Any], status: Mapping[str, Any]) -> TrainerCpu | None:
-    """Return the CPU of a pod's training container. Never raises.
+def trainer_cpu(
+    spec: Mapping[str, Any], status: Mapping[str, Any], *, container: str
+) -> TrainerCpu | None:
+    """Return the CPU of a pod's training container, which has the name `container`. Never raises.
 
-    Return None without exactly one such container, and for a pod with resources of its own, which
-    bound all of its containers together.
+    Return None without such a container, and for a pod with resources of its own, which bound all
+    of its containers together.
     """
-    trainers = [item for item in map(mapping, sequence(spec.get("containers"))) if _trains(item)]
-    if len(trainers) != 1 or has_pod_level_resources(spec):
+    found = container_named(spec, container) if container else None
+    if found is None or has_pod_level_resources(spec):
         return None
-    (trainer,) = trainers
+    _, trainer = found
     return TrainerCpu(
         request=requests_of(trainer).get(CPU, 0),
         limit=limits_of(trainer).get(CPU),
-        given=_given(status, name=text(trainer.get("name"))),
+        given=_given(status, name=container),
         restarts=any(
             item.get("resourceName") == CPU and item.get("restartPolicy") == _RESTARTS
             for item in map(mapping, sequence(trainer.get("resizePolicy")))
@@ -78,10 +78,6 @@ def resize_problem(status: Mapping[str, Any]) -> Verdict | None:
     if problem is None:
         return None
     return Verdict(problem["reason"], text(problem.get("message"))[:_LONGEST_MESSAGE])
-
-
-def _trains(container: Mapping[str, Any]) -> bool:
-    return text(container.get("name")) in _TRAINERS
 
 
 def _given(status: Mapping[str, Any], *, name: str) -> int | None:

@@ -35,10 +35,20 @@ def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
     return {
         JOB_NAME: job.name,
         REPLICA_TYPE: key.type,
-        REPLICA_INDEX: str(key.index),
+        **({} if _unnumbered(job, key) else {REPLICA_INDEX: str(key.index)}),
         OPERATOR_NAME: f"{job.kind.name.lower()}-controller",
         **({JOB_ROLE: "master"} if leads else {}),
     }
+
+
+def pod_name(job: "TrainingJob", key: ReplicaKey) -> str:
+    """Return the name that the operator gives to the pod of a replica."""
+    index = "" if _unnumbered(job, key) else f"-{key.index}"
+    return f"{job.name}-{key.type}{index}"
+
+
+def _unnumbered(job: "TrainingJob", key: ReplicaKey) -> bool:
+    return key.type in map(str.lower, job.kind.unnumbered)
 
 
 @dataclass(frozen=True, slots=True)

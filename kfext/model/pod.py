@@ -12,6 +12,8 @@ from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
 from kfext.model.gang_terms import GangTerm
 from kfext.model.gpu import SLOT, GpuShare, decode_terms, slot_in
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.registered import KINDS
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
 from kfext.model.qos import QoS
@@ -31,8 +33,10 @@ from kfext.names import (
     REPLICA_INDEX,
     REPLICA_TYPE,
     TRAINING_GROUP,
+    TRAINING_VERSION,
 )
 
+_GROUP_VERSION = f"{TRAINING_GROUP}/{TRAINING_VERSION}"
 _LONGEST_MESSAGE = 1024
 _MOST_GATES = 16
 _LARGEST_REQUEST = 10**9
@@ -75,7 +79,7 @@ class Pod:
     """A pod.
 
     `owner_uid`: the uid of the training job that controls the pod, empty without one.
-    `replica`: the replica that the pod is; None: its labels do not name one.
+    `replica`: the replica that the pod is; None: its labels name no replica.
     `node_name`: the node that it is bound to, empty if it is not bound.
     `pinned_to`: the node that its affinity pins it to; None: it is gated or not pinned.
     `deleting`: whether it has a deletionTimestamp.
@@ -176,9 +180,10 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     the spec. Strings that are likely to be equal in many pods are interned.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
-    status = mapping(raw.get("status"))
+    status, kind = mapping(raw.get("status")), owner_kind(metadata)
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
-    demand = parse_demand(spec, status) if demand is None else demand
+    if demand is None:
+        demand = parse_demand(spec, status, trainer=kind.container if kind else "")
     gated, node_name = demand.gated, intern(bounded_name(spec.get("nodeName")))
     namespace = intern(text(metadata.get("namespace")))
     constraints = demand.constraints.of(namespace)
@@ -189,7 +194,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         uid=text(metadata.get("uid")),
         resource_version=text(metadata.get("resourceVersion")),
         owner_uid=intern(_owner_uid(metadata)),
-        replica=_replica(labels),
+        replica=replica_of(labels, kind),
         node_name=node_name,
         pinned_to=pinned_to,
         phase=intern(text(status.get("phase")) or "Pending"),
@@ -218,8 +223,30 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     )
 
 
-def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDemand:
-    """Return what a pod requires; its status has what the kubelet allocated. Never raises."""
+def owner_kind(metadata: Mapping[str, Any]) -> JobKind | None:
+    """Return the kind of the training job that controls a pod; None for all other pods."""
+    for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
+        if owner.get("controller") is True and owner.get("apiVersion") == _GROUP_VERSION:
+            return KINDS.get(text(owner.get("kind")))
+    return None
+
+
+def replica_of(labels: Mapping[str, str], kind: JobKind | None) -> ReplicaKey | None:
+    """Return the replica that the labels of a pod name, or None.
+
+    `kind`: the kind of the job that controls the pod.
+    """
+    type_ = labels.get(REPLICA_TYPE, "").lower()
+    unnumbered = kind is not None and type_ in map(str.lower, kind.unnumbered)
+    index = 0 if unnumbered else index_in(labels.get(REPLICA_INDEX, ""))
+    return None if JOB_NAME not in labels or index is None else _replica_key(type_, index)
+
+
+def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer: str) -> PodDemand:
+    """Return what a pod requires; its status has what the kubelet allocated. Never raises.
+
+    `trainer`: the name of its training container, empty for a pod of no job.
+    """
     priority, constraints = spec.get("priority"), parse_constraints(spec)
     counted = trimmed(spec) if constraints.excess else spec
     return PodDemand(
@@ -228,7 +255,7 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any]) -> PodDeman
         cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
         best_effort=not constraints.excess and is_best_effort(spec),
-        trainer=None if constraints.excess else trainer_cpu(spec, status),
+        trainer=None if constraints.excess else trainer_cpu(spec, status, container=trainer),
         constraints=constraints,
         affinity={} if constraints.excess else mapping(spec.get("affinity")),
         priority=priority if type(priority) is int else 0,
@@ -257,16 +284,9 @@ def _owner_uid(metadata: Mapping[str, Any]) -> str:
     return ""
 
 
-def _replica(labels: Mapping[str, str]) -> ReplicaKey | None:
-    index = index_in(labels.get(REPLICA_INDEX, ""))
-    if JOB_NAME not in labels or index is None:
-        return None
-    return _replica_key(labels.get(REPLICA_TYPE, ""), index)
-
-
 @lru_cache(maxsize=_SHARED)
 def _replica_key(type_: str, index: int) -> ReplicaKey:
-    return ReplicaKey(type=type_.lower(), index=index)
+    return ReplicaKey(type=type_, index=index)
 
 
 def _request(written: str) -> int:

@@ -12,7 +12,7 @@ from kfext.model.gpu import GpuShare, why_no_part
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
-from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests, with_port
+from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import NATIVE_GPU, RELEASED
@@ -32,7 +32,7 @@ class ReplicaGroup:
     `key`: the type as the user spelled it.
     `replicas`: how many there are.
     `requests`: the requests of one pod.
-    `guaranteed`: whether the QoS class of the pods is Guaranteed.
+    `guaranteed`: whether the template requests all that it can use, as in QoS class Guaranteed.
     `released`: whether the template is marked as released.
     `charge`: what one pod charges to quotas.
     `excess`: the bound of model.bounds that the template is beyond, in words; nothing else of the
@@ -87,24 +87,22 @@ def parse_groups(
         excess = template_excess(template)
         template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
-        made = with_port(
-            pod_spec, container=kind.container, name=kind.port, number=kind.port_number
-        )
-        count = mapping(value).get("replicas")
+        created = kind.as_created(known, pod_spec, specs=specs)
+        count, unstated = mapping(value).get("replicas"), int(known not in kind.none_by_default)
         restart = text(mapping(value).get("restartPolicy")) or kind.restart
-        requests, constraints = pod_requests(pod_spec), parse_constraints(made).of(namespace)
+        requests, constraints = pod_requests(created), parse_constraints(created).of(namespace)
         groups.append(
             ReplicaGroup(
                 type=known,
                 key=str(key),
-                replicas=count if type(count) is int and count >= 0 else 1,
+                replicas=count if type(count) is int and count >= 0 else unstated,
                 requests=requests,
                 guaranteed=is_guaranteed(pod_spec),
                 constraints=replace(constraints, devices=_devices(requests)),
                 priority_class=text(pod_spec.get("priorityClassName")),
                 networking=parse_networking(template, port_name=kind.port),
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
-                charge=pod_charge(pod_spec),
+                charge=pod_charge(created),
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),
                 restarts=restart != "Never",

@@ -11,10 +11,10 @@ from kfext.core.admission.review import Facts
 from kfext.core.patches.json_patch import Operation
 from kfext.core.patches.pod import Body
 from kfext.errors import Conflict, NotFound
-from kfext.model.job import TrainingJob, template_of
+from kfext.model.job import TrainingJob, pod_labels, pod_name, template_of
 from kfext.model.namespace import Namespace
-from kfext.model.pod import Pod, PodDemand, ReplicaKey, parse_demand, parse_pod
-from kfext.names import JOB_NAME, MANAGED, REPLICA_INDEX, REPLICA_TYPE
+from kfext.model.pod import Pod, PodDemand, ReplicaKey, owner_kind, parse_demand, parse_pod
+from kfext.names import MANAGED
 from kfext.sim.clock import EPOCH, Clock
 from kfext.sim.jobs import JobSpec
 from kfext.sim.objects import LiveJob, LivePod, Raw, copied, patched, timestamp
@@ -111,20 +111,19 @@ class ApiServer:
         """Create a pod from the job's template of this moment, as admission leaves it."""
         group = next(group for group in live.job.groups if group.type.lower() == key.type)
         template = copied(dict(template_of(live.job, live.raw, group)))
-        spec = template["spec"]
+        specs = live.raw["spec"][live.job.kind.replica_specs]
+        spec = dict(live.job.kind.as_created(group.type, template["spec"], specs=specs))
         if name := spec.get("priorityClassName"):
             spec["priority"] = self.priorities[name]
         metadata = template.get("metadata", {})
         self._version += 1
         owner = {"apiVersion": "kubeflow.org/v1", "kind": live.job.kind.name, "uid": live.uid}
-        index = str(key.index)
-        labels = {JOB_NAME: live.job.name, REPLICA_TYPE: key.type, REPLICA_INDEX: index}
         metadata |= {
             "namespace": live.job.namespace,
-            "name": f"{live.job.name}-{key.type}-{index}",
+            "name": pod_name(live.job, key),
             "uid": f"pod-{self._version}",
             "creationTimestamp": timestamp(self._clock.wall),
-            "labels": metadata.get("labels", {}) | labels,
+            "labels": {**metadata.get("labels", {}), **pod_labels(live.job, key)},
             "ownerReferences": [{**owner, "controller": True}],
         }
         raw = {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
@@ -221,10 +220,12 @@ class ApiServer:
 
 
 def _demand_of(raw: Raw) -> PodDemand:
-    return _demand(json.dumps(raw["spec"]), json.dumps(raw["status"].get("containerStatuses", [])))
+    kind, statuses = owner_kind(raw["metadata"]), raw["status"].get("containerStatuses", [])
+    return _demand(json.dumps(raw["spec"]), json.dumps(statuses), kind.container if kind else "")
 
 
 @lru_cache(maxsize=4096)
-def _demand(spec: str, statuses: str) -> PodDemand:
+def _demand(spec: str, statuses: str, trainer: str) -> PodDemand:
     """Return what a pod requires; most pods of a template are alike. Both are in JSON."""
-    return parse_demand(json.loads(spec), {"containerStatuses": json.loads(statuses)})
+    status = {"containerStatuses": json.loads(statuses)}
+    return parse_demand(json.loads(spec), status, trainer=trainer)

@@ -25,6 +25,8 @@ from kfext.core.settings.table import Settings, parsed
 from kfext.core.settings.values import LOW
 from kfext.model.gpu import asks_for_gpu, part_of, resource_of, why_no_part
 from kfext.model.job import TrainingJob
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.pod import replica_of
 from kfext.model.podspec import containers_of, pod_requests
 from kfext.model.tolerant import mapping, sequence, strings
 from kfext.model.verdict import Verdict
@@ -76,7 +78,7 @@ class Part:
     refusal: str = ""
 
 
-def gpu_part(metadata: Raw, spec: Raw) -> Part:
+def gpu_part(kind: JobKind, metadata: Raw, spec: Raw) -> Part:
     """Return the spec of a pod of a job that shares GPUs, with its part of a GPU.
 
     The spec stays as it is if it asks for no GPU, or for several. A pod without a plan is refused,
@@ -85,15 +87,14 @@ def gpu_part(metadata: Raw, spec: Raw) -> Part:
     if not any(map(asks_for_gpu, (spec, *containers_of(spec)))):
         return Part(spec)
     annotations, labels = strings(metadata.get("annotations")), strings(metadata.get("labels"))
-    type_, index = labels.get(names.REPLICA_TYPE, "").lower(), labels.get(names.REPLICA_INDEX, "")
     planned = annotations.get(names.GPU_SLOTS, "")
     if not planned and pod_requests(spec).get(NATIVE_GPU, 0) > 1:
         return Part(spec)  # its type keeps whole GPUs
     if why := why_no_part(spec):
         return Part(spec, refusal=f"it {why}")
-    number = int(index) if index.isdecimal() and len(index) <= 4 else -1
-    part = part_of(planned, number) if number >= 0 else None
-    if part is None:
+    replica = replica_of(labels, kind)
+    part = part_of(planned, replica.index) if replica else None
+    if replica is None or part is None:
         return Part(spec, refusal="kfext has not placed the part of a GPU that this pod shares")
     position = next(
         position
@@ -101,7 +102,7 @@ def gpu_part(metadata: Raw, spec: Raw) -> Part:
         if asks_for_gpu(mapping(container))
     )
     changed = _swapped(spec, position, units=part[0], slot=part[1])
-    changed = hooked(changed, position, priority=_priority(annotations, type_))
+    changed = hooked(changed, position, priority=_priority(annotations, replica.type))
     return Part(changed, tuple(_operations(spec, changed)))
 
 

@@ -16,15 +16,14 @@ from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.table import settings_of_pod
 from kfext.core.settings.values import Colocation
 from kfext.model.kinds.job_kind import JobKind
-from kfext.model.kinds.registered import KINDS
+from kfext.model.pod import owner_kind
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import container_named
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import mapping, strings, text
 from kfext.model.unmodelled import unmodelled
 from kfext.model.verdict import Verdict
 
 _UNSHARED = "a pod that shares a GPU does not run otherwise"
-_GROUP_VERSION = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
 _UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 
 
@@ -38,7 +37,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
     annotations = mapping(metadata.get("annotations"))
-    kind = _kind_of_owner(metadata)
+    kind = owner_kind(metadata)
     if not isinstance(spec, Mapping) or kind is None or not _for_default_scheduler(spec):
         return Mutation()
     ops: list[Operation] = []
@@ -58,7 +57,7 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
             spec, mount = control_file(kind, metadata, spec)
             ops += mount
         if shares:
-            part = gpu_part(metadata, spec)
+            part = gpu_part(kind, metadata, spec)
             if part.refusal:
                 return Mutation(refusal=f"{_UNSHARED}: {part.refusal}")
             spec = part.spec
@@ -74,13 +73,6 @@ def _gate(spec: Mapping[str, Any]) -> Operation | None:
     gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
     if gates is None or (isinstance(gates, list) and gate not in gates):
         return appended(gates, gate, "spec", "schedulingGates")
-    return None
-
-
-def _kind_of_owner(metadata: Mapping[str, Any]) -> JobKind | None:
-    for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
-        if owner.get("controller") is True and owner.get("apiVersion") == _GROUP_VERSION:
-            return KINDS.get(text(owner.get("kind")))
     return None
 
 

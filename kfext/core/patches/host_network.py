@@ -13,8 +13,9 @@ from kfext.core.patches.json_patch import Operation, pointer, write
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.kinds.job_kind import Env, HostedPod, JobKind, Raw, with_default
 from kfext.model.networking import LARGEST_PORT, TCP
+from kfext.model.pod import replica_of
 from kfext.model.podspec import container_named
-from kfext.model.tolerant import index_in, mapping, member, sequence, strings, text
+from kfext.model.tolerant import mapping, member, sequence, strings, text
 
 _EDITS = (
     ("hostNetwork is true", "pods are to communicate without the overlay"),
@@ -44,7 +45,7 @@ def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
     if not all(isinstance(container, Mapping) for container in containers):
         return []  # the API server will refuse it
     interfaces = annotations.get(names.INTERFACES, "")
-    pod = _hosted(metadata, base=int(base))
+    pod = _hosted(kind, metadata, base=int(base))
     operations = [_set(spec, "hostNetwork", True)]
     if text(spec.get("dnsPolicy")) in {"", "ClusterFirst"}:
         # With plain ClusterFirst a pod on the host network asks the node's DNS server.
@@ -60,14 +61,14 @@ def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
     return operations
 
 
-def _hosted(metadata: Raw, *, base: int) -> HostedPod:
+def _hosted(kind: JobKind, metadata: Raw, *, base: int) -> HostedPod:
     labels = strings(metadata.get("labels"))
-    index = index_in(labels.get(names.REPLICA_INDEX, ""))
+    replica = replica_of(labels, kind)
     return HostedPod(
         name=text(metadata.get("name")),
         job=labels.get(names.JOB_NAME, ""),
-        type=labels.get(names.REPLICA_TYPE, "").lower(),
-        index=-1 if index is None else index,
+        type=replica.type if replica else "",
+        index=replica.index if replica else -1,
         base=base,
     )
 

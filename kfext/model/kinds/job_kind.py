@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from kfext.model.podspec import with_port
 from kfext.model.tolerant import text
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class HostedPod:
     """A new pod that will use the network of its node.
 
     `name`, `job`: the names of the pod and of its job.
-    `type`: its replica type in lower case. `index`: its index, -1 if the label is malformed.
+    `type`, `index`: its replica type in lower case, and its index; empty and -1 if its labels name
+        no replica.
     `base`: the first port of its job.
     """
 
@@ -109,9 +111,13 @@ class JobKind(Protocol):
     `rank_zero`: the replica types with a first pod that may be rank zero, the likeliest type first.
         Rank zero prints the progress.
     `container`: the name of the training container in each pod.
-    `port`: the name of the port of that container at which replicas find each other.
-    `port_number`: the number that the operator declares for that port if a template does not.
     `restart`: the restartPolicy of a replica type that states none.
+    `none_by_default`: the replica types without pods if they state no number; others have one pod.
+    `unnumbered`: the replica types of a single pod that has no index, neither in a label nor in its
+        name.
+    `port`: the name of the port of that container at which replicas find each other; empty if the
+        operator declares none.
+    `port_number`: the number that the operator declares for that port if a template does not.
     `suspend_path`: the field of the spec that suspends a job.
     `port_in_templates`: whether the operator derives the addresses of all pods from the port that
         the templates declare.
@@ -130,9 +136,11 @@ class JobKind(Protocol):
     trains: tuple[str, ...]
     rank_zero: tuple[str, ...]
     container: str
-    port: str
-    port_number: int
     restart: str
+    none_by_default: tuple[str, ...] = ()
+    unnumbered: tuple[str, ...] = ()
+    port: str = ""
+    port_number: int = 0
     suspend_path: tuple[str, ...] = ("runPolicy", "suspend")
     port_in_templates: bool = False
     port_path: tuple[str, ...] = ()
@@ -147,6 +155,18 @@ class JobKind(Protocol):
         for parent in reversed(self.suspend_path[:-1]):
             change = {parent: change}
         return change
+
+    def as_created(self, type_: str, pod_spec: Raw, *, specs: Raw) -> Raw:
+        """Return the pod spec of a template as the operator creates the pods of a replica type.
+
+        `specs`: the replica types of the job. The default adds the port. An adapter adds what else
+        counts where a pod is placed: init containers and their requests. Never raises.
+        """
+        if not self.port:
+            return pod_spec
+        return with_port(
+            pod_spec, container=self.container, name=self.port, number=self.port_number
+        )
 
     def is_leader(self, type_: str, index: int, *, types: Sequence[str]) -> bool:
         """Return whether the operator marks a replica as the master; `types`: of the job.

@@ -35,6 +35,15 @@ _MASTER = "Master"
 _POLICY = "elasticPolicy"
 _NODE_NAME = {"fieldRef": {"fieldPath": "spec.nodeName"}}
 _POD_IP = {"fieldRef": {"fieldPath": "status.podIP"}}
+_WAITS = {
+    "name": "init-pytorch",
+    "resources": {
+        "limits": {"cpu": "100m", "memory": "20Mi"},
+        "requests": {"cpu": "50m", "memory": "10Mi"},
+    },
+}
+"""The init container in which workers wait for the master. Source: training-operator
+pkg/controller.v1/pytorch/initcontainer.go."""
 _EDITS = (
     (
         "MASTER_PORT, PET_MASTER_PORT and PET_RDZV_ENDPOINT have the job's port",
@@ -77,6 +86,13 @@ class PyTorchJob(JobKind):
     )
     buffers = False
     yields_gpu = True
+
+    def as_created(self, type_: str, pod_spec: Raw, *, specs: Raw) -> Raw:
+        """Return the pod spec with the port, and with the init container of a worker."""
+        created = super().as_created(type_, pod_spec, specs=specs)
+        if type_ != WORKER or not _has_type(specs, _MASTER):
+            return created
+        return {**created, "initContainers": [*sequence(created.get("initContainers")), _WAITS]}
 
     def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
         """Return which numbers of workers torchrun accepts, by the elasticPolicy and the command.
@@ -196,8 +212,7 @@ class PyTorchJob(JobKind):
         return with_value(env, "PET_RDZV_CONF", f"{given},{hosts}" if given else hosts)
 
     def _has_master(self, spec: Raw) -> bool:
-        types = mapping(spec.get(self.replica_specs))
-        return any(str(type_).lower() == _MASTER.lower() for type_ in types)
+        return _has_type(mapping(spec.get(self.replica_specs)), _MASTER)
 
     def _agents(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Agents | str:
         """Return what the command of the workers says of their number."""
@@ -301,6 +316,11 @@ def _policy(least: int, most: int) -> dict[str, Any]:
 
 def _has_policy(spec: Raw) -> bool:
     return isinstance(spec.get(_POLICY), Mapping)
+
+
+def _has_type(specs: Raw, type_: str) -> bool:
+    """Return whether a job has a replica type, in any spelling."""
+    return any(str(key).lower() == type_.lower() for key in specs)
 
 
 def _count(value: object) -> int | None:

@@ -8,7 +8,7 @@ import pytest
 from kfext import names
 from kfext.cli.release import release_jobs
 from kfext.errors import ApiError, Forbidden, NotFound, Unavailable, UserError
-from tests.builders import Raw, job
+from tests.builders import Raw, discovery, job
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="b is denied")
 GONE = NotFound(status=404, reason="NotFound", message="b not found")
@@ -33,6 +33,9 @@ class FakeCluster:
     @asynccontextmanager
     async def connect(self) -> AsyncIterator["FakeCluster"]:
         yield self
+
+    async def get(self, path: str) -> Raw:
+        return discovery("pytorchjobs", "tfjobs")
 
     async def list_all(self, path: str, **_: str) -> list[Raw]:
         if path.endswith("/pods"):

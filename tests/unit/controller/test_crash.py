@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.lifecycle.steps import Wait
+from kfext.model.kinds.registered import KINDS
 from tests.builders import job, node
 from tests.unit.controller.model import (
     FakeApi,
@@ -25,7 +26,8 @@ class World:
     """The parties that act on the job, and what must hold after each act."""
 
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
-        made = job(kind).worker(workers, cpu="1").held().condition("Suspended", since=0)
+        made = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
+        made.held().condition("Suspended", since=0)
         nodes = [node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(cpus)]
         self.api = FakeApi(made.raw, nodes)
         self.operator = FakeOperator(self.api)
@@ -74,7 +76,7 @@ class World:
 
 worlds = st.builds(
     World,
-    kind=st.sampled_from(["PyTorchJob", "TFJob"]),
+    kind=st.sampled_from([*KINDS]),
     workers=st.integers(1, 4),
     cpus=st.lists(st.integers(1, 4), min_size=3, max_size=4).filter(lambda cpus: sum(cpus) >= 5),
 )

@@ -78,7 +78,12 @@ async def test_dropped_events_are_counted(client: Client) -> None:
 async def test_a_controller_shows_all_its_watches_and_its_events(client: Client) -> None:
     metrics = Metrics()
     Controller(
-        client=client, lease_client=client, log_client=client, identity="one", metrics=metrics
+        client=client,
+        lease_client=client,
+        log_client=client,
+        identity="one",
+        kinds=(),
+        metrics=metrics,
     )
     watched = {
         sample.labels["resource"]

@@ -17,10 +17,13 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import Access, Token
 from kfext.model.job import parse_job
+from kfext.model.kinds import registered
 from kfext.model.namespace import Namespace
 from kfext.names import MANAGED
 from kfext.state.planner import Planner
 from tests.builders import Raw, job
+
+KINDS = tuple(registered.KINDS.values())
 
 
 def test_a_stream_that_brings_nothing_is_opened_anew_before_a_mirror_counts_as_too_old() -> None:
@@ -63,7 +66,7 @@ async def _login(**_: Any) -> None:
 
 async def take(planner: Planner, event: Raw) -> None:
     writer = TrainingPlanWriter(client=cast(Client, None))
-    handlers: Any = registry(planner=planner, plan_writer=writer, login=_login)
+    handlers: Any = registry(planner=planner, plan_writer=writer, login=_login, kinds=KINDS)
     on_job = handlers._watching._handlers[0].fn
     await on_job(event=event)
 
@@ -93,8 +96,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.listed: dict[str, list[Raw]] = {
             paths.policies(): [],
-            paths.jobs("pytorchjobs"): [],
-            paths.jobs("tfjobs"): [],
+            **{paths.jobs(kind.plural): [] for kind in KINDS},
         }
 
     async def list_all(self, path: str) -> list[Raw]:
@@ -128,7 +130,7 @@ def client() -> FakeClient:
 async def planner(client: FakeClient) -> Planner:
     made = Planner()
     made.settings.observe_namespace(None, Namespace("team", {MANAGED: "true"}))
-    await read_all(cast(Client, client), made)
+    await read_all(cast(Client, client), made, KINDS)
     return made
 
 
@@ -140,12 +142,27 @@ def bind_timeout(planner: Planner) -> float:
 
 async def forget(client: FakeClient, planner: Planner) -> None:
     writer = TrainingPlanWriter(client=cast(Client, client))
-    await forget_deleted(cast(Client, client), planner, writer)
+    await forget_deleted(cast(Client, client), planner, writer, kinds=KINDS)
 
 
 async def test_all_jobs_and_policies_are_registered(planner: Planner) -> None:
     assert planner.cluster.jobs.keys() == {"stays", "goes"}
     assert bind_timeout(planner) == 7
+
+
+async def test_a_kind_that_the_cluster_does_not_serve_is_neither_watched_nor_listed(
+    client: FakeClient, planner: Planner
+) -> None:
+    absent, *served = reversed(KINDS)
+    del client.listed[paths.jobs(absent.plural)]
+    writer = TrainingPlanWriter(client=cast(Client, client))
+    again = Planner()
+    await read_all(cast(Client, client), again, served)
+    await forget_deleted(cast(Client, client), again, writer, kinds=served)
+    assert again.cluster.jobs.keys() == {"stays", "goes"}
+    handlers: Any = registry(planner=again, plan_writer=writer, login=_login, kinds=served)
+    watched = {handler.selector.any_name for handler in handlers._watching._handlers}
+    assert watched == {kind.plural for kind in served} | {"trainingpolicies"}
 
 
 async def test_an_error_of_kfext_with_one_object_leaves_all_others_registered(
@@ -161,7 +178,7 @@ async def test_an_error_of_kfext_with_one_object_leaves_all_others_registered(
 
     monkeypatch.setattr(made.cluster, "observe_job", fails)
     before = ERRORS._value.get()
-    await read_all(cast(Client, client), made)
+    await read_all(cast(Client, client), made, KINDS)
     assert made.cluster.jobs.keys() == {"goes"}
     assert ERRORS._value.get() == before + 1
 

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from kfext.model.cpu_size import TrainerCpu, resize_problem, trainer_cpu
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import parse_pod
 from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
@@ -28,7 +30,6 @@ def given(cpu: str | None, name: str = "pytorch") -> Raw:
 
 CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
     "a request and a limit": (trainer(resources=FULL), {}, TrainerCpu(250, 1500)),
-    "of a TFJob": (trainer("tensorflow", resources=FULL), {}, TrainerCpu(250, 1500)),
     "no resources": (trainer(), {}, TrainerCpu(0, None)),
     "a request alone": (trainer(resources={"requests": {"cpu": "2"}}), {}, TrainerCpu(2000, None)),
     "a limit alone, which is the request too": (
@@ -60,8 +61,12 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
         TrainerCpu(250, 1500),
     ),
     "nothing that trains": (trainer("main", resources=FULL), {}, None),
-    "two containers, and one trains": (
-        {"containers": [{"name": "tensorflow"}, {"name": "pytorch", "resources": FULL}]}, {}, None
+    "a sidecar with the name of another kind's training container": (
+        {"containers": [{"name": "tensorflow"}, {"name": "pytorch", "resources": FULL}]}, {},
+        TrainerCpu(250, 1500),
+    ),
+    "only the training container of another kind": (
+        trainer("tensorflow", resources=FULL), {}, None
     ),
     "as an init container": (
         {"initContainers": [{"name": "pytorch", "restartPolicy": "Always", "resources": FULL}]},
@@ -76,8 +81,22 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
 
 @pytest.mark.parametrize(("spec", "status", "want"), CPU.values(), ids=CPU)
 def test_the_cpu_of_what_trains(spec: Raw, status: Raw, want: TrainerCpu | None) -> None:
-    assert trainer_cpu(spec, status) == want
-    assert parse_pod({"spec": spec, "status": status}).trainer == want
+    assert trainer_cpu(spec, status, container="pytorch") == want
+    assert parse_pod({**pod(), "spec": spec, "status": status}).trainer == want
+    assert parse_pod({"spec": spec, "status": status}).trainer is None, "a pod of no job"
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_a_pod_is_read_by_the_kind_of_its_own_job(kind: JobKind) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": kind.name, "uid": "u", "controller": True}
+    containers = [{"name": other.container, "resources": FULL} for other in KINDS.values()]
+    for container in containers:
+        spec = {"containers": [container]}
+        found = parse_pod(pod(ownerReferences=[owner], spec=spec)).trainer
+        trains = container["name"] == kind.container
+        assert found == (TrainerCpu(250, 1500) if trains else None)
+    all_of_them = parse_pod(pod(ownerReferences=[owner], spec={"containers": containers}))
+    assert all_of_them.trainer == TrainerCpu(250, 1500)
 
 
 def test_of_a_pod_beyond_the_bounds_the_cpu_is_not_read() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
+from kfext.model.quantity import CPU, MEMORY
 from kfext.model.replica_group import parse_groups
 
 Spec = dict[str, Any]
@@ -53,3 +54,22 @@ def test_the_port_that_the_operator_declares_is_a_port_of_the_node(
     assert group.constraints.host_ports == tuple(("TCP", number) for number in want)
     # Only what the user wrote is in the way of `network: host`.
     assert ("TCP", 23456) not in group.networking.ports
+
+
+@pytest.mark.parametrize(
+    ("types", "want"),
+    [
+        (("Master", "Worker"), [(0, 0), (50, 10 * 2**20)]),
+        (("master", "worker"), [(0, 0), (50, 10 * 2**20)]),
+        (("Worker",), [(0, 0)]),
+        (("Master",), [(0, 0)]),
+    ],
+)
+def test_a_worker_beside_a_master_requests_what_its_init_container_requests(
+    types: tuple[str, ...], want: list[tuple[int, int]]
+) -> None:
+    specs = {type_: {"template": {"spec": {"containers": [trainer()]}}} for type_ in types}
+    groups = parse_groups(PYTORCH, specs, namespace="team", shares_gpus=False)
+    found = [group.requests for group in groups]
+    assert [(asks.get(CPU, 0), asks.get(MEMORY, 0)) for asks in found] == want
+    assert [group.charge.best_effort for group in groups] == [cpu == 0 for cpu, _ in want]

@@ -333,7 +333,7 @@ class History:
                 made = raw_pod(of, key.type, key.index, gated=not of.released, uid=uid, spec=spec)
                 template = self.jobs[of.uid]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
                 made["metadata"]["annotations"] = dict(template["metadata"]["annotations"])
-                part = gpu_part(made["metadata"], made["spec"])
+                part = gpu_part(of.kind, made["metadata"], made["spec"])
                 if not part.refusal:
                     self.put_pod({**made, "spec": part.spec})
 

@@ -18,6 +18,7 @@ from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import Facts
 from kfext.core.settings.table import OF_A_JOB
 from kfext.model.bounds import MOST_PODS
+from kfext.model.kinds.registered import KINDS
 from tests.setting_samples import MALFORMED, WELL_FORMED
 from tests.unit.objects import Raw, job, json_values, pod, replica
 
@@ -256,6 +257,9 @@ def limited(number: str = "1", **more: Any) -> Raw:
     return {"name": "pytorch", "resources": {"limits": amounts, "requests": amounts}, **more}
 
 
+KIND = KINDS["PyTorchJob"]
+
+
 def sharer(
     annotations: Raw | None = None, *, type_: str = "worker", index: str = "0", **spec: Any
 ) -> Raw:
@@ -272,12 +276,12 @@ def sharer(
 def part_of(raw: Raw) -> Part:
     """The part; its operations make its spec, and a second look adds none."""
     before = deepcopy(raw)
-    part = gpu_part(raw["metadata"], raw["spec"])
+    part = gpu_part(KIND, raw["metadata"], raw["spec"])
     assert raw == before
     after = jsonpatch.apply_patch({"spec": raw["spec"]}, list(part.operations))["spec"]
     assert after == part.spec
     if not part.refusal:
-        again = gpu_part(raw["metadata"], after)
+        again = gpu_part(KIND, raw["metadata"], after)
         assert (again.spec, again.operations, again.refusal) == (after, (), "")
     return part
 
@@ -411,7 +415,7 @@ def test_a_pod_that_is_replaced_in_a_job_of_an_earlier_version_gets_its_part() -
         f"{names.GPU_PRIORITY}.worker": "high",
         names.GPU_SLOTS: "50@0",
     }
-    labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
+    labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
     raw = pod(annotations=stated, labels=labels, spec={"containers": [limited()]})
     (container,) = part_of(raw).spec["containers"]
     assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}

@@ -22,7 +22,10 @@ from tests.unit.core.placement.answers import members_in
 BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
     "no pod": (job().worker(0), []),
     "all alike": (job().worker(3, cpu="1"), [3]),
-    "of two types, alike": (job().master(cpu="1").worker(2, cpu="1"), [3]),
+    "of two types, alike": (
+        job().master(cpu="1", memory="1Gi").worker(2, cpu="1", memory="1Gi"),
+        [3],
+    ),
     "a larger master": (job().master(cpu="2").worker(2, cpu="1"), [1, 2]),
     "a master elsewhere": (
         job().master(cpu="1", spec={"nodeName": "a"}).worker(2, cpu="1"),

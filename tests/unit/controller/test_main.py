@@ -1,0 +1,92 @@
+"""What the controller needs of a cluster, and when it ends because the cluster has changed."""
+
+from typing import Any, cast
+
+import pytest
+
+from kfext.controller import main
+from kfext.controller.main import _missing_requirements, end_with_other_kinds
+from kfext.errors import ApiError, KfextError
+from kfext.kube.client import Client
+from kfext.kube.discovery import served_kinds
+from kfext.model.kinds.registered import KINDS
+from tests.builders import Raw, discovery
+
+ALL = tuple(KINDS.values())
+PLURALS = [kind.plural for kind in ALL]
+AWAY = ApiError(status=503, reason="", message="away")
+
+
+class FakeClient:
+    """A cluster that has all that kfext needs; `answers`: which kinds it serves, look by look."""
+
+    def __init__(self, *answers: list[str] | ApiError) -> None:
+        self.left = list(answers)
+
+    async def get(self, path: str) -> Raw:
+        if path == "/version":
+            return {"major": "1", "minor": "34"}
+        answer = self.left.pop(0)
+        if isinstance(answer, ApiError):
+            raise answer
+        return discovery(*answer)
+
+    async def read(self, path: str, **_: str) -> bytes:
+        return b"{}"
+
+    async def create(self, path: str, body: Any) -> Raw:
+        return {"status": {"allowed": True}}
+
+
+async def missing(*plurals: str) -> list[str]:
+    client = cast(Client, FakeClient(list(plurals)))
+    return await _missing_requirements(client, await served_kinds(client))
+
+
+@pytest.mark.parametrize("plural", PLURALS)
+async def test_one_kind_of_job_is_enough(plural: str) -> None:
+    assert await missing(plural) == []
+
+
+async def test_without_any_kind_the_training_operator_is_missing() -> None:
+    (message,) = await missing("paddlejobs")
+    assert message == (
+        f"the cluster serves no {' or '.join(PLURALS)}; install the training-operator 1.8 or 1.9"
+    )
+
+
+async def looks(
+    monkeypatch: pytest.MonkeyPatch, *answers: list[str] | ApiError, start: list[str]
+) -> tuple[str, int]:
+    """Why the controller ends, and how many answers it has not asked for."""
+
+    async def sleep(_: float) -> None:
+        if not client.left:
+            raise TimeoutError
+
+    client = FakeClient(*answers)
+    monkeypatch.setattr(f"{main.__name__}.asyncio.sleep", sleep)
+    kinds = tuple(kind for kind in ALL if kind.plural in start)
+    try:
+        await end_with_other_kinds(cast(Client, client), kinds)
+    except (KfextError, TimeoutError) as error:
+        return str(error), len(client.left)
+    raise AssertionError("it waits until the kinds change")
+
+
+@pytest.mark.parametrize(
+    ("start", "later"), [(PLURALS[:1], PLURALS), (PLURALS, PLURALS[1:]), (PLURALS, [])]
+)
+async def test_a_kind_that_comes_or_goes_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, start: list[str], later: list[str]
+) -> None:
+    why, left = await looks(monkeypatch, start, later, AWAY, later, later, start=start)
+    assert f"now {' and '.join(later) or 'none'}, then {' and '.join(start)}; the next" in why
+    assert left == 1, "an API server that does not answer tells nothing"
+
+
+async def test_a_kind_that_is_away_for_one_look_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [PLURALS, [], PLURALS, PLURALS[:1], PLURALS[1:], PLURALS]
+    assert await looks(monkeypatch, *answers, start=PLURALS) == ("", 0)

@@ -1,0 +1,57 @@
+"""Which kinds of jobs a cluster serves, by the answer of its API server."""
+
+from typing import cast
+
+import pytest
+
+from kfext.errors import ApiError, NotServed
+from kfext.kube.client import Client
+from kfext.kube.discovery import served_kinds
+from kfext.model.kinds.registered import KINDS
+from tests.builders import Raw, discovery
+
+PLURALS = [kind.plural for kind in KINDS.values()]
+
+
+class FakeClient:
+    """Answers each request alike."""
+
+    def __init__(self, answer: Raw | ApiError) -> None:
+        self._answer = answer
+        self.requested: list[str] = []
+
+    async def get(self, path: str) -> Raw:
+        self.requested.append(path)
+        if isinstance(self._answer, ApiError):
+            raise self._answer
+        return self._answer
+
+
+async def served(answer: Raw | ApiError) -> list[str]:
+    return [kind.plural for kind in await served_kinds(cast(Client, FakeClient(answer)))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        (discovery(*PLURALS, "paddlejobs"), PLURALS),
+        (discovery(PLURALS[0], f"{PLURALS[0]}/status"), PLURALS[:1]),
+        (discovery(f"{PLURALS[0]}/status", PLURALS[1]), PLURALS[1:2]),
+        (discovery(), []),
+        (NotServed(status=404, reason="", message="404 page not found"), []),
+        ({"resources": None}, []),
+    ],
+)
+async def test_the_kinds_with_a_crd_are_served(answer: Raw | ApiError, want: list[str]) -> None:
+    assert await served(answer) == want
+
+
+async def test_one_request_tells_all_kinds() -> None:
+    client = FakeClient(discovery(*PLURALS))
+    await served_kinds(cast(Client, client))
+    assert client.requested == ["/apis/kubeflow.org/v1"]
+
+
+async def test_an_api_server_that_does_not_answer_is_not_one_without_kinds() -> None:
+    with pytest.raises(ApiError):
+        await served(ApiError(status=503, reason="", message="away"))
