@@ -36,7 +36,7 @@ from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, UserError
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
-from kfext.model.quantity import PODS, human
+from kfext.model.quantity import PODS, amount_text
 from kfext.model.tolerant import mapping, text
 from kfext.names import FINISHED, QUEUED
 
@@ -128,7 +128,7 @@ def queue_of(
     for job in in_order(jobs, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         priority = priority_class(job, classes or {})
-        asks = [human(name, number) for name, number in job.requests.items() if name != PODS]
+        asks = [amount_text(name, number) for name, number in job.requests.items() if name != PODS]
         lines.append(
             {
                 "kind": job.kind.name,

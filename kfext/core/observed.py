@@ -27,7 +27,7 @@ from kfext.model.networking import Port
 from kfext.model.node import Taint
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
-from kfext.model.quantity import human, maximum
+from kfext.model.quantity import amount_text, maximum
 from kfext.model.replica_group import ReplicaGroup
 
 _MOST_OBSERVED = 1024
@@ -123,7 +123,7 @@ def _words(
 ) -> str:
     made = _as_seen(group, _seen(job, group, pods, plan))
     more = [
-        f"{human(name, number)} instead of {human(name, group.requests.get(name, 0))}"
+        f"{amount_text(name, number)} instead of {amount_text(name, group.requests.get(name, 0))}"
         for name, number in made.requests.items()
         if number > group.requests.get(name, 0)
     ]

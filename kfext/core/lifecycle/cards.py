@@ -18,7 +18,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import MOST_APART
 from kfext.model.plan import Assignment, Plan, Slots
 from kfext.model.pod import Pod
-from kfext.model.quantity import MEMORY, human
+from kfext.model.quantity import MEMORY, amount_text
 from kfext.model.shared_gpu import INFEASIBLE, UNHOOKED, CardSharer, SharedGpu, coarse, shut_out
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -311,7 +311,7 @@ def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str
 
 
 def _terms(share: GpuShare) -> Mapping[str, str]:
-    memory = "in proportion" if share.memory is None else human(MEMORY, share.memory)
+    memory = "in proportion" if share.memory is None else amount_text(MEMORY, share.memory)
     return {
         names.GPU_SHARE: f"{share.units / UNITS:g}",
         names.GPU_MEMORY: memory,

@@ -12,7 +12,7 @@ from kfext.core.placement.gang import Batch, Gang, Limits
 from kfext.core.words import listed, nodes, pods
 from kfext.model.gpu import COUNTS, has_part
 from kfext.model.node import Node
-from kfext.model.quantity import PODS, human
+from kfext.model.quantity import PODS, amount_text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     HOSTNAME,
@@ -153,7 +153,7 @@ def _apart(gang: Gang, most: int) -> Iterator[str]:
 def _amounts(gang: Gang) -> str:
     return (
         ", ".join(
-            human(name, int(number))
+            amount_text(name, int(number))
             for name, number in zip(gang.resources, gang.total, strict=True)
             if name != PODS
         )
@@ -167,14 +167,12 @@ def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: b
     most = max(int(free.max(initial=0)), 0)
     total = int(np.maximum(free, 0).sum())
     if one_node and most < wanted:
-        return (
-            f"the freest node has {human(resource, most)}, {human(resource, wanted - most)} short"
-        )
+        short = amount_text(resource, wanted - most)
+        return f"the freest node has {amount_text(resource, most)}, {short} short"
     if total < wanted:
-        return f"{human(resource, total)} free, {human(resource, wanted - total)} short"
+        return f"{amount_text(resource, total)} free, {amount_text(resource, wanted - total)} short"
     largest = int(gang.largest[number])
     if most < largest:
-        return (
-            f"one pod needs {human(resource, largest)}, the freest node has {human(resource, most)}"
-        )
+        needed = amount_text(resource, largest)
+        return f"one pod needs {needed}, the freest node has {amount_text(resource, most)}"
     return None
