@@ -289,7 +289,7 @@ def _back_to_queue(
     """Suspend a job for some time, and exclude the nodes of the `shunned` slots for a while."""
     state = situation.after_strike(verdict.reason, verdict.message)
     nodes = (node for node, _ in shunned)
-    return suspend(situation, state.excluding(nodes, now=situation.now))
+    return suspend(situation, state.with_excluded(nodes, now=situation.now))
 
 
 def _named(places: Iterable[Place]) -> str:
