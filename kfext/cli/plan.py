@@ -11,7 +11,7 @@ import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
-from kfext.cli.output import entry, output_option, plain, printed, table
+from kfext.cli.output import entry, format_output, output_option, plain, table
 from kfext.cli.render import review
 from kfext.core.admission.review import Facts
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
@@ -81,7 +81,7 @@ def plan(
     answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=taken))
     for note in notes:
         click.echo(plain(note), err=True)
-    click.echo(written(answers, output=output), nl=False)
+    click.echo(render_answers(answers, output=output), nl=False)
     if any(answer.outcome == WAITS for answer in answers):
         sys.exit(3)
 
@@ -136,14 +136,14 @@ def _check_namespace(document: Any, option: str | None) -> None:
         )
 
 
-def written(answers: Sequence[Answer], *, output: str) -> str:
+def render_answers(answers: Sequence[Answer], *, output: str) -> str:
     """Return the answers as text, json or yaml."""
     fields = ("job", "outcome", "reason", "message", "nodes")
     values = [{field: getattr(answer, field) for field in fields} for answer in answers]
-    return printed(values, output=output, words=lambda: in_words(answers))
+    return format_output(values, output=output, text=lambda: answer_lines(answers))
 
 
-def in_words(answers: Sequence[Answer]) -> Iterator[str]:
+def answer_lines(answers: Sequence[Answer]) -> Iterator[str]:
     """Yield the answers for a person."""
     if not answers:
         yield "no job waits"

@@ -102,7 +102,7 @@ def render_files(
         click.echo(plain(line), err=True)
     if any(reviewed.mutation.refusal for reviewed in reviews):
         sys.exit(1)
-    click.echo(written(reviews, output=output), nl=False)
+    click.echo(render_reviews(reviews, output=output), nl=False)
 
 
 def render(
@@ -122,7 +122,7 @@ def render(
     return reviews, [*notes, *(note for reviewed in reviews for note in reviewed.notes)]
 
 
-def written(reviews: Sequence[Reviewed], *, output: str) -> str:
+def render_reviews(reviews: Sequence[Reviewed], *, output: str) -> str:
     """Return the documents as `yaml` or `json`, or their patches, one per document."""
     if output == "patch":
         return "".join(_json(list(reviewed.mutation.ops)) for reviewed in reviews)

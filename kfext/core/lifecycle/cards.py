@@ -19,7 +19,14 @@ from kfext.model.job_state import MOST_APART
 from kfext.model.plan import Assignment, Plan, Slots
 from kfext.model.pod import Pod
 from kfext.model.quantity import MEMORY, amount_text
-from kfext.model.shared_gpu import INFEASIBLE, UNHOOKED, CardSharer, SharedGpu, coarse, shut_out
+from kfext.model.shared_gpu import (
+    INFEASIBLE_MESSAGE,
+    UNHOOKED,
+    CardSharer,
+    SharedGpu,
+    coarse_message,
+    shut_out_message,
+)
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,
@@ -251,13 +258,13 @@ def _part(gpu: SharedGpu, sharer: CardSharer) -> str:
     if sharer.gets is not None:
         words += f", working {round(sharer.gets / 10)} % of the time"
     if sharer.infeasible:
-        words += f", {INFEASIBLE}"
+        words += f", {INFEASIBLE_MESSAGE}"
     if sharer.strikes:
-        words += f", {shut_out(sharer.strikes)}"
+        words += f", {shut_out_message(sharer.strikes)}"
     if sharer.unhooked:
         words += f", not hooked: {UNHOOKED[sharer.unhooked]}"
     if sharer.coarse is not None:
-        words += f", {coarse(sharer.coarse)}"
+        words += f", {coarse_message(sharer.coarse)}"
     return words
 
 
