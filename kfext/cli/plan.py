@@ -13,7 +13,7 @@ from kfext.cli.cluster import ClusterOptions, cluster_options, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import entry, format_output, output_option, plain, table
 from kfext.cli.render import review
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.order import in_line
 from kfext.errors import UserError
@@ -174,7 +174,7 @@ class Forecast:
         """
         raw = self._named(document, home=home)
         namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
-        reviewed = review(raw, _facts(self._snapshot, namespace))
+        reviewed = review(raw, _context(self._snapshot, namespace))
         if reviewed.mutation.refusal:
             raise UserError(next(reviewed.notes))
         raw, warnings = reviewed.after, reviewed.warnings
@@ -243,8 +243,8 @@ def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Ans
     return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
 
 
-def _facts(snapshot: Snapshot, namespace: Namespace) -> Facts:
-    return Facts(
+def _context(snapshot: Snapshot, namespace: Namespace) -> ReviewContext:
+    return ReviewContext(
         namespace_labels=namespace.labels,
         namespace_annotations=namespace.annotations,
         policies=snapshot.policies,

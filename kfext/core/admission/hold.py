@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.eligibility import not_placed
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
@@ -18,22 +18,22 @@ DEFAULT_SCHEDULERS = frozenset({"", DEFAULT_SCHEDULER})
 
 
 def hold_of(
-    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
+    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, context: ReviewContext
 ) -> Verdict:
     """Return whether a job is held, and why or why not."""
     if (verdict := _not_handled(job, body, settings)) is not None:
         return verdict
-    why = why_not_placed(job, settings, facts)
+    why = why_not_placed(job, settings, context)
     return _not_held(job, settings, why) or _held(job, settings, why)
 
 
-def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
+def why_not_placed(job: TrainingJob, settings: Settings, context: ReviewContext) -> str:
     """Return why kfext will not place a job that it handles; empty if it will."""
     if settings.colocation is Colocation.OFF:
         return f"colocation is off (from {settings.source(names.COLOCATION)})"
     if why := not_placed(job):
         return why.message
-    alive = facts.controller_alive or settings.shares_gpus
+    alive = context.controller_alive or settings.shares_gpus
     return "" if alive else "kfext's controller does not answer"
 
 
