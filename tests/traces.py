@@ -17,7 +17,7 @@ import jsonpatch
 
 import kfext
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Pin, Rescale, Resize, Step
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.hook import words
@@ -32,7 +32,7 @@ from tests.unit.sharing.test_path import World
 from tests.unit.sim.bed import GANG, LONG, Bed
 
 (HOUSE,) = map(Path, kfext.__path__)
-FACTS = Facts(namespace_labels={MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace_labels={MANAGED: "true"}, controller_alive=True)
 PLAIN = JobSpec("train", "PyTorchJob", Style.GANG, 1.0, 3, Pace(1.0, 0.0, 0.0), 100)
 _LONGEST = 4000.0
 """Seconds of the model after which a path must have ended."""
@@ -101,7 +101,7 @@ def share() -> set[str]:
 def _share() -> None:
     """Admit, place and pin a job that shares a GPU, beside a job of low priority."""
     made = sharing("0.5", priority="high")
-    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, FACTS).ops))
+    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, CONTEXT).ops))
     world = World(made)
     world.step()
     world.create()

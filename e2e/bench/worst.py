@@ -29,7 +29,7 @@ from e2e.bench.report import WORST_CONTROLLER, WORST_KEPT, WORST_MEMORY, WORST_R
 from e2e.bench.worst_objects import Object
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts, Mutation
+from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.errors import ApiError, Conflict
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -46,7 +46,7 @@ _NODES_THERE = 200
 _NAMESPACE, _TENANT = "bench-worst", "team"
 _SETTLE_SECONDS = 20.0
 _PATIENCE_SECONDS = 120.0
-_FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+_CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +99,8 @@ def _job(raw: Object, repeats: int) -> Cost:
 
     def reviewed() -> None:
         request = parse(review)
-        left = Mutation(warnings=(request.excess,))
-        answer(request, left if request.excess else mutate_job(request.decoded(), _FACTS))
+        left = ReviewResult(warnings=(request.excess,))
+        answer(request, left if request.excess else mutate_job(request.decoded(), _CONTEXT))
 
     def decided(planner: Planner) -> None:
         planner.cluster.observe_job(orjson.loads(stored))

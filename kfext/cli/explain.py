@@ -12,8 +12,8 @@ import click
 from kfext import names
 from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, kind_option, pods_of
 from kfext.cli.jobs import ahead_of
-from kfext.cli.output import age, entry, job_of, output_option, printed, table
-from kfext.cli.progress import log_in_words, progress_in, progress_in_words, read_log
+from kfext.cli.output import age, entry, format_output, job_of, output_option, table
+from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.patches.host_network import edits_of
@@ -63,8 +63,8 @@ def explain(
     if regex and not log:
         raise click.UsageError("--regex requires --log")
     explanation = asyncio.run(_explanation(job, kind=kind, log=log, regex=regex, cluster=cluster))
-    words = partial(in_words, explanation, all_changes=all_changes)
-    click.echo(printed(explanation, output=output, words=words), nl=False)
+    words = partial(explanation_lines, explanation, all_changes=all_changes)
+    click.echo(format_output(explanation, output=output, text=words), nl=False)
 
 
 async def _explanation(
@@ -146,12 +146,14 @@ def explained(
     }
 
 
-def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> Iterator[str]:
+def explanation_lines(
+    explanation: Mapping[str, Any], *, all_changes: bool = False
+) -> Iterator[str]:
     """Yield the explanation for a person; `all_changes`: with the list of changes."""
     yield _headline(explanation)
     if why := _because(explanation):
         yield from entry("why", why)
-    for line in progress_in_words(explanation["progress"]):
+    for line in progress_lines(explanation["progress"]):
         yield from entry("progress", line)
     for item in explanation["conditions"]:
         if item["message"] != explanation["message"]:
@@ -159,7 +161,7 @@ def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> It
             yield from entry(f"{item['type']}{holds}:", _because(item))
     if explanation["ahead"]:
         yield from entry("ahead", listed(explanation["ahead"], of="jobs"))
-    yield from _pods_in_words(explanation["pods"])
+    yield from _pod_lines(explanation["pods"])
     changed = explanation["changed"]
     counts = [f"{len(phrases)} on {where}" for where, phrases in changed.items() if phrases]
     more = "; --changes lists them" * (bool(counts) and not all_changes)
@@ -167,7 +169,7 @@ def in_words(explanation: Mapping[str, Any], *, all_changes: bool = False) -> It
     if all_changes and counts:
         rows = [(where, what) for where, phrases in changed.items() for what in phrases]
         yield from table(("ON", "CHANGE"), rows, indent=2)
-    yield from log_in_words(explanation["log"]) if "log" in explanation else ()
+    yield from log_lines(explanation["log"]) if "log" in explanation else ()
     for warning in explanation["warnings"]:
         yield from entry("warning", warning)
 
@@ -190,7 +192,7 @@ def _headline(explanation: Mapping[str, Any]) -> str:
     return f"{title}, {explanation['network']} network" if explanation["network"] else title
 
 
-def _pods_in_words(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
+def _pod_lines(pods: Sequence[Mapping[str, str]]) -> Iterator[str]:
     """Yield a table of pods, and below it why kube-scheduler does not bind pods."""
     alike: dict[tuple[str, str], list[str]] = {}
     unbound: dict[str, list[str]] = {}

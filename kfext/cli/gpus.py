@@ -7,42 +7,44 @@ from typing import Any
 import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options
-from kfext.cli.output import Columns, columns, output_option, printed
+from kfext.cli.output import Columns, columns, format_output, output_option
 from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.model.shared_gpu import (
-    INFEASIBLE,
+    INFEASIBLE_MESSAGE,
     UNHOOKED,
     SharedGpu,
-    coarse,
+    coarse_message,
     parse_shared_gpu,
-    shut_out,
+    shut_out_message,
 )
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.names import GPU_SHARING
 
 _UNKNOWN = "-"
 Raw = Mapping[str, Any]
+"""A SharedGPU, or a sharer in its status, as a JSON object."""
 
 
 @click.command()
 @output_option
 @cluster_options
 def gpus(*, output: str, cluster: ClusterOptions) -> None:
-    """List the GPUs that jobs may share, with the jobs on each, their losses and their gains.
+    """List the shareable GPUs and, for each, the pods on it with their slowdown and GPU time.
 
-    You need the right to list SharedGPUs.
+    This requires the RBAC permission `list` on sharedgpus.
     """
-    click.echo(written(asyncio.run(_shared_gpus(cluster)), output=output), nl=False)
+    click.echo(render_gpus(asyncio.run(_list_shared_gpus(cluster)), output=output), nl=False)
 
 
-async def _shared_gpus(cluster: ClusterOptions) -> Sequence[Raw]:
-    """Return the slots of all nodes. Raises UserError, ApiError, NoAccess."""
+async def _list_shared_gpus(cluster: ClusterOptions) -> Sequence[Raw]:
+    """Return all SharedGPU objects, one for each slot. Raises UserError, ApiError, NoAccess."""
     async with cluster.connect() as client:
         try:
             return await client.list_all(paths.shared_gpus())
         except Forbidden as error:
             raise UserError(
-                f"you need the right to list SharedGPUs of the cluster: {error}"
+                f"this requires the RBAC permission `list` on sharedgpus: {error}"
             ) from error
         except NotFound as error:
             raise UserError(
@@ -50,18 +52,19 @@ async def _shared_gpus(cluster: ClusterOptions) -> Sequence[Raw]:
             ) from error
 
 
-def written(objects: Sequence[Raw], *, output: str) -> str:
-    """Return SharedGPUs as text, json or yaml, in the order of nodes and slots."""
+def render_gpus(objects: Sequence[Raw], *, output: str) -> str:
+    """Return SharedGPUs as text, json or yaml, sorted by node and slot."""
     shared = [(gpu, raw) for raw in objects if (gpu := parse_shared_gpu(raw)) is not None]
     shared.sort(key=lambda pair: (pair[0].node, pair[0].slot))
-    lines = [{**mapping(raw.get("spec")), **mapping(raw.get("status"))} for _, raw in shared]
-    return printed(lines, output=output, words=lambda: in_words(shared))
+    values = [{**mapping(raw.get("spec")), **mapping(raw.get("status"))} for _, raw in shared]
+    return format_output(values, output=output, text=lambda: _lines(shared))
 
 
-def in_words(shared: Sequence[tuple[SharedGpu, Raw]]) -> Iterator[str]:
-    """Yield SharedGPUs for a person: a line for each card, with a line for each sharer below."""
+def _lines(shared: Sequence[tuple[SharedGpu, Raw]]) -> Iterator[str]:
+    """Yield a line for each slot, with a line for each of its sharers below."""
     if not shared:
-        yield "no node shares GPUs: install the component gpu-sharing, and label nodes for it"
+        label = f"{GPU_SHARING}=true"
+        yield f"no node shares GPUs: install the component gpu-sharing, and label nodes {label}"
         return
     head, *rows = columns(_CARDS, [gpu for gpu, _ in shared])
     yield head
@@ -75,23 +78,23 @@ def _state(gpu: SharedGpu) -> str:
     if not gpu.healthy:
         return f"unhealthy: {gpu.trouble}" if gpu.trouble else "unhealthy"
     if gpu.moved:
-        return "moved: its sharers have another card"
+        return "moved: running sharers still use another GPU than the GPU reserved now"
     return "shared" if gpu.card else "free"
 
 
 def _pod(raw: Raw) -> str:
-    """Return the pod of a sharer, with remarks."""
+    """Return the name of a sharer, with remarks."""
     pod = f"{text(raw.get('namespace'))}/{text(raw.get('pod'))}"
-    flags = {"guaranteeInfeasible": INFEASIBLE, "evict": "it must leave"}
-    remarks = [words for field, words in flags.items() if raw.get(field) is True]
+    flags = {"guaranteeInfeasible": INFEASIBLE_MESSAGE, "evict": "to be evicted"}
+    remarks = [message for field, message in flags.items() if raw.get(field) is True]
     if unhooked := UNHOOKED.get(text(raw.get("unhooked"))):
         remarks.append(f"not hooked: {unhooked}")
     millis = raw.get("coarseMillis")
     if type(millis) is int:
-        remarks.append(coarse(millis))
+        remarks.append(coarse_message(millis))
     strikes = raw.get("strikes")
     if type(strikes) is int and strikes > 0:
-        remarks.append(shut_out(strikes))
+        remarks.append(shut_out_message(strikes))
     return f"{pod} ({'; '.join(remarks)})" if remarks else pod
 
 
@@ -106,15 +109,16 @@ _CARDS: Columns = {
     "MEMORY": lambda gpu: f"{gpu.memory / 1024:.0f} Gi" if gpu.memory else _UNKNOWN,
     "STATE": _state,
 }
+# SLOWDOWN is measured for pods of high priority. GPU TIME and AT GATE are measured for pods of low
+# priority: the part of the last seconds in which the pod worked, and all its time at the gate.
 _SHARERS: Columns = {
     "PRIORITY": lambda raw: text(raw.get("priority")) or _UNKNOWN,
     "SHARE": lambda raw: f"{raw.get('sharePercent', _UNKNOWN)} %",
-    "BUSY ALONE": lambda raw: _percent(raw.get("busyPermille")),
-    "LOSS": lambda raw: _percent(raw.get("lossPermille")),
-    "GETS": lambda raw: _percent(raw.get("harvestPermille")),
-    "WAITED": lambda raw: (
-        f"{waited} s" if type(waited := raw.get("waitedSeconds")) is int else _UNKNOWN
+    "GPU TIME ALONE": lambda raw: _percent(raw.get("busyPermille")),
+    "SLOWDOWN": lambda raw: _percent(raw.get("lossPermille")),
+    "GPU TIME": lambda raw: _percent(raw.get("harvestPermille")),
+    "AT GATE": lambda raw: (
+        f"{seconds} s" if type(seconds := raw.get("waitedSeconds")) is int else _UNKNOWN
     ),
     "POD": _pod,
 }
-"""A job of high priority loses, and a job of low priority gets what is left."""

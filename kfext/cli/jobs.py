@@ -25,9 +25,9 @@ from kfext.cli.output import (
     age,
     columns,
     fitted,
+    format_output,
     job_of,
     output_option,
-    printed,
     short,
 )
 from kfext.cli.progress import NO_PROGRESS, is_resized, progress_in, steps
@@ -36,7 +36,7 @@ from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, UserError
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
-from kfext.model.quantity import PODS, human
+from kfext.model.quantity import PODS, amount_text
 from kfext.model.tolerant import mapping, text
 from kfext.names import FINISHED, QUEUED
 
@@ -88,7 +88,9 @@ def queue(*, all_namespaces: bool, output: str, cluster: ClusterOptions) -> None
     lines, note = asyncio.run(_queue(namespace, cluster))
     if note:
         click.echo(note, err=True)
-    shown = printed(lines, output=output, words=lambda: queue_in_words(lines, namespace=namespace))
+    shown = format_output(
+        lines, output=output, text=lambda: queue_lines(lines, namespace=namespace)
+    )
     click.echo(shown, nl=False)
 
 
@@ -128,7 +130,7 @@ def queue_of(
     for job in in_order(jobs, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         priority = priority_class(job, classes or {})
-        asks = [human(name, number) for name, number in job.requests.items() if name != PODS]
+        asks = [amount_text(name, number) for name, number in job.requests.items() if name != PODS]
         lines.append(
             {
                 "kind": job.kind.name,
@@ -167,7 +169,7 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
     return [other.title for other in waiting[: uids.index(job.uid)]] if job.uid in uids else []
 
 
-def queue_in_words(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:
+def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:
     """Yield the queue for a person.
 
     Lines are numbered only for the whole cluster, where a number is a place in the queue.
@@ -215,7 +217,9 @@ def top(
             while True:
                 plans = await all_plans(client, namespace=namespace, fieldSelector=_RUNNING)
                 lines = top_of(plans, sort=sort, now=time.time())
-                shown = printed(lines, output=output, words=partial(top_in_words, lines, namespace))
+                shown = format_output(
+                    lines, output=output, text=partial(top_lines, lines, namespace)
+                )
                 if not watch:
                     return click.echo(shown, nl=False)
                 _show_anew(shown)
@@ -256,7 +260,7 @@ def top_of(plans: Iterable[Raw], *, sort: str, now: float) -> list[dict[str, Any
     return sorted(lines, key=lambda line: _turn(line, _BY[sort](line), smallest=sort == "left"))
 
 
-def top_in_words(lines: Sequence[Mapping[str, Any]], namespace: str) -> list[str]:
+def top_lines(lines: Sequence[Mapping[str, Any]], namespace: str) -> list[str]:
     """Return the jobs as a table; `namespace` is empty for the whole cluster."""
     if not lines:
         return [

@@ -25,13 +25,13 @@ output_option = click.option(
 )
 
 
-def printed(values: Any, *, output: str, words: Callable[[], Iterable[str]]) -> str:
-    """Return `values` as `json` or `yaml` in ASCII, or as `text` the lines that `words` returns."""
+def format_output(values: Any, *, output: str, text: Callable[[], Iterable[str]]) -> str:
+    """Return `values` as `json` or `yaml` in ASCII, or the lines of `text()` as `text`."""
     if output == "json":
         return json.dumps(values, indent=2) + "\n"
     if output == "yaml":
         return yaml.safe_dump(values, sort_keys=False, width=10_000)
-    return "".join(f"{plain(line)}\n" for line in words())
+    return "".join(f"{plain(line)}\n" for line in text())
 
 
 def plain(text: str) -> str:

@@ -11,9 +11,9 @@ import click
 
 from kfext.cli.cluster import ClusterOptions, cluster_options, kinds_in, read_snapshot
 from kfext.cli.documents import is_job, load, title_of
-from kfext.cli.output import entry, output_option, plain, printed, table
+from kfext.cli.output import entry, format_output, output_option, plain, table
 from kfext.cli.render import review
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.order import in_line
 from kfext.errors import UserError
@@ -82,7 +82,7 @@ def plan(
     answers, notes = asyncio.run(plan_jobs(documents, cluster=cluster, snapshot=taken))
     for note in notes:
         click.echo(plain(note), err=True)
-    click.echo(written(answers, output=output), nl=False)
+    click.echo(render_answers(answers, output=output), nl=False)
     if any(answer.outcome == WAITS for answer in answers):
         sys.exit(3)
 
@@ -150,14 +150,14 @@ def _check_namespace(document: Any, option: str | None) -> None:
         )
 
 
-def written(answers: Sequence[Answer], *, output: str) -> str:
+def render_answers(answers: Sequence[Answer], *, output: str) -> str:
     """Return the answers as text, json or yaml."""
     fields = ("job", "outcome", "reason", "message", "nodes")
     values = [{field: getattr(answer, field) for field in fields} for answer in answers]
-    return printed(values, output=output, words=lambda: in_words(answers))
+    return format_output(values, output=output, text=lambda: answer_lines(answers))
 
 
-def in_words(answers: Sequence[Answer]) -> Iterator[str]:
+def answer_lines(answers: Sequence[Answer]) -> Iterator[str]:
     """Yield the answers for a person."""
     if not answers:
         yield "no job waits"
@@ -188,7 +188,7 @@ class Forecast:
         """
         raw = self._named(document, home=home)
         namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
-        reviewed = review(raw, _facts(self._snapshot, namespace))
+        reviewed = review(raw, _context(self._snapshot, namespace))
         if reviewed.mutation.refusal:
             raise UserError(next(reviewed.notes))
         raw, warnings = reviewed.after, reviewed.warnings
@@ -254,8 +254,8 @@ def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Ans
     return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
 
 
-def _facts(snapshot: Snapshot, namespace: Namespace) -> Facts:
-    return Facts(
+def _context(snapshot: Snapshot, namespace: Namespace) -> ReviewContext:
+    return ReviewContext(
         namespace_labels=namespace.labels,
         namespace_annotations=namespace.annotations,
         policies=snapshot.policies,

@@ -92,7 +92,7 @@ NO_PROGRESS = _values(Reported(), now=0.0)
 """The progress of a job that reported nothing."""
 
 
-def progress_in_words(progress: Mapping[str, Any] | None) -> Iterator[str]:
+def progress_lines(progress: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield at most two phrases: how far the job is, and how it grows."""
     if progress is None:
         return
@@ -195,14 +195,14 @@ def recognised(
     }
 
 
-def log_in_words(log: Mapping[str, Any]) -> Iterator[str]:
+def log_lines(log: Mapping[str, Any]) -> Iterator[str]:
     """Yield what was recognised in a log for a person, as lines of `explain`."""
     how = "by the expression" if log["expression"] else "without a setting"
     words = [
         f"{log['recognised']} of {log['lines']} lines of {log['pod']} "
         f"({log['container']}) recognised {how}"
     ]
-    words += progress_in_words({**log["progress"], "ageSeconds": None})
+    words += progress_lines({**log["progress"], "ageSeconds": None})
     if log["better"]:
         words.append(f"{log['better']} is better")
     if log["diverged"]:

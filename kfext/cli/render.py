@@ -12,7 +12,7 @@ import yaml
 from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import plain
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts, Mutation
+from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.core.patches.json_patch import Operation
 from kfext.core.words import CLAUSE
 from kfext.errors import UserError
@@ -27,7 +27,7 @@ class Reviewed:
     """A document, and what admission does to it: nothing if it is not a training job."""
 
     document: Any
-    mutation: Mutation
+    mutation: ReviewResult
     is_job: bool = True
 
     @property
@@ -102,7 +102,7 @@ def render_files(
         click.echo(plain(line), err=True)
     if any(reviewed.mutation.refusal for reviewed in reviews):
         sys.exit(1)
-    click.echo(written(reviews, output=output), nl=False)
+    click.echo(render_reviews(reviews, output=output), nl=False)
 
 
 def render(
@@ -112,17 +112,17 @@ def render(
 
     Raises UserError if `policies` or `namespace` are of another kind.
     """
-    facts = _facts(policies, namespace)
+    context = _context(policies, namespace)
     notes = [
         f"note: TrainingPolicy {policy.name} does not select the namespace"
-        for policy in facts.policies
-        if not policy.selector.matches(facts.namespace_labels)
+        for policy in context.policies
+        if not policy.selector.matches(context.namespace_labels)
     ]
-    reviews = [review(document, facts) for document in documents]
+    reviews = [review(document, context) for document in documents]
     return reviews, [*notes, *(note for reviewed in reviews for note in reviewed.notes)]
 
 
-def written(reviews: Sequence[Reviewed], *, output: str) -> str:
+def render_reviews(reviews: Sequence[Reviewed], *, output: str) -> str:
     """Return the documents as `yaml` or `json`, or their patches, one per document."""
     if output == "patch":
         return "".join(_json(list(reviewed.mutation.ops)) for reviewed in reviews)
@@ -134,23 +134,23 @@ def written(reviews: Sequence[Reviewed], *, output: str) -> str:
     return _json({"apiVersion": "v1", "kind": "List", "items": documents})
 
 
-def review(document: Any, facts: Facts) -> Reviewed:
+def review(document: Any, context: ReviewContext) -> Reviewed:
     """Return what admission does to a document. Raises UserError for a malformed job."""
     if not is_job(document):
-        return Reviewed(document, Mutation(), is_job=False)
+        return Reviewed(document, ReviewResult(), is_job=False)
     if problems := _not_strings(document):
-        return Reviewed(document, Mutation(refusal="; ".join(problems)))
-    return Reviewed(document, mutate_job(document, facts))
+        return Reviewed(document, ReviewResult(refusal="; ".join(problems)))
+    return Reviewed(document, mutate_job(document, context))
 
 
-def _facts(policies: list[Any], namespace: Any) -> Facts:
+def _context(policies: list[Any], namespace: Any) -> ReviewContext:
     for policy in policies:
         if mapping(policy).get("kind") != "TrainingPolicy":
             raise UserError(f"--policy requires a TrainingPolicy, not {title_of(policy)}")
     if namespace is not None and mapping(namespace).get("kind") != "Namespace":
         raise UserError(f"--namespace-file requires a Namespace, not {title_of(namespace)}")
     parsed_namespace = parse_namespace(mapping(namespace))
-    return Facts(
+    return ReviewContext(
         namespace_labels=parsed_namespace.labels if namespace else {MANAGED: "true"},
         namespace_annotations=parsed_namespace.annotations,
         policies=tuple(map(parse_policy, policies)),

@@ -1,4 +1,4 @@
-"""Lead: one controller watches the cluster, holds the Lease, and then runs the loop."""
+"""One controller process: it watches the cluster, waits for the Lease, then runs the loop."""
 
 import asyncio
 from collections.abc import Collection
@@ -27,20 +27,21 @@ from kfext.state.planner import Planner
 _log = structlog.get_logger(__name__)
 
 _STALE_SECONDS = 150.0
-"""After this long without an event or a bookmark, a copy is too old to act on."""
+"""After this long without an event or a bookmark, an informer's cache is too old to act on."""
 _TICK_LIMIT_SECONDS = 15.0
-_SWEEP_SECONDS = 300.0
-_STAND_BY_SECONDS = 10.0
+_RECHECK_SECONDS = 300.0
+_SETTLE_SECONDS = 10.0
 
 
 class Controller:
-    """One controller process. `identity` must be unique among the replicas.
+    """One controller process.
 
     `kinds`: the kinds of jobs that the cluster serves.
-
-    The Lease has a client of its own, so that its renewal does not queue behind the pins of a big
-    gang. Logs have another client, so that pins do not queue behind logs. `certificates`: whether
-    the leader issues the webhook's certificates.
+    `client`: for everything but the Lease and the logs.
+    `lease_client`: for the Lease alone, so that a renewal does not queue behind the pins of a gang.
+    `log_client`: for logs and measured CPU, so that pins do not queue behind them.
+    `identity`: unique among the replicas.
+    `certificates`: whether the leader issues the webhook's certificates.
     """
 
     def __init__(
@@ -97,14 +98,14 @@ class Controller:
             self._listed = True
             tasks.create_task(self._events.run())
             tasks.create_task(self._lease.run())
-            tasks.create_task(self._stand_by())
+            tasks.create_task(self._settle_until_leading())
             await self._lease.held.wait()
-            self._client.write_only_while(self._lease.may_act)
+            self._client.forbid_writes_unless(self._lease.may_act)
             self._metrics.leading.set(1)
             cluster = self.planner.cluster
             _log.info("leading", jobs=len(cluster.jobs), claims=len(cluster.ledger))
             tasks.create_task(self.plan_writer.run())
-            tasks.create_task(self._sweep())
+            tasks.create_task(self._recheck())
             if self._certificates:
                 tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
@@ -114,8 +115,8 @@ class Controller:
         """Return the present moment."""
         return self._reconciler.now()
 
-    def wrong(self) -> str | None:
-        """Return why kfext cannot place jobs, or None."""
+    def readiness_problem(self) -> str | None:
+        """Return why kfext cannot place jobs; None without a problem."""
         if not self._listed:
             return "jobs, pods and nodes are not listed yet"
         for name, informer in self._informers.items():
@@ -123,18 +124,18 @@ class Controller:
                 return f"the watch of {name} has been silent for too long"
         return None
 
-    def stuck(self) -> str | None:
-        """Return why the process should be restarted, or None."""
+    def liveness_problem(self) -> str | None:
+        """Return why the process should be restarted; None without a problem."""
         if not self._lease.held.is_set():
             return None
         age = self._reconciler.since_tick()
         return f"the loop has not turned for {age:.0f} s" if age > _TICK_LIMIT_SECONDS else None
 
     def _healthy(self) -> bool:
-        return self.wrong() is None and self.stuck() is None
+        return self.readiness_problem() is None and self.liveness_problem() is None
 
-    async def _sweep(self) -> None:
-        """Forget deleted objects that kopf missed, and search for an autoscaler."""
+    async def _recheck(self) -> None:
+        """Drop deleted objects that kopf missed, and look for an autoscaler, every 5 minutes."""
         while True:
             with guard("sweep"), suppress(ApiError):
                 present = await has_autoscaler(self._client)
@@ -142,10 +143,10 @@ class Controller:
                 await forget_deleted(
                     self._client, self.planner, self.plan_writer, kinds=self._kinds
                 )
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(_RECHECK_SECONDS)
 
-    async def _stand_by(self) -> None:
-        """Bound the changes that are queued for the loop until it runs."""
+    async def _settle_until_leading(self) -> None:
+        """Settle the queued changes now and then, so that they stay few before the loop runs."""
         while not self._lease.held.is_set():
-            await asyncio.sleep(_STAND_BY_SECONDS)
+            await asyncio.sleep(_SETTLE_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)

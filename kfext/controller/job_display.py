@@ -52,7 +52,7 @@ class JobDisplay:
         """Show the progress that the log of a job reports."""
         reported = self._planner.progress.reported(tracked.job.uid)
         # The setting may have changed during the read.
-        reads = self._planner.settings.of_tracked(tracked).settings.metrics.is_log
+        reads = self._planner.settings.cached(tracked).settings.metrics.is_log
         if reported is not None and reads:
             self._plan_writer.show_progress(tracked.job, reported)
 
@@ -74,7 +74,7 @@ class JobDisplay:
     def _show(self, tracked: TrackedJob, phase: str, verdict: Verdict | None) -> None:
         plan = tracked.assumed or tracked.plan
         planned = plan.nodes if plan else ()
-        of_job = self._planner.settings.of_tracked(tracked)
+        of_job = self._planner.settings.cached(tracked)
         invalid = "; ".join(str(error) for error in of_job.settings.errors)
         status = status_of(
             tracked.job,

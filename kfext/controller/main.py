@@ -81,8 +81,8 @@ async def run(
         )
         probes = await serve_probes(
             port=probe_port,
-            live=controller.stuck,
-            ready=controller.wrong,
+            live=controller.liveness_problem,
+            ready=controller.readiness_problem,
             registry=metrics.registry,
         )
         stop = stop_signal()

@@ -22,12 +22,12 @@ from kfext.core.ledger.ports import block
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints, Toleration
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import JobState, Observed
+from kfext.model.job_state import JobState, ObservedPods
 from kfext.model.networking import Port
 from kfext.model.node import Taint
 from kfext.model.plan import Assignment, Plan
 from kfext.model.pod import Pod
-from kfext.model.quantity import human, maximum
+from kfext.model.quantity import amount_text, maximum
 from kfext.model.replica_group import ReplicaGroup
 
 _MOST_OBSERVED = 1024
@@ -75,7 +75,7 @@ def observed(
     *,
     plan: Plan | None,
     unchanged: bool = False,
-) -> Mapping[str, Observed]:
+) -> Mapping[str, ObservedPods]:
     """Return what the state of a job must remember, including what its present pods show.
 
     `unchanged`: whether it must also remember pods that equal their template.
@@ -123,7 +123,7 @@ def _words(
 ) -> str:
     made = _as_seen(group, _seen(job, group, pods, plan))
     more = [
-        f"{human(name, number)} instead of {human(name, group.requests.get(name, 0))}"
+        f"{amount_text(name, number)} instead of {amount_text(name, group.requests.get(name, 0))}"
         for name, number in made.requests.items()
         if number > group.requests.get(name, 0)
     ]
@@ -152,7 +152,7 @@ def _not_learnt(
     return [word for word, differs in words.items() if differs]
 
 
-def _known(group: ReplicaGroup, state: JobState) -> Observed | None:
+def _known(group: ReplicaGroup, state: JobState) -> ObservedPods | None:
     """Return what the pods of a type have shown under its present template."""
     known = state.observed.get(group.type.lower())
     return known if known is not None and known.template == group.template else None
@@ -169,12 +169,12 @@ def _seen(
     plan: Plan | None,
     *,
     known: Collection[Toleration] = (),
-) -> Observed | None:
+) -> ObservedPods | None:
     """Return what the gated pods of a type show, or None without pods; the largest amounts count.
 
     `known`: the tolerations that the plan has for the type, but not its template.
     """
-    found: Observed | None = None
+    found: ObservedPods | None = None
     ours = _ports_of_plan(job, group, plan)
     own = {*group.constraints.tolerations}.difference(known)
     for pod, have in _readable(group, pods):
@@ -187,7 +187,7 @@ def _seen(
             and toleration.key not in group.constraints.devices
         }
         requests = as_template(pod.requests) if pod.has_slot else pod.requests
-        found = Observed(
+        found = ObservedPods(
             template=group.template,
             requests=maximum(found.requests if found else {}, requests),
             node_selector=have.node_selector,
@@ -217,7 +217,7 @@ def _ports_of_plan(job: TrainingJob, group: ReplicaGroup, plan: Plan | None) -> 
     return {*block(job, plan.port), *group.networking.ports} if plan and plan.port else set()
 
 
-def _as_seen(group: ReplicaGroup, seen: Observed | None) -> ReplicaGroup:
+def _as_seen(group: ReplicaGroup, seen: ObservedPods | None) -> ReplicaGroup:
     """Return a type as its pods were seen; pods of an earlier template do not count."""
     if seen is None or seen.template != group.template:
         return group

@@ -236,8 +236,8 @@ class Connection:
         """Close all connections; running requests fail with Unavailable."""
         await self._session.close()
 
-    def write_only_while(self, may_write: Callable[[], bool]) -> None:
-        """Send writes from now on only while `may_write()` is true; others raise NotLeading."""
+    def forbid_writes_unless(self, may_write: Callable[[], bool]) -> None:
+        """From now on raise NotLeading for a write, unless `may_write()` is true then."""
         self._may_write = may_write
 
     async def send(self, request: Request, *, most: int | None = None) -> bytes:

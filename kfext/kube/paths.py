@@ -1,9 +1,9 @@
-"""URL paths of the API server: a table of the resources that kfext asks for.
+"""URL paths of the resources that kfext reads or writes at the API server.
 
     paths.pods("team-a", "train-0", "log")   # /api/v1/namespaces/team-a/pods/train-0/log
 
-Names are escaped. Without a namespace, a path is for the objects of the whole cluster; without a
-name, for the collection.
+Names are escaped. Without a namespace, the path is for the objects of all namespaces. Without a
+name, it is for all objects.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def _escaped(part: str) -> str:
 
 
 def resource_of(path: str) -> str:
-    """Return the resource in a path, for metrics: `pods`, `pods/resize`, `nodes`."""
+    """Return the resource of a path, as metrics name it: `pods`, `pods/resize`, `nodes`."""
     parts = path.strip("/").split("/")
     parts = parts[2:] if parts[0] == "api" else parts[3:]
     if len(parts) > 2 and parts[0] == "namespaces":
@@ -70,7 +70,7 @@ class _Resource:
 
 
 class _InNamespaces(_Resource):
-    """A resource with objects in namespaces."""
+    """A namespaced resource."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ class _InNamespaces(_Resource):
 
 
 class _OfCluster(_Resource):
-    """A resource with objects outside namespaces."""
+    """A resource that is not namespaced."""
 
     __slots__ = ()
 

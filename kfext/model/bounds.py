@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from kfext.model.quantity import COMMON, Resources
+from kfext.model.quantity import ON_EVERY_NODE, Resources
 from kfext.model.tolerant import strings, text
 from kfext.names import COLOCATION, DOMAIN, HELD, PLAN, RELEASED, STATE
 
@@ -140,8 +140,8 @@ def few(resources: Resources) -> Resources:
     """
     if len(resources) <= MOST_RESOURCES:
         return resources
-    first = sorted(COMMON & resources.keys())
-    others = sorted(resources.keys() - COMMON)
+    first = sorted(ON_EVERY_NODE & resources.keys())
+    others = sorted(resources.keys() - ON_EVERY_NODE)
     return {name: resources[name] for name in [*first, *others][:MOST_RESOURCES]}
 
 

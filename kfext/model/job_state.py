@@ -1,6 +1,6 @@
 """What the controller must remember about a job across restarts, stored as JSON on the job.
 
-Like a plan, a state names the uid of its job: a state copied with a manifest is ignored.
+A state names the uid of its job, as a plan does. So a copied manifest brings no state with it.
 """
 
 import json
@@ -26,29 +26,35 @@ LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
 MOST_APART = 32
-"""Jobs that a job is not placed beside again; a job that remembers this many is placed alone."""
+"""The most uids in `JobState.apart`. A job with this many is placed on a GPU alone."""
+
 EXCLUDED_SECONDS = 300.0
 """How long a node stays excluded for a job after a pod of the job was not bound there."""
 
 _FEWEST_APART = 4
+"""The uids in `JobState.apart` that are never dropped for space."""
 _MESSAGE_LIMIT = 1024
-_LEAST_LIMIT = 48
-"""Texts are cut to this many bytes of JSON at last, so that a state always fits."""
-_LARGEST = 2.0**63
+_MIN_TEXT_LIMIT = 48
+"""Texts are cut to _MESSAGE_LIMIT bytes of JSON, then shorter, down to this limit. Such a state
+always fits."""
+_MAX_NUMBER = 2.0**63
 _PERMILLE = 1000
 _TYPES = sorted({type_.lower() for kind in KINDS.values() for type_ in kind.types})
 _PORT = re.compile("[1-9][0-9]{0,4}")
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """What admission made of the pods of a replica type.
+class ObservedPods:
+    """The pods of a replica type as admission made them from their template.
 
-    `template`: the number of their template (model.replica_group).
-    `requests`, `node_selector`: as on the pods.
-    `host_ports`: the ports that all pods have beyond the template's and the plan's.
-    `untolerated`: whether they lack a toleration for taints named after their extended resources.
-    `tolerations`: the tolerations of pools that all pods have beyond the template's.
+    `template`: the number of the template, `ReplicaGroup.template`.
+    `requests`: the largest request of a pod for each resource.
+    `node_selector`: the pods' node selector, as pairs of label and value.
+    `host_ports`: the protocol and number of each port that all pods have, without the ports of the
+        template and the plan.
+    `untolerated`: whether a pod lacks the toleration of a taint that is named after an extended
+        resource of the pod.
+    `tolerations`: the tolerations of pools that all pods have and the template lacks.
     """
 
     template: int
@@ -59,7 +65,7 @@ class Observed:
     tolerations: tuple[Toleration, ...] = ()
 
     def encode(self) -> dict[str, object]:
-        """Return what is written on the job."""
+        """Return the JSON object that the state stores."""
         return {
             "template": self.template,
             "requests": dict(self.requests),
@@ -74,24 +80,25 @@ class Observed:
 class JobState:
     """What the controller remembers about a job. Times are seconds since the epoch.
 
-    `strikes`: how many placements in a row kube-scheduler or the operator did not carry out.
-    `excluded`: until when each excluded node must not be used for this job.
+    `strikes`: the placements in a row that kube-scheduler or the operator did not carry out.
+    `excluded`: for each excluded node, when its exclusion ends.
     `suspended_at`: when kfext last suspended the job while it had pods.
-    `retry_at`: the end of the back-off; for a job that was not suspended, the earliest time of the
-        next strike.
-    `reason`, `message`: why the job backs off.
+    `retry_at`: before this time a suspended job is not started, and a started job gets no strike.
+    `reason`, `message`: why the job was last suspended or got a strike.
     `generation`: the number of the last plan that was removed from the job.
-    `asked`: the workers that the user requested while kfext gave the job another number, else 0.
-    `admitted`: the workers that kfext gave such a job, else 0.
-    `queued_since`: since when a job that never ran is in the queue, whatever was tried since; 0.0
-        if it was not stopped since it ran.
-    `observed`: what admission makes of its pods, by replica type in lower case.
-    `no_host_network`: why the job must not be tried on the host network again, empty if it may.
-    `busy`: the thousandths of the time in which its replicas keep a GPU of their own busy, by type
-        in lower case, as last measured. A forged value harms only the job itself.
-    `apart`: the uids of the last jobs that it could not share a GPU with.
-    `cpu`: what is remembered of resizes.
-    `scale`: what is remembered of changes of its size.
+    `asked`: the workers that the user wants, while kfext gives the job another number; else 0.
+    `admitted`: the workers that kfext gave the job instead; else 0.
+    `queued_since`: when the job joined the queue; a failed start does not change it. 0.0: the later
+        of the job's creation and `suspended_at` counts.
+    `observed`: the job's pods as admission made them, by replica type in lower case.
+    `no_host_network`: why the job is not tried on the host network again; empty if it may be.
+    `settings`: the last valid annotations that the job's templates lack. They count while the
+        annotation on the job is malformed (core.settings.resolve).
+    `busy`: the thousandths of the time in which a replica keeps a GPU of its own busy, by type in
+        lower case, as last measured. A forged value harms only the job itself.
+    `apart`: the uids of the last jobs that the job could not share a GPU with.
+    `cpu`: what kfext did to the CPU of the job's pods.
+    `scale`: what kfext did to the job's number of workers.
     """
 
     strikes: int = 0
@@ -104,7 +111,7 @@ class JobState:
     asked: int = 0
     admitted: int = 0
     queued_since: float = 0.0
-    observed: Mapping[str, Observed] = field(default_factory=dict)
+    observed: Mapping[str, ObservedPods] = field(default_factory=dict)
     no_host_network: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     busy: Mapping[str, int] = field(default_factory=dict)
@@ -112,23 +119,26 @@ class JobState:
     cpu: CpuState = field(default_factory=CpuState)
     scale: ScaleState = field(default_factory=ScaleState)
 
-    def excluded_at(self, now: float) -> tuple[str, ...]:
-        """Return the nodes that are excluded now."""
-        return tuple(self.exclusions(now))
+    def excluded_nodes(self, now: float) -> tuple[str, ...]:
+        """Return the names of the nodes that are excluded now."""
+        return tuple(self.exclusion_seconds(now))
 
-    def exclusions(self, now: float) -> Mapping[str, float]:
-        """Return for how many more seconds each excluded node stays excluded."""
+    def exclusion_seconds(self, now: float) -> Mapping[str, float]:
+        """Return the seconds that are left of each exclusion, by the name of the node."""
         ends = self.excluded.items()
         found = {node: left(until, now=now, longest=EXCLUDED_SECONDS) for node, until in ends}
         return {node: seconds for node, seconds in found.items() if seconds}
 
-    def excluding(self, nodes: Iterable[str], *, now: float) -> Self:
-        """Return the state with more nodes excluded from now on."""
+    def with_excluded(self, nodes: Iterable[str], *, now: float) -> Self:
+        """Return the state with these nodes excluded too, from now on."""
         ends = dict.fromkeys(nodes, now + EXCLUDED_SECONDS)
         return replace(self, excluded={**self.excluded, **ends})
 
     def encode(self, *, job_uid: str) -> str:
-        """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes."""
+        """Return compact JSON of the fields that are not 0 or empty, within LIMIT bytes.
+
+        If the JSON is too long, the fields that the job needs least are shortened first.
+        """
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
         observed = {type_: pods.encode() for type_, pods in self.observed.items()}
@@ -157,29 +167,29 @@ class JobState:
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
             )
-            if len(written.encode()) <= LIMIT or longest <= _LEAST_LIMIT:
+            if len(written.encode()) <= LIMIT or longest <= _MIN_TEXT_LIMIT:
                 return written
             if excluded:
                 # Drop the exclusion that ends first, which matters for the shortest time.
                 del excluded[min(excluded, key=lambda node: excluded[node])]
             elif observed or scale.speeds:
-                observed.clear()  # pods show it again, and speeds can be measured again
+                # The next pods show their changes again, and speeds can be measured again.
+                observed.clear()
                 scale = replace(scale, speeds={})
             elif len(apart) > _FEWEST_APART:
                 apart = apart[len(apart) // 2 :]
             else:
-                longest = max(
-                    longest // 2, _LEAST_LIMIT
-                )  # what a pod had before kfext cannot be seen again
+                # The CPU that pods had before kfext stays: no object shows it any more.
+                longest = max(longest // 2, _MIN_TEXT_LIMIT)
 
 
 def state_of(job: TrainingJob) -> JobState:
-    """Return the state on a job; an empty state if it is absent, damaged or another job's.
+    """Return the state on a job, or an empty state if it is absent, damaged or another job's.
 
-    Version 0.1 wrote no uid. Its state is believed if the plan beside it names the job: a uid is
-    unknown before the job exists, and later only the controller writes plans. Without a plan, only
-    the time of the last suspension is believed: it can only delay this job, and a job that is
-    resumed too soon after a suspension fails.
+    Version 0.1 wrote states without a uid. kfext believes such a state if a plan with the job's uid
+    is beside it: a uid is unknown before the job exists, and afterwards only the controller writes
+    plans. Without such a plan, kfext believes only the time of the last suspension. A forged time
+    can only delay this job, but a job that is resumed too soon after a suspension fails.
     """
     raw = _read(job.annotations.get(STATE))
     if not (raw and job.uid):
@@ -192,7 +202,7 @@ def state_of(job: TrainingJob) -> JobState:
 
 
 def _read(written: str | None) -> Mapping[str, Any]:
-    """Return the JSON object in an annotation; empty if it is damaged or too long."""
+    """Return the JSON object in an annotation, or an empty object if it is damaged or too long."""
     if written is None or len(written) > LIMIT:
         return {}
     try:
@@ -214,8 +224,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         admitted=int(_number(raw.get("admitted"))),
         queued_since=_number(raw.get("queuedSince")),
         observed={
-            type_: _observed(mapping(shown))
-            for type_, shown in mapping(raw.get("observed")).items()
+            type_: _observed(mapping(pods)) for type_, pods in mapping(raw.get("observed")).items()
         },
         no_host_network=text(raw.get("noHostNetwork")),
         settings=strings(raw.get("settings")),
@@ -226,17 +235,17 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
     )
 
 
-def _observed(raw: Mapping[str, object]) -> Observed:
+def _observed(raw: Mapping[str, object]) -> ObservedPods:
     requests = {name: int(_number(number)) for name, number in mapping(raw.get("requests")).items()}
-    return Observed(
+    return ObservedPods(
         template=int(_number(raw.get("template"))),
         requests={"pods": 1} | {name: count for name, count in requests.items() if count > 0},
         node_selector=tuple(sorted(strings(raw.get("nodeSelector")).items())),
         host_ports=_host_ports(raw.get("hostPorts")),
         untolerated=raw.get("untolerated") is True,
         tolerations=tuple(
-            Toleration(*map(text, sequence(number)[:4]))
-            for number in sequence(raw.get("tolerations"))[:MOST_TOLERATIONS]
+            Toleration(*map(text, sequence(fields)[:4]))
+            for fields in sequence(raw.get("tolerations"))[:MOST_TOLERATIONS]
         ),
     )
 
@@ -256,4 +265,4 @@ def _host_ports(raw: object) -> tuple[tuple[str, int], ...]:
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(value) if abs(value) <= _LARGEST and math.isfinite(value) else 0.0
+    return float(value) if abs(value) <= _MAX_NUMBER and math.isfinite(value) else 0.0

@@ -17,7 +17,7 @@ from kfext.model.bounds import (
     parts,
 )
 from kfext.model.podspec import containers_of
-from kfext.model.quantity import COMMON
+from kfext.model.quantity import ON_EVERY_NODE
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.names import GATE
 
@@ -77,7 +77,7 @@ def _with_few_resources(holder: Mapping[str, Any]) -> Mapping[str, Any]:
 def _few_amounts(amounts: object) -> object:
     if not isinstance(amounts, Mapping) or len(amounts) <= MOST_RESOURCES:
         return amounts
-    native = {name: amounts[name] for name in COMMON if name in amounts}
+    native = {name: amounts[name] for name in ON_EVERY_NODE if name in amounts}
     return native | dict(islice(amounts.items(), MOST_RESOURCES))
 
 

@@ -162,15 +162,20 @@ def _peak(
 def _pod_level_requests(spec: Mapping[str, Any]) -> Resources:
     """Return the pod-level requests, which replace the sum over the containers.
 
-    A pod-level limit is also the request. The exception is CPU or memory where a container has a
-    request or limit of that resource, even if it is zero: there the sum over containers counts.
+    A pod-level limit without a request is also the request. The exception is CPU or memory where a
+    container has a request or limit of that resource: there the sum over containers counts. A
+    request or limit of 0 counts as stated.
     """
     if not has_pod_level_resources(spec):
         return {}
-    limits = limits_of(spec).items()
+    stated = mapping(mapping(spec["resources"]).get("requests"))
     return {
-        **{name: number for name, number in limits if not _left_to_containers(spec, name)},
-        **parse_resources(mapping(spec["resources"]).get("requests")),
+        **{
+            name: number
+            for name, number in limits_of(spec).items()
+            if name not in stated and not _left_to_containers(spec, name)
+        },
+        **parse_resources(stated),
     }
 
 

@@ -1,7 +1,7 @@
 """Kubernetes quantities as integers, and sums of them.
 
-CPU is counted in millicores, everything else in its own unit (bytes, devices, pods), rounded up as
-kube-scheduler does.
+CPU is counted in millicores, every other resource in its own unit (bytes, devices, pods). Fractions
+round up, as in kube-scheduler.
 """
 
 import re
@@ -17,8 +17,8 @@ Resources = Mapping[str, int]
 CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
-COMMON = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
-"""Resources that every node has; all others, such as GPUs, are scarce."""
+ON_EVERY_NODE = frozenset({CPU, MEMORY, PODS, "ephemeral-storage"})
+"""All other resources, such as GPUs, are scarce."""
 
 _SYNTAX = re.compile(
     r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|(Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]?))",
@@ -31,24 +31,25 @@ _SUFFIX = {
     "Ki": Fraction(2**10), "Mi": Fraction(2**20), "Gi": Fraction(2**30), "Ti": Fraction(2**40),
     "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
-_LARGEST = 2**63 - 1
-_LONGEST = 64  # characters; no real amount is longer, and a long text is slow to convert
+_MAX_INT64 = 2**63 - 1
+_MAX_TEXT_LENGTH = 64  # characters; no real amount is longer, and a long text is slow to convert
 _EXPONENT_LIMIT = 30  # larger exponents count as this one; computing 10**1000000 would hang
 
 
 def parse_quantity(value: object) -> Fraction:
     """Return the exact value of a quantity such as `500m`, `1.5`, `2Gi`, `1e3` or a number.
 
-    Raises QuantityError, which names what is allowed, for anything else (`1e3m`, `1 Gi`, None).
+    Raises QuantityError for any other value, such as `1e3m`, `1 Gi` or None; the error says what is
+    allowed.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise QuantityError(
             f"{value!r} is not a quantity; allowed: a number with a unit, e.g. 500m"
         )
-    if isinstance(value, int) and abs(value) > _LARGEST:
+    if isinstance(value, int) and abs(value) > _MAX_INT64:
         raise QuantityError("the number is too large; allowed: up to 2^63 - 1; e.g. 500m, 2Gi")
     written = str(value)
-    match = _SYNTAX.fullmatch(written) if len(written) <= _LONGEST else None
+    match = _SYNTAX.fullmatch(written) if len(written) <= _MAX_TEXT_LENGTH else None
     if match is None:
         raise QuantityError(
             f"{written[:40]!r} is not a quantity; allowed: a number with a unit (n u m k M G T P "
@@ -62,9 +63,9 @@ def parse_quantity(value: object) -> Fraction:
 
 
 def amount(resource: str, value: object) -> int:
-    """Return a quantity of `resource` in its unit, rounded up, within 64 bits.
+    """Return a quantity of `resource` in its unit, rounded up.
 
-    Raises QuantityError.
+    Values beyond 64 bits are clamped. Raises QuantityError.
     """
     scale = 1000 if resource == CPU else 1
     return _text_amount(value, scale) if isinstance(value, str) else _amount(value, scale)
@@ -72,15 +73,19 @@ def amount(resource: str, value: object) -> int:
 
 def _amount(value: object, scale: int) -> int:
     exact = parse_quantity(value) * scale
-    return max(-_LARGEST, min(_LARGEST, -(-exact.numerator // exact.denominator)))
+    return max(-_MAX_INT64, min(_MAX_INT64, -(-exact.numerator // exact.denominator)))
 
 
-# A cluster repeats the same few amounts over and over, and exact fractions are slow.
+# A cluster repeats the same few amounts, and exact fractions are slow.
 _text_amount = lru_cache(maxsize=4096)(_amount)
 
 
 def parse_resources(values: object) -> dict[str, int]:
-    """Return the valid, positive entries of a resource list; the API refuses the others."""
+    """Return the positive entries of a resource list.
+
+    The API server accepts an amount of 0, and refuses negative and malformed amounts. A caller that
+    must tell 0 from an absent entry reads the list itself.
+    """
     parsed = {}
     for name, value in values.items() if isinstance(values, Mapping) else ():
         try:
@@ -113,17 +118,17 @@ def times(resources: Resources, count: int) -> dict[str, int]:
     return {name: number * count for name, number in resources.items()}
 
 
-def human(resource: str, number: int) -> str:
-    """Return an amount as a person would write it, e.g. `1.5 cpu` or `3.2 Gi memory`."""
+def amount_text(resource: str, number: int) -> str:
+    """Return an amount with its unit and resource, such as `1.5 cpu` or `3.2 Gi memory`."""
     if resource == CPU:
         return f"{number / 1000:g} cpu"
     if resource in {MEMORY, "ephemeral-storage"}:
-        return f"{_in_bytes(number)} {resource}"
+        return f"{_bytes_text(number)} {resource}"
     return f"{number} {resource}"
 
 
-def _in_bytes(number: int) -> str:
-    """Return a number of bytes in the largest unit that is not larger than it."""
+def _bytes_text(number: int) -> str:
+    """Return a number of bytes in the largest unit that fits into it."""
     for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10)):
         if abs(number) >= size:
             return f"{number / size:.1f}".removesuffix(".0") + f" {unit}"

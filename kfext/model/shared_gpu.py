@@ -27,8 +27,8 @@ UNHOOKED: Mapping[str, str] = {
     NO_FRAMEWORK: "none of its processes has used the GPU with PyTorch or Keras so far",
 }
 """Why it is unknown what a pod does on its card: a sentence for each reason."""
-INFEASIBLE = "its minimum cannot be met within the loss budget of the job beside it"
-"""What holds a pod of low priority back, beside the words of `shut_out` and `coarse`."""
+INFEASIBLE_MESSAGE = "its minimum cannot be met within the loss budget of the job beside it"
+"""What holds a pod of low priority back, beside `shut_out_message` and `coarse_message`."""
 _LARGEST_MEMORY = 2**32
 _PERMILLE = 1000
 
@@ -105,13 +105,13 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
     )
 
 
-def shut_out(strikes: int) -> str:
-    """Return the clause on a pod that was shut out for losses, so many times that count."""
+def shut_out_message(strikes: int) -> str:
+    """Return the clause on a pod that was shut out of its card for losses of another pod."""
     return f"shut out {strikes} of {EVICTED_AFTER} times for losses"
 
 
-def coarse(millis: int) -> str:
-    """Return the sentence on a pod with micro-steps that are longer than they should be."""
+def coarse_message(millis: int) -> str:
+    """Return the clause on a pod with micro-steps that are longer than they should be."""
     return f"it gives way only after micro-steps of up to {millis} ms"
 
 

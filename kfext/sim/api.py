@@ -7,7 +7,7 @@ from typing import Any
 
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.patches.json_patch import Operation
 from kfext.core.patches.pod import Body
 from kfext.errors import Conflict, NotFound
@@ -23,7 +23,7 @@ from kfext.state.planner import Planner
 
 TEAM = Namespace("team", labels={MANAGED: "true"})
 """The namespace of all jobs."""
-_FACTS = Facts(namespace_labels={MANAGED: "true"}, controller_alive=True)
+_CONTEXT = ReviewContext(namespace_labels={MANAGED: "true"}, controller_alive=True)
 
 
 class ApiServer:
@@ -58,7 +58,7 @@ class ApiServer:
     def submit(self, spec: JobSpec, training: Training) -> LiveJob:
         """Create a job as admission leaves it; the operator has confirmed that it is suspended."""
         raw = spec.manifest(created=timestamp(EPOCH + spec.arrives))
-        admitted = mutate_job(raw, _FACTS)
+        admitted = mutate_job(raw, _CONTEXT)
         assert not admitted.refusal, admitted.refusal
         raw = patched(raw, admitted.ops)
         if raw["spec"]["runPolicy"].get("suspend"):

@@ -183,7 +183,7 @@ class Books:
     def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
         """Return the limits within which a job is placed now, in epoch seconds."""
         closed = self.cards.shunned(tracked.job.uid) if tracked.shares_gpus else ()
-        return limits_of(settings, excluded=tracked.state.excluded_at(now), closed=closed)
+        return limits_of(settings, excluded=tracked.state.excluded_nodes(now), closed=closed)
 
     def claiming_on(self, node: str) -> set[str]:
         """Return the uids of the jobs that have claims on a node."""

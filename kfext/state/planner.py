@@ -89,16 +89,16 @@ class Planner:
             priority_of=lambda job: priority_class(job, self.queue.classes).value,
             managed=self.settings.is_managed,
         )
-        self.settings.opted = self.cluster.recount_namespace
-        self.queue = Queue(self.cluster, self.settings.of_tracked)
+        self.settings.on_managed_changed = self.cluster.recount_namespace
+        self.queue = Queue(self.cluster, self.settings.cached)
         self.progress = JobsProgress(
-            self.cluster, lambda tracked: self.settings.of_tracked(tracked).settings
+            self.cluster, lambda tracked: self.settings.cached(tracked).settings
         )
         self.companion = Companion(
             self.cluster,
             self.queue,
             self.progress,
-            lambda tracked: self.settings.of_tracked(tracked).settings,
+            lambda tracked: self.settings.cached(tracked).settings,
         )
         self.cards = self.cluster.books.cards
         self.alarms = Alarms()
@@ -255,7 +255,7 @@ class Planner:
 
     def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
         """Return everything that the next step of a job depends on, except the ledger."""
-        of_job = self.settings.of_tracked(tracked)
+        of_job = self.settings.cached(tracked)
         hopeless_since = tracked.hopeless_since
         pods = self.cluster.pods(tracked.job.uid)
         return Situation(

@@ -1,4 +1,4 @@
-"""The settings of a job, from the present namespaces and policies."""
+"""Resolve the settings of jobs from the present namespaces and policies."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,29 +17,35 @@ from kfext.state.tracked_job import TrackedJob
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The settings of a job, and its request for the host network, if any."""
+    """The settings of a job.
+
+    `host_network`: the job's request for the host network; None for a job on the pod network.
+    """
 
     settings: Settings
     host_network: HostNetworkRequest | None
 
 
-_Sources = tuple[int, Namespace | None, Mapping[str, NetworkPolicy] | None]
-"""The version of the TrainingPolicies, the namespace, and its network policies by name."""
+_CacheKey = tuple[int, Namespace | None, Mapping[str, NetworkPolicy] | None]
+"""What a job's settings depend on beside the job: the number of changes of TrainingPolicies, the
+namespace, and its network policies by name."""
 
 
 class SettingsSource:
-    """Namespaces and policies as last seen.
+    """Resolves settings from namespaces and policies as last seen.
 
-    `opted` is called with the name of a namespace that was opted in or out.
+    `on_managed_changed` is called with the name of a namespace that became managed or unmanaged.
+    Informers report namespaces and network policies, with the old and the new object. kopf reports
+    TrainingPolicies, with the new object or the name of the deleted object.
     """
 
     def __init__(self) -> None:
-        self.opted: Callable[[str], None] = lambda namespace: None
+        self.on_managed_changed: Callable[[str], None] = lambda namespace: None
         self._namespaces: dict[str, Namespace] = {}
         self._policies: dict[str, TrainingPolicy] = {}
-        self._version = 0
+        self._policy_changes = 0
         self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
-        self._resolved: dict[str, tuple[_Sources, TrainingJob, JobSettings]] = {}
+        self._cache: dict[str, tuple[_CacheKey, TrainingJob, JobSettings]] = {}
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Record the present version of a namespace; `new` is None when it is gone."""
@@ -48,14 +54,14 @@ class SettingsSource:
         if new is not None:
             self._namespaces[name] = new
         if bool(before and before.managed) != self.is_managed(name):
-            self.opted(name)
+            self.on_managed_changed(name)
 
     def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
         """Record the present version of a network policy; `new` is None when it is gone."""
         seen = new or old
         if seen is None:
             return
-        # A new mapping shows `of_tracked` that settings from the old mapping are outdated.
+        # The mapping is replaced, not changed: it is part of the cache key.
         by_name = dict(self._network_policies.pop(seen.namespace, {}))
         by_name.pop(seen.name, None)
         if new is not None:
@@ -64,17 +70,17 @@ class SettingsSource:
             self._network_policies[seen.namespace] = by_name
 
     def observe_policy(self, policy: TrainingPolicy) -> None:
-        """Record the present version of a policy."""
-        self._version += 1
+        """Record the present version of a TrainingPolicy."""
+        self._policy_changes += 1
         self._policies[policy.name] = policy
 
     def forget_policy(self, name: str) -> None:
-        """Forget a policy that is gone."""
-        self._version += 1
+        """Forget a deleted TrainingPolicy."""
+        self._policy_changes += 1
         self._policies.pop(name, None)
 
     def is_managed(self, namespace: str) -> bool:
-        """Return whether a namespace is opted in."""
+        """Return whether a namespace is managed."""
         seen = self._namespaces.get(namespace)
         return seen is not None and seen.managed
 
@@ -88,28 +94,27 @@ class SettingsSource:
         return tuple(policy for by_name in policies for policy in by_name.values())
 
     def policies(self) -> Iterable[TrainingPolicy]:
-        """Return all policies."""
+        """Return all TrainingPolicies."""
         return self._policies.values()
 
     def forget(self, uid: str) -> None:
-        """Forget a job that is gone."""
-        self._resolved.pop(uid, None)
+        """Forget a deleted job."""
+        self._cache.pop(uid, None)
 
-    def of_tracked(self, tracked: TrackedJob) -> JobSettings:
-        """Return the settings of a job, resolved again only if their sources have changed."""
+    def cached(self, tracked: TrackedJob) -> JobSettings:
+        """Return the settings of a job; they are resolved again only if a source has changed."""
         job = tracked.job
-        resolved = self._resolved.get(job.uid)
-        sources = self._sources(job.namespace)
-        if resolved is None or resolved[0] != sources or resolved[1] is not job:
-            resolved = self._resolved[job.uid] = (sources, job, self.of(job))
-        return resolved[2]
+        key = self._cache_key(job.namespace)
+        entry = self._cache.get(job.uid)
+        if entry is None or entry[0] != key or entry[1] is not job:
+            entry = self._cache[job.uid] = (key, job, self.resolve(job))
+        return entry[2]
 
-    def _sources(self, namespace: str) -> _Sources:
-        """Return the sources of the settings of jobs in a namespace."""
+    def _cache_key(self, namespace: str) -> _CacheKey:
         seen, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
-        return self._version, seen, network
+        return self._policy_changes, seen, network
 
-    def of(self, job: TrainingJob) -> JobSettings:
+    def resolve(self, job: TrainingJob) -> JobSettings:
         """Return the present settings of a job."""
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
         settings = settings_of(job, namespace, self._policies.values())

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 
 from kfext.core.admission.new_job import UNMANAGED, mutate_job
 from kfext.core.admission.new_pod import mutate_pod
-from kfext.core.admission.review import Facts, Mutation
+from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.webhook.review import LIMIT, Bodies, Request, ReviewError, answer, parse
 
 _log = structlog.get_logger(__name__)
@@ -34,11 +34,11 @@ REJECTED = "rejected"
 """The body was not a review: the answer was 4xx."""
 _BUCKETS = (0.00025, 0.0005, 0.001, 0.002, 0.003, 0.004, 0.005, 0.0075, 0.01, 0.025, 0.1, 0.5, 2.0)
 
-_NOT_SYNCED = Mutation(warnings=("kfext has not read this namespace yet and changed nothing",))
-_FAILED = Mutation(
+_NOT_SYNCED = ReviewResult(warnings=("kfext has not read this namespace yet and changed nothing",))
+_FAILED = ReviewResult(
     warnings=("kfext failed on this object and left it unchanged; see the log of the webhook",)
 )
-_CLOSED = Mutation(
+_CLOSED = ReviewResult(
     refusal="kfext cannot review this object now, and objects that share a GPU need its review; "
     "try again, or read the log of the webhook"
 )
@@ -79,16 +79,16 @@ class Metrics:
 
 
 class Cluster(Protocol):
-    """The source of the facts: `facts.Watched`, or a double in tests."""
+    """The source of contexts: `context.WatchedContext`, or a double in tests."""
 
-    async def of(self, namespace: str) -> Facts | None:
-        """Return the facts of a namespace, or None before they are known."""
+    async def of(self, namespace: str) -> ReviewContext | None:
+        """Return the context of a review in a namespace, or None before it is known."""
 
     def controller_alive(self) -> bool:
         """Return whether the controller is alive."""
 
 
-Decide = Callable[[Request, Any], Awaitable[Mutation]]
+Decide = Callable[[Request, Any], Awaitable[ReviewResult]]
 """Request and its object -> the changes to the object."""
 
 
@@ -104,11 +104,11 @@ class _Route:
 def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
     """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing."""
 
-    async def job(request: Request, raw: Any) -> Mutation:
-        facts = await cluster.of(request.namespace)
-        return _NOT_SYNCED if facts is None else mutate_job(raw, facts)
+    async def job(request: Request, raw: Any) -> ReviewResult:
+        context = await cluster.of(request.namespace)
+        return _NOT_SYNCED if context is None else mutate_job(raw, context)
 
-    async def pod(request: Request, raw: Any) -> Mutation:
+    async def pod(request: Request, raw: Any) -> ReviewResult:
         return mutate_pod(raw, controller_alive=cluster.controller_alive())
 
     app, bodies = web.Application(), Bodies(longest=LIMIT)
@@ -168,7 +168,7 @@ async def _decide(route: _Route, request: Request) -> tuple[str, bytes]:
     if excess := request.excess:
         log.info("left alone", why=excess)
         why = f"kfext does not handle this {route.kind}: {excess}"
-        untouched = Mutation(refusal=why) if closed else Mutation(warnings=(why,))
+        untouched = ReviewResult(refusal=why) if closed else ReviewResult(warnings=(why,))
         return REFUSED if closed else UNCHANGED, answer(request, untouched)
     raw = request.decoded()
     try:

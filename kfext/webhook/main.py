@@ -1,4 +1,4 @@
-"""`kfext webhook`: certificates, watched facts, two servers, and an orderly shutdown."""
+"""`kfext webhook`: certificates, watches, two servers, and an orderly shutdown."""
 
 import asyncio
 import gc
@@ -14,7 +14,7 @@ from kfext.names import CA_SECRET
 from kfext.runtime import serve_probes, stop_signal
 from kfext.webhook.app import Metrics, make_app, make_runner
 from kfext.webhook.certificate import MountedCertificate, ServingCertificate
-from kfext.webhook.facts import Watched
+from kfext.webhook.context import WatchedContext
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ async def run(config: Config) -> None:
 
 
 async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None:
-    watched = Watched(client)
+    watched = WatchedContext(client)
     certificate: ServingCertificate | MountedCertificate
     if config.tls_folder:
         certificate = MountedCertificate(config.tls_folder)

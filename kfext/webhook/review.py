@@ -13,7 +13,7 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from kfext.core.admission.review import Mutation
+from kfext.core.admission.review import ReviewResult
 from kfext.errors import UserError
 
 API_VERSION = "admission.k8s.io/v1"
@@ -134,7 +134,7 @@ def parse(body: bytes) -> Request:
     return review.request
 
 
-def answer(request: Request, mutation: Mutation) -> bytes:
+def answer(request: Request, mutation: ReviewResult) -> bytes:
     """Return the AdmissionReview that answers a request.
 
     Raises TypeError or ValueError if the patch repeats a value that JSON libraries cannot write: an

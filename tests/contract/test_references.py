@@ -1,5 +1,6 @@
 """Whatever a file of the repository refers to is in the repository."""
 
+import ast
 import functools
 import re
 from collections.abc import Iterator
@@ -100,6 +101,28 @@ def _is_module(dotted: str) -> bool:
     parts = dotted.split(".")
     inside = [parts[:-1]] if len(parts) > 2 else []
     return any(_exists("/".join(("kfext", *some))) for some in (parts, *inside))
+
+
+PATH_OF_A_JOB = re.findall(
+    r"^\d+\. .*: `(kfext/\S+\.py)` (`.+`)$",
+    (REPOSITORY / "docs/architecture.md").read_text(),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("path", "functions"), PATH_OF_A_JOB)
+def test_the_path_through_the_code_names_functions_of_its_files(path: str, functions: str) -> None:
+    tree = ast.parse((REPOSITORY / path).read_text())
+    defined = {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {*quoted(functions)} <= defined
+
+
+def test_the_path_through_the_code_is_read() -> None:
+    assert len(PATH_OF_A_JOB) > 20
 
 
 def test_contributing_has_every_statement_that_a_test_cites_and_no_other() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.eligibility import not_placed
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation
@@ -18,37 +18,37 @@ DEFAULT_SCHEDULERS = frozenset({"", DEFAULT_SCHEDULER})
 
 
 def hold_of(
-    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
+    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, context: ReviewContext
 ) -> Verdict:
     """Return whether a job is held, and why or why not."""
-    stays = waits(settings, facts)
+    stays = waits(settings, context)
     if (verdict := _not_handled(job, body, stays=stays)) is not None:
         return verdict
-    why = why_not_placed(job, settings, facts)
+    why = why_not_placed(job, settings, context)
     return _not_held(job, why, stays=stays) or _held(job, settings, why)
 
 
-def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
+def why_not_placed(job: TrainingJob, settings: Settings, context: ReviewContext) -> str:
     """Return why kfext will not place a job that it handles; empty if it will."""
     if settings.colocation is Colocation.OFF:
         return f"colocation is off (from {settings.source(names.COLOCATION)})"
     if why := not_placed(job):
         return why.message
-    alive = facts.controller_alive or settings.shares_gpus
+    alive = context.controller_alive or settings.shares_gpus
     return "" if alive else "kfext's controller does not answer"
 
 
-def waits(settings: Settings, facts: Facts) -> bool:
+def waits(settings: Settings, context: ReviewContext) -> bool:
     """Return whether a job that kfext cannot place waits; else it runs as on plain Kubernetes.
 
     Without a controller, only jobs that share GPUs wait.
     """
-    return settings.shares_gpus or (facts.controller_alive and bool(settings.why_never_released))
+    return settings.shares_gpus or (context.controller_alive and bool(settings.why_never_released))
 
 
-def outcome(job: TrainingJob, settings: Settings, facts: Facts) -> str:
+def outcome(job: TrainingJob, settings: Settings, context: ReviewContext) -> str:
     """Return what becomes of a job that kfext handles and does not place, as a clause."""
-    if not waits(settings, facts):
+    if not waits(settings, context):
         return "it runs as on plain Kubernetes"
     return "its pods wait at the gate" if job.kueue_managed else "it stays suspended"
 

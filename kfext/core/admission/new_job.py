@@ -14,7 +14,7 @@ from kfext.core.admission.gpu import why_not_shared
 from kfext.core.admission.hold import hold_of
 from kfext.core.admission.made_elastic import MadeElastic, made_elastic, wanted_range
 from kfext.core.admission.notices import edits, scaling_warnings, warnings
-from kfext.core.admission.review import Facts, Mutation
+from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
 from kfext.core.settings.resolve import settings_of
 from kfext.core.settings.table import TO_PODS, Settings
@@ -34,57 +34,57 @@ _NO_PLAN = dict.fromkeys(
         *(names.GPU_SLOTS, names.GPU_TERMS),
     )
 )
-UNMANAGED = Mutation(
+UNMANAGED = ReviewResult(
     verdicts=(
         Verdict(names.REASON_HANDS_OFF, f"the namespace is not labelled {names.MANAGED}=true"),
     )
 )
 
 
-def mutate_job(raw: object, facts: Facts) -> Mutation:
+def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
     """Return what admission does to a new training job. Never raises."""
     body = mapping(raw)
     job = parse_job(body)
     if job is None:
-        return Mutation()
-    if not facts.managed:
+        return ReviewResult()
+    if not context.managed:
         return UNMANAGED
-    settings = settings_of(job, facts.namespace(job.namespace), facts.policies)
+    settings = settings_of(job, context.namespace(job.namespace), context.policies)
     if settings.errors:
         refusal = "; ".join(str(error) for error in settings.errors)
-        return Mutation(
+        return ReviewResult(
             warnings=settings.warnings,
             refusal=refusal,
             verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
         )
-    verdict = hold_of(job, body, settings=settings, facts=facts)
+    verdict = hold_of(job, body, settings=settings, context=context)
     unshared = settings.shares_gpus and why_not_shared(job, settings=settings, verdict=verdict)
     if unshared:
         refusal = f"{names.GPU_SHARE}: {unshared}"
-        return Mutation(
+        return ReviewResult(
             warnings=settings.warnings,
             refusal=refusal,
             verdicts=(Verdict(names.REASON_SHARE_REFUSED, refusal),),
         )
-    made, why_fixed = _made_elastic(job, body, settings=settings, facts=facts, verdict=verdict)
+    made, why_fixed = _made_elastic(job, body, settings=settings, context=context, verdict=verdict)
     if made is not None:
         job, body = made.job, made.body
     try:
         ops = operations(body, _changes(job, body, settings=settings, reason=verdict.reason))
     except Unpatchable as error:
         # The API server will refuse such an object, with a better message.
-        return Mutation(warnings=settings.warnings, verdicts=(_malformed(error),))
-    return Mutation(
+        return ReviewResult(warnings=settings.warnings, verdicts=(_malformed(error),))
+    return ReviewResult(
         ops=(*(made.operations if made else ()), *ops),
         warnings=(
             *settings.warnings,
-            *warnings(job, body, settings=settings, facts=facts, verdict=verdict),
+            *warnings(job, body, settings=settings, context=context, verdict=verdict),
             *scaling_warnings(job, settings, verdict=verdict, made=made, why_fixed=why_fixed),
         ),
         verdicts=(
             verdict,
             *([made.verdict] if made else []),
-            *edits(job, settings, facts, verdict=verdict, ops=ops),
+            *edits(job, settings, context, verdict=verdict, ops=ops),
         ),
     )
 
@@ -94,7 +94,7 @@ def _made_elastic(
     body: Mapping[str, Any],
     *,
     settings: Settings,
-    facts: Facts,
+    context: ReviewContext,
     verdict: Verdict,
 ) -> tuple[MadeElastic | None, str]:
     """Return the job made elastic, or why it stays as it is although it opted in.
@@ -109,7 +109,7 @@ def _made_elastic(
     if isinstance(made, str):
         return None, made
     # Its pods have other names and labels now, and terms may select by them.
-    now = hold_of(made.job, made.body, settings=settings, facts=facts)
+    now = hold_of(made.job, made.body, settings=settings, context=context)
     return (made, "") if now.reason == verdict.reason else (None, now.message)
 
 

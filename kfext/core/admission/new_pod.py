@@ -10,7 +10,7 @@ from kfext import names
 from kfext.core.admission.control_file import MAY_SAVE, control_file
 from kfext.core.admission.gpu import gpu_part
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
-from kfext.core.admission.review import Mutation
+from kfext.core.admission.review import ReviewResult
 from kfext.core.patches.host_network import host_network
 from kfext.core.patches.json_patch import Operation, appended
 from kfext.core.settings.table import settings_of_pod
@@ -27,7 +27,7 @@ _UNSHARED = "a pod that shares a GPU does not run otherwise"
 _UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 
 
-def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
+def mutate_pod(raw: object, *, controller_alive: bool) -> ReviewResult:
     """Return what admission does to a new pod. Never raises.
 
     A pod is gated only while a controller runs that can ungate it. A pod that shares a GPU is
@@ -39,12 +39,12 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
     annotations = mapping(metadata.get("annotations"))
     kind = owner_kind(metadata)
     if not isinstance(spec, Mapping) or kind is None or not _for_default_scheduler(spec):
-        return Mutation()
+        return ReviewResult()
     ops: list[Operation] = []
     verdicts = []
     shares = _shares_gpus(metadata)
     if (excess := pod_excess(spec)) and shares:
-        return Mutation(refusal=f"{_UNSHARED}: it has {excess}")
+        return ReviewResult(refusal=f"{_UNSHARED}: it has {excess}")
     if excess:
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
     elif (shares or (controller_alive and not _let_go(metadata, spec))) and (gate := _gate(spec)):
@@ -59,13 +59,13 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> Mutation:
         if shares:
             part = gpu_part(kind, metadata, spec)
             if part.refusal:
-                return Mutation(refusal=f"{_UNSHARED}: {part.refusal}")
+                return ReviewResult(refusal=f"{_UNSHARED}: {part.refusal}")
             spec = part.spec
             ops += part.operations
     if names.PORT_BASE in annotations and (moved := host_network(kind, metadata, spec)):
         ops += moved
         verdicts.append(Verdict(names.REASON_HOST_NETWORK, "uses the network of its node"))
-    return Mutation(ops=tuple(ops), verdicts=tuple(verdicts))
+    return ReviewResult(ops=tuple(ops), verdicts=tuple(verdicts))
 
 
 def _gate(spec: Mapping[str, Any]) -> Operation | None:

@@ -6,7 +6,7 @@ from typing import Any
 from kfext import names
 from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.companion.stand_down import why_left_alone
 from kfext.core.eligibility import not_placed, why_no_host_network
 from kfext.core.patches.host_network import edits_of
@@ -26,7 +26,7 @@ def warnings(
     body: Mapping[str, Any],
     *,
     settings: Settings,
-    facts: Facts,
+    context: ReviewContext,
     verdict: Verdict,
 ) -> Iterator[str]:
     """Yield warnings about what would surprise the user later; `verdict` is from `hold_of`."""
@@ -34,12 +34,12 @@ def warnings(
         yield "kfext leaves this job alone: it has no replicas"
     elif job.excess:
         if handles(verdict) or verdict.message == job.excess:
-            yield f"kfext does not place this job: {job.excess}; {outcome(job, settings, facts)}"
+            yield f"kfext does not place this job: {job.excess}; {outcome(job, settings, context)}"
     else:
         if handles(verdict):
-            yield from _placement(job, settings, facts)
+            yield from _placement(job, settings, context)
             yield from _overwritten(job, body, settings)
-        if settings.network == HOST and (why := _pod_network(job, settings, facts, verdict)):
+        if settings.network == HOST and (why := _pod_network(job, settings, context, verdict)):
             yield f"the pods will have their own network, not their node's: {why}"
 
 
@@ -48,18 +48,18 @@ def handles(verdict: Verdict) -> bool:
     return verdict.reason not in {names.REASON_HANDS_OFF, names.REASON_RELEASED}
 
 
-def _placement(job: TrainingJob, settings: Settings, facts: Facts) -> Iterator[str]:
+def _placement(job: TrainingJob, settings: Settings, context: ReviewContext) -> Iterator[str]:
     """Yield how the placement of a job will differ from what its settings suggest."""
-    if not facts.controller_alive:
+    if not context.controller_alive:
         shares = "it shares GPUs, so it stays suspended until the controller is back"
-        effect = shares if waits(settings, facts) else "the job runs as on plain Kubernetes"
+        effect = shares if waits(settings, context) else "the job runs as on plain Kubernetes"
         yield f"kfext's controller does not answer: {effect}"
     if settings.colocation is Colocation.OFF:
         return
     if term := not_placed(job):
-        yield f"kfext does not place this job: {term.message}; {outcome(job, settings, facts)}"
+        yield f"kfext does not place this job: {term.message}; {outcome(job, settings, context)}"
     elif why := _too_few_nodes(job, settings):
-        yield f"kfext cannot place this job: {why}; {outcome(job, settings, facts)}"
+        yield f"kfext cannot place this job: {why}; {outcome(job, settings, context)}"
     elif names.COLOCATION in settings.stated:
         yield from _crowding(job, assumed=settings.placement.assumed_burst)
     if names.RESERVATION_PRIORITY in job.priority_classes:
@@ -141,17 +141,21 @@ def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:
         )
 
 
-def _pod_network(job: TrainingJob, settings: Settings, facts: Facts, verdict: Verdict) -> str:
+def _pod_network(
+    job: TrainingJob, settings: Settings, context: ReviewContext, verdict: Verdict
+) -> str:
     """Return why a job that requests the host network will not get it; empty if it may."""
     if verdict.reason != names.REASON_HELD and not job.kueue_managed:
         return "only a job that kfext starts gets ports on the host network"
-    return why_no_host_network(job, facts.namespace_labels) or why_not_placed(job, settings, facts)
+    return why_no_host_network(job, context.namespace_labels) or why_not_placed(
+        job, settings, context
+    )
 
 
 def edits(
     job: TrainingJob,
     settings: Settings,
-    facts: Facts,
+    context: ReviewContext,
     *,
     verdict: Verdict,
     ops: Sequence[Operation],
@@ -164,7 +168,7 @@ def edits(
             f"the manifest contained {', '.join(brought)} of another job",
         )
     paths = [op["path"] for op in ops if "/template" in op["path"]]
-    if paths and settings.network == HOST and not _pod_network(job, settings, facts, verdict):
+    if paths and settings.network == HOST and not _pod_network(job, settings, context, verdict):
         edits = (f"{what}, because {why}" for what, why in edits_of(job))
         message = "the job gets ports of its own when it is placed, and edits on its pods"
         yield Verdict(names.REASON_HOST_NETWORK, "; ".join((message, *edits)))

@@ -1,4 +1,4 @@
-"""What a review needs to know of the cluster, and what it answers."""
+"""The input and the result of one admission review."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,13 @@ from kfext.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """The namespace, the policies and the controller, all from a watched cache."""
+class ReviewContext:
+    """The part of the cluster that a review depends on, from the caches of watches.
+
+    `namespace_labels`, `namespace_annotations`: of the namespace of the object under review.
+    `policies`: all TrainingPolicies.
+    `controller_alive`: whether a controller renews the Lease.
+    """
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
@@ -19,23 +24,23 @@ class Facts:
     controller_alive: bool = False
 
     def namespace(self, name: str) -> Namespace:
-        """Return the namespace of the object under review."""
+        """Return the namespace of the object under review, which is called `name`."""
         return Namespace(name, self.namespace_labels, self.namespace_annotations)
 
     @property
     def managed(self) -> bool:
-        """Whether an administrator opted the namespace in."""
+        """Whether an administrator labelled the namespace for kfext."""
         return is_managed(self.namespace_labels)
 
 
 @dataclass(frozen=True, slots=True)
-class Mutation:
-    """The answer to one review.
+class ReviewResult:
+    """What one review does to the object.
 
-    `ops`: a JSON patch.
+    `ops`: the changes, as a JSON patch.
     `warnings`: shown to the user who submits the object.
     `refusal`: why the object is refused; empty if it is accepted.
-    `verdicts`: what was done or left alone, and why.
+    `verdicts`: the reason and the message of each decision, also of a decision to change nothing.
     """
 
     ops: tuple[Operation, ...] = ()

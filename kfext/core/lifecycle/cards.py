@@ -18,8 +18,15 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import MOST_APART
 from kfext.model.plan import Assignment, Plan, Slots
 from kfext.model.pod import Pod
-from kfext.model.quantity import MEMORY, human
-from kfext.model.shared_gpu import INFEASIBLE, UNHOOKED, CardSharer, SharedGpu, coarse, shut_out
+from kfext.model.quantity import MEMORY, amount_text
+from kfext.model.shared_gpu import (
+    INFEASIBLE_MESSAGE,
+    UNHOOKED,
+    CardSharer,
+    SharedGpu,
+    coarse_message,
+    shut_out_message,
+)
 from kfext.model.verdict import Verdict
 from kfext.names import (
     GATED,
@@ -251,13 +258,13 @@ def _part(gpu: SharedGpu, sharer: CardSharer) -> str:
     if sharer.gets is not None:
         words += f", working {round(sharer.gets / 10)} % of the time"
     if sharer.infeasible:
-        words += f", {INFEASIBLE}"
+        words += f", {INFEASIBLE_MESSAGE}"
     if sharer.strikes:
-        words += f", {shut_out(sharer.strikes)}"
+        words += f", {shut_out_message(sharer.strikes)}"
     if sharer.unhooked:
         words += f", not hooked: {UNHOOKED[sharer.unhooked]}"
     if sharer.coarse is not None:
-        words += f", {coarse(sharer.coarse)}"
+        words += f", {coarse_message(sharer.coarse)}"
     return words
 
 
@@ -289,7 +296,7 @@ def _back_to_queue(
     """Suspend a job for some time, and exclude the nodes of the `shunned` slots for a while."""
     state = situation.after_strike(verdict.reason, verdict.message)
     nodes = (node for node, _ in shunned)
-    return suspend(situation, state.excluding(nodes, now=situation.now))
+    return suspend(situation, state.with_excluded(nodes, now=situation.now))
 
 
 def _named(places: Iterable[Place]) -> str:
@@ -311,7 +318,7 @@ def _changes(has: GpuShare | None, wants: GpuShare | None) -> Iterator[tuple[str
 
 
 def _terms(share: GpuShare) -> Mapping[str, str]:
-    memory = "in proportion" if share.memory is None else human(MEMORY, share.memory)
+    memory = "in proportion" if share.memory is None else amount_text(MEMORY, share.memory)
     return {
         names.GPU_SHARE: f"{share.units / UNITS:g}",
         names.GPU_MEMORY: memory,

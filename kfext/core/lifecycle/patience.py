@@ -62,7 +62,7 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
     state = situation.after_strike(late.reason, late.message)
     if situation.never_released:
         nodes = (pod.pinned_to for pod in stuck if pod.pinned_to)
-        state = state.excluding(nodes, now=situation.now)
+        state = state.with_excluded(nodes, now=situation.now)
         if late.reason in FORESEEN:
             state = replace(state, retry_at=0.0)
         return suspend(situation, state)

@@ -271,7 +271,7 @@ def _look_again(situation: Situation, verdict: Verdict) -> float | None:
 
     A reservation may become due for it, or an excluded node may be allowed again.
     """
-    times = [*situation.state.exclusions(situation.now).values()]
+    times = [*situation.state.exclusion_seconds(situation.now).values()]
     if verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)
     return min((seconds for seconds in times if seconds > 0), default=None)

@@ -355,7 +355,7 @@ def _unbound(
     # The other members of a required job must go to a node where members run.
     allowed = homes if situation.never_released else ()
     nodes = [pod.pinned_to for pod in stuck if pod.pinned_to and pod.pinned_to not in allowed]
-    return DeleteUnbound(stuck, state.excluding(nodes, now=situation.now))
+    return DeleteUnbound(stuck, state.with_excluded(nodes, now=situation.now))
 
 
 def _first_to_pin(gated: Collection[Pod]) -> frozenset[str]:

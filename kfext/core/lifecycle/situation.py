@@ -231,7 +231,7 @@ class Situation:
     @property
     def excluded(self) -> tuple[str, ...]:
         """The nodes that are excluded for the job now."""
-        return self.state.excluded_at(self.now)
+        return self.state.excluded_nodes(self.now)
 
     @property
     def backs_off(self) -> float:

@@ -1,9 +1,8 @@
 """The edits that let the pods of a job find each other on the network of their nodes.
 
-For some kinds the operator derives addresses and Services from its port in the templates, which the
-patch of the job sets. The rest is edited pod by pod, only from the pod as the operator created it
-and the base of the job's ports, so that all pods have the same addresses. A pod gets all its edits
-or none.
+For some kinds the operator derives addresses and Services from a port in the templates, which the
+job's patch sets. The pod webhook edits the rest. It reads only the pod and the base of the job's
+ports, so that all pods of the job get the same addresses. A pod gets all its edits or none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,9 +32,9 @@ def edits_of(job: TrainingJob) -> Sequence[tuple[str, str]]:
 
 
 def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
-    """Return the operations that move a pod to its node's network; none for other pods.
+    """Return the operations that move a pod to its node's network.
 
-    A pod uses it if its template has the base of the job's ports.
+    There are none for a pod without the base of the job's ports in its annotations.
     """
     annotations = strings(metadata.get("annotations"))
     base = annotations.get(names.PORT_BASE, "")
@@ -107,7 +106,7 @@ def _set(holder: Raw, key: str, value: object, *, at: Sequence[str] = ("spec",))
 
 
 def port_operations(raw: Raw, job: TrainingJob, *, base: int) -> list[Operation]:
-    """Return the operations that make the replicas of a job meet at its port `base`."""
+    """Return the operations that set the rendezvous port of a job to `base`."""
     if not job.kind.port_in_templates:
         return []
     spec = mapping(raw.get("spec"))

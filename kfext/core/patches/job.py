@@ -1,7 +1,7 @@
 """The patch of a job for each step, as JSON-patch operations.
 
-Each patch tests the basis of the decision (uid, suspend, held, replicas). It does not test the
-resource version, because the operator's status writes would make it conflict again and again.
+Each patch tests the fields that the decision depends on: uid, suspend, held and replicas. It does
+not test the resource version, because each status write of the operator would cause a conflict.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +38,8 @@ from kfext.names import (
 Raw = Mapping[str, Any]
 _NO_PORTS: dict[str, str | None] = {PORT_BASE: None, INTERFACES: None}
 MOST_PREFERRED = 16
-"""The most nodes that a template prefers by name. Every pod carries the terms, and kube-scheduler
-judges each term on every node. A job on more nodes prefers none: the first few would mislead."""
+"""The most nodes that a template prefers by name: each pod has a term for each of them, and
+kube-scheduler checks each term on every node. A job on more nodes prefers no node."""
 _WEIGHT = 100
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -52,14 +52,14 @@ def unsuspend_patch(
     interfaces: Sequence[str] = (),
     state: JobState | None = None,
 ) -> list[Operation]:
-    """Unsuspend the job under a plan; its templates lean towards the planned nodes.
+    """Unsuspend the job under a plan; its templates prefer the planned nodes.
 
-    The preference is for pods that kfext's webhook misses, and for pods replaced while kfext is
-    away: they go elsewhere if the planned node has died.
+    The preference serves pods that the webhook does not see, and pods that are replaced while kfext
+    is down. Such a pod can still go to another node if the planned node has died.
 
     `interfaces`: the interfaces for training on the host network.
-    `state`: the state of a job that starts with fewer workers than the user asked for; the job gets
-        its number of workers.
+    `state`: for a job that starts with fewer workers than the user asked for: its state, with the
+        number of workers that it gets.
     """
     templates = _templates(
         raw,
@@ -70,7 +70,7 @@ def unsuspend_patch(
             INTERFACES: ",".join(interfaces) if plan.port and interfaces else None,
             **_from_start(job),
         },
-        affinity=lambda current: _leaning(current, plan),
+        affinity=lambda current: _preferring_planned_nodes(current, plan),
     )
     for group in job.groups:
         on_template = templates[group.key]["template"]["metadata"]["annotations"]
@@ -187,7 +187,7 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
             raw,
             job,
             annotations={RELEASED: reason, **_network_left(job)},
-            affinity=lambda current: _together(current, job.name),
+            affinity=lambda current: _preferring_one_node(current, job.name),
         )
     }
     if job.held:
@@ -200,9 +200,9 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
 
 
 def _network_left(job: TrainingJob) -> dict[str, str | None]:
-    """Return the changes to the network of a released job.
+    """Return the annotations that end the host network of a released job.
 
-    Running pods keep their network, and pods that replace others must find them.
+    There are none for a running job: its pods keep their network, and new pods must find them.
     """
     plan = plan_of(job)
     if plan is not None and plan.port and not job.suspend:
@@ -211,7 +211,7 @@ def _network_left(job: TrainingJob) -> dict[str, str | None]:
 
 
 def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
-    """Test the basis of the decision where it is written; default values are not."""
+    """Return the tests of the fields that the decision depends on, if the job has these fields."""
     spec = mapping(raw.get("spec"))
     tests: list[Operation] = [{"op": "test", "path": "/metadata/uid", "value": job.uid}]
     path = job.kind.suspend_path
@@ -230,17 +230,17 @@ def _tests(raw: Raw, job: TrainingJob) -> list[Operation]:
 def _without_plan(job: TrainingJob) -> Changes:
     """Return the changes of every template of a job that loses its plan.
 
-    If another system resumes it, its pods must not use the ports or GPUs of other jobs.
+    If another system resumes the job, its pods must not use ports or GPUs that other jobs got.
     """
     gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
     return {group.key: gone for group in job.groups}
 
 
 def _from_start(job: TrainingJob) -> dict[str, str | None]:
-    """Return the annotations of a template for settings that hold from the start of the job.
+    """Return the annotations of a template for settings that take effect at the start of the job.
 
-    They may have been edited since the job was created. The last good value of a setting that is
-    malformed now is in the template already.
+    They may have been edited since the job was created. The template keeps the last good value of a
+    setting that is malformed now.
     """
     present = OF_A_JOB.intersection((*job.annotations, *job.template_settings))
     stated = {key: job.annotations.get(key) for key in present}
@@ -279,8 +279,8 @@ def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:
     return {**changes, **{key: {**changes.get(key, {}), "replicas": workers} for key in keys}}
 
 
-def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
-    """Return the affinity with a preference for the planned nodes in place of earlier ones."""
+def _preferring_planned_nodes(affinity: Raw, plan: Plan | None) -> Changes:
+    """Return the affinity with a preference for the planned nodes, without earlier such terms."""
     current = sequence(mapping(affinity.get("nodeAffinity")).get(_PREFERRED))
     terms = [term for term in current if not _is_preference(mapping(term))]
     nodes = plan.nodes if plan else ()
@@ -293,7 +293,7 @@ def _leaning(affinity: Raw, plan: Plan | None) -> Changes:
 
 
 def _is_preference(term: Raw) -> bool:
-    """Recognise kfext's preference by its shape: by node name alone, which no template has."""
+    """Return whether a term is kfext's: it names one node and nothing else."""
     preference = mapping(term.get("preference"))
     fields = sequence(preference.get("matchFields"))
     return (
@@ -305,7 +305,7 @@ def _is_preference(term: Raw) -> bool:
     )
 
 
-def _together(affinity: Raw, job_name: str) -> Changes:
+def _preferring_one_node(affinity: Raw, job_name: str) -> Changes:
     """Return the affinity with a preference for the node of the job's other pods."""
     term = {
         "weight": _WEIGHT,
@@ -316,4 +316,4 @@ def _together(affinity: Raw, job_name: str) -> Changes:
     }
     current = sequence(mapping(affinity.get("podAffinity")).get(_PREFERRED))
     terms = [*current, *([] if term in current else [term])]
-    return {**_leaning(affinity, None), "podAffinity": {_PREFERRED: terms}}
+    return {**_preferring_planned_nodes(affinity, None), "podAffinity": {_PREFERRED: terms}}

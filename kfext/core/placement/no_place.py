@@ -12,7 +12,7 @@ from kfext.core.placement.gang import Batch, Gang, Limits
 from kfext.core.words import listed, nodes, pods
 from kfext.model.gpu import COUNTS, has_part
 from kfext.model.node import Node
-from kfext.model.quantity import PODS, human
+from kfext.model.quantity import PODS, amount_text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     HOSTNAME,
@@ -160,7 +160,7 @@ def _apart(gang: Gang, most: int) -> Iterator[str]:
 def _amounts(gang: Gang) -> str:
     return (
         ", ".join(
-            human(name, int(number))
+            amount_text(name, int(number))
             for name, number in zip(gang.resources, gang.total, strict=True)
             if name != PODS
         )
@@ -174,14 +174,13 @@ def _shortage(gang: Gang, number: int, free: Amounts, max_nodes: int | None) -> 
     freest = np.sort(np.maximum(free, 0))[::-1]
     most, total = int(freest.max(initial=0)), int(freest[:max_nodes].sum())
     if total < wanted:
-        has, short = human(resource, total), f"{human(resource, wanted - total)} short"
+        has, short = amount_text(resource, total), f"{amount_text(resource, wanted - total)} short"
         if max_nodes is None or len(freest) < max_nodes:
             return f"{has} free, {short}"
         which = "node has" if max_nodes == 1 else f"{max_nodes} nodes have"
         return f"the freest {which} {has}, {short}"
     largest = int(gang.largest[number])
     if most < largest:
-        return (
-            f"one pod needs {human(resource, largest)}, the freest node has {human(resource, most)}"
-        )
+        needed = amount_text(resource, largest)
+        return f"one pod needs {needed}, the freest node has {amount_text(resource, most)}"
     return None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kfext.core.ledger.columns import ASSUMED, Amounts
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.placement.gang import Gang
-from kfext.model.quantity import COMMON, Resources
+from kfext.model.quantity import ON_EVERY_NODE, Resources
 
 Rows = NDArray[np.intp]
 Scores = NDArray[np.float64]
@@ -46,7 +46,7 @@ def ranking(gang: Gang, ledger: Ledger, *, assumed: Resources) -> Ranking:
 
 def _scores(gang: Gang, ledger: Ledger, rows: Rows, assumed: Resources) -> Scores:
     """Return a score per given row; a higher score is better."""
-    scarce = [name for name in gang.resources if name not in COMMON]
+    scarce = [name for name in gang.resources if name not in ON_EVERY_NODE]
     load = _load(gang, ledger, rows, assumed)
     if needs := {member.card.name: member.card for member in gang.members if member.card}:
         # Parts of GPUs go where they break up least, before all other rules.

@@ -30,7 +30,7 @@ from kfext.core.placement.pool import Bound, fill, pool
 from kfext.core.placement.score import Counts, Ranking, Rows, Weights, cost
 from kfext.core.words import cpus
 from kfext.model.plan import Assignment
-from kfext.model.quantity import COMMON, CPU
+from kfext.model.quantity import CPU, ON_EVERY_NODE
 from kfext.model.replica_group import ReplicaGroup
 
 
@@ -211,7 +211,7 @@ def usable_cpu(pods: Sequence[Member | ReplicaGroup], *, assumed: int) -> list[i
     nodes.
     """
     requested = [pod.requests.get(CPU, 0) for pod in pods]
-    if not all(COMMON.issuperset(pod.requests) for pod in pods):
+    if not all(ON_EVERY_NODE.issuperset(pod.requests) for pod in pods):
         return requested
     return [
         max(least, assumed if pod.cpu_limit is None else pod.cpu_limit)

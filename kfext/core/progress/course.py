@@ -1,14 +1,14 @@
-"""The course of a job's training from the lines of its log, and how much it gains.
+"""Follow a job's training by the lines of its log: its step, its rate and its growth.
 
-The progress P is FlowCon's with its defects mended: the signed improvement instead of its absolute
-value, per interval instead of per second, relative to the first window instead of the largest value
-seen, and 0 if it may be chance. The growth efficiency G is P for the share of the node's CPU that
-was used. A job is on the list New while G is at least a small part of its best so far; below it
-moves to Watching and then to Completing, one list in an interval. Source: Zheng et al., FlowCon,
-ICPP 2019. The threshold is relative to the job, so it depends neither on the interval nor on the
-metric.
+The progress P of an interval is the improvement of the metric as a share of the first window's
+mean; it is 0 if the improvement may be chance. The growth efficiency G is P divided by the share of
+the node's CPU that the job used. A job is on the list New while G is at least a small part of its
+best G so far. Below, it moves to Watching and then to Completing, one list in an interval.
 
-Only counts and sums of short slots of time are kept, so a job that prints a million lines costs no
+Source: Zheng et al., FlowCon, ICPP 2019. FlowCon takes the absolute change per second, as a share
+of the largest value. Here the threshold depends neither on the interval nor on the metric.
+
+The code keeps counts and sums of short slots of time, so a job that prints a million lines costs no
 more than a job that prints ten.
 """
 
@@ -24,7 +24,7 @@ from kfext.core.progress.step_count import Step, Steps
 from kfext.core.progress.vocabulary import Better, better, is_checking, order
 
 SLOTS = 10
-"""Slots of one window."""
+"""The slots that a window is divided into."""
 _KEPT = 3 * SLOTS
 _LARGEST = 1e30
 
@@ -55,9 +55,10 @@ class Mean:
 
 
 class Windows:
-    """The values of one metric. Windows have `seconds`; times are in epoch seconds.
+    """The values of one metric in windows of time. Times are in epoch seconds.
 
-    `first`: the mean of the first window with values, or None.
+    `seconds`: the length of a window.
+    `first`: the mean of the first window with values; None before the first value.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -67,7 +68,7 @@ class Windows:
         self._slots: deque[_Slot] = deque(maxlen=_KEPT)
 
     def add(self, at: float, value: float) -> None:
-        """Add a value, in the order of time. NaN and absurd values are left out."""
+        """Add a value, in the order of time. NaN and absurdly large values do not count."""
         if not math.isfinite(value) or abs(value) > _LARGEST:
             return
         if self._began is None:
@@ -80,10 +81,7 @@ class Windows:
             self.first = self._mean_of(list(self._slots)).value
 
     def forget(self) -> None:
-        """Forget the times of all values, because a clock went back.
-
-        The first window stays: later windows are a share of it.
-        """
+        """Forget all values but the mean of the first window, because a clock went back."""
         self._slots.clear()
         self._began = None if self.first is None else -math.inf
 
@@ -149,9 +147,10 @@ def growth_efficiency(progress: float, share: float) -> float:
 
 
 class GrowthList:
-    """Follows one job. A job grows while G is at least the part `alpha` of its best G so far.
+    """The list of one job. The job grows while G is at least `alpha` times its best G so far.
 
-    `state`: the list that the job is on. `growth`: its last G; None: unknown.
+    `state`: the list that the job is on.
+    `growth`: its last G; None: unknown.
     """
 
     def __init__(self, alpha: float = ALPHA) -> None:
@@ -178,18 +177,19 @@ class GrowthList:
 
 
 _PACES = 64
-"""The points of time and step that are kept for the rate of a job."""
+"""The pairs of time and step that are kept to compute the rate of a job."""
 _OVER_LINES, _OVER_INTERVALS = 10, 5
-"""The lines with other measures, and the intervals, after which a missing measure is over."""
+"""After so many lines with other measures, and so many intervals, a missing measure is dropped."""
 _DISORDER = 0.1
-"""Seconds that a line may be late although no clock went back: two threads print."""
+"""Two threads may print out of order by so many seconds although no clock went back."""
 
 
 class Course:
-    """Follows one job. `interval`: the length of the windows that are compared, in seconds.
+    """Follows the training of one job.
 
-    `diverged_since`: when the first of the last values came that are all NaN or infinite, in epoch
-        seconds; None: the last value is a number.
+    `interval`: the length of the windows that are compared, in seconds.
+    `diverged_since`: the time, in epoch seconds, since when all values are NaN or infinite; None:
+        the last value is a number.
     """
 
     def __init__(self, interval: float) -> None:
@@ -243,7 +243,7 @@ class Course:
         """
         if line.rank is not None:
             if self._rank is not None and line.rank > self._rank:
-                return  # where several ranks print, the lowest one counts
+                return  # if several ranks print, the lowest rank counts
             self._rank = line.rank
         if line.checks:
             self._steps.check()
@@ -275,8 +275,8 @@ class Course:
         if self._steps.restarts > restarts:
             self._pace.clear()
         if step is not None and at == stated:
-            self._note_pace(at, step.number)
-        self._note_value(at, values[self._metric])
+            self._record_pace(at, step.number)
+        self._record_value(at, values[self._metric])
 
     def progress(self) -> Progress:
         """Return the progress so far."""
@@ -296,17 +296,16 @@ class Course:
         )
 
     def resumed(self, *, since: float, after: float) -> float | None:
-        """Return when steps went on after the longest silence that ended later than `after`.
+        """Return when the longest silence between steps ended, or None without a silence.
 
-        The result is None without such a silence. Only silences from `since` on count. Times are in
-        epoch seconds.
+        A silence counts if it began at `since` or later and ended after `after`, in epoch seconds.
         """
         times = [since, *(at for at, _ in self._pace if at > since)]
         ends = [(until - began, until) for began, until in pairwise(times) if until > after]
         return max(ends, key=lambda silence: silence[0])[1] if ends else None
 
     def _prefers(self, name: str) -> bool:
-        """Return whether a measure shows the training better than the measure followed so far."""
+        """Return whether a measure shows the training better than the followed measure."""
         return not self._metric or order(name) < order(self._metric)
 
     def _is_over(self, name: str, at: float) -> bool:
@@ -323,9 +322,10 @@ class Course:
         self._pace.clear()
 
     def _in_order(self, at: float, now: float) -> float:
-        """Return the time of a line; if a clock went back a little, the time of the line before it.
+        """Return the time of a line, but never a time before the line before it.
 
-        The duration of the steps meanwhile is unknown then, so the rate is counted anew.
+        If a clock went back, the duration of the steps is unknown, so the rate is counted anew.
+        After more than an interval back, the new clock counts.
         """
         back = 0.0 if self._at is None else self._at - at
         if back > _DISORDER:
@@ -335,7 +335,7 @@ class Course:
             back = 0.0
         return at if back <= 0 else min(at + back, now)
 
-    def _note_value(self, at: float, value: float) -> None:
+    def _record_value(self, at: float, value: float) -> None:
         if not math.isfinite(value):
             self._value = None
             self.diverged_since = at if self.diverged_since is None else self.diverged_since
@@ -345,11 +345,10 @@ class Course:
             self._value = value
             self.windows.add(at, value)
 
-    def _note_pace(self, at: float, step: int) -> None:
-        """Keep points at least a tenth of an interval apart, and the newest point.
+    def _record_pace(self, at: float, step: int) -> None:
+        """Keep pairs that are at least a tenth of an interval apart, and the newest pair.
 
-        The last of the steps with one time counts: the steps were made until then, not from then
-        on.
+        Of several steps with one time, the last counts.
         """
         pace, apart = self._pace, self.windows.seconds / 10
         same = bool(pace) and pace[-1][0] == at

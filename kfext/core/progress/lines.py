@@ -1,9 +1,9 @@
-"""What one line of a training log says: measures of training, and where in the training it is.
+"""Read one line of a training log: its measures, such as the loss, and its position.
 
-No framework is known by name. A line gives measures if it has a number under the name of a measure.
-Its place in the training stands in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][
-40/196]`), or in a progress bar. One line alone seldom tells over what a step counts, so each part
-says how sure it is.
+The code knows no framework by name. A line has a measure if a number stands beside the name of a
+measure. Its position is in names (`epoch: 3`, `step 10/100`), in brackets (`[3/10][ 40/196]`) or in
+a progress bar. A line seldom shows whether a step counts over the run or within an epoch, so a
+`Position` leaves open what the line does not show.
 """
 
 import re
@@ -16,7 +16,7 @@ from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, m
 from kfext.core.settings.values import compiled
 
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
-"""What settings on one line have and measures do not: `amp=True, iou=0.7`."""
+"""A setting of a program: `amp=True, iou=0.7`. A line of measures has no such values."""
 _ENDED = re.compile(r"\b(?:done|finished|completed?|ended|end|took)\b(?!\s?[=:])", re.IGNORECASE)
 """The words for the end of an epoch: `Epoch 3 took 20 s`."""
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
@@ -24,31 +24,33 @@ _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing
 _PARTS = {"layer", "region", "block", "head", "branch"}
 """Words for a part of a model; the number after the word names the part: `Region 82`."""
 _SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
-"""What such a bar may count beside steps. Bytes, files or examples count the setup of data."""
+"""What the bar of a training may count instead of steps. Bytes or files are the setup of data."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _STEP = Meaning(Role.STEP)
 _MOST_MEASURES = 16
 _MOST_STATES = 8
-"""The states of a line that overwrites itself in which its step is searched."""
+"""A bar overwrites its line: so many of the earlier states are searched for a step."""
 MOST = 10**15
 """The largest count that a job may print, so that it can be written as int64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where in the training a line is; None stands for a part that the line does not say.
+    """The position of a line in the training; a field that the line does not show is None.
 
-    `step` of `steps`: `whole` is True if they count over the run, False if within an epoch, and
-    None otherwise. `epoch` of `epochs`, as printed. `first`: 0 or 1 if the line shows the number of
-    the first epoch. `parts`: the epoch has a fraction, so its number is the part of the training
-    that is done.
-    `bar`: the step stands on a bar, `above` if the bar is an earlier line, and `named` if its title
-        names a training.
-    `doubt`: a count that is called a total may be the end, or what was done so far. It is the end
-        of the steps, or the step if the line has no other.
-    `anew`: all counts begin again within something else, such as a fold.
-    `ended`: the line has an epoch and no step, and says that the epoch is over.
+    `step`, `steps`: the step and the number of steps.
+    `whole`: True if these count over the run, False if they count within an epoch.
+    `epoch`, `epochs`: the epoch and the number of epochs, as printed.
+    `first`: the number of the first epoch, 0 or 1.
+    `parts`: whether the epoch has a fraction, so that it counts the part of the training done.
+    `bar`: whether the step is on a progress bar.
+    `above`: whether that bar is in an earlier state of the line.
+    `named`: whether the step has a name, or the title of the bar.
+    `doubt`: whether a count that the line calls a total may be the steps so far. It is in `steps`,
+        or in `step` if the line has no other step.
+    `anew`: whether all counts begin again, as in the next fold.
+    `ended`: whether the line says that its epoch is over, and has no step.
     """
 
     step: int | None = None
@@ -67,7 +69,7 @@ class Position:
 
     @property
     def known(self) -> bool:
-        """Whether the line says anything about its place."""
+        """Whether the line shows a position."""
         counted = self.step is not None or self.epoch is not None or self.epochs is not None
         return counted or self.anew
 
@@ -77,10 +79,11 @@ _NOWHERE, _ANEW = Position(), Position(anew=True)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What a line says; `measures` are pairs of name and number, in the order printed.
+    """The content of a line.
 
+    `measures`: pairs of name and number, in the order printed.
     `checks`: whether the line announces an evaluation, so that the next lines may belong to it.
-    `rank`: the rank of the process that printed the line, or None.
+    `rank`: the rank of the process that printed the line; None: unknown.
     """
 
     measures: tuple[tuple[str, float], ...]
@@ -90,18 +93,18 @@ class Line:
 
 
 def read_with(raw: str, expression: str) -> Line | None:
-    """Return what a line says, by a user's expression, else as kfext recognises it."""
+    """Return the content of a line by the user's expression, or as kfext reads it without one."""
     return read_matched(raw, expression) if expression else read_line(raw)
 
 
 def read_line(raw: str) -> Line | None:
-    """Return what a line says, or None for a line that says nothing about a training."""
+    """Return the content of a line, or None for a line without content about a training."""
     seen = states(raw)
     line, rank = of_rank(next(seen, ""))
     found, marks = fields(line), marks_of(line)
     if not found and not marks:
         return None
-    named = _numbered([(field, _said(field)) for field in found])
+    named = _with_inner_steps([(field, _meaning_of(field)) for field in found])
     phases = phases_of(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
     if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 2):
@@ -120,11 +123,11 @@ def read_line(raw: str) -> Line | None:
 
 
 _Named = tuple[Field, Meaning | None]
-"""A field, and what its name says."""
+"""A field, and the meaning of its name or unit; None: unknown."""
 
 
-def _said(field: Field) -> Meaning | None:
-    """Return what the name of a field says, or what it counts: `12/90 Steps`, `1.5s/epoch`."""
+def _meaning_of(field: Field) -> Meaning | None:
+    """Return the meaning of a field's name, or else of its unit: `12/90 Steps`, `1.5s/epoch`."""
     said = meaning(field.name)
     if said is None and field.of and field.unit and (counted := meaning(field.unit)):
         units = _OF_BARS if field.bar else _OF_FRACTIONS
@@ -132,8 +135,8 @@ def _said(field: Field) -> Meaning | None:
     return said
 
 
-def _numbered(named: list[_Named]) -> list[_Named]:
-    """Return fields with their meaning, also if a measure has its step before its value.
+def _with_inner_steps(named: list[_Named]) -> list[_Named]:
+    """Return the fields; a number between a measure's name and its value becomes the step.
 
     An example is `Train loss 1000 0.59`.
     """
@@ -191,7 +194,7 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
     """Return a position with the step of the bar that the line has overwritten, if there is one."""
     for state in islice(before, _MOST_STATES):
-        bar = _position([(field, _said(field)) for field in fields(state)], measured=False)
+        bar = _position([(field, _meaning_of(field)) for field in fields(state)], measured=False)
         if bar.bar:
             step, end, whole, named = bar.step, bar.steps, bar.whole, bar.named
             return replace(
@@ -227,7 +230,9 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     steps, whole = _end(roles, step, whole)
     if step and step.of and whole is None and epoch is None and _is_within(step, found):
         whole = False
-    over = epoch is not None and epoch.bar and not measured  # what follows is of the next one
+    over = (
+        epoch is not None and epoch.bar and not measured
+    )  # the next lines belong to the next epoch
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
     stated = doubtful or step
     return Position(
@@ -245,7 +250,7 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
 
 
 def _role(field: Field, role: Role, measured: bool) -> Role | None:
-    """Return what a count is: `steps: 5/90` is a step, `batch: 8` without a measure a setting."""
+    """Return the role of a count, or None for a setting such as `batch: 8` without a measure."""
     if field.after == "%" or (role is not Role.EPOCH and _count(field.text) is None):
         return None
     if field.of:

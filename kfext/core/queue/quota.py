@@ -14,7 +14,7 @@ from kfext.model.charge import GPUS, PodCharge
 from kfext.model.gpu import UNITS
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
-from kfext.model.quantity import human
+from kfext.model.quantity import amount_text
 from kfext.model.quota import Quota, resource_of
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_QUOTA
@@ -149,4 +149,4 @@ def _number(key: str, number: int) -> str:
     resource = resource_of(key)
     if key == GPUS:
         return f"{number / UNITS:g}"
-    return human(resource, number).removesuffix(resource).rstrip()
+    return amount_text(resource, number).removesuffix(resource).rstrip()

@@ -261,7 +261,7 @@ async def test_who_may_not_write_any_more_reads_only(
     await client.create(configmaps(namespace), configmap("a", x="1"))
     path = configmaps(namespace, "a")
     async with await Client.connect(testbed.kubeconfig) as ours:
-        ours.write_only_while(lambda: leading)
+        ours.forbid_writes_unless(lambda: leading)
         await ours.merge_patch(path, {"data": {"x": "2"}})
 
         leading = False

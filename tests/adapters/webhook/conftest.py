@@ -1,4 +1,4 @@
-"""The webhook's application behind real TLS on localhost, with facts that a test sets."""
+"""The webhook behind real TLS on localhost, with a review context that a test sets."""
 
 import base64
 import ssl
@@ -14,28 +14,28 @@ import pytest
 from aiohttp import web
 
 from kfext import names
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.kube.certs import new_authority, new_leaf
 from kfext.webhook.app import Metrics, make_app, make_runner
 from tests.adapters.webhook import running
 
 webhook, namespaces = running.webhook, running.namespaces
 
-MANAGED = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+MANAGED = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 
 
 @dataclass
 class Known:
     """What the webhook knows of the cluster; `error` is raised instead if set."""
 
-    facts: Facts | None = field(default_factory=lambda: MANAGED)
+    context: ReviewContext | None = field(default_factory=lambda: MANAGED)
     alive: bool = True
     error: Exception | None = None
 
-    async def of(self, namespace: str) -> Facts | None:
+    async def of(self, namespace: str) -> ReviewContext | None:
         if self.error:
             raise self.error
-        return self.facts
+        return self.context
 
     def controller_alive(self) -> bool:
         if self.error:

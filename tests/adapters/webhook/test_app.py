@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from kfext import names
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.webhook.review import LIMIT, MOST_VALUES
 from tests.unit.objects import job, pod, replica
 
@@ -123,17 +123,17 @@ async def test_X1_an_error_of_ours_admits_the_object_with_a_warning(
     assert service.count(kind=path.removeprefix("/mutate-"), outcome="failed") == 1
 
 
-UNKNOWN: dict[str, tuple[Facts | None, str]] = {
+UNKNOWN: dict[str, tuple[ReviewContext | None, str]] = {
     "the cache is not filled": (None, "has not read this namespace"),
     "the controller is away": (replace(MANAGED, controller_alive=False), "plain Kubernetes"),
 }
 
 
-@pytest.mark.parametrize(("facts", "words"), UNKNOWN.values(), ids=UNKNOWN)
+@pytest.mark.parametrize(("context", "words"), UNKNOWN.values(), ids=UNKNOWN)
 async def test_X1_without_facts_a_job_starts_as_on_plain_kubernetes(
-    service: Service, facts: Facts | None, words: str
+    service: Service, context: ReviewContext | None, words: str
 ) -> None:
-    service.known.facts = facts
+    service.known.context = context
     response = await service.review(JOB, job())
     assert response["allowed"] is True
     assert words in response["warnings"][0]
@@ -216,7 +216,7 @@ async def test_an_error_of_ours_refuses_what_shares_a_gpu_and_nothing_else(
 async def test_a_job_that_shares_gpus_is_refused_while_the_cache_is_not_filled(
     service: Service,
 ) -> None:
-    service.known.facts = None
+    service.known.context = None
     assert is_refused(await service.review(JOB_SHARING, sharing_job()))
     assert service.count(kind="job", outcome="refused") == 1
     assert (await service.review(JOB, sharing_job()))["allowed"] is True
@@ -225,7 +225,7 @@ async def test_a_job_that_shares_gpus_is_refused_while_the_cache_is_not_filled(
 async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_is_known_as_it_was(
     service: Service,
 ) -> None:
-    service.known.facts = replace(MANAGED, namespace_labels={})
+    service.known.context = replace(MANAGED, namespace_labels={})
     assert is_refused(await service.review(JOB_SHARING, sharing_job()))
     assert (await service.review(JOB, sharing_job()))["allowed"] is True
 
@@ -233,7 +233,7 @@ async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_is_known_as
 async def test_a_job_that_shares_gpus_is_held_while_the_controller_is_away(
     service: Service,
 ) -> None:
-    service.known.facts = replace(MANAGED, controller_alive=False)
+    service.known.context = replace(MANAGED, controller_alive=False)
     raw = sharing_job()
     response = await service.review(JOB_SHARING, raw)
     assert jsonpatch.apply_patch(raw, response["patch"])["spec"]["runPolicy"] == {"suspend": True}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.cli.documents import is_job, load
 from kfext.cli.plan import Forecast
-from kfext.cli.render import Reviewed, render, written
+from kfext.cli.render import Reviewed, render, render_reviews
 from kfext.errors import UserError
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
@@ -115,7 +115,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused(written: str) -> None:
 def shown(reviews: list[Reviewed], notes: list[str]) -> None:
     """Everything that is printed of a review."""
     assert all(isinstance(note, str) for note in notes)
-    assert written(reviews, output="json")
+    assert render_reviews(reviews, output="json")
 
 
 @given(json_values, st.sampled_from(["kind", "metadata", "spec", "apiVersion", "status"]))

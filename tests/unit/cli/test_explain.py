@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kfext import names
-from kfext.cli.explain import _plan_status, explained, in_words
+from kfext.cli.explain import _plan_status, explained, explanation_lines
 from kfext.cli.main import cli
 from kfext.model.cpu_state import AskedCpu, CpuState
 from kfext.model.job import parse_job
@@ -27,7 +27,7 @@ def words(raw: Raw, *pods: Pod, status: dict[str, Any] | None = None, **options:
     found = parse_job(raw)
     assert found is not None
     explanation = explained(found, raw, status=status or {}, pods=pods, now=NOW)
-    return text(in_words(explanation, **options))
+    return text(explanation_lines(explanation, **options))
 
 
 def text(lines: Iterable[str]) -> str:
@@ -375,7 +375,7 @@ def test_the_jobs_ahead_that_the_caller_may_see_are_named() -> None:
     explanation = explained(found, raw, status={}, pods=(), now=NOW, ahead=ahead)
     assert explanation["ahead"] == ahead
     line = "  ahead    PyTorchJob other/a, PyTorchJob other/b and 2 more jobs\n"
-    assert line in text(in_words(explanation))
+    assert line in text(explanation_lines(explanation))
     assert "  ahead " not in words(raw)
 
 

@@ -1,7 +1,8 @@
 import json
 from typing import Any
 
-from kfext.cli.gpus import written
+from kfext import names
+from kfext.cli.gpus import render_gpus
 
 HIGH = {"namespace": "team", "pod": "train-worker-0", "priority": "high", "sharePercent": 50}
 LOW = {"namespace": "team", "pod": "tune-worker-0", "priority": "low", "sharePercent": 30}
@@ -40,12 +41,24 @@ CARDS = [
 
 
 def test_cards_are_shown_with_their_sharers() -> None:
-    lines = written(CARDS, output="text").splitlines()
+    lines = render_gpus(CARDS, output="text").splitlines()
     assert [line.split() for line in lines] == [
         ["NODE", "SLOT", "CARD", "MEMORY", "STATE"],
         ["a", "0", "-", "80", "Gi", "free"],
         ["a", "1", "GPU-1", "80", "Gi", "shared"],
-        ["PRIORITY", "SHARE", "BUSY", "ALONE", "LOSS", "GETS", "WAITED", "POD"],
+        [
+            "PRIORITY",
+            "SHARE",
+            "GPU",
+            "TIME",
+            "ALONE",
+            "SLOWDOWN",
+            "GPU",
+            "TIME",
+            "AT",
+            "GATE",
+            "POD",
+        ],
         [
             "high",
             "50",
@@ -78,11 +91,11 @@ def test_cards_are_shown_with_their_sharers() -> None:
 
 
 def test_they_are_json_for_programs() -> None:
-    first, second, third = json.loads(written(CARDS, output="json"))
+    first, second, third = json.loads(render_gpus(CARDS, output="json"))
     assert (first["node"], first["slot"]) == ("a", 0)
     assert second["sharers"][1]["harvestPermille"] == 431
     assert third["healthy"] is False
 
 
 def test_a_cluster_that_shares_nothing_says_what_is_missing() -> None:
-    assert "gpu-sharing" in written([], output="text")
+    assert f"label nodes {names.GPU_SHARING}=true" in render_gpus([], output="text")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kfext.cli.jobs import ORDERS, queue_in_words, queue_of, top_in_words, top_of
-from kfext.cli.output import printed
+from kfext.cli.jobs import ORDERS, queue_lines, queue_of, top_lines, top_of
+from kfext.cli.output import format_output
 from kfext.model.priority import PriorityClass
 from kfext.model.timestamps import written_time
 from tests.builders import job
@@ -38,7 +38,7 @@ def test_only_what_waits_is_listed_the_highest_priority_first() -> None:
 
 
 def test_the_queue_as_a_table() -> None:
-    assert [*queue_in_words(waiting(), namespace="")] == [
+    assert [*queue_lines(waiting(), namespace="")] == [
         "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON",
         "1  1000 high  60s  2     0.5 cpu                  TFJob team/urgent    NoRoom",
         "2  0          2h   2     2 cpu, 2 nvidia.com/gpu  PyTorchJob team/old  NoRoom",
@@ -47,18 +47,18 @@ def test_the_queue_as_a_table() -> None:
 
 
 def test_an_empty_queue() -> None:
-    assert [*queue_in_words([], namespace="")] == ["no job waits"]
-    assert [*queue_in_words([], namespace="team")] == ["no job waits in namespace team"]
+    assert [*queue_lines([], namespace="")] == ["no job waits"]
+    assert [*queue_lines([], namespace="team")] == ["no job waits in namespace team"]
 
 
 def test_a_priority_has_all_of_its_digits() -> None:
     (line,) = (line for line in waiting() if line["name"] == "urgent")
-    _, row = queue_in_words([{**line, "priority": 2_000_000_001}], namespace="team")
+    _, row = queue_lines([{**line, "priority": 2_000_000_001}], namespace="team")
     assert row.startswith("2000000001 high  60s")
 
 
 def test_in_one_namespace_no_place_in_the_queue_is_pretended() -> None:
-    head, first, *_ = queue_in_words(waiting(), namespace="team")
+    head, first, *_ = queue_lines(waiting(), namespace="team")
     assert head.startswith("PRIORITY")
     assert first.startswith("1000 high  60s")
 
@@ -67,7 +67,7 @@ def test_without_the_classes_no_priority_is_pretended() -> None:
     old, urgent = (listed(classes=None)[at] for at in (0, 1))
     assert (old["priority"], old["priorityClass"]) == (None, "")
     assert (urgent["priority"], urgent["priorityClass"]) == (None, "high")
-    _, row, *_ = queue_in_words([old], namespace="team")
+    _, row, *_ = queue_lines([old], namespace="team")
     assert row.startswith("?         2h")
 
 
@@ -80,7 +80,7 @@ def test_a_job_that_is_held_without_a_plan_is_listed() -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_the_queue_for_programs(output: str) -> None:
-    shown = printed(waiting(), output=output, words=str)
+    shown = format_output(waiting(), output=output, text=str)
     read = json.loads(shown) if output == "json" else yaml.safe_load(shown)
     assert [line["priority"] for line in read] == [1000, 0]
 
@@ -147,7 +147,7 @@ def test_jobs_without_progress_are_in_the_same_order() -> None:
 
 def text(*plans: dict[str, Any], namespace: str = "") -> str:
     lines = top_of(plans, sort="growth", now=NOW)
-    return printed(lines, output="text", words=lambda: top_in_words(lines, namespace))
+    return format_output(lines, output="text", text=lambda: top_lines(lines, namespace))
 
 
 def test_the_jobs_as_a_table() -> None:
@@ -209,7 +209,7 @@ def test_a_plan_that_kfext_does_not_write_is_listed_without_what_is_malformed(
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_the_jobs_for_programs(output: str, read: Any) -> None:
-    lines = read(printed(top_of(ALL, sort="growth", now=NOW), output=output, words=str))
+    lines = read(format_output(top_of(ALL, sort="growth", now=NOW), output=output, text=str))
     assert [line["name"] for line in lines] == ORDER["growth"]
     assert lines[0]["progress"]["secondsLeft"] == 7200
     assert lines[-1]["progress"] is None

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.cli.output import age, fitted, plain, printed, table
+from kfext.cli.output import age, fitted, format_output, plain, table
 
 VALUES = [{"job": "PyTorchJob team/train", "left": None, "pods": 2}]
 
@@ -16,11 +16,11 @@ VALUES = [{"job": "PyTorchJob team/train", "left": None, "pods": 2}]
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
 def test_a_program_reads_back_the_values(output: str, read: object) -> None:
     assert callable(read)
-    assert read(printed(VALUES, output=output, words=lambda: ["words"])) == VALUES
+    assert read(format_output(VALUES, output=output, text=lambda: ["words"])) == VALUES
 
 
 def test_a_person_gets_the_words() -> None:
-    assert printed(VALUES, output="text", words=lambda: ["two", "lines"]) == "two\nlines\n"
+    assert format_output(VALUES, output="text", text=lambda: ["two", "lines"]) == "two\nlines\n"
 
 
 HARMFUL = {
@@ -37,7 +37,7 @@ HARMFUL = {
 @pytest.mark.parametrize(("raw", "want"), HARMFUL.values(), ids=HARMFUL)
 def test_what_is_not_to_be_seen_becomes_a_space(raw: str, want: str) -> None:
     assert plain(raw) == want
-    assert printed({}, output="text", words=lambda: [raw]) == f"{want}\n"
+    assert format_output({}, output="text", text=lambda: [raw]) == f"{want}\n"
 
 
 @pytest.mark.parametrize("text", ["Verlust 0,5 größer\nπ 損失\n", ""])
@@ -48,7 +48,7 @@ def test_text_stays_as_it_is(text: str) -> None:
 @pytest.mark.parametrize("output", ["json", "yaml", "text"])
 @given(value=st.text())
 def test_no_output_has_a_character_that_a_terminal_obeys(output: str, value: str) -> None:
-    shown = printed({"metric": value}, output=output, words=lambda: value)
+    shown = format_output({"metric": value}, output=output, text=lambda: value)
     assert all(character.isprintable() or character == "\n" for character in shown)
     if output != "text":
         assert shown.isascii()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kfext.cli.plan import Answer, Forecast, in_words, written
+from kfext.cli.plan import Answer, Forecast, answer_lines, render_answers
 from kfext.errors import UserError
 from kfext.model.job import TrainingJob
 from kfext.model.namespace import Namespace
@@ -217,7 +217,7 @@ ANSWER = Answer("PyTorchJob team/a", "starts", "Planned", "1 pod goes to n; x", 
 
 
 def test_the_answer_in_words() -> None:
-    assert [*in_words([ANSWER])] == [
+    assert [*answer_lines([ANSWER])] == [
         "PyTorchJob team/a: would start now",
         "  why      Planned: 1 pod goes to n",
         "           - x",
@@ -227,13 +227,13 @@ def test_the_answer_in_words() -> None:
 
 
 def test_an_empty_queue_in_words() -> None:
-    assert [*in_words([])] == ["no job waits"]
+    assert [*answer_lines([])] == ["no job waits"]
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_the_answer_for_programs(output: str) -> None:
-    assert "would" not in written([ANSWER], output=output)
-    assert "a-worker-0" in written([ANSWER], output=output)
+    assert "would" not in render_answers([ANSWER], output=output)
+    assert "a-worker-0" in render_answers([ANSWER], output=output)
 
 
 def test_a_job_with_more_replicas_than_kfext_places_is_answered_without_counting_them(

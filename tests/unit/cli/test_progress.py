@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from kfext.cli.progress import (
     is_resized,
-    log_in_words,
+    log_lines,
     progress_in,
-    progress_in_words,
+    progress_lines,
     recognised,
     steps,
 )
@@ -154,7 +154,7 @@ PROGRESS_WORDS = {
 
 @pytest.mark.parametrize(("raw", "want"), PROGRESS_WORDS.values(), ids=PROGRESS_WORDS)
 def test_the_progress_in_words(raw: dict[str, Any], want: list[str]) -> None:
-    assert list(progress_in_words(found(**raw))) == want
+    assert list(progress_lines(found(**raw))) == want
 
 
 def test_the_step_in_short() -> None:
@@ -172,7 +172,7 @@ def shown(*texts: str, expression: str = "", now: float = 1e12) -> dict[str, Any
 
 
 def in_words(found: dict[str, Any]) -> str:
-    return "\n".join(log_in_words(found))
+    return "\n".join(log_lines(found))
 
 
 TRAINING = ["starting", *(f"step {10 * n}/100 loss {1 - n / 20}" for n in range(5)), "saved"]

@@ -14,7 +14,7 @@ import yaml
 from kfext import names
 from kfext.cli.main import main
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from tests.setting_samples import MALFORMED
 from tests.unit.objects import Raw, job, replica
 
@@ -47,13 +47,13 @@ def written(folder: Path, *documents: Any) -> str:
     return str(file)
 
 
-FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 
 
 def test_the_patch_is_the_one_that_the_webhook_gives(kfext: Run, tmp_path: Path) -> None:
     result = kfext("render", "-f", written(tmp_path, job()), "-o", "patch")
     assert result.code == 0
-    assert json.loads(result.out) == list(mutate_job(job(), FACTS).ops)
+    assert json.loads(result.out) == list(mutate_job(job(), CONTEXT).ops)
 
 
 @pytest.mark.parametrize(("output", "read"), [("yaml", yaml.safe_load), ("json", json.loads)])
@@ -61,7 +61,7 @@ def test_the_job_is_the_one_that_the_api_server_would_store(
     kfext: Run, tmp_path: Path, output: str, read: Callable[[str], Any]
 ) -> None:
     result = kfext("render", "-f", written(tmp_path, job()), "-o", output)
-    want = jsonpatch.apply_patch(job(), list(mutate_job(job(), FACTS).ops))
+    want = jsonpatch.apply_patch(job(), list(mutate_job(job(), CONTEXT).ops))
     assert (result.code, read(result.out)) == (0, want)
     assert "PyTorchJob/train: Held: suspended until 3 pods have a place" in result.err
 
@@ -82,7 +82,7 @@ MADE_ELASTIC = {
 def test_a_job_that_is_made_elastic_is_shown_as_one(kfext: Run, tmp_path: Path, raw: Raw) -> None:
     result = kfext("render", "-f", written(tmp_path, raw))
     shown = yaml.safe_load(result.out)
-    assert shown == jsonpatch.apply_patch(raw, list(mutate_job(raw, FACTS).ops))
+    assert shown == jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     assert shown["spec"]["pytorchReplicaSpecs"].keys() == {"Worker"}
     assert "PyTorchJob/train: MadeElastic: the job now starts with torchrun" in result.err
 

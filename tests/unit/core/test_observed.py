@@ -10,7 +10,7 @@ import pytest
 from kfext.core.observed import as_observed, differences, expecting_tolerations, observed
 from kfext.core.queue.quota import demand, shortage
 from kfext.model.constraints import Toleration
-from kfext.model.job_state import JobState, Observed
+from kfext.model.job_state import JobState, ObservedPods
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.quota import parse_quota
@@ -250,7 +250,7 @@ def test_other_types_are_as_their_templates_say() -> None:
 def test_what_is_too_long_to_remember_is_not_remembered() -> None:
     names = {f"example.com/{'x' * 50}-{number}": "1" for number in range(40)}
     seen = made({"containers": [{"resources": {"requests": names}}]})
-    known = {"worker": Observed(template=1, requests={"cpu": 1, "pods": 1})}
+    known = {"worker": ObservedPods(template=1, requests={"cpu": 1, "pods": 1})}
     assert observed(OF.build(), seen, JobState(observed=known), plan=None) == known
 
 

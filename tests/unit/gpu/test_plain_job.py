@@ -9,7 +9,7 @@ import pytest
 import kfext.gpu
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Pin, Unsuspend
 from kfext.gpu.rules.turns import Turns
 from kfext.model.moment import Moment
@@ -27,7 +27,7 @@ SEAMS = (
 """The modules that make GPU sharing part of the house."""
 OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}
 """What a planner makes at its start, whatever comes."""
-FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 
 
 def of_gpu_sharing(calls: set[Call]) -> set[str]:
@@ -44,7 +44,7 @@ def of_gpu_sharing(calls: set[Call]) -> set[str]:
 
 def create(made: JobBuilder) -> JobBuilder:
     """The job webhook admits a job."""
-    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, FACTS).ops))
+    made.raw = jsonpatch.apply_patch(made.raw, list(mutate_job(made.raw, CONTEXT).ops))
     return made
 
 

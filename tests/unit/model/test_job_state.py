@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
-from kfext.model.job_state import LIMIT, MOST_APART, JobState, Observed, state_of
+from kfext.model.job_state import LIMIT, MOST_APART, JobState, ObservedPods, state_of
 from kfext.model.plan import Plan
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.names import PLAN, STATE
@@ -31,7 +31,7 @@ states = st.builds(
     observed=st.dictionaries(
         st.sampled_from(["worker", "master"]),
         st.builds(
-            Observed,
+            ObservedPods,
             template=st.integers(min_value=0, max_value=2**32 - 1),
             requests=st.builds(lambda cpu: {"pods": 1, "cpu": cpu}, st.integers(1, 2**40)),
             node_selector=st.sampled_from([(), (("pool", "x"), ("zone", "a"))]),
@@ -122,7 +122,7 @@ def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
         message="m" * 2000,
         generation=10_000,
         queued_since=1.7e9,
-        observed={"worker": Observed(1, {"pods": 1, "cpu": 1}, (("pool", "x"),))},
+        observed={"worker": ObservedPods(1, {"pods": 1, "cpu": 1}, (("pool", "x"),))},
         no_host_network="n" * 2000,
         settings={"kfext.dev/metrics": "x" * 1500},
         cpu=RESIZED,
@@ -145,7 +145,7 @@ def test_beside_what_is_known_of_resizes_a_usual_state_is_kept_whole() -> None:
         reason="BindTimeout",
         message="2 of 64 pods were not bound within 60 s",
         generation=4,
-        observed={"worker": Observed(1, {"pods": 1, "cpu": 1})},
+        observed={"worker": ObservedPods(1, {"pods": 1, "cpu": 1})},
         cpu=replace(RESIZED, rests={"resize": "the pods are Guaranteed"}),
     )
     assert state_in(usual.encode(job_uid=UID)) == usual

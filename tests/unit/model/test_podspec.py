@@ -63,6 +63,14 @@ REQUESTS = {
         {"containers": [{}], "resources": {"limits": {"cpu": "4"}}},
         4000,
     ),
+    "a pod-level request of zero is one, whatever the limit": (
+        {
+            "containers": [{}],
+            "resources": {"requests": {"cpu": "0"}, "limits": {"cpu": "4"}},
+            "overhead": {"cpu": "250m"},
+        },
+        250,
+    ),
     "a pod-level limit is none if the containers request some": (
         {"containers": [container("1")], "resources": {"limits": {"cpu": "4"}}},
         1000,

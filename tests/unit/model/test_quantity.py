@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.errors import QuantityError
-from kfext.model.quantity import add, amount, human, maximum, parse_quantity, parse_resources, times
+from kfext.model.quantity import (
+    add,
+    amount,
+    amount_text,
+    maximum,
+    parse_quantity,
+    parse_resources,
+    times,
+)
 
 SCALE: dict[str, int | Fraction] = {
     "": 1, "m": Fraction(1, 1000), "u": Fraction(1, 10**6), "n": Fraction(1, 10**9),
@@ -121,5 +129,5 @@ WORDS = {
 
 
 @pytest.mark.parametrize(("name", "number", "want"), WORDS.values(), ids=WORDS)
-def test_human(name: str, number: int, want: str) -> None:
-    assert human(name, number) == want
+def test_amount_text(name: str, number: int, want: str) -> None:
+    assert amount_text(name, number) == want

@@ -12,7 +12,7 @@ from kfext.core.lifecycle.next_step import NOTICE_SECONDS
 from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.model.constraints import Toleration
 from kfext.model.gpu import GpuShare, resource_of
-from kfext.model.job_state import JobState, Observed
+from kfext.model.job_state import JobState, ObservedPods
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.plan import Plan
@@ -301,7 +301,7 @@ def test_the_capacity_of_a_member_that_is_being_replaced_stays_its_gangs(
 def test_a_plan_claims_what_admission_makes_of_its_pods(cluster: Cluster) -> None:
     raw = planned("a", "a").raw
     template = planned("a", "a").build().groups[0].template
-    seen = Observed(template=template, requests={"cpu": 2000, "pods": 1})
+    seen = ObservedPods(template=template, requests={"cpu": 2000, "pods": 1})
     raw["metadata"]["annotations"][names.STATE] = JobState(observed={"worker": seen}).encode(
         job_uid=raw["metadata"]["uid"]
     )

@@ -36,13 +36,13 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster, settings, resolved = Cluster(), source(), []
-    real = SettingsSource.of
+    real = SettingsSource.resolve
 
     def counted(self: SettingsSource, of: TrainingJob) -> JobSettings:
         resolved.append(of.namespace)
         return real(self, of)
 
-    monkeypatch.setattr(SettingsSource, "of", counted)
+    monkeypatch.setattr(SettingsSource, "resolve", counted)
     for namespace in ("team", "other"):
         made = job(uid=namespace, name=namespace).worker(2)
         made.raw["metadata"]["namespace"] = namespace
@@ -51,7 +51,7 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
     def resolve() -> list[str]:
         resolved.clear()
         for tracked in cluster.jobs.values():
-            settings.of_tracked(tracked)
+            settings.cached(tracked)
         return resolved
 
     assert resolve() == ["team", "other"]
@@ -100,28 +100,28 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
 
 @pytest.mark.parametrize(("made", "of", "want"), CASES.values(), ids=CASES.keys())
 def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
-    assert of.of(made.build()).settings.colocation == want
+    assert of.resolve(made.build()).settings.colocation == want
 
 
 def test_what_an_edit_spoilt_is_told() -> None:
-    assert source().of(job().build()).settings.errors == ()
-    (told,) = map(str, source().of(spoilt(admitted="off").build()).settings.errors)
+    assert source().resolve(job().build()).settings.errors == ()
+    (told,) = map(str, source().resolve(spoilt(admitted="off").build()).settings.errors)
     assert f"annotation {COLOCATION} of the job" in told
     assert "'sometimes'" in told
 
 
 def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:
     of = source(policy=True)
-    assert of.of(job().build()).settings.placement.bind_timeout == 7.0
+    assert of.resolve(job().build()).settings.placement.bind_timeout == 7.0
     of.observe_namespace(TEAM, Namespace("team", {"kind": "product"}))
-    assert of.of(job().build()).settings.placement == Placement()
+    assert of.resolve(job().build()).settings.placement == Placement()
 
 
 def test_what_is_gone_holds_no_more() -> None:
     of = source(namespace=True, policy=True)
     of.observe_namespace(TEAM, None)
     of.forget_policy("p")
-    assert of.of(job().build()).settings.colocation == "preferred"
+    assert of.resolve(job().build()).settings.colocation == "preferred"
     assert not list(of.policies())
 
 
@@ -134,9 +134,9 @@ def test_a_namespace_from_the_wire() -> None:
 def test_an_edit_of_a_running_job_holds_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
     of, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
     cluster.observe_job(job().worker(2).version(1).raw)
-    default = getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name)
+    default = getattr(of.cached(cluster.jobs["uid-1"]).settings, name)
     cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
-    edited = getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name)
+    edited = getattr(of.cached(cluster.jobs["uid-1"]).settings, name)
     assert edited == parse_setting(key, WELL_FORMED[key], place=key) != default
     cluster.observe_job(job().worker(2).version(3).raw)
-    assert getattr(of.of_tracked(cluster.jobs["uid-1"]).settings, name) == default
+    assert getattr(of.cached(cluster.jobs["uid-1"]).settings, name) == default

@@ -10,7 +10,7 @@ from kfext import names
 from kfext.core.admission.control_file import control_file
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
-from kfext.core.admission.review import Facts, Mutation
+from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.model.bounds import MOST_VALUES
 from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy
@@ -149,7 +149,7 @@ def test_the_pod_webhook_adds_it_whether_or_not_the_pod_is_gated(
     ],
 )
 def test_other_pods_are_not_touched(raw: Raw) -> None:
-    assert mutate_pod(raw, controller_alive=True).ops == Mutation().ops
+    assert mutate_pod(raw, controller_alive=True).ops == ReviewResult().ops
 
 
 POLICY = TrainingPolicy("team", settings={names.ELASTIC: "1-4"})
@@ -176,10 +176,12 @@ def test_a_setting_brings_the_file_wherever_it_is_written(
     template = next(iter(raw["spec"][KINDS[kind].replica_specs].values()))["template"]
     if copied:
         template["metadata"] = {"annotations": ELASTIC}
-    facts = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True, **given)
-    admitted = jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+    context = ReviewContext(
+        namespace_labels={names.MANAGED: "true"}, controller_alive=True, **given
+    )
+    admitted = jsonpatch.apply_patch(raw, list(mutate_job(raw, context).ops))
     template = next(iter(admitted["spec"][KINDS[kind].replica_specs].values()))["template"]
     patched, operations = control_file(KINDS[kind], template["metadata"], TRAINING[kind])
     assert bool(operations) is want
     assert (patched != TRAINING[kind]) is want
-    assert mutate_job(admitted, facts).ops == ()
+    assert mutate_job(admitted, context).ops == ()

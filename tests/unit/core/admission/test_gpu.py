@@ -15,7 +15,7 @@ from kfext import names
 from kfext.core.admission.gpu import Part, gpu_part, hooked
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.settings.table import OF_A_JOB
 from kfext.model.bounds import MOST_PODS
 from kfext.model.kinds.registered import KINDS
@@ -24,7 +24,7 @@ from tests.unit.objects import Raw, job, json_values, pod, replica
 
 # --- jobs -----------------------------------------------------------------------------------------
 
-FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
 SHARE = {names.GPU_SHARE: "0.5"}
 HIGH = {**SHARE, names.GPU_PRIORITY: "high"}
 PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
@@ -127,7 +127,7 @@ REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
 
 @pytest.mark.parametrize(("raw", "why"), REFUSED_JOBS.values(), ids=REFUSED_JOBS)
 def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
-    mutation = mutate_job(raw, FACTS)
+    mutation = mutate_job(raw, CONTEXT)
     assert mutation.refusal.startswith(f"{names.GPU_SHARE}: ")
     assert why in mutation.refusal
     assert mutation.ops == ()
@@ -135,65 +135,65 @@ def test_a_job_that_cannot_share_gpus_is_refused(raw: Raw, why: str) -> None:
 
 
 def test_a_job_that_names_its_node_is_told_what_is_allowed_instead() -> None:
-    refusal = mutate_job(workers(SHARE, nodeName="n"), FACTS).refusal
+    refusal = mutate_job(workers(SHARE, nodeName="n"), CONTEXT).refusal
     for part in ("Worker template", "nodeName: 'n'", "allowed: ", "e.g. nodeSelector"):
         assert part in refusal
 
 
-OFF = replace(FACTS, namespace_annotations={names.COLOCATION: "off"})
-ALONE = replace(FACTS, controller_alive=False)
-ALLOWED: dict[str, tuple[Raw, Facts]] = {
-    "a low job of one rank": (asked(SHARE), FACTS),
-    "a high job of several ranks": (workers(HIGH, replicas=3), FACTS),
-    "a high TFJob": (asked(HIGH, kind="TFJob"), FACTS),
+OFF = replace(CONTEXT, namespace_annotations={names.COLOCATION: "off"})
+ALONE = replace(CONTEXT, controller_alive=False)
+ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
+    "a low job of one rank": (asked(SHARE), CONTEXT),
+    "a high job of several ranks": (workers(HIGH, replicas=3), CONTEXT),
+    "a high TFJob": (asked(HIGH, kind="TFJob"), CONTEXT),
     "a parameter server without GPUs beside it": (
         asked(HIGH, kind="TFJob", specs={"PS": replica(1), "Worker": asking(replicas=2)}),
-        FACTS,
+        CONTEXT,
     ),
     "a job that states that it has none": (
         asked(HIGH, kind="TFJob", specs={"PS": asking(0), "Worker": asking(replicas=2)}),
-        FACTS,
+        CONTEXT,
     ),
     "another type has whole GPUs": (
         asked(HIGH, specs={"Master": asking(2), "Worker": asking()}),
-        FACTS,
+        CONTEXT,
     ),
     "one GPU that is written in another way": (
         workers(SHARE, containers=[amounts(limits="1000m", requests=1.0)]),
-        FACTS,
+        CONTEXT,
     ),
     "an init container that asks for none": (
         workers(SHARE, initContainers=[of_gpus(0, name="first")]),
-        FACTS,
+        CONTEXT,
     ),
     "a container without a GPU says which it sees": (
         workers(SHARE, containers=[of_gpus(1), {"name": "side", "env": [CARDS]}]),
-        FACTS,
+        CONTEXT,
     ),
     "a type that has no GPU names its node": (
         asked(HIGH, kind="TFJob", specs={"PS": replica(1, nodeName="n"), "Worker": asking()}),
-        FACTS,
+        CONTEXT,
     ),
-    "elasticity is off": (asked({**SHARE, names.ELASTIC: "off"}), FACTS),
+    "elasticity is off": (asked({**SHARE, names.ELASTIC: "off"}), CONTEXT),
     "the controller is away": (asked(SHARE), ALONE),
     "the namespace switches placement off": (asked(SHARE), OFF),
 }
 
 
-@pytest.mark.parametrize(("raw", "facts"), ALLOWED.values(), ids=ALLOWED)
-def test_other_jobs_are_held_until_they_have_their_parts(raw: Raw, facts: Facts) -> None:
-    mutation = mutate_job(raw, facts)
+@pytest.mark.parametrize(("raw", "context"), ALLOWED.values(), ids=ALLOWED)
+def test_other_jobs_are_held_until_they_have_their_parts(raw: Raw, context: ReviewContext) -> None:
+    mutation = mutate_job(raw, context)
     assert not mutation.refusal
     after = jsonpatch.apply_patch(raw, list(mutation.ops))
     assert after["spec"]["runPolicy"] == {"suspend": True}
     assert after["metadata"]["annotations"][names.HELD] == "true"
-    again = mutate_job(after, facts)
+    again = mutate_job(after, context)
     assert (again.ops, again.refusal) == ((), "")
 
 
 def test_a_released_job_may_state_anything_and_its_pods_get_whole_gpus() -> None:
     raw = workers({**SHARE, names.RELEASED: "ByUser"}, gpus=2)
-    mutation = mutate_job(raw, FACTS)
+    mutation = mutate_job(raw, CONTEXT)
     assert not mutation.refusal
     after = jsonpatch.apply_patch(raw, list(mutation.ops))
     metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
@@ -202,7 +202,7 @@ def test_a_released_job_may_state_anything_and_its_pods_get_whole_gpus() -> None
 
 
 def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
-    mutation = mutate_job(workers(SHARE, gpus=2), Facts(controller_alive=True))
+    mutation = mutate_job(workers(SHARE, gpus=2), ReviewContext(controller_alive=True))
     assert (mutation.ops, mutation.refusal) == ((), "")
 
 
@@ -219,7 +219,7 @@ BAD: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("written", BAD.values(), ids=BAD)
 def test_G1_a_malformed_setting_is_refused_with_what_is_allowed(written: dict[str, str]) -> None:
-    mutation = mutate_job(asked({**SHARE, **written}), FACTS)
+    mutation = mutate_job(asked({**SHARE, **written}), CONTEXT)
     *_, (key, value) = written.items()
     for part in (key, f"'{value}'", "allowed: "):
         assert part in mutation.refusal
@@ -240,7 +240,7 @@ COPIED = {
 @pytest.mark.parametrize("stated", [{}, SHARE], ids=["nothing", "another share"])
 def test_templates_say_what_the_job_says_and_nothing_of_a_part_it_has_not(stated: Raw) -> None:
     raw = workers(stated, metadata={"annotations": COPIED})
-    after = jsonpatch.apply_patch(raw, list(mutate_job(raw, FACTS).ops))
+    after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     found = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]["annotations"]
     assert {key: value for key, value in found.items() if "gpu" in key} == stated
 

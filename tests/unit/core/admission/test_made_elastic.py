@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from e2e.bench import worst_objects
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.core.eligibility import why_no_host_network
 from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
@@ -20,8 +20,8 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
 
-FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
-ALONE = replace(FACTS, controller_alive=False)
+CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+ALONE = replace(CONTEXT, controller_alive=False)
 TRAIN = {"name": "pytorch", "image": "trainer", "command": ["torchrun", "train.py"]}
 OWN_RANK = {**TRAIN, "command": ["torchrun", "--node-rank=$(RANK)", "train.py"]}
 POLICY = {
@@ -46,9 +46,9 @@ def elastic(specs: Raw | None = None, *, allowed: str = "2-8", **fields: Any) ->
     return job(specs=both if specs is None else specs, annotations=annotations, **fields)
 
 
-def admitted(raw: Raw, facts: Facts = FACTS) -> Raw:
+def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
     """The object as the API server would store it."""
-    after: Raw = jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+    after: Raw = jsonpatch.apply_patch(raw, list(mutate_job(raw, context).ops))
     return after
 
 
@@ -58,9 +58,9 @@ def parsed(raw: Raw) -> TrainingJob:
     return found
 
 
-def verdict(raw: Raw, facts: Facts = FACTS) -> str:
+def verdict(raw: Raw, context: ReviewContext = CONTEXT) -> str:
     found = [
-        verdict for verdict in mutate_job(raw, facts).verdicts if verdict.reason == "MadeElastic"
+        verdict for verdict in mutate_job(raw, context).verdicts if verdict.reason == "MadeElastic"
     ]
     return found[0].message if found else ""
 
@@ -97,7 +97,7 @@ def test_an_elastic_job_has_workers_alone_and_meets_at_the_first(raw: Raw, pods:
     sizes = {"minReplicas": int(low), "maxReplicas": int(high)}
     assert after["spec"]["elasticPolicy"] == POLICY | sizes
     assert verdict(raw)
-    assert mutate_job(after, FACTS).ops == ()
+    assert mutate_job(after, CONTEXT).ops == ()
 
 
 def test_the_job_is_held_and_its_templates_are_edited_where_they_are_now() -> None:
@@ -124,7 +124,7 @@ def test_nothing_but_the_policy_and_the_number_of_workers_is_new() -> None:
 
 
 def test_what_was_done_and_how_to_prevent_it_is_reported() -> None:
-    mutation = mutate_job(elastic(), FACTS)
+    mutation = mutate_job(elastic(), CONTEXT)
     message = verdict(elastic())
     for part in ("torchrun's own rendezvous", "2 to 8 workers", "Master", "from the job", "off"):
         assert part in message
@@ -134,13 +134,13 @@ def test_what_was_done_and_how_to_prevent_it_is_reported() -> None:
 
 def test_without_a_master_there_is_nothing_to_be_surprised_at() -> None:
     raw = elastic({"Worker": one(3)})
-    assert mutate_job(raw, FACTS).warnings == ()
+    assert mutate_job(raw, CONTEXT).warnings == ()
     assert "Master" not in verdict(raw)
 
 
-def by_policy(mode: Mode) -> Facts:
+def by_policy(mode: Mode) -> ReviewContext:
     policy = TrainingPolicy(name="gold", companion={"scale": PolicyChoice(mode=mode)})
-    return replace(FACTS, policies=[policy])
+    return replace(CONTEXT, policies=[policy])
 
 
 def with_policy(raw: Raw, policy: Any) -> Raw:
@@ -151,78 +151,80 @@ def with_policy(raw: Raw, policy: Any) -> Raw:
 NODE_PORT = {**TRAIN, "ports": [{"containerPort": 80, "hostPort": 80}]}
 SIDE = {**TRAIN, "name": "side"}
 OF_MASTERS = GangTerm("train", ("master",))
-LEFT: dict[str, tuple[Raw, Facts, str]] = {
-    "too few pods": (elastic(allowed="4-8"), FACTS, "3 training pods, outside of 4-8"),
-    "too many pods": (elastic(allowed="1-2"), FACTS, "3 training pods, outside of 1-2"),
+LEFT: dict[str, tuple[Raw, ReviewContext, str]] = {
+    "too few pods": (elastic(allowed="4-8"), CONTEXT, "3 training pods, outside of 4-8"),
+    "too many pods": (elastic(allowed="1-2"), CONTEXT, "3 training pods, outside of 1-2"),
     "pods that end with the first": (
-        elastic(run_policy={"cleanPodPolicy": "Running"}), FACTS, "cleanPodPolicy"
+        elastic(run_policy={"cleanPodPolicy": "Running"}), CONTEXT, "cleanPodPolicy"
     ),
-    "no cleanPodPolicy": (elastic(run_policy={"cleanPodPolicy": []}), FACTS, "cleanPodPolicy"),
-    "no retries": (elastic(run_policy={"backoffLimit": 0}), FACTS, "backoffLimit of 0"),
+    "no cleanPodPolicy": (elastic(run_policy={"cleanPodPolicy": []}), CONTEXT, "cleanPodPolicy"),
+    "no retries": (elastic(run_policy={"backoffLimit": 0}), CONTEXT, "backoffLimit of 0"),
     "pods that never restart": (
-        elastic({"Worker": one(2, restartPolicy="Never")}), FACTS, "restartPolicy of its Worker"
+        elastic({"Worker": one(2, restartPolicy="Never")}), CONTEXT, "restartPolicy of its Worker"
     ),
     "pods with an exit code that counts": (
         elastic({"Master": one(1, restartPolicy="ExitCode"), "Worker": one(2)}),
-        FACTS,
+        CONTEXT,
         "restartPolicy of its Master",
     ),
     "a Master that differs": (
         elastic({"Master": one(1, nodeSelector={"a": "b"}), "Worker": one(2)}),
-        FACTS,
+        CONTEXT,
         "different templates",
     ),
     "restart policies that differ": (
         elastic({"Master": one(1, restartPolicy="Always"), "Worker": one(2)}),
-        FACTS,
+        CONTEXT,
         "different restart policies",
     ),
-    "another spelling": (elastic({"worker": one(3)}), FACTS, "spelled otherwise"),
-    "a type twice": (elastic({"Worker": one(2), "worker": one(2)}), FACTS, "spelled otherwise"),
+    "another spelling": (elastic({"worker": one(3)}), CONTEXT, "spelled otherwise"),
+    "a type twice": (elastic({"Worker": one(2), "worker": one(2)}), CONTEXT, "spelled otherwise"),
     "a number that is none": (
-        elastic({"Master": one(1), "Worker": {**one(2), "replicas": "2"}}), FACTS, "is malformed"
+        elastic({"Master": one(1), "Worker": {**one(2), "replicas": "2"}}), CONTEXT, "is malformed"
     ),
-    "no trainer": (elastic({"Worker": one(2, containers=[SIDE])}), FACTS, "no container"),
+    "no trainer": (elastic({"Worker": one(2, containers=[SIDE])}), CONTEXT, "no container"),
     "a rendezvous of its own": (
-        elastic({"Worker": one(2, containers=[OWN_RANK])}), FACTS, "uses RANK"
+        elastic({"Worker": one(2, containers=[OWN_RANK])}), CONTEXT, "uses RANK"
     ),
     "the network of the node": (
-        elastic({"Worker": one(2, hostNetwork=True)}), FACTS, "itself sets the host network"
+        elastic({"Worker": one(2, hostNetwork=True)}), CONTEXT, "itself sets the host network"
     ),
     "a port of the node": (
-        elastic({"Worker": one(2, containers=[NODE_PORT])}), FACTS, "or a host port"
+        elastic({"Worker": one(2, containers=[NODE_PORT])}), CONTEXT, "or a host port"
     ),
     "the policy observes": (elastic(), by_policy(Mode.OBSERVE), "companion.scale of the Training"),
     "the policy is off": (elastic(), by_policy(Mode.OFF), "TrainingPolicy is off"),
-    "Kueue": (elastic(labels={names.KUEUE_QUEUE: "q"}), FACTS, "Kueue decides"),
-    "another system": (elastic(run_policy={"managedBy": "other/system"}), FACTS, "managedBy"),
+    "Kueue": (elastic(labels={names.KUEUE_QUEUE: "q"}), CONTEXT, "Kueue decides"),
+    "another system": (elastic(run_policy={"managedBy": "other/system"}), CONTEXT, "managedBy"),
     "another scheduler": (
-        elastic({"Worker": one(2, schedulerName="volcano")}), FACTS, "scheduler volcano"
+        elastic({"Worker": one(2, schedulerName="volcano")}), CONTEXT, "scheduler volcano"
     ),
-    "a release": (elastic(annotations={names.RELEASED: "NoRoom"}), FACTS, "is set (NoRoom)"),
-    "no placement": (elastic(annotations={names.COLOCATION: "off"}), FACTS, "colocation is off"),
+    "a release": (elastic(annotations={names.RELEASED: "NoRoom"}), CONTEXT, "is set (NoRoom)"),
+    "no placement": (elastic(annotations={names.COLOCATION: "off"}), CONTEXT, "colocation is off"),
     "no controller": (elastic(), ALONE, "controller does not answer"),
     "a term that kfext does not model": (
-        elastic({"Worker": one(2, resourceClaims=[{"name": "x"}])}), FACTS, "does not model"
+        elastic({"Worker": one(2, resourceClaims=[{"name": "x"}])}), CONTEXT, "does not model"
     ),
     "a term on the Master": (
         elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="1-8"),
-        FACTS,
+        CONTEXT,
         "does not model",
     ),
-    "a Master beside its own policy": (with_policy(elastic(), {}), FACTS, "its Master fixes"),
+    "a Master beside its own policy": (with_policy(elastic(), {}), CONTEXT, "its Master fixes"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "facts", "why"), LEFT.values(), ids=LEFT)
-def test_a_job_that_is_not_made_elastic_learns_why(raw: Raw, facts: Facts, why: str) -> None:
-    mutation = mutate_job(raw, facts)
-    after = admitted(raw, facts)
+@pytest.mark.parametrize(("raw", "context", "why"), LEFT.values(), ids=LEFT)
+def test_a_job_that_is_not_made_elastic_learns_why(
+    raw: Raw, context: ReviewContext, why: str
+) -> None:
+    mutation = mutate_job(raw, context)
+    after = admitted(raw, context)
     (warning,) = [text for text in mutation.warnings if "no effect on this job" in text]
     assert why in warning
     assert after["spec"].get("elasticPolicy") == raw["spec"].get("elasticPolicy")
     assert after["spec"]["pytorchReplicaSpecs"].keys() == raw["spec"]["pytorchReplicaSpecs"].keys()
-    assert not verdict(raw, facts)
+    assert not verdict(raw, context)
 
 
 QUIET: dict[str, Raw] = {
@@ -236,27 +238,27 @@ QUIET: dict[str, Raw] = {
 
 @pytest.mark.parametrize("raw", QUIET.values(), ids=QUIET)
 def test_a_job_that_is_not_to_be_made_elastic_is_left_without_a_word(raw: Raw) -> None:
-    mutation = mutate_job(raw, FACTS)
+    mutation = mutate_job(raw, CONTEXT)
     assert mutation.warnings == ()
     assert not any("elasticPolicy" in op["path"] for op in mutation.ops)
 
 
 def test_a_default_of_the_namespace_opts_in_and_the_job_out() -> None:
-    facts = replace(FACTS, namespace_annotations={names.ELASTIC: "2-8"})
-    assert "from the namespace" in verdict(job(specs={"Worker": one(2)}), facts)
-    assert not verdict(elastic(allowed="off"), facts)
+    context = replace(CONTEXT, namespace_annotations={names.ELASTIC: "2-8"})
+    assert "from the namespace" in verdict(job(specs={"Worker": one(2)}), context)
+    assert not verdict(elastic(allowed="off"), context)
 
 
 def test_a_term_on_the_master_is_one_that_kfext_models_otherwise() -> None:
     raw = elastic({"Master": one(1, **apart(OF_MASTERS))}, allowed="off")
-    assert mutate_job(raw, FACTS).verdicts[0].reason == names.REASON_HELD
+    assert mutate_job(raw, CONTEXT).verdicts[0].reason == names.REASON_HELD
 
 
 def test_a_job_beyond_a_bound_stays_as_it_is_though_it_is_held() -> None:
     raw = elastic(
         {"Worker": one(2, tolerations=[{}] * 65)}, annotations={names.COLOCATION: "required"}
     )
-    assert mutate_job(raw, FACTS).verdicts[0].reason == names.REASON_HELD
+    assert mutate_job(raw, CONTEXT).verdicts[0].reason == names.REASON_HELD
     assert "elasticPolicy" not in admitted(raw)["spec"]
 
 
@@ -267,13 +269,13 @@ def test_the_largest_job_is_made_elastic_like_any_other() -> None:
 
 def test_marks_of_another_job_are_not_reported_because_a_master_went() -> None:
     raw = elastic(annotations={names.HELD: "true"}, run_policy={"suspend": True})
-    reasons = [verdict.reason for verdict in mutate_job(raw, FACTS).verdicts]
+    reasons = [verdict.reason for verdict in mutate_job(raw, CONTEXT).verdicts]
     assert reasons == [names.REASON_HELD, names.REASON_MADE_ELASTIC, names.REASON_TEMPLATES_EDITED]
 
 
 def test_such_a_job_may_use_the_network_of_its_nodes() -> None:
     after = admitted(elastic(annotations={names.NETWORK: "host"}))
-    assert why_no_host_network(parsed(after), FACTS.namespace_labels) == ""
+    assert why_no_host_network(parsed(after), CONTEXT.namespace_labels) == ""
 
 
 _replicas = st.sampled_from([None, 0, 1, 2, 3, "2", True, -1])
@@ -344,10 +346,10 @@ _nearly = st.builds(
 @given(_nearly)
 def test_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Raw) -> None:
     before = copy.deepcopy(raw)
-    mutation = mutate_job(raw, FACTS)
+    mutation = mutate_job(raw, CONTEXT)
     assert raw == before
     after = jsonpatch.apply_patch(copy.deepcopy(raw), list(mutation.ops))
-    again = mutate_job(after, FACTS)
+    again = mutate_job(after, CONTEXT)
     assert again.ops == ()
     assert again.refusal == mutation.refusal
     was, now = parsed(raw), parsed(after)

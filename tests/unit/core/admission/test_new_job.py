@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts, Mutation
+from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.model.job import parse_job
 from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy
 from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 
 DEVICES = [{"name": "card", "resourceClaimName": "card"}]
-FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
-ALONE = replace(FACTS, controller_alive=False)
+CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+ALONE = replace(CONTEXT, controller_alive=False)
 
 
-def admitted(raw: Raw, facts: Facts = FACTS) -> Raw:
+def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
     """The object as the API server would store it."""
-    after: Raw = jsonpatch.apply_patch(raw, list(mutate_job(raw, facts).ops))
+    after: Raw = jsonpatch.apply_patch(raw, list(mutate_job(raw, context).ops))
     return after
 
 
@@ -43,7 +43,7 @@ def templates(raw: Raw) -> list[Raw]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_job_is_suspended_and_marked(kind: str) -> None:
     raw = job(kind)
-    mutation = mutate_job(raw, FACTS)
+    mutation = mutate_job(raw, CONTEXT)
     after = admitted(raw)
     assert held(after)
     assert not mutation.warnings
@@ -74,41 +74,41 @@ def test_nothing_else_changes() -> None:
     assert after == raw
 
 
-LEFT_ALONE: dict[str, tuple[Raw, Facts, str]] = {
+LEFT_ALONE: dict[str, tuple[Raw, ReviewContext, str]] = {
     "colocation is off": (
         job(annotations={names.COLOCATION: "off"}),
-        FACTS,
+        CONTEXT,
         names.REASON_NOT_HELD,
     ),
     "colocation is off by policy": (
         job(),
-        replace(FACTS, policies=[TrainingPolicy(settings={names.COLOCATION: "off"})]),
+        replace(CONTEXT, policies=[TrainingPolicy(settings={names.COLOCATION: "off"})]),
         names.REASON_NOT_HELD,
     ),
     "a person suspended it": (
         job(run_policy={"suspend": True}),
-        FACTS,
+        CONTEXT,
         names.REASON_SUSPENDED_BY_USER,
     ),
-    "Kueue has it": (job(labels={names.KUEUE_QUEUE: "q"}), FACTS, names.REASON_NOT_HELD),
+    "Kueue has it": (job(labels={names.KUEUE_QUEUE: "q"}), CONTEXT, names.REASON_NOT_HELD),
     "another system runs it": (
         job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}),
-        FACTS,
+        CONTEXT,
         names.REASON_HANDS_OFF,
     ),
     "it was released": (
         job(annotations={names.RELEASED: "NoRoom"}),
-        FACTS,
+        CONTEXT,
         names.REASON_RELEASED,
     ),
     "another scheduler places one type": (
         job(specs={"Master": replica(1), "Worker": replica(1, schedulerName="volcano")}),
-        FACTS,
+        CONTEXT,
         names.REASON_HANDS_OFF,
     ),
     "one type has a term that kfext does not model": (
         job(specs={"Master": replica(1), "Worker": replica(1, resourceClaims=DEVICES)}),
-        FACTS,
+        CONTEXT,
         names.REASON_UNMODELLED,
     ),
     "the controller is away": (job(), ALONE, names.REASON_NOT_HELD),
@@ -117,46 +117,50 @@ LEFT_ALONE: dict[str, tuple[Raw, Facts, str]] = {
         ALONE,
         names.REASON_NOT_HELD,
     ),
-    "it has no replicas": (job(specs={"Worker": replica(0)}), FACTS, names.REASON_HANDS_OFF),
-    "it has no replica types": (job(specs={}), FACTS, names.REASON_HANDS_OFF),
+    "it has no replicas": (job(specs={"Worker": replica(0)}), CONTEXT, names.REASON_HANDS_OFF),
+    "it has no replica types": (job(specs={}), CONTEXT, names.REASON_HANDS_OFF),
     "it has no type that is run": (
         job(specs={"Launcher": replica(1)}),
-        FACTS,
+        CONTEXT,
         names.REASON_HANDS_OFF,
     ),
     "it has more pods than kfext places": (
         job(specs={"Worker": replica(2**31 - 1)}),
-        FACTS,
+        CONTEXT,
         names.REASON_HANDS_OFF,
     ),
     "a template is beyond a bound": (
         job(specs={"Master": replica(1), "Worker": replica(1, tolerations=[{}] * 65)}),
-        FACTS,
+        CONTEXT,
         names.REASON_HANDS_OFF,
     ),
     "it has too many annotations of kfext": (
         job(annotations={f"kfext.dev/{at}": "" for at in range(65)}),
-        FACTS,
+        CONTEXT,
         names.REASON_HANDS_OFF,
     ),
     "it has too many replica types": (
         job(specs={f"{'worker'[:at]}{'WORKER'[at:]}{at}": replica(1) for at in range(17)}),
-        FACTS,
+        CONTEXT,
         names.REASON_HANDS_OFF,
     ),
-    "the namespace is not managed": (job(), Facts(controller_alive=True), names.REASON_HANDS_OFF),
+    "the namespace is not managed": (
+        job(),
+        ReviewContext(controller_alive=True),
+        names.REASON_HANDS_OFF,
+    ),
     "the namespace is managed: no": (
         job(),
-        replace(FACTS, namespace_labels={names.MANAGED: "false"}),
+        replace(CONTEXT, namespace_labels={names.MANAGED: "false"}),
         names.REASON_HANDS_OFF,
     ),
 }
 
 
-@pytest.mark.parametrize(("raw", "facts", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
-def test_hands_off(raw: Raw, facts: Facts, reason: str) -> None:
-    mutation = mutate_job(raw, facts)
-    after = admitted(raw, facts)
+@pytest.mark.parametrize(("raw", "context", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_hands_off(raw: Raw, context: ReviewContext, reason: str) -> None:
+    mutation = mutate_job(raw, context)
+    after = admitted(raw, context)
     assert mutation.verdicts[0].reason == reason
     assert after["spec"].get("runPolicy") == raw["spec"].get("runPolicy")
     assert names.HELD not in (after["metadata"].get("annotations") or {})
@@ -168,8 +172,8 @@ UNTOUCHED = [key for key, case in LEFT_ALONE.items() if case[2] == names.REASON_
 
 @pytest.mark.parametrize("case", UNTOUCHED)
 def test_a_job_that_is_not_ours_is_not_touched_at_all(case: str) -> None:
-    raw, facts, _ = LEFT_ALONE[case]
-    assert mutate_job(raw, facts).ops == ()
+    raw, context, _ = LEFT_ALONE[case]
+    assert mutate_job(raw, context).ops == ()
 
 
 def test_colocation_off_reaches_the_pods_which_the_other_webhook_would_gate() -> None:
@@ -204,7 +208,7 @@ def test_a_job_that_kfext_cannot_place_is_held_if_it_must_be_on_one_node() -> No
 
 
 def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:
-    mutation = mutate_job(job(annotations={names.COLOCATION: "x", names.RESIZE: "y"}), FACTS)
+    mutation = mutate_job(job(annotations={names.COLOCATION: "x", names.RESIZE: "y"}), CONTEXT)
     assert mutation.ops == ()
     for part in (names.COLOCATION, "'x'", "preferred, required, off"):
         assert part in mutation.refusal
@@ -215,16 +219,16 @@ def test_a_malformed_annotation_refuses_the_job_and_changes_nothing() -> None:
 MARKS = {names.HELD: "true", names.PLAN: "{}", names.STATE: "{}"}
 
 
-@pytest.mark.parametrize(("raw", "facts", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+@pytest.mark.parametrize(("raw", "context", "reason"), LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_marks_of_a_copied_manifest_are_removed_also_when_hands_off(
-    raw: Raw, facts: Facts, reason: str
+    raw: Raw, context: ReviewContext, reason: str
 ) -> None:
     raw = copy.deepcopy(raw)
     raw["metadata"].setdefault("annotations", {}).update(MARKS)
-    left = admitted(raw, facts)["metadata"]["annotations"].keys() & MARKS.keys()
+    left = admitted(raw, context)["metadata"]["annotations"].keys() & MARKS.keys()
     if reason == names.REASON_SUSPENDED_BY_USER:
         assert left == {names.HELD}  # the mark says that the suspend is not the person's
-    elif facts.managed:
+    elif context.managed:
         assert not left
     else:
         assert left == MARKS.keys()
@@ -323,18 +327,18 @@ WRONG = {
 
 @pytest.mark.parametrize("raw", WRONG.values(), ids=WRONG)
 def test_objects_that_the_api_server_refuses_are_left_to_it(raw: Raw) -> None:
-    mutation = mutate_job(raw, FACTS)
+    mutation = mutate_job(raw, CONTEXT)
     assert mutation.ops == ()
     assert not mutation.refusal
 
 
 @pytest.mark.parametrize("raw", [None, [], "x", 3, {}, {"kind": "Job"}, {"kind": []}])
 def test_what_is_no_job_is_not_touched(raw: Any) -> None:
-    assert mutate_job(raw, FACTS) == Mutation()
+    assert mutate_job(raw, CONTEXT) == ReviewResult()
 
 
-facts = st.builds(
-    Facts,
+context = st.builds(
+    ReviewContext,
     namespace_labels=st.just({names.MANAGED: "true"}),
     namespace_annotations=st.dictionaries(
         st.sampled_from([names.COLOCATION, names.NETWORK]), st.sampled_from(["off", "x", "host"])
@@ -352,10 +356,12 @@ UNHASHABLE = {"containers": [{"name": "tensorflow", "env": [{"name": []}]}]}
         "kind": "TFJob",
         "spec": {"tfReplicaSpecs": {"Worker": {"template": {"spec": UNHASHABLE}}}},
     },
-    known=Facts(namespace_labels={names.MANAGED: "true"}),
+    known=ReviewContext(namespace_labels={names.MANAGED: "true"}),
 )
-@given(raw=odd_jobs | json_values, known=facts)
-def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Any, known: Facts) -> None:
+@given(raw=odd_jobs | json_values, known=context)
+def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
+    raw: Any, known: ReviewContext
+) -> None:
     before = copy.deepcopy(raw)
     mutation = mutate_job(raw, known)
     assert raw == before
@@ -369,7 +375,7 @@ def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(raw: Any, known:
 
 @given(odd_jobs)
 def test_every_operation_of_a_patch_is_needed(raw: Raw) -> None:
-    ops = list(mutate_job(raw, FACTS).ops)
+    ops = list(mutate_job(raw, CONTEXT).ops)
     whole = jsonpatch.apply_patch(raw, ops)
     for left_out in range(len(ops)):
         assert jsonpatch.apply_patch(raw, ops[:left_out] + ops[left_out + 1 :]) != whole
@@ -377,12 +383,12 @@ def test_every_operation_of_a_patch_is_needed(raw: Raw) -> None:
 
 @given(odd_jobs)
 def test_only_jobs_without_another_owner_are_ever_held(raw: Raw) -> None:
-    after = jsonpatch.apply_patch(raw, list(mutate_job(raw, FACTS).ops))
+    after = jsonpatch.apply_patch(raw, list(mutate_job(raw, CONTEXT).ops))
     found = parse_job(after)
     assert found is not None
-    if names.HELD not in found.annotations or mutate_job(raw, FACTS).refusal:
+    if names.HELD not in found.annotations or mutate_job(raw, CONTEXT).refusal:
         return
-    if mutate_job(raw, FACTS).ops:
+    if mutate_job(raw, CONTEXT).ops:
         assert found.suspend
         assert found.run_by_operator
         assert not found.kueue_managed
@@ -400,10 +406,10 @@ def test_a_job_of_500_replicas_and_half_a_megabyte_takes_the_same_patch() -> Non
     raw = job(specs=specs)
     assert len(json.dumps(raw)) > 500_000
     began = time.process_time()
-    mutation = mutate_job(raw, FACTS)
+    mutation = mutate_job(raw, CONTEXT)
     assert time.process_time() - began < 1  # the limit only catches something quadratic
     assert [op["path"] for op in mutation.ops] == [
-        op["path"] for op in mutate_job(job(), FACTS).ops
+        op["path"] for op in mutate_job(job(), CONTEXT).ops
     ]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.admission.new_pod import mutate_pod, unbuffered
-from kfext.core.admission.review import Mutation
+from kfext.core.admission.review import ReviewResult
 from kfext.model.kinds.registered import KINDS
 from tests.unit.objects import Raw, json_values, odd_pods, pod
 
@@ -97,11 +97,11 @@ def test_a_pod_beyond_a_bound_is_not_gated(raw: Raw, why: str) -> None:
 
 @pytest.mark.parametrize("raw", UNGATED.values(), ids=UNGATED)
 def test_other_pods_are_not_touched(raw: Raw) -> None:
-    assert mutate_pod(raw, controller_alive=True) == Mutation()
+    assert mutate_pod(raw, controller_alive=True) == ReviewResult()
 
 
 def test_nothing_is_gated_while_no_controller_would_remove_the_gate() -> None:
-    assert mutate_pod(pod(), controller_alive=False) == Mutation()
+    assert mutate_pod(pod(), controller_alive=False) == ReviewResult()
 
 
 @given(raw=odd_pods | json_values, alive=st.booleans())

@@ -6,17 +6,17 @@ import pytest
 
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.model.gang_terms import GangTerm
 from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
 
 SPREAD = [{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone", "maxSkew": 1}]
-FACTS = Facts(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
-ALONE = replace(FACTS, controller_alive=False)
+CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+ALONE = replace(CONTEXT, controller_alive=False)
 
 WARNED = {
-    "no replicas": (job(specs={}), FACTS, "no replicas"),
+    "no replicas": (job(specs={}), CONTEXT, "no replicas"),
     "no controller": (job(), ALONE, "as on plain Kubernetes"),
     "a setting in a template": (
         job(
@@ -24,12 +24,12 @@ WARNED = {
                 "Worker": replica(1, metadata={"annotations": {names.COLOCATION: "off"}}),
             }
         ),
-        FACTS,
+        CONTEXT,
         "of the Worker template is overwritten with preferred",
     ),
     "a term that kfext does not model": (
         job(specs={"Worker": replica(2, topologySpreadConstraints=SPREAD)}),
-        FACTS,
+        CONTEXT,
         "topologySpreadConstraints with DoNotSchedule, which kfext does not model; it runs as on",
     ),
     "such a term in a job that must be on one node": (
@@ -37,7 +37,7 @@ WARNED = {
             annotations={names.COLOCATION: "required"},
             specs={"Worker": replica(2, topologySpreadConstraints=SPREAD)},
         ),
-        FACTS,
+        CONTEXT,
         "it stays suspended",
     ),
     "pods that cannot share the single node of their job": (
@@ -45,18 +45,18 @@ WARNED = {
             annotations={names.COLOCATION: "required"},
             specs={"Worker": replica(3, **apart(GangTerm("train")))},
         ),
-        FACTS,
+        CONTEXT,
         "cannot place this job: 3 of its pods cannot share a node, but kfext.dev/colocation is "
         "required; it stays suspended",
     ),
     "the priority of pods that reserve GPUs": (
         job(specs={"Worker": replica(1, priorityClassName="kfext-gpu-reservation")}),
-        FACTS,
+        CONTEXT,
         "pods of this job are refused with PriorityClass kfext-gpu-reservation",
     ),
     "a feature that has not landed": (
         job(annotations={names.MIGRATE: "checkpointed"}),
-        FACTS,
+        CONTEXT,
         "moves no job yet",
     ),
 }
@@ -140,24 +140,26 @@ SCALED = {
 
 @pytest.mark.parametrize(("raw", "want"), SCALED.values(), ids=SCALED)
 def test_how_scaling_differs_from_what_the_range_promises_is_a_warning(raw: Raw, want: str) -> None:
-    warnings = mutate_job(raw, FACTS).warnings
+    warnings = mutate_job(raw, CONTEXT).warnings
     assert len(warnings) == bool(want)
     assert all(want in warning for warning in warnings)
 
 
 def test_a_job_that_did_not_opt_in_is_not_warned_about_scaling() -> None:
-    assert mutate_job(job("TFJob", specs=WORKERS), FACTS).warnings == ()
+    assert mutate_job(job("TFJob", specs=WORKERS), CONTEXT).warnings == ()
 
 
 def test_a_template_that_says_what_the_job_says_is_no_surprise() -> None:
     written = {names.COLOCATION: "required"}
     specs = {"Worker": replica(1, metadata={"annotations": written})}
-    assert mutate_job(job(annotations=written, specs=specs), FACTS).warnings == ()
+    assert mutate_job(job(annotations=written, specs=specs), CONTEXT).warnings == ()
 
 
-@pytest.mark.parametrize(("raw", "facts", "want"), WARNED.values(), ids=WARNED)
-def test_what_would_surprise_the_user_is_a_warning(raw: Raw, facts: Facts, want: str) -> None:
-    warnings = mutate_job(raw, facts).warnings
+@pytest.mark.parametrize(("raw", "context", "want"), WARNED.values(), ids=WARNED)
+def test_what_would_surprise_the_user_is_a_warning(
+    raw: Raw, context: ReviewContext, want: str
+) -> None:
+    warnings = mutate_job(raw, context).warnings
     assert len(warnings) == 1
     assert want in warnings[0]
 
@@ -190,7 +192,7 @@ def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
 ) -> None:
     raw = job(specs=specs, annotations={names.COLOCATION: said} if said else {})
     crowded = [
-        warning for warning in mutate_job(raw, FACTS).warnings if "share too little" in warning
+        warning for warning in mutate_job(raw, CONTEXT).warnings if "share too little" in warning
     ]
     assert len(crowded) == warned
     want = "only their requests count (3 CPUs), not what they can use"
@@ -198,8 +200,8 @@ def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
 
 
 def test_a_word_of_the_namespace_on_colocation_crowds_nobody() -> None:
-    facts = replace(FACTS, namespace_annotations={names.COLOCATION: "preferred"})
-    assert mutate_job(job(specs=sized()), facts).warnings == ()
+    context = replace(CONTEXT, namespace_annotations={names.COLOCATION: "preferred"})
+    assert mutate_job(job(specs=sized()), context).warnings == ()
 
 
 HOST = {names.NETWORK: "host"}
@@ -207,7 +209,7 @@ HOST = {names.NETWORK: "host"}
 
 def test_a_job_that_kfext_does_not_place_gets_no_ports() -> None:
     specs = {"Worker": replica(2, topologySpreadConstraints=SPREAD)}
-    left, without = mutate_job(job(annotations=HOST, specs=specs), FACTS).warnings
+    left, without = mutate_job(job(annotations=HOST, specs=specs), CONTEXT).warnings
     assert "does not place this job" in left
     assert "only a job that kfext starts" in without
 
@@ -219,7 +221,7 @@ KEPT = {
 
 
 def test_a_job_that_a_person_starts_gets_no_ports() -> None:
-    mutation = mutate_job(job(annotations=HOST, run_policy={"suspend": True}), FACTS)
+    mutation = mutate_job(job(annotations=HOST, run_policy={"suspend": True}), CONTEXT)
     assert "only a job that kfext starts" in mutation.warnings[0]
 
 
@@ -239,7 +241,7 @@ def test_without_a_controller_nobody_gives_ports() -> None:
 
 
 def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> None:
-    mutation = mutate_job(job(annotations=HOST), FACTS)
+    mutation = mutate_job(job(annotations=HOST), CONTEXT)
     assert mutation.warnings == ()
     (said,) = [
         verdict for verdict in mutation.verdicts if verdict.reason == names.REASON_HOST_NETWORK
@@ -251,14 +253,14 @@ def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> No
 def test_a_job_that_will_not_have_it_is_told_at_once(
     more: dict[str, str], labels: dict[str, str], why: str
 ) -> None:
-    facts = replace(FACTS, namespace_labels={**FACTS.namespace_labels, **labels})
-    mutation = mutate_job(job(annotations={**HOST, **more}), facts)
+    context = replace(CONTEXT, namespace_labels={**CONTEXT.namespace_labels, **labels})
+    mutation = mutate_job(job(annotations={**HOST, **more}), context)
     assert why in mutation.warnings[0]
     assert names.REASON_HOST_NETWORK not in [verdict.reason for verdict in mutation.verdicts]
 
 
 def reasons(raw: Raw) -> dict[str, str]:
-    return {verdict.reason: verdict.message for verdict in mutate_job(raw, FACTS).verdicts}
+    return {verdict.reason: verdict.message for verdict in mutate_job(raw, CONTEXT).verdicts}
 
 
 def test_what_was_written_into_the_templates_is_told() -> None:
@@ -317,31 +319,31 @@ UNPLACED: dict[str, Raw] = {
     "beyond a bound": {"Worker": replica(2**20, containers=[GPU_CONTAINER])},
 }
 
-SAID: dict[str, tuple[Raw, Facts, str, list[str]]] = {
+SAID: dict[str, tuple[Raw, ReviewContext, str, list[str]]] = {
     "Kueue starts it, kfext places it": (
-        job(labels=KUEUE), FACTS, "Kueue decides when the job starts; then kfext places it", [],
+        job(labels=KUEUE), CONTEXT, "Kueue decides when the job starts; then kfext places it", [],
     ),
     "Kueue starts it, a term that kfext does not model": (
         job(labels=KUEUE, specs=BY_ZONE),
-        FACTS,
+        CONTEXT,
         "Kueue decides when the job starts; kfext does not place it: its pods have ",
         ["kfext does not place this job: its pods have ", "it runs as on plain Kubernetes"],
     ),
     "Kueue starts it, such a term, and required": (
         job(labels=KUEUE, specs=BY_ZONE, annotations=REQUIRED),
-        FACTS,
+        CONTEXT,
         "Kueue decides when the job starts; kfext does not place it: its pods have ",
         ["kfext does not place this job: its pods have ", "its pods wait at the gate"],
     ),
     "Kueue starts it, beyond a bound, and required": (
         job(labels=KUEUE, specs={"Worker": replica(2**20)}, annotations=REQUIRED),
-        FACTS,
+        CONTEXT,
         "Kueue decides when the job starts; kfext does not place it: it has 1048576 pods",
         ["kfext does not place this job: it has 1048576 pods", "its pods wait at the gate"],
     ),
     "Kueue starts it, colocation off": (
         job(labels=KUEUE, annotations={names.COLOCATION: "off"}),
-        FACTS,
+        CONTEXT,
         "Kueue decides when the job starts; kfext does not place it: colocation is off",
         [],
     ),
@@ -359,16 +361,16 @@ SAID: dict[str, tuple[Raw, Facts, str, list[str]]] = {
     ),
     "required, and a term that kfext does not model": (
         job(specs=BY_ZONE, annotations=REQUIRED),
-        FACTS,
+        CONTEXT,
         "suspended; kfext does not place it: its pods have ",
         ["kfext does not place this job: its pods have ", "it stays suspended"],
     ),
     "another system runs it": (
-        job(run_policy=ELSEWHERE, specs=BY_ZONE, annotations=REQUIRED), FACTS, "managedBy", [],
+        job(run_policy=ELSEWHERE, specs=BY_ZONE, annotations=REQUIRED), CONTEXT, "managedBy", [],
     ),
     "another system runs it, beyond a bound, and required": (
         job(run_policy=ELSEWHERE, specs={"Worker": replica(2**20)}, annotations=REQUIRED),
-        FACTS,
+        CONTEXT,
         "managedBy",
         [],
     ),
@@ -376,28 +378,28 @@ SAID: dict[str, tuple[Raw, Facts, str, list[str]]] = {
         job(annotations={names.RELEASED: "NoRoom"}, specs=BY_ZONE), ALONE, "is set", [],
     ),
     "another system runs it, a setting in a template": (
-        job(run_policy=ELSEWHERE, specs=IN_TEMPLATE), FACTS, "managedBy", [],
+        job(run_policy=ELSEWHERE, specs=IN_TEMPLATE), CONTEXT, "managedBy", [],
     ),
     "another system runs it, the host network": (
         job(run_policy=ELSEWHERE, annotations=HOST),
-        FACTS,
+        CONTEXT,
         "managedBy",
         ["only a job that kfext starts gets ports"],
     ),
     "another system runs it, a number of workers": (
         job("TFJob", run_policy=ELSEWHERE, annotations={names.ELASTIC: "1-8"}, specs=WORKERS),
-        FACTS,
+        CONTEXT,
         "managedBy",
         ["kfext.dev/elastic has no effect on this job: runPolicy.managedBy is "],
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("raw", "facts", "verdict", "warnings"), SAID.values(), ids=SAID)
+@pytest.mark.parametrize(("raw", "context", "verdict", "warnings"), SAID.values(), ids=SAID)
 def test_verdict_and_warnings_say_the_same(
-    raw: Raw, facts: Facts, verdict: str, warnings: list[str]
+    raw: Raw, context: ReviewContext, verdict: str, warnings: list[str]
 ) -> None:
-    mutation = mutate_job(raw, facts)
+    mutation = mutate_job(raw, context)
     assert verdict in mutation.verdicts[0].message
     assert len(mutation.warnings) == bool(warnings)
     assert all(words in mutation.warnings[0] for words in warnings)
@@ -407,7 +409,7 @@ def test_verdict_and_warnings_say_the_same(
 @pytest.mark.parametrize("setting", [{}, REQUIRED, SHARE])
 @pytest.mark.parametrize("spec", UNPLACED.values(), ids=UNPLACED)
 def test_a_job_that_is_said_to_run_is_not_held(spec: Raw, setting: Raw, *, alive: bool) -> None:
-    mutation = mutate_job(job(specs=spec, annotations=setting), FACTS if alive else ALONE)
+    mutation = mutate_job(job(specs=spec, annotations=setting), CONTEXT if alive else ALONE)
     held = mutation.verdicts[0].reason == names.REASON_HELD
     told = "; ".join(mutation.warnings)
     assert ("as on plain Kubernetes" in told) is not (held or bool(mutation.refusal))

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.names import MANAGED
 
 LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
@@ -17,4 +17,4 @@ LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
 def test_a_namespace_is_managed_once_an_administrator_says_so(
     labels: Mapping[str, str], want: bool
 ) -> None:
-    assert Facts(namespace_labels=labels).managed is want
+    assert ReviewContext(namespace_labels=labels).managed is want

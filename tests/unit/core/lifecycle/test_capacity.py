@@ -16,7 +16,7 @@ from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.settings.resolve import resolve
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, MetricsSource, Range
-from kfext.model.job_state import JobState, Observed
+from kfext.model.job_state import JobState, ObservedPods
 from kfext.model.policy import Mode, Placement, PolicyChoice, TrainingPolicy
 from kfext.names import (
     COLOCATION,
@@ -47,8 +47,8 @@ NOT_READY = [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]
 SMALL = node("small", cpu="1")
 POOL = ledger(node("pool", cpu="4", taints=TAINT), SMALL)
 GROUP = three().build().groups[0]
-SEEN = JobState(observed={"worker": Observed(GROUP.template, GROUP.requests)})
-STALE = JobState(observed={"worker": Observed(GROUP.template + 1, GROUP.requests)})
+SEEN = JobState(observed={"worker": ObservedPods(GROUP.template, GROUP.requests)})
+STALE = JobState(observed={"worker": ObservedPods(GROUP.template + 1, GROUP.requests)})
 
 
 def in_pool(step: Any) -> object:

@@ -1,9 +1,9 @@
-"""The facts that reviews need, watched so that no review waits for the API server."""
+"""The context of reviews, from watches, so that no review waits for the API server."""
 
 import asyncio
 import time
 
-from kfext.core.admission.review import Facts
+from kfext.core.admission.review import ReviewContext
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Backoff, Informer
@@ -19,8 +19,8 @@ _SILENCE_SECONDS, _LONGEST_PAUSE_SECONDS = 10.0, 2.0
 dead watch well before the Lease counts as old."""
 
 
-class Watched:
-    """The watched facts; `run` keeps them fresh."""
+class WatchedContext:
+    """The cluster as the webhook sees it; `run` keeps it fresh."""
 
     def __init__(self, client: Client) -> None:
         self._changed = asyncio.Event()
@@ -58,27 +58,27 @@ class Watched:
         """Return whether a controller is alive to handle the jobs that the webhook holds."""
         return self._lease.fresh(monotonic=time.monotonic())
 
-    async def of(self, namespace: str) -> Facts | None:
-        """Return the facts for a review in a namespace, or None before they are known.
+    async def of(self, namespace: str) -> ReviewContext | None:
+        """Return the context of a review in a namespace, or None before it is known.
 
         The API server sends reviews only for managed namespaces. If kfext's copy of the namespace
         lacks the label, the copy is a moment behind, so it gets a second to catch up.
         """
         deadline = time.monotonic() + _CATCH_UP_SECONDS
-        while not (facts := self._known(namespace)) or not facts.managed:
+        while not (context := self._known(namespace)) or not context.managed:
             changed = self._changed
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
                     await changed.wait()
             except TimeoutError:
                 break
-        return facts
+        return context
 
-    def _known(self, namespace: str) -> Facts | None:
+    def _known(self, namespace: str) -> ReviewContext | None:
         stored = self._namespaces.store.by_name(namespace)
         if stored is None or self.missing():
             return None
-        return Facts(
+        return ReviewContext(
             namespace_labels=stored.labels,
             namespace_annotations=stored.annotations,
             policies=tuple(self._policies.store),
