@@ -22,12 +22,12 @@ from kfext.core.settings.table import Settings
 from kfext.core.settings.values import HIGH, LOW, Colocation
 from kfext.model.gang_terms import GangTerm
 from kfext.model.gpu import Place
-from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job import TrainingJob, parse_job, pod_labels, pod_name
 from kfext.model.job_state import JobState, state_of
 from kfext.model.kinds.registered import KINDS
 from kfext.model.node import Node, parse_node
 from kfext.model.plan import Plan
-from kfext.model.pod import Pod, parse_pod
+from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.quantity import parse_resources
 
 Raw = dict[str, Any]
@@ -200,7 +200,7 @@ def raw_pod(
     owned: bool = True,
 ) -> Raw:
     """A pod as the training-operator makes it."""
-    template = _template(of, type_)
+    template, key = _template(of, type_), ReplicaKey(type_, index)
     pod_spec: Raw = {**deepcopy(template), **deepcopy(dict(spec or {}))}
     held = [*([names.GATE] if gated else []), *gates]
     if held:
@@ -211,14 +211,10 @@ def raw_pod(
         pod_spec["nodeName"] = bound
     metadata: Raw = {
         "namespace": of.namespace,
-        "name": f"{of.name}-{type_}-{index}",
+        "name": pod_name(of, key),
         "uid": uid or f"{of.uid}-{type_}-{index}",
         "resourceVersion": str(version),
-        "labels": {
-            names.JOB_NAME: of.name,
-            names.REPLICA_TYPE: type_,
-            names.REPLICA_INDEX: str(index),
-        },
+        "labels": dict(pod_labels(of, key)),
     }
     if owned:
         owner = {"apiVersion": "kubeflow.org/v1", "kind": of.kind.name, "uid": of.uid}

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from e2e.harness.jobs import PLURAL
+
 Answer = tuple[int, bytes, str]
 """Status (0: hang up without one), body, content type."""
 
@@ -42,10 +44,7 @@ def job_patch(namespace: str, *, containing: str = "") -> Match:
     """Match patches of jobs in a namespace."""
     return lambda exchange: (
         exchange.method == "PATCH"
-        and any(
-            f"/namespaces/{namespace}/{kind}/" in exchange.path
-            for kind in ("pytorchjobs", "tfjobs")
-        )
+        and any(f"/namespaces/{namespace}/{plural}/" in exchange.path for plural in PLURAL.values())
         and containing.encode() in exchange.body
     )
 

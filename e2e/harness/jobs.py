@@ -6,11 +6,10 @@ from copy import deepcopy
 from typing import Any
 
 from kfext import names
+from kfext.model.kinds.registered import KINDS
 
 Object = dict[str, Any]
-_CONTAINER = {"PyTorchJob": "pytorch", "TFJob": "tensorflow"}
-_SPECS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs"}
-PLURAL = {"PyTorchJob": "pytorchjobs", "TFJob": "tfjobs"}
+PLURAL = {kind.name: kind.plural for kind in KINDS.values()}
 
 
 def job(
@@ -29,7 +28,7 @@ def job(
     `replicas` has the type as key, e.g. {"Master": 1, "Worker": 3}.
     """
     resources = {"requests": dict(each or {}), "limits": dict(each or {})} if each else {}
-    container = {"name": _CONTAINER[kind], "image": "none", "resources": resources}
+    container = {"name": KINDS[kind].container, "image": "none", "resources": resources}
     template = {"spec": {"containers": [container], **(pod or {})}}
     specs = {
         type_: {"replicas": count, "restartPolicy": "OnFailure", "template": deepcopy(template)}
@@ -43,7 +42,7 @@ def job(
             "annotations": dict(annotations or {}),
             "labels": dict(labels or {}),
         },
-        "spec": {"runPolicy": dict(policy or {}), _SPECS[kind]: specs},
+        "spec": {"runPolicy": dict(policy or {}), KINDS[kind].replica_specs: specs},
     }
 
 
@@ -55,7 +54,7 @@ def jobs_path(namespace: str, kind: str, name: str = "") -> str:
 
 def specs(manifest: Object) -> Object:
     """Return the replica specs of a job, whatever its kind."""
-    found: Object = manifest["spec"][_SPECS[manifest["kind"]]]
+    found: Object = manifest["spec"][KINDS[manifest["kind"]].replica_specs]
     return found
 
 

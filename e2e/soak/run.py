@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from e2e.harness.fake_kubelet import LINES_PER_SECOND, GrowingLog, growing
+from e2e.harness.jobs import PLURAL
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Kube
 from e2e.harness.space import Space
@@ -232,7 +233,7 @@ class Soak:
         """Delete everything; then nothing may be reserved."""
         for space in self._spaces.values():
             # The API server deletes a collection one by one, and gives up after 60 s.
-            for path in map(space.path, ("pytorchjobs", "tfjobs", "pods")):
+            for path in map(space.path, (*PLURAL.values(), "pods")):
                 for found in self._kube.items(path):
                     self._kube.delete(f"{path}/{found['metadata']['name']}")
         deadline = time.monotonic() + _EMPTY_SECONDS

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 from kfext import names
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.kinds.registered import KINDS
 
 Raw = dict[str, Any]
@@ -53,7 +54,7 @@ class JobSpec:
     """A job as its user wrote it, and what only the model knows. Times are in seconds.
 
     `workers`: the pods of type Worker. `servers`: its parameter servers.
-    `masters`: the pods of type Master, 0 or 1.
+    `leaders`: its pods of the first type of its kind, such as Master: 0 or 1.
     `bounds`: the annotation `elastic`; None without it.
     `resize`: the annotation `resize`; empty without it.
     `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use, and
@@ -75,7 +76,7 @@ class JobSpec:
     pace: Pace
     steps: int
     servers: int = 0
-    masters: int = 0
+    leaders: int = 0
     bounds: tuple[int, int] | None = None
     resize: str = ""
     cpu: int = 1000
@@ -103,7 +104,7 @@ class JobSpec:
     @property
     def pods(self) -> int:
         """The pods of the job as it is submitted."""
-        return self.workers + self.servers + self.masters
+        return self.workers + self.servers + self.leaders
 
     @property
     def trains_from(self) -> int:
@@ -121,7 +122,7 @@ class JobSpec:
         if self.bounds is not None:
             annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"
         kind = KINDS[self.kind]
-        types = {"Master": self.masters, "Worker": self.workers, "PS": self.servers}
+        types = {kind.types[0]: self.leaders, WORKER: self.workers, "PS": self.servers}
         specs = {type_: self._replicas(number) for type_, number in types.items() if number}
         spec: Raw = {kind.replica_specs: specs, "runPolicy": {}}
         if self.style is Style.TORCHRUN:
@@ -170,10 +171,10 @@ def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
     if form.elastic == 1 or (form.elastic > 0 and random.random() < form.elastic):
         bounds = (random.randint(1, workers), random.randint(workers, MOST_WORKERS + 2))
     cpu = random.choice([500, 500, 1000, 1000, 2000])
-    masters = int(form.master > 0 and random.random() < form.master)
-    if masters:
+    leaders = int(form.leader > 0 and random.random() < form.leader)
+    if leaders:
         workers = max(1, workers - 1)
-    steps = max(20, round(random.uniform(60, 420) / pace.seconds(workers + masters)))
+    steps = max(20, round(random.uniform(60, 420) / pace.seconds(workers + leaders)))
     return JobSpec(
         name=f"job-{number}",
         kind=form.kind,
@@ -183,7 +184,7 @@ def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
         pace=pace,
         steps=steps,
         servers=form.servers,
-        masters=masters,
+        leaders=leaders,
         bounds=bounds,
         cpu=cpu,
         uses=cpu * random.choice([1, 1, 1, 1, 2]),
@@ -208,20 +209,20 @@ def _random_pace(random: Random) -> Pace:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What random jobs look like. `elastic`, `master`: how likely bounds and a Master are."""
+    """What random jobs look like. `elastic`, `leader`: how likely bounds and a leader are."""
 
     kind: str
     style: Style
     servers: int = 0
     elastic: float = 0.0
-    master: float = 0.0
+    leader: float = 0.0
 
 
 _TORCHRUN = _Form("PyTorchJob", Style.TORCHRUN, elastic=1.0)
 _SERVERS = _Form("TFJob", Style.SERVERS, servers=1, elastic=1.0)
 _FORMS = (
     *(_TORCHRUN, _TORCHRUN, _SERVERS, _SERVERS),
-    _Form("PyTorchJob", Style.GANG, master=0.5),
+    _Form("PyTorchJob", Style.GANG, leader=0.5),
     _Form("TFJob", Style.GANG, servers=1, elastic=0.3),
 )
 _SAVINGS = (Saving.PERIODIC, Saving.PERIODIC, Saving.ON_REQUEST, Saving.NEVER)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from kfext.model.pod import ReplicaKey
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
@@ -185,7 +186,7 @@ class Kubelets:
 def uses_of(live: LivePod) -> int:
     """Return the millicores that a pod can use."""
     spec = live.job.spec
-    return spec.uses if live.key.type != "ps" or spec.serves is None else spec.serves
+    return spec.uses if live.trains or spec.serves is None else spec.serves
 
 
 def _most(live: LivePod) -> int:
@@ -209,19 +210,20 @@ def _allocated(live: LivePod) -> list[Raw]:
 def _meet(job: LiveJob) -> None:
     """Show the training of a job which of its pods run."""
     running = [pod for pod in job.pods.values() if pod.runs]
-    servers = sum(pod.key.type == "ps" for pod in running)
+    training = sum(pod.trains for pod in running)
     job.training.meet(
-        len(running) - servers,
-        others=servers == job.spec.servers,
+        training,
+        others=len(running) - training == job.job.pods - job.job.training_pods,
         everyone=len(running) == job.job.pods,
     )
 
 
 def is_printer(live: LivePod) -> bool:
     """Return whether a pod prints the log of its job."""
-    return live.key.index == 0 and live.key.type == (
-        "master" if live.job.spec.masters else "worker"
-    )
+    job = live.job.job
+    present = {group.type for group in job.groups}
+    first = next(type_ for type_ in job.kind.rank_zero if type_ in present)
+    return live.key == ReplicaKey(first.lower(), 0)
 
 
 def by_weight(weights: Sequence[int], most: Sequence[int], *, size: int) -> list[float]:

@@ -35,6 +35,11 @@ class LivePod:
         return self.pod.requests[CPU]
 
     @property
+    def trains(self) -> bool:
+        """Whether pods of its type train; parameter servers, for example, do not."""
+        return self.key.type in map(str.lower, self.job.job.kind.trains)
+
+    @property
     def runs(self) -> bool:
         """Whether its container trains: a pod that is being deleted does not."""
         return self.pod.phase == "Running" and not self.pod.deleting
@@ -66,8 +71,9 @@ class LiveJob:
 
 
 def node(name: str, *, cpu: int) -> Node:
-    """Return a node of so many millicores with ample memory."""
-    allocatable = {CPU: f"{cpu}m", "memory": "256Gi", "pods": "110"}
+    """Return a node of so many millicores with ample memory and disk."""
+    ample = {"memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+    allocatable = {CPU: f"{cpu}m", **ample}
     labels = {"name": name, "kubernetes.io/hostname": name}
     metadata = {"name": name, "uid": f"uid-{name}", "labels": labels}
     return parse_node({"metadata": metadata, "status": {"allocatable": allocatable}})

@@ -30,9 +30,10 @@ class TrainingOperator:
         api.on_gone.append(lambda live: self._enqueue(live.job))
 
     def end(self, live: LiveJob) -> None:
-        """End a job after its last step: workers succeed, and servers are deleted."""
+        """End a job after its last step: pods that may be rank zero succeed, others are deleted."""
+        ending = [type_.lower() for type_ in live.job.kind.rank_zero]
         for pod in list(live.pods.values()):
-            if pod.key.type == "ps" or not pod.pod.node_name or pod.pod.deleting:
+            if pod.key.type not in ending or not pod.pod.node_name or pod.pod.deleting:
                 self._kubelets.delete(pod)
             else:
                 self._api.set_phase(pod, "Succeeded")

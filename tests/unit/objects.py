@@ -11,7 +11,7 @@ Raw = dict[str, Any]
 
 
 def job(kind: str = "PyTorchJob", **fields: Any) -> Raw:
-    """A job of one Master (Chief) and two workers; `fields` replace metadata, runPolicy, specs."""
+    """A job of one leader and two workers; `fields` replace metadata, runPolicy, specs."""
     of = KINDS[kind]
     specs = fields.pop("specs", {of.rank_zero[0]: replica(1), "Worker": replica(2)})
     spec = {of.replica_specs: specs}
@@ -83,7 +83,7 @@ _metadata = _fields(
     ownerReferences=_list(
         _fields(
             apiVersion=st.sampled_from(["kubeflow.org/v1", "batch/v1"]),
-            kind=st.sampled_from(["PyTorchJob", "TFJob", "Job"]),
+            kind=st.sampled_from([*KINDS, "Job"]),
             controller=st.booleans(),
             uid=st.text(max_size=3),
         )
@@ -91,7 +91,7 @@ _metadata = _fields(
 )
 _amounts = _odd(st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), scalars))
 _resources = _fields(requests=_amounts, limits=_amounts)
-_trainers = st.sampled_from(["pytorch", "tensorflow"])
+_trainers = st.sampled_from([kind.container for kind in KINDS.values()])
 _container = _fields(
     name=_trainers,
     resources=_resources,
@@ -123,9 +123,10 @@ _pod_spec = _fields(
         )
     ),
 )
+_types = sorted({type_ for kind in KINDS.values() for type_ in kind.types})
 _replica_specs = _odd(
     st.dictionaries(
-        st.sampled_from(["Master", "Worker", "worker", "Chief", "PS", "a~b/c"]),
+        st.sampled_from([*_types, "worker", "a~b/c"]),
         _fields(
             replicas=st.integers(min_value=0, max_value=4),
             template=_fields(metadata=_metadata, spec=_pod_spec),
@@ -136,7 +137,7 @@ _replica_specs = _odd(
 _conditions = _list(_fields(type=scalars, status=scalars, lastTransitionTime=scalars))
 
 odd_jobs = st.fixed_dictionaries(
-    {"kind": st.sampled_from(["PyTorchJob", "TFJob"])},
+    {"kind": st.sampled_from([*KINDS])},
     optional={
         "metadata": _metadata,
         "spec": _fields(
@@ -144,8 +145,7 @@ odd_jobs = st.fixed_dictionaries(
                 suspend=st.booleans(),
                 managedBy=st.sampled_from(["", names.TRAINING_OPERATOR, "other/system"]),
             ),
-            pytorchReplicaSpecs=_replica_specs,
-            tfReplicaSpecs=_replica_specs,
+            **{kind.replica_specs: _replica_specs for kind in KINDS.values()},
         ),
         "status": _fields(conditions=_conditions),
     },

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kfext import names
 from kfext.core.lifecycle.steps import Wait
+from kfext.model.kinds.registered import KINDS
 from tests.builders import job, node
 from tests.unit.controller.model import (
     FakeApi,
@@ -25,8 +26,10 @@ class World:
     """Everybody who acts on the job, and what must hold whoever acts next."""
 
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
-        made = job(kind).worker(workers, cpu="1").held().condition("Suspended", since=0)
-        nodes = [node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(cpus)]
+        made = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
+        made.held().condition("Suspended", since=0)
+        disk = {"ephemeral-storage": "1Ti"}
+        nodes = [node(f"n{number}", cpu=str(cpu), **disk) for number, cpu in enumerate(cpus)]
         self.api = FakeApi(made.raw, nodes)
         self.operator = FakeOperator(self.api)
         self.kubelets = FakeKubelets(self.api)
@@ -74,7 +77,7 @@ class World:
 
 worlds = st.builds(
     World,
-    kind=st.sampled_from(["PyTorchJob", "TFJob"]),
+    kind=st.sampled_from([*KINDS]),
     workers=st.integers(1, 4),
     cpus=st.lists(st.integers(1, 4), min_size=3, max_size=4).filter(lambda cpus: sum(cpus) >= 5),
 )

@@ -19,7 +19,7 @@ TORCHRUN = JobSpec(
 )
 SERVERS = replace(TORCHRUN, kind="TFJob", style=Style.SERVERS, servers=1)
 STATIC = replace(SERVERS, style=Style.GANG, bounds=None)
-MASTER = replace(TORCHRUN, style=Style.GANG, bounds=None, masters=1)
+MASTER = replace(TORCHRUN, style=Style.GANG, bounds=None, leaders=1)
 
 LONG = replace(TORCHRUN, workers=4, bounds=(2, 4), steps=8000, saving=Saving.ON_REQUEST)
 PERIODIC = replace(LONG, saving=Saving.PERIODIC, every=20)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kfext.model.job_state import state_of
+from kfext.model.kinds.job_kind import WORKER
 from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
 from tests.unit.sim.change_rules import ChangeRules, priority
@@ -20,7 +21,6 @@ for it have up to 30 s to end."""
 UNSEEN = 5.0
 """Seconds after the line of its first step in which a job may still pass for one without steps. It
 trains on until its new workers have started."""
-_NEVER_GIVEN = frozenset({"ps", "master", "chief"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Rules:
             self._change(live, before, size)
 
     def _check_bounds(self, live: LiveJob) -> None:
-        spec, trains = live.spec, live.workers + live.spec.masters
+        spec, trains = live.spec, live.job.training_pods
         if spec.bounds is None:
             if live.workers != spec.workers:
                 self._say(live, f"is not elastic and has {live.workers} workers")
@@ -160,7 +160,7 @@ class Rules:
 
     def _observe_pod(self, live: LivePod) -> None:
         runs = not (live.job.job.suspend or live.job.training.ended)
-        if runs and live.pod.deleting and live.key.type in _NEVER_GIVEN:
+        if runs and live.pod.deleting and live.key.type != WORKER.lower():
             self._say(live.job, f"lost its {live.key.type} while it ran")
 
     def _look(self) -> None:

@@ -17,7 +17,7 @@ def test_a_job_alone_takes_its_start_and_its_steps(spec: JobSpec) -> None:
     bed = Bed(spec)
     bed.run()
     (ended,) = bed.ended().values()
-    workers = spec.workers + spec.masters
+    workers = spec.workers + spec.leaders
     assert ended.trained == math.ceil(spec.steps / workers)
     assert spec.starts < ended.began < spec.starts + spec.meets + 5
     assert ended.paused == 0

@@ -12,7 +12,7 @@ from tests.unit.sim.rules import REST, Rules
 
 SAVES = replace(SERVERS, bounds=(2, 6), workers=4, steps=4000)
 FILLS = replace(SERVERS, workers=3, bounds=(1, 4))
-HEAD = replace(MASTER, name="head", arrives=50.0, masters=0)
+HEAD = replace(MASTER, name="head", arrives=50.0, leaders=0)
 BEHIND = replace(HEAD, name="behind", arrives=60.0, workers=1)
 
 
