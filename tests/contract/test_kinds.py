@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kfext.model.kinds.registered import KINDS
-from kfext.names import TRAINING_GROUP
+from kfext.names import OPERATOR_NAME, TRAINING_GROUP
 from tests.contract.manifests import CRDS, DEFAULT, render
 
 ROOT = Path(__file__).parents[2]
@@ -158,6 +158,45 @@ def test_every_rule_about_jobs_names_the_resource_of_every_kind() -> None:
     assert len(found) > 3
     plurals = {kind.plural for kind in KINDS.values()}
     assert [rule for rule in found if {name.partition("/")[0] for name in rule[1]} != plurals] == []
+
+
+def conditions(thing: object) -> Iterator[str]:
+    """All texts of a manifest that compare the kind of a pod's owner."""
+    if isinstance(thing, dict):
+        yield from (found for value in thing.values() for found in conditions(value))
+    elif isinstance(thing, list):
+        yield from (found for value in thing for found in conditions(value))
+    elif isinstance(thing, str) and "owner.kind" in thing:
+        yield thing
+
+
+def test_every_condition_on_the_owner_of_a_pod_names_every_kind() -> None:
+    found = [condition for thing in render(DEFAULT) for condition in conditions(thing)]
+    assert len(found) >= 2
+    lacking = [
+        (kind, condition)
+        for condition in found
+        for kind in KINDS
+        if not re.search(rf"owner\.kind in \[[^]]*'{kind}'", condition)
+    ]
+    assert lacking == []
+
+
+def selected(thing: object) -> Iterator[list[str]]:
+    """The operators in all selectors of pods."""
+    if isinstance(thing, dict):
+        if thing.get("key") == OPERATOR_NAME:
+            yield thing["values"]
+        yield from (found for value in thing.values() for found in selected(value))
+    elif isinstance(thing, list):
+        yield from (found for value in thing for found in selected(value))
+
+
+def test_every_selector_of_pods_names_the_operator_of_every_kind() -> None:
+    found = [values for thing in render(DEFAULT) for values in selected(thing)]
+    assert found
+    wanted = {f"{name.lower()}-controller" for name in KINDS}
+    assert [values for values in found if set(values) != wanted] == []
 
 
 def test_a_training_plan_may_be_about_a_job_of_every_kind() -> None:
