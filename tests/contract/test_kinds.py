@@ -26,7 +26,7 @@ OUTSIDE = sorted(
 WITHIN = [word for kind in KINDS.values() for word in (kind.name, kind.plural, kind.replica_specs)]
 NAMED = re.compile("|".join(map(re.escape, WITHIN)), re.IGNORECASE)
 """What names a kind wherever it stands in a text."""
-WHOLE = {word for kind in KINDS.values() for word in (kind.container, kind.port)}
+WHOLE = {word for kind in KINDS.values() for word in (kind.container, kind.port) if word}
 """What names a kind if it is the whole text."""
 ABOUT_KINDS = {"kfext.model.kinds.job_kind", "kfext.model.kinds.registered", "kfext.model.job"}
 """In modules that import one of these, `kind` is the kind of a job."""
