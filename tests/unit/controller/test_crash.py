@@ -28,7 +28,8 @@ class World:
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
         made = job(kind).group(KINDS[kind].types[0], cpu="1").worker(workers, cpu="1")
         made.held().condition("Suspended", since=0)
-        nodes = [node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(cpus)]
+        disk = {"ephemeral-storage": "1Ti"}
+        nodes = [node(f"n{number}", cpu=str(cpu), **disk) for number, cpu in enumerate(cpus)]
         self.api = FakeApi(made.raw, nodes)
         self.operator = FakeOperator(self.api)
         self.kubelets = FakeKubelets(self.api)
