@@ -30,8 +30,6 @@ SHORTER = {
     "gpu/agent/passes",
     "gpu/agent/slot_state",
     "gpu/agent/unhooked",
-    "gpu/rules/profile",
-    "gpu/rules/tickets",
     "model/allocation",
     "state/apart",
 }

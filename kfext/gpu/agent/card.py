@@ -13,8 +13,8 @@ from kfext.gpu.agent.sharer import Sharer, reading
 from kfext.gpu.hook import words
 from kfext.gpu.hook.link import MOST_DESCRIPTORS
 from kfext.gpu.hook.page import Page
-from kfext.gpu.rules.dispatcher import Dispatcher
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours
+from kfext.gpu.rules.turns import Dispatcher
 from kfext.model.gpu import UNITS, GpuShare
 
 _log = structlog.get_logger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 from kfext.gpu.hook import words
 from kfext.gpu.hook.link import send
 from kfext.gpu.hook.page import Page
-from kfext.gpu.rules.tally import Tally
+from kfext.gpu.rules.measures import Tally
 
 _LEASE_NS = 2 * 10**9
 """How long an order holds: after that a process takes the agent for dead."""

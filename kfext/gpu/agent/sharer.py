@@ -8,11 +8,9 @@ from kfext.gpu.agent.process import Order, Process
 from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.agent.unhooked import Unhooked
 from kfext.gpu.hook import words
-from kfext.gpu.rules.dispatcher import Activity
+from kfext.gpu.rules.measures import Profile, Reading, Recent, Throughput
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
-from kfext.gpu.rules.profile import Profile
-from kfext.gpu.rules.steps import Reading, Throughput
-from kfext.gpu.rules.tally import Recent
+from kfext.gpu.rules.turns import Activity
 from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.shared_gpu import LONGEST_COARSE
 

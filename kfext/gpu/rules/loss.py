@@ -13,8 +13,7 @@ clock, in seconds.
 from collections import deque
 from itertools import chain
 
-from kfext.gpu.rules.steps import Reading, Stretch, typical
-from kfext.gpu.rules.tally import WINDOW
+from kfext.gpu.rules.measures import WINDOW, Reading, Stretch, typical
 
 HELD_SECONDS = 1.0
 """The shortest window; a window lasts until it has enough steps."""

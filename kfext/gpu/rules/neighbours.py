@@ -4,12 +4,130 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kfext.gpu.rules.ladder import Ladder
+from kfext.gpu.rules.ladder import PATIENCE, Ladder
 from kfext.gpu.rules.loss import LossMeter
-from kfext.gpu.rules.pair import Pair
-from kfext.gpu.rules.steps import Reading
-from kfext.gpu.rules.tickets import Tickets
+from kfext.gpu.rules.measures import WINDOW, Reading, Recent
 from kfext.model.shared_gpu import EVICTED_AFTER
+
+TICKET_SECONDS = 30.0
+"""After this time at its gate a job may make one step."""
+
+
+class Tickets:
+    """Steps that low-priority jobs of one card make although they have to wait.
+
+    Such a step slows only one or few steps of the high-priority job, and then none for half a
+    minute. To the meter of steps that looks like an evaluation, so the cost is added up here.
+    `budget`: the part of its speed that the job of high priority may lose.
+
+    Call `note` and then `due` for each job of low priority, some times in a second.
+    """
+
+    def __init__(self, *, budget: float) -> None:
+        self._budget = budget
+        self._since: dict[str, float] = {}
+        self._given: set[str] = set()
+        self._repaid = 0.0
+
+    def over(self, now: float) -> bool:
+        """Return whether the last tickets cost more than the budget of the time since then."""
+        return now < self._repaid
+
+    def note(self, name: str, *, worked: float, intruded: float, waits: bool, now: float) -> None:
+        """Record what a job has done since the last call: seconds of work, and of intrusion.
+
+        `waits`: it waits at its gate.
+        """
+        if name in self._given and intruded > 0:
+            owed = max(self._repaid, now) + intruded / self._budget
+            self._repaid = min(owed, now + PATIENCE)  # one long step alone is no lasting loss
+        if worked > 0 or not waits:
+            self._since[name] = now
+            if waits:
+                self._given.discard(name)
+
+    def due(self, name: str, now: float) -> bool:
+        """Return whether a job may make one more step now."""
+        if now - self._since.setdefault(name, now) < TICKET_SECONDS:
+            return False
+        self._since[name] = now
+        self._given.add(name)
+        return True
+
+    def remove(self, name: str) -> None:
+        """Forget a job."""
+        self._since.pop(name, None)
+        self._given.discard(name)
+
+
+_RISE = 0.02
+"""The rise per second of the part of the time in which low may intrude."""
+_FALL = 0.5
+
+
+class Pair:
+    """How long one low-priority job may work beside the high-priority job.
+
+    Low works while high is idle. If that leaves low less than its minimum although it waits for
+    more, it may also work beside high within high's loss budget: the budget wins.
+    `meter`: of the high-priority job. `minimum`: the part of the time that low should have.
+    """
+
+    def __init__(self, meter: LossMeter, *, minimum: float, now: float) -> None:
+        self._meter = meter
+        self._minimum = minimum
+        self._rate = 0.0
+        self._left = 0.0
+        self._last = now
+        self._worked = Recent()
+        self._waited = Recent()
+        self._short_since: float | None = None
+
+    def note(self, *, worked: float, intruded: float, waits: bool, gated: bool, now: float) -> None:
+        """Record what low has done since the last call: seconds of work, and of intrusion.
+
+        `waits`: it waits at its gate. `gated`: its gate lets it pass while high is idle.
+        """
+        passed, self._last = now - self._last, now
+        self._worked.add(worked, now=now)
+        self._waited.add(passed if waits else 0.0, now=now)
+        short = min(self._minimum - self.share, self._waited.share)
+        if not gated or short <= 0:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now
+        self._adapt(passed)
+        if gated and short > 0 and not (self._meter.holding or self._meter.over):
+            self._left += min(self._rate, short) * passed
+        # Saved time can be spent at once, so it may not exceed a window's budget. A long micro-step
+        # may not cost low more than a minute's budget.
+        budget = self._meter.budget
+        self._left = min(max(self._left - intruded, -budget * PATIENCE), budget * WINDOW)
+
+    @property
+    def allowance(self) -> float:
+        """For how many seconds low may intrude from now on."""
+        return max(self._left, 0.0)
+
+    @property
+    def share(self) -> float:
+        """The part of the last window in which low has worked."""
+        return self._worked.share
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether low has long had less than its minimum, although it has waited for more."""
+        return self._short_since is not None and self._last - self._short_since >= PATIENCE
+
+    def _adapt(self, passed: float) -> None:
+        """Raise the rate of intrusion slowly while the loss is within the budget; else halve it."""
+        if self._meter.loss is None:
+            return
+        if self._meter.over:
+            self._rate *= _FALL**passed
+        else:
+            self._rate = min(self._minimum, self._rate + _RISE * passed)
+
 
 LONGEST_MICRO_STEP = 0.005
 _SHORTEST_MICRO_STEP = 0.001

@@ -4,7 +4,7 @@ import pytest
 
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.hook import words
-from kfext.gpu.rules.profile import STRETCH
+from kfext.gpu.rules.measures import STRETCH
 from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
 
 STEP = 0.1
