@@ -21,7 +21,7 @@ from kfext.gpu.agent.slots import Slots
 from kfext.gpu.device.device_plugin import FOLDER, DevicePlugin
 from kfext.gpu.device.inventory import Card, Inventory, InventoryError
 from kfext.gpu.device.pod_resources import Held, IncompleteError
-from kfext.gpu.hook.link import LONGEST_PAUSE
+from kfext.gpu.hook.agent_connection import LONGEST_PAUSE
 from kfext.model.gpu import GpuShare, resource_of, units_of
 
 _log = structlog.get_logger(__name__)

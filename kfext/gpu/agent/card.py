@@ -11,7 +11,7 @@ from kfext.gpu.agent.process import Process
 from kfext.gpu.agent.report import CardReport, Pod
 from kfext.gpu.agent.sharer import Sharer, reading
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import MOST_DESCRIPTORS
+from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
 from kfext.gpu.hook.page import Page
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours
 from kfext.gpu.rules.turns import Dispatcher

@@ -21,7 +21,7 @@ from time import sleep
 import structlog
 
 from kfext.gpu.agent.process import Process
-from kfext.gpu.hook.link import receive
+from kfext.gpu.hook.agent_connection import receive
 
 _log = structlog.get_logger(__name__)
 

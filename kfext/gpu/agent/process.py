@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import send
+from kfext.gpu.hook.agent_connection import send
 from kfext.gpu.hook.page import Page
 from kfext.gpu.rules.measures import Tally
 

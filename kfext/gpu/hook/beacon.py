@@ -12,10 +12,9 @@ from time import monotonic_ns
 from typing import Any
 
 from . import words
+from .agent_connection import HiddenThread, close_all
 from .device import Marker
-from .hidden_thread import HiddenThread
-from .link import close_all
-from .pulse import PULSE_SECONDS, show_life
+from .page import PULSE_SECONDS, show_life
 
 _QUEUED = 64
 """Most markers that wait. The oldest marker is dropped first: a later one says more."""

@@ -10,20 +10,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from .agent_connection import Link, Notice
 from .beacon import Beacon
 from .device import Cuda, Device
-from .gate import Gate
+from .gate import Gate, Orders
 from .high import High
 from .keras_calls import Fits
-from .link import Link
 from .low import Low
-from .notice import Notice
-from .orders import Orders
 from .page import Page
 from .start import DEVICE, HIGH, PRIORITY, SOCKET
 from .switch import Switch
-from .torch_calls import TorchCalls
-from .torch_scripts import hide_from_scripts
+from .torch_calls import TorchCalls, hide_from_scripts
 from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERSION
 
 _SWITCH = Switch()

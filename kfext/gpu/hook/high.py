@@ -9,8 +9,7 @@ from typing import Any
 from .beacon import Beacon
 from .device import Device
 from .learning import Learning
-from .torch_calls import TorchCalls
-from .torch_optimizers import first_parameter
+from .torch_calls import TorchCalls, first_parameter
 
 _MOST_FORWARDS = 4
 """Forwards without a backward after which none is expected, unless one has followed as many."""

@@ -6,12 +6,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, List, Tuple
 
-from .boundaries import choose, longest_between
 from .device import Device, TimedMarker
 from .gate import Gate
-from .learning import Learning
-from .torch_calls import TorchCalls
-from .torch_optimizers import first_parameter
+from .learning import Learning, choose, longest_between
+from .torch_calls import TorchCalls, first_parameter
 
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
 """At first kernels are chosen and memory is reserved; then the gate stands at every module."""

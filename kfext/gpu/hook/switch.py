@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from .stderr import report
+from .start import report
 
 
 def _is_of_a_signal(error: Exception) -> bool:

@@ -12,11 +12,10 @@ import time
 
 from e2e.gpu.cpu_card import KERNEL, MARKER
 from kfext.gpu.hook import words
+from kfext.gpu.hook.agent_connection import Link
 from kfext.gpu.hook.beacon import Beacon
 from kfext.gpu.hook.device import TimedMarker
-from kfext.gpu.hook.gate import Gate
-from kfext.gpu.hook.link import Link
-from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.page import Page
 
 BURST = 40

@@ -6,8 +6,8 @@ from itertools import count
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import receive
-from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.agent_connection import receive
+from kfext.gpu.hook.gate import Orders
 from kfext.gpu.hook.page import Page
 from kfext.model.gpu import GpuShare
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import send
+from kfext.gpu.hook.agent_connection import send
 from kfext.gpu.hook.page import Page
 
 

@@ -12,8 +12,8 @@ from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.device.inventory import Card, InventoryError
 from kfext.gpu.device.pod_resources import Held
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import Link
-from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.agent_connection import Link
+from kfext.gpu.hook.gate import Orders
 from kfext.gpu.hook.page import Page
 from kfext.model.gpu import GpuShare, reservation_of, units_of
 

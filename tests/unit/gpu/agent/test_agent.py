@@ -14,7 +14,7 @@ from kfext.gpu.agent.slot_state import SlotState
 from kfext.gpu.device.device_plugin import DevicePlugin
 from kfext.gpu.device.pod_resources import Held, IncompleteError
 from kfext.gpu.hook import words
-from kfext.gpu.hook.orders import PASS, WAIT
+from kfext.gpu.hook.gate import PASS, WAIT
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import CARD, UNITS, Job, Node, until
 

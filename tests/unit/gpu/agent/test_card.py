@@ -6,7 +6,7 @@ import pytest
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.report import SharerReport
 from kfext.gpu.hook import words
-from kfext.gpu.hook.orders import PASS, TICKET, WAIT
+from kfext.gpu.hook.gate import PASS, TICKET, WAIT
 from kfext.gpu.rules.ladder import PATIENCE
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined

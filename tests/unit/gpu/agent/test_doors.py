@@ -4,7 +4,7 @@ import threading
 import pytest
 
 from kfext.gpu.agent import doors
-from kfext.gpu.hook.link import Link
+from kfext.gpu.hook.agent_connection import Link
 from tests.unit.gpu.agent.house import House, connect, greet, page
 
 

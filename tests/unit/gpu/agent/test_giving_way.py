@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.hook.link import MOST_DESCRIPTORS
-from kfext.gpu.hook.orders import PASS, WAIT
+from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
+from kfext.gpu.hook.gate import PASS, WAIT
 from tests.unit.gpu.agent.hooked import HIGH, LOW, Hooked, joined
 
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from kfext.gpu.hook import link
-from kfext.gpu.hook.link import MOST_DESCRIPTORS, send
+from kfext.gpu.hook import agent_connection
+from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, send
 from tests.unit.gpu.agent.house import House, connect, greet
 
 
@@ -117,7 +117,7 @@ async def test_a_greeting_brings_one_descriptor_at_most(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = list[int]()
-    monkeypatch.setattr(link, "close_all", closed.extend)
+    monkeypatch.setattr(agent_connection, "close_all", closed.extend)
     house.doors.open("a")
     peer = connect(house, "a")
     with_as_many_as_a_message_may_bring(peer)

@@ -8,7 +8,7 @@ import pytest
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.process import Order, Process
 from kfext.gpu.hook import words
-from kfext.gpu.hook.orders import TICKET, WAIT
+from kfext.gpu.hook.gate import TICKET, WAIT
 from kfext.gpu.hook.page import Page
 from tests.unit.gpu.agent.hooked import LOW, Hooked, joined
 

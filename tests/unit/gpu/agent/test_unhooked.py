@@ -5,7 +5,7 @@ from kfext.gpu.agent.report import SharerReport
 from kfext.gpu.agent.sharer import Sharer
 from kfext.gpu.agent.unhooked import PATIENCE
 from kfext.gpu.hook import words
-from kfext.gpu.hook.orders import WAIT
+from kfext.gpu.hook.gate import WAIT
 from kfext.model.shared_gpu import CALLBACK_LIST, HOOK_FAILED, NO_FRAMEWORK, OLD_TENSORFLOW
 from tests.unit.gpu.agent.hooked import HIGH, LOW, Hooked, joined
 

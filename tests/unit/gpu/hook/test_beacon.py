@@ -9,8 +9,7 @@ import pytest
 
 from kfext.gpu.hook import words
 from kfext.gpu.hook.beacon import Beacon
-from kfext.gpu.hook.page import Page
-from kfext.gpu.hook.pulse import PULSE_SECONDS
+from kfext.gpu.hook.page import PULSE_SECONDS, Page
 from tests.unit.gpu.hook.card import FakeCard
 
 

@@ -5,16 +5,46 @@ The connection is of type SOCK_SEQPACKET: each message is a JSON object, with de
 
 from __future__ import annotations
 
+import _thread
 import array
 import json
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from threading import Event
 from time import sleep
 from typing import Any
 
-from .hidden_thread import HiddenThread
+from . import words
 from .page import Page
+
+
+class HiddenThread:
+    """A thread of the hook that runs a function and does not keep the process from ending.
+
+    The program does not see it, since a program may join all threads that it sees.
+    """
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self._act = act
+        self._ended = Event()
+        self._number = 0
+        _thread.start_new_thread(self._run, ())
+
+    def join(self, seconds: float) -> None:
+        """Wait for its end, for some time at most. Called in the thread itself, return at once."""
+        if self._number != _thread.get_ident():
+            self._ended.wait(seconds)
+
+    def _run(self) -> None:
+        self._number = _thread.get_ident()
+        try:
+            self._act()
+        finally:
+            self._ended.set()
+
 
 LONGEST = 4096
 """Most bytes of a message."""
@@ -109,3 +139,40 @@ class Link:
 
     def _greet(self, agent: socket.socket) -> None:
         send(agent, {}, [self._own.descriptor])
+
+
+_PAUSE_SECONDS = 30.0
+"""Pause before the agent is told again: it may be new, or may not have known the pod before."""
+
+
+class Notice:
+    """Tells the agent why this process has no hook: the first reason; a fork gives its own.
+
+    The agent shows the reason to the job's owner.
+
+    It keeps no connection: a pod has a limited number, and processes with hooks need them.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._given_by: int | None = None
+
+    def give(self, reason: int) -> None:
+        """Tell the agent a reason, a number of `words.UNHOOKED`. Raises OSError.
+
+        The first call starts a thread, and later calls do nothing.
+        """
+        if self._given_by == os.getpid():
+            return
+        self._given_by = os.getpid()
+        page = Page.make()
+        page.words[words.LAYOUT] = words.VERSION
+        page.words[words.UNHOOKED] = reason
+        HiddenThread(partial(self._run, page))
+
+    def _run(self, own: Page) -> None:
+        while True:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent, suppress(OSError):
+                agent.connect(self._path)
+                send(agent, {}, [own.descriptor])
+            sleep(_PAUSE_SECONDS)

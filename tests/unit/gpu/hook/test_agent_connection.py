@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from kfext.gpu.hook import link as module
-from kfext.gpu.hook.link import LONGEST, Link, receive, send
-from kfext.gpu.hook.page import Page
+from kfext.gpu.hook import agent_connection as module
+from kfext.gpu.hook import words
+from kfext.gpu.hook.agent_connection import LONGEST, HiddenThread, Link, Notice, receive, send
+from kfext.gpu.hook.page import Page, words_of
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -70,7 +71,7 @@ def test_the_end_is_none(pair: Pair) -> None:
 _FORKS = """
 import os, sys
 from time import sleep
-from kfext.gpu.hook.link import Link
+from kfext.gpu.hook.agent_connection import Link
 from kfext.gpu.hook.page import Page
 made = Link(sys.argv[1], own=Page.make(), take=lambda *_: None)
 os.register_at_fork(after_in_child=made.leave)
@@ -134,3 +135,70 @@ def test_a_job_tries_again_at_least_each_second(
     tried = [pauses.get(timeout=20) for _ in range(10)]
     assert tried == sorted(tried)
     assert tried[-1] == 1.0
+
+
+def test_a_hidden_thread_is_none_of_the_program_s_and_can_be_waited_for() -> None:
+    goes_on, began = threading.Event(), threading.Event()
+
+    def act() -> None:
+        began.set()
+        goes_on.wait(60)
+
+    hidden = HiddenThread(act)
+    assert began.wait(60)
+    assert not [thread for thread in threading.enumerate() if thread.ident == hidden._number]
+    goes_on.set()
+    hidden.join(60)
+    assert hidden._ended.is_set()
+
+
+def test_a_hidden_thread_does_not_wait_for_itself() -> None:
+    ended = threading.Event()
+
+    def act() -> None:
+        made.wait(60)
+        found[0].join(60)
+        ended.set()
+
+    made, found = threading.Event(), list[HiddenThread]()
+    found.append(HiddenThread(act))
+    made.set()
+    assert ended.wait(30)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(tmp_path / "agent"))
+        listening.listen()
+        listening.settimeout(20)
+        yield listening
+
+
+def stated(agent: socket.socket) -> int:
+    """Return the reason that comes with the next connection, which ends after it."""
+    peer, _ = agent.accept()
+    with peer:
+        peer.settimeout(20)
+        found = receive(peer)
+        assert found is not None
+        _, (page,) = found
+        assert receive(peer) is None
+    its = words_of(page)
+    assert its[words.LAYOUT] == words.VERSION
+    return its[words.UNHOOKED]
+
+
+def test_the_first_reason_is_stated_again_and_again(agent: socket.socket, tmp_path: Path) -> None:
+    notice = Notice(str(tmp_path / "agent"))
+    notice.give(words.CALLBACK_LIST)
+    notice.give(words.FAILED)
+    assert [stated(agent) for _ in range(3)] == [words.CALLBACK_LIST] * 3
+
+
+def test_it_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    Notice(str(later)).give(words.FAILED)
+    os.rename(tmp_path / "agent", later)
+    assert stated(agent) == words.FAILED
