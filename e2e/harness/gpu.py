@@ -25,7 +25,7 @@ from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
-from kfext.gpu.device.pod_resources import Held, held_devices
+from kfext.gpu.device.kubelet import Held, held_devices
 from kfext.model.gpu import resource_of
 from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 

@@ -13,8 +13,8 @@ from kfext import names
 from kfext.core.companion.policy import Policy
 from kfext.core.companion.registry import POLICIES
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
+from kfext.gpu.agent.api_server import SlotView, status_of
 from kfext.gpu.agent.report import CardReport, SharerReport
-from kfext.gpu.agent.shared_gpus import SlotView, status_of
 from kfext.model.gpu import MOST_SLOTS, reservation_of
 from kfext.model.policy import parse_policy
 from kfext.model.shared_gpu import (

@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from kfext.cli.main import agent
 from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.slots import Slots
-from kfext.gpu.device.device_plugin import DevicePlugin
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.device.kubelet import DevicePlugin, Held
 from kfext.model.gpu import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from tests.adapters.gpu.fake_kubelet import PLUGIN, FakeKubelet

@@ -27,9 +27,6 @@ SHORTEST = 60
 """Lines of the shortest file with one importer: a shorter one is a part of its importer."""
 SHORTER = {
     "gpu/agent/hook_files",
-    "gpu/agent/passes",
-    "gpu/agent/slot_state",
-    "gpu/agent/unhooked",
     "model/allocation",
     "state/apart",
 }

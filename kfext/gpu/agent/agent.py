@@ -16,11 +16,9 @@ from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.hook_files import lay_out
 from kfext.gpu.agent.process import Process
 from kfext.gpu.agent.report import CardReport, Pod
-from kfext.gpu.agent.slot_state import SlotState, empty, reserved
-from kfext.gpu.agent.slots import Slots
-from kfext.gpu.device.device_plugin import FOLDER, DevicePlugin
+from kfext.gpu.agent.slots import Slots, SlotState, empty, reserved
 from kfext.gpu.device.inventory import Card, Inventory, InventoryError
-from kfext.gpu.device.pod_resources import Held, IncompleteError
+from kfext.gpu.device.kubelet import FOLDER, DevicePlugin, Held, IncompleteError
 from kfext.gpu.hook.agent_connection import LONGEST_PAUSE
 from kfext.model.gpu import GpuShare, resource_of, units_of
 

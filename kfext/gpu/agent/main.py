@@ -14,12 +14,10 @@ import structlog
 from kfext.core.admission.gpu import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.agent.agent import Agent
+from kfext.gpu.agent.api_server import NodePods, SharedGpus, SlotView
 from kfext.gpu.agent.metrics import Metrics
-from kfext.gpu.agent.node_pods import NodePods
-from kfext.gpu.agent.shared_gpus import SharedGpus, SlotView
-from kfext.gpu.device.inventory import Inventory, InventoryError
-from kfext.gpu.device.nvml import Nvml
-from kfext.gpu.device.pod_resources import held_devices, offered_devices
+from kfext.gpu.device.inventory import Inventory, InventoryError, Nvml
+from kfext.gpu.device.kubelet import held_devices, offered_devices
 from kfext.kube.client import Client
 from kfext.kube.connection import find_access
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU

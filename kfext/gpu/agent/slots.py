@@ -1,14 +1,65 @@
-"""The slots of this node as kubelet knows them: the pod of each unit, and what a container gets."""
+"""The slots of this node: the card and the state of each, and what a container of a pod gets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kfext.gpu.agent.doors import SOCKET, Doors
 from kfext.gpu.agent.report import Pod
-from kfext.gpu.device.device_plugin import Allocation, Mount, RefusedError
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.device.inventory import NOT_SHOWN, Card
+from kfext.gpu.device.kubelet import Allocation, Held, Mount, RefusedError
 from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+
+_MIG = "MIG-"
+"""The beginning of the id of a part of a card split by MIG."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotState:
+    """The state of a slot.
+
+    `memory`: in MiB; without a card, of the smallest card that the slot may get.
+    `trouble`: why it takes no sharers, empty if it does; without a card, why no card that it may
+    get would take sharers. `moved`: see `Slots.moved`.
+    """
+
+    memory: int
+    trouble: str
+    moved: bool
+
+
+def reserved(card: str, present: Sequence[Card], *, moved: bool) -> SlotState:
+    """Return the state of a slot by the id of its card; `present`: the cards of the driver."""
+    shown = _card(card, present)
+    return SlotState(shown.memory, shown.trouble, moved)
+
+
+def empty(
+    offered: Collection[str], present: Sequence[Card], *, taken: Collection[str], moved: bool
+) -> SlotState:
+    """Return the state of a slot without a card.
+
+    `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), the slot
+    may get any card of the driver. `taken`: the cards of other slots.
+    """
+    ids = sorted(offered) or [card.uuid for card in present]
+    free = [_card(device, present) for device in ids if device not in taken]
+    well = [card.memory for card in free if not card.trouble]
+    trouble = free[0].trouble if free and not well else ""
+    return SlotState(min(well, default=0), trouble, moved)
+
+
+def _card(device: str, present: Sequence[Card]) -> Card:
+    """Return the card with an id of kubelet's, with a trouble if it cannot be shared."""
+    uuid, replicated, _ = device.partition("::")
+    if replicated:
+        return Card(device, 0, "NVIDIA's device plugin gives it to several pods at once")
+    if uuid.startswith(_MIG):
+        return Card(device, 0, "it is a part of a GPU that is split by MIG")
+    by_uuid = {card.uuid: card for card in present}
+    return by_uuid.get(uuid, Card(device, 0, NOT_SHOWN))
+
 
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 """Where a job's containers see the hook's files and the folder of their socket."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from kfext.gpu.agent.agent import Agent
 from kfext.gpu.agent.report import Pod
 from kfext.gpu.device.inventory import Card
-from kfext.gpu.device.pod_resources import held_devices, offered_devices
+from kfext.gpu.device.kubelet import held_devices, offered_devices
 from kfext.model.gpu import GpuShare
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 

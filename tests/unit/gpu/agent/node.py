@@ -10,7 +10,7 @@ import grpc
 from kfext.gpu.agent.agent import Agent
 from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.device.inventory import Card, InventoryError
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.device.kubelet import Held
 from kfext.gpu.hook import words
 from kfext.gpu.hook.agent_connection import Link
 from kfext.gpu.hook.gate import Orders

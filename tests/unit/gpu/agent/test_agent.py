@@ -10,9 +10,8 @@ import structlog
 
 import kfext.gpu.agent.agent as module
 from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.agent.slot_state import SlotState
-from kfext.gpu.device.device_plugin import DevicePlugin
-from kfext.gpu.device.pod_resources import Held, IncompleteError
+from kfext.gpu.agent.slots import SlotState
+from kfext.gpu.device.kubelet import DevicePlugin, Held, IncompleteError
 from kfext.gpu.hook import words
 from kfext.gpu.hook.gate import PASS, WAIT
 from kfext.model.gpu import GpuShare

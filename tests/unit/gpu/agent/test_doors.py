@@ -1,10 +1,16 @@
 import asyncio
+import os
+import socket
+import struct
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from kfext.gpu.agent import doors
-from kfext.gpu.hook.agent_connection import Link
+from kfext.gpu.hook import agent_connection
+from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, Link, send
 from tests.unit.gpu.agent.house import House, connect, greet, page
 
 
@@ -80,3 +86,116 @@ async def test_the_folder_of_a_pod_that_is_gone_is_removed(house: House) -> None
     folder = house.doors.open("a")
     house.doors.remove("a")
     assert not folder.exists()
+
+
+def without_a_page(peer: socket.socket) -> None:
+    send(peer, {}, [])
+
+
+def with_two_pages(peer: socket.socket) -> None:
+    reading, writing = os.pipe()
+    send(peer, {}, [reading, writing])
+
+
+def with_as_many_as_a_message_may_bring(peer: socket.socket) -> None:
+    with open(os.devnull, "rb") as file:
+        send(peer, {}, [file.fileno()] * MOST_DESCRIPTORS)
+
+
+def with_no_page(peer: socket.socket) -> None:
+    with open(os.devnull, "rb") as file:
+        send(peer, {}, [file.fileno()])
+
+
+def with_a_page_that_could_be_cut_off(peer: socket.socket) -> None:
+    descriptor = os.memfd_create("test")
+    os.ftruncate(descriptor, 4096)
+    send(peer, {}, [descriptor])
+
+
+def with_noise(peer: socket.socket) -> None:
+    peer.send(b"\xff" * 10_000)
+
+
+GREETINGS = {
+    "without a page": without_a_page,
+    "with two": with_two_pages,
+    "with as many as a message may bring": with_as_many_as_a_message_may_bring,
+    "with something else": with_no_page,
+    "with a page that could be cut off": with_a_page_that_could_be_cut_off,
+    "with noise": with_noise,
+}
+
+
+@pytest.mark.parametrize("how", GREETINGS.values(), ids=GREETINGS)
+async def test_whoever_greets_otherwise_is_shown_the_door(
+    house: House, how: Callable[[socket.socket], None]
+) -> None:
+    house.doors.open("a")
+    before = len(os.listdir("/proc/self/fd"))
+    peer = connect(house, "a")
+    how(peer)
+    assert await asyncio.to_thread(peer.recv, 8) == b""
+    assert not house.inside
+    peer.close()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2  # what the test itself has opened
+
+
+class Lingering:
+    """A TCP socket that blocks for minutes whoever is the last one to close it."""
+
+    def __init__(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            self.socket = socket.create_connection(listening.getsockname())
+            self._other, _ = listening.accept()
+        self.socket.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                self.socket.send(b"x" * 65536)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 600))
+
+    def give(self, peer: socket.socket) -> None:
+        """Send it to the agent, which then has it alone."""
+        send(peer, {}, [self.socket.fileno()])
+        # In another thread, as this one would linger if the agent has been faster.
+        descriptor = self.socket.detach()
+        threading.Thread(target=os.close, args=(descriptor,), daemon=True).start()
+
+    def relent(self) -> None:
+        """Have it block no longer."""
+        self._other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._other.close()
+
+
+@pytest.mark.parametrize("greets", [True, False], ids=["after its greeting", "as its page"])
+async def test_a_socket_that_lingers_does_not_block_the_agent(house: House, greets: bool) -> None:
+    house.doors.open("a")
+    hostile, lingering = connect(house, "a"), Lingering()
+    if greets:
+        greet(hostile)
+        await house.until(lambda watched: len(watched.inside) == 1)
+    lingering.give(hostile)
+    if greets:
+        await house.until(lambda watched: not watched.inside)
+    await asyncio.sleep(0.2)  # time to block
+    peer = connect(house, "a")
+    greet(peer)
+    await house.until(lambda watched: len(watched.inside) == 1)
+    lingering.relent()
+    for client in (hostile, peer):
+        client.close()
+
+
+async def test_a_greeting_brings_one_descriptor_at_most(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[int]()
+    monkeypatch.setattr(agent_connection, "close_all", closed.extend)
+    house.doors.open("a")
+    peer = connect(house, "a")
+    with_as_many_as_a_message_may_bring(peer)
+    assert await asyncio.to_thread(peer.recv, 8) == b""
+    assert len(closed) <= 1
+    for descriptor in closed:
+        os.close(descriptor)
+    peer.close()

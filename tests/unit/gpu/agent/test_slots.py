@@ -7,8 +7,7 @@ import pytest
 
 from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.slots import Slots
-from kfext.gpu.device.device_plugin import Mount, RefusedError
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.device.kubelet import Held, Mount, RefusedError
 from kfext.model.gpu import reservation_of, units_of
 
 NODE, CARD = "node-a", "GPU-11"

@@ -2,7 +2,7 @@ import pynvml
 import pytest
 
 from kfext.gpu.agent.main import PLAYED_BY, node_inventory
-from kfext.gpu.device import nvml
+from kfext.gpu.device import inventory
 from kfext.gpu.device.inventory import Card, InventoryError
 from tests.adapters.gpu.fake_nvml import FakeCard, FakeNvml
 
@@ -44,19 +44,19 @@ def test_a_card_as_a_fake_of_nvml_shows_it(
 ) -> None:
     library(monkeypatch, card)
     want = Card("GPU-1", 16 * 1024, trouble, utilisation=0.75, power=412.5)
-    assert nvml.Nvml().cards() == [want]
+    assert inventory.Nvml().cards() == [want]
 
 
 def test_a_card_may_have_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     library(monkeypatch, FakeCard("GPU-1", measured=False))
-    assert nvml.Nvml().cards() == [Card("GPU-1", 16 * 1024)]
+    assert inventory.Nvml().cards() == [Card("GPU-1", 16 * 1024)]
 
 
 def test_a_card_that_cannot_be_read_takes_no_sharers_and_the_others_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     library(monkeypatch, FakeCard("GPU-1", unreadable=True), FakeCard("GPU-2"))
-    troubled, well = nvml.Nvml().cards()
+    troubled, well = inventory.Nvml().cards()
     assert "cannot be read" in troubled.trouble
     assert not well.trouble
 
@@ -72,7 +72,7 @@ def test_a_card_that_is_lost_is_known_to_be_and_stays_out_and_hides_no_other(
     errors: list[tuple[str, int]], trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
-    seen = nvml.Nvml()
+    seen = inventory.Nvml()
     seen.cards()
     fake.present[0].lost = pynvml.NVML_ERROR_GPU_IS_LOST
     fake.errors.extend(errors)
@@ -89,7 +89,7 @@ def test_an_agent_starts_beside_a_card_that_is_lost(
     answer: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library(monkeypatch, FakeCard("GPU-1", lost=answer), FakeCard("GPU-2"))
-    assert [(card.uuid, card.trouble) for card in nvml.Nvml().cards()] == [
+    assert [(card.uuid, card.trouble) for card in inventory.Nvml().cards()] == [
         ("GPU-2", ""),
         ("unknown-0", "the driver does not show it"),
     ]
@@ -100,7 +100,7 @@ def test_an_error_of_a_card_keeps_it_out_and_that_of_a_program_does_not(
     number: int, trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
-    seen = nvml.Nvml()
+    seen = inventory.Nvml()
     fake.errors.extend([("GPU-2", 43), ("GPU-2", number)])
     for _ in range(2):
         found = seen.cards()
