@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -15,8 +16,8 @@ from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.hook_files import lay_out
 from kfext.gpu.agent.process import Process
-from kfext.gpu.agent.report import CardReport, Pod
-from kfext.gpu.agent.slots import Slots, SlotState, empty, reserved
+from kfext.gpu.agent.report import Pod, SlotReport, SlotState
+from kfext.gpu.agent.slots import Slots, empty, reserved
 from kfext.gpu.device.inventory import Card, Inventory, InventoryError
 from kfext.gpu.device.kubelet import FOLDER, DevicePlugin, Held, IncompleteError
 from kfext.gpu.hook.agent_connection import LONGEST_PAUSE
@@ -93,20 +94,16 @@ class Agent:
         self._leading = False
         self._taken = asyncio.Event()
 
-    def reports(self) -> list[CardReport]:
-        """Return what is shown of each card; nothing before the agent leads."""
+    def reports(self) -> list[SlotReport]:
+        """Return what is shown of each slot; nothing before the agent leads."""
         if not self._leading:
             return []
         now = monotonic()
-        return [card.report(now) for card in self._cards]
+        return [self._completed(card.report(now)) for card in self._cards]
 
     def cards(self) -> list[Card]:
         """Return the cards of the node at the last reading, shared or not."""
         return self._present
-
-    def reservation(self, slot: int) -> str:
-        """Return the uid of the pod that reserves the card of a slot; empty while unknown."""
-        return self._reservations.get(slot, "")
 
     def state(self, slot: int) -> SlotState:
         """Return the state of a slot."""
@@ -137,6 +134,19 @@ class Agent:
                 tasks.create_task(_repeat(self._look_after))
         finally:
             self._doors.close_all()
+
+    def _completed(self, report: SlotReport) -> SlotReport:
+        """Return a card's own report with what the agent knows of its slot and its pods."""
+        sharers = (
+            replace(sharer, uid=self._uid((sharer.namespace, sharer.pod)))
+            for sharer in report.sharers
+        )
+        return replace(
+            report,
+            sharers=tuple(sharers),
+            reservation=self._reservations.get(report.slot, ""),
+            state=self.state(report.slot),
+        )
 
     async def _serve(self, plugin: DevicePlugin) -> None:
         """Serve kubelet once the reserved cards are known: earlier, all requests would fail."""

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from kfext.errors import ApiError, NotFound
-from kfext.gpu.agent.report import CardReport, Pod, SharerReport
+from kfext.gpu.agent.report import Pod, SharerReport, SlotReport
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Informer
@@ -90,52 +90,33 @@ _MIB = 2**20
 Object = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class SlotView:
-    """A slot as it is now.
-
-    `reservation`: the uid of the pod that reserves its card. `uids`: of its sharers' pods.
-    `memory`: in MiB; without a card, of the smallest card that the slot may get.
-    `trouble`: why it may get no sharers; empty if it may.
-    `moved`: whether its sharers have another card.
-    """
-
-    report: CardReport
-    reservation: str
-    memory: int
-    trouble: str
-    moved: bool
-    uids: dict[Pod, str]
-
-
 class SharedGpus:
     """Keeps the SharedGPU of each slot current.
 
-    `node`: the Node that owns the SharedGPUs.
-    `views`: the slots.
+    `node`: the Node that owns the SharedGPUs. `reports`: of its slots.
     """
 
     def __init__(
-        self, client: Client, *, node: str, views: Callable[[], Sequence[SlotView]]
+        self, client: Client, *, node: str, reports: Callable[[], Sequence[SlotReport]]
     ) -> None:
         self._client = client
         self._node = node
-        self._views = views
+        self._reports = reports
         self._written: dict[int, tuple[Object, float]] = {}
 
     async def run(self) -> None:
         """Write changed slots until cancelled."""
         while True:
-            for view in self._views():
+            for report in self._reports():
                 try:
-                    await self.write(view, now=monotonic())
+                    await self.write(report, now=monotonic())
                 except ApiError as error:
-                    _log.warning("slot not shown", slot=view.report.slot, why=str(error))
+                    _log.warning("slot not shown", slot=report.slot, why=str(error))
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def write(self, view: SlotView, *, now: float) -> None:
+    async def write(self, report: SlotReport, *, now: float) -> None:
         """Write a slot if it is due. Raises ApiError."""
-        slot, status = view.report.slot, status_of(view)
+        slot, status = report.slot, status_of(report)
         written, last = self._written.get(slot, ({}, 0.0))
         pause = REPEAT_SECONDS if status == written else PAUSE_SECONDS
         if written and _decides(status) == _decides(written) and now - last < pause:
@@ -170,25 +151,24 @@ class SharedGpus:
         await self._client.apply(paths.shared_gpus(name, subresource), body)
 
 
-def status_of(view: SlotView) -> Object:
+def status_of(report: SlotReport) -> Object:
     """Return the status of a SharedGPU."""
-    report = view.report
-    sharers = [_sharer(sharer, report, view.uids) for sharer in report.sharers]
+    sharers = [_sharer(sharer, report) for sharer in report.sharers]
     status: Object = {
-        "memoryMiB": view.memory,
-        "healthy": not view.trouble,
-        "trouble": view.trouble[:LONGEST_TROUBLE],
-        "moved": view.moved,
+        "memoryMiB": report.state.memory,
+        "healthy": not report.state.trouble,
+        "trouble": report.state.trouble[:LONGEST_TROUBLE],
+        "moved": report.state.moved,
         "sharers": sorted(sharers, key=lambda sharer: (sharer["namespace"], sharer["pod"])),
     }
-    if report.card is not None and view.reservation:
-        status |= {"card": report.card, "reservation": view.reservation}
+    if report.card is not None and report.reservation:
+        status |= {"card": report.card, "reservation": report.reservation}
     return status
 
 
-def _sharer(sharer: SharerReport, report: CardReport, uids: dict[Pod, str]) -> Object:
+def _sharer(sharer: SharerReport, report: SlotReport) -> Object:
     shown: Object = {
-        "podUID": uids.get((sharer.namespace, sharer.pod), ""),
+        "podUID": sharer.uid,
         "namespace": sharer.namespace,
         "pod": sharer.pod,
         "priority": "high" if sharer.high else "low",

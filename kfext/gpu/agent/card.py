@@ -8,7 +8,7 @@ from itertools import chain, islice, zip_longest
 import structlog
 
 from kfext.gpu.agent.process import Process
-from kfext.gpu.agent.report import CardReport, Pod
+from kfext.gpu.agent.report import Pod, SlotReport
 from kfext.gpu.agent.sharer import Sharer, reading
 from kfext.gpu.hook import words
 from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
@@ -116,13 +116,13 @@ class SharedCard:
             lows[holder].bells.ring()
         return max(min(_SOON, until), _AT_ONCE)
 
-    def report(self, now: float) -> CardReport:
+    def report(self, now: float) -> SlotReport:
         """Return what is shown of the card."""
         loss = self._neighbours.meter.loss if self._neighbours else None
         sharers = [
             sharer.report(now) for sharer in self._sharers.values() if sharer.terms is not None
         ]
-        return CardReport(self._slot, self._card, loss, tuple(sharers))
+        return SlotReport(self._slot, self._card, loss, tuple(sharers))
 
     def _sharer(self, folder: str) -> Sharer:
         if folder not in self._sharers:

@@ -14,7 +14,7 @@ import structlog
 from kfext.core.admission.gpu import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.agent.agent import Agent
-from kfext.gpu.agent.api_server import NodePods, SharedGpus, SlotView
+from kfext.gpu.agent.api_server import NodePods, SharedGpus
 from kfext.gpu.agent.metrics import Metrics
 from kfext.gpu.device.inventory import Inventory, InventoryError, Nvml
 from kfext.gpu.device.kubelet import held_devices, offered_devices
@@ -54,7 +54,7 @@ async def run(config: Config) -> None:
     async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
         pods = NodePods(client, node=config.node)
         agent = _agent(config, pods)
-        shown = SharedGpus(client, node=config.node, views=lambda: _views(agent, pods))
+        shown = SharedGpus(client, node=config.node, reports=agent.reports)
         probes = await serve_probes(
             port=config.probe_port,
             live=agent.why_unwell,
@@ -119,21 +119,3 @@ def node_inventory() -> Inventory:
     module, _, name = played.partition(":")
     made: Inventory = getattr(import_module(module), name)()
     return made
-
-
-def _views(agent: Agent, pods: NodePods) -> list[SlotView]:
-    views = []
-    for report in agent.reports():
-        state = agent.state(report.slot)
-        sharers = [(sharer.namespace, sharer.pod) for sharer in report.sharers]
-        views.append(
-            SlotView(
-                report=report,
-                reservation=agent.reservation(report.slot),
-                memory=state.memory,
-                trouble=state.trouble,
-                moved=state.moved,
-                uids={pod: pods.uid(pod) for pod in sharers},
-            )
-        )
-    return views

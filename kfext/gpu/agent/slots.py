@@ -1,11 +1,10 @@
 """The slots of this node: the card and the state of each, and what a container of a pod gets."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from kfext.gpu.agent.doors import SOCKET, Doors
-from kfext.gpu.agent.report import Pod
+from kfext.gpu.agent.report import Pod, SlotState
 from kfext.gpu.device.inventory import NOT_SHOWN, Card
 from kfext.gpu.device.kubelet import Allocation, Held, Mount, RefusedError
 from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
@@ -13,20 +12,6 @@ from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
 _MIG = "MIG-"
 """The beginning of the id of a part of a card split by MIG."""
-
-
-@dataclass(frozen=True, slots=True)
-class SlotState:
-    """The state of a slot.
-
-    `memory`: in MiB; without a card, of the smallest card that the slot may get.
-    `trouble`: why it takes no sharers, empty if it does; without a card, why no card that it may
-    get would take sharers. `moved`: see `Slots.moved`.
-    """
-
-    memory: int
-    trouble: str
-    moved: bool
 
 
 def reserved(card: str, present: Sequence[Card], *, moved: bool) -> SlotState:

@@ -10,7 +10,7 @@ import structlog
 
 import kfext.gpu.agent.agent as module
 from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.agent.slots import SlotState
+from kfext.gpu.agent.report import SlotState
 from kfext.gpu.device.kubelet import DevicePlugin, Held, IncompleteError
 from kfext.gpu.hook import words
 from kfext.gpu.hook.gate import PASS, WAIT
@@ -95,21 +95,25 @@ async def test_a_new_agent_serves_kubelet_once_that_has_said_what_is_reserved(
     await until(lambda: len(served) == len(node.cards()))
 
 
+def reserved_by(node: Node) -> str:
+    return next((report.reservation for report in node.agent.reports()), "")
+
+
 async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_one_before(
     node: Node,
 ) -> None:
     reservation = (CARD.namespace, CARD.pod)
     node.uids[reservation] = "first"
-    await until(lambda: node.agent.reservation(0) == "first")
+    await until(lambda: reserved_by(node) == "first")
     node.away = grpc.RpcError("away")
     asked = node.asked
     await until(lambda: node.asked > asked + 1)
     node.uids[reservation] = "second"
     asked = node.asked
     await until(lambda: node.asked > asked + 1)
-    assert node.agent.reservation(0) == "first"
+    assert reserved_by(node) == "first"
     node.away = None
-    await until(lambda: node.agent.reservation(0) == "second")
+    await until(lambda: reserved_by(node) == "second")
 
 
 async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:

@@ -11,11 +11,10 @@ from kfext.gpu.agent.api_server import (
     REPEAT_SECONDS,
     NodePods,
     SharedGpus,
-    SlotView,
     _decode,
     status_of,
 )
-from kfext.gpu.agent.report import CardReport, SharerReport
+from kfext.gpu.agent.report import SharerReport, SlotReport, SlotState
 from kfext.kube.client import Client
 from kfext.kube.informer import Key
 from kfext.model.gpu import GpuShare
@@ -78,16 +77,11 @@ async def test_which_pods_kubelet_has_to_list(raw: bytes, *, runs: bool) -> None
     assert (found.pod in pods.running()) is runs
 
 
-HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512)
-LOW = SharerReport("team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30)
-VIEW = SlotView(
-    report=CardReport(0, "GPU-1", 0.013, (HIGH, LOW)),
-    reservation="uid-hold",
-    memory=16384,
-    trouble="",
-    moved=False,
-    uids={("team", "train"): "uid-high", ("team", "tune"): "uid-low"},
+HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512, uid="uid-high")
+LOW = SharerReport(
+    "team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30, uid="uid-low"
 )
+SLOT = SlotReport(0, "GPU-1", 0.013, (HIGH, LOW), reservation="uid-hold", state=SlotState(16384))
 
 
 class FakeClient:
@@ -110,11 +104,11 @@ class FakeClient:
 
 
 def shown(client: FakeClient) -> SharedGpus:
-    return SharedGpus(cast(Client, client), node="n", views=lambda: [VIEW])
+    return SharedGpus(cast(Client, client), node="n", reports=lambda: [SLOT])
 
 
 def test_the_controller_reads_what_the_agent_writes() -> None:
-    found = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(VIEW)})
+    found = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(SLOT)})
     assert found is not None
     assert (found.card, found.reservation, found.memory) == ("GPU-1", "uid-hold", 16384)
     assert (found.healthy, found.moved) == (True, False)
@@ -128,23 +122,21 @@ def test_the_controller_reads_what_the_agent_writes() -> None:
 
 
 def test_a_card_whose_reservation_is_not_known_is_not_shown_as_reserved() -> None:
-    assert "card" not in status_of(replace(VIEW, reservation=""))
+    assert "card" not in status_of(replace(SLOT, reservation=""))
 
 
 def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> None:
     deaf = replace(HIGH, busy=None, unhooked="CallbackList")
-    (found,) = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))["sharers"]
+    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
     assert "busyPermille" not in found
     assert found["unhooked"] == "CallbackList"
 
 
 def test_what_is_not_known_of_a_job_is_not_shown_as_nothing() -> None:
     deaf = replace(LOW, harvest=None, memory=None)
-    (found,) = status_of(replace(VIEW, report=replace(VIEW.report, sharers=(deaf,))))["sharers"]
+    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
     assert found.keys().isdisjoint({"harvestPermille", "memoryMiB"})
-    (idle,) = status_of(
-        replace(VIEW, report=replace(VIEW.report, sharers=(replace(LOW, harvest=0.0),)))
-    )["sharers"]
+    (idle,) = status_of(replace(SLOT, sharers=(replace(LOW, harvest=0.0),)))["sharers"]
     assert idle["harvestPermille"] == 0
 
 
@@ -158,8 +150,8 @@ COARSE: dict[str, tuple[float | None, int]] = {
 @pytest.mark.parametrize(("longest", "want"), COARSE.values(), ids=COARSE)
 def test_a_micro_step_that_is_too_long_is_shown(longest: float | None, want: int) -> None:
     def shown(low: SharerReport) -> object:
-        view = replace(VIEW, report=replace(VIEW.report, sharers=(low,)))
-        return status_of(view)["sharers"][0].get("coarseMillis")
+        report = replace(SLOT, sharers=(low,))
+        return status_of(report)["sharers"][0].get("coarseMillis")
 
     assert shown(replace(LOW, longest=longest, coarse=True)) == want
     assert shown(replace(LOW, longest=longest)) is None
@@ -168,33 +160,29 @@ def test_a_micro_step_that_is_too_long_is_shown(longest: float | None, want: int
 async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() -> None:
     client = FakeClient()
     writer = shown(client)
-    await writer.write(VIEW, now=0.0)
-    await writer.write(VIEW, now=50.0)
+    await writer.write(SLOT, now=0.0)
+    await writer.write(SLOT, now=50.0)
     (_, made), (path, status) = client.applied
     assert made["spec"] == {"node": "n", "slot": 0}
     assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-n"
     assert path == "status"
-    assert status["status"] == status_of(VIEW)
+    assert status["status"] == status_of(SLOT)
 
 
-FIGURES = replace(VIEW, report=replace(VIEW.report, loss=0.2))
+FIGURES = replace(SLOT, loss=0.2)
 DECISIONS = {
-    "a card": replace(VIEW, report=replace(VIEW.report, card="GPU-2")),
-    "health": replace(VIEW, trouble="it reported Xid 79"),
-    "who is there": replace(VIEW, report=replace(VIEW.report, sharers=(HIGH,))),
-    "what counts against one": replace(
-        VIEW, report=replace(VIEW.report, sharers=(HIGH, replace(LOW, strikes=1)))
-    ),
-    "who must leave": replace(
-        VIEW, report=replace(VIEW.report, sharers=(HIGH, replace(LOW, evict=True)))
-    ),
+    "a card": replace(SLOT, card="GPU-2"),
+    "health": replace(SLOT, state=SlotState(16384, "it reported Xid 79")),
+    "who is there": replace(SLOT, sharers=(HIGH,)),
+    "what counts against one": replace(SLOT, sharers=(HIGH, replace(LOW, strikes=1))),
+    "who must leave": replace(SLOT, sharers=(HIGH, replace(LOW, evict=True))),
 }
 
 
 async def test_figures_are_written_once_in_a_while() -> None:
     client = FakeClient()
     writer = shown(client)
-    await writer.write(VIEW, now=0.0)
+    await writer.write(SLOT, now=0.0)
     await writer.write(FIGURES, now=PAUSE_SECONDS - 1)
     assert len(client.applied) == 2
     await writer.write(FIGURES, now=PAUSE_SECONDS)
@@ -202,10 +190,10 @@ async def test_figures_are_written_once_in_a_while() -> None:
 
 
 @pytest.mark.parametrize("changed", DECISIONS.values(), ids=DECISIONS)
-async def test_what_others_act_on_is_written_at_once(changed: SlotView) -> None:
+async def test_what_others_act_on_is_written_at_once(changed: SlotReport) -> None:
     client = FakeClient()
     writer = shown(client)
-    await writer.write(VIEW, now=0.0)
+    await writer.write(SLOT, now=0.0)
     await writer.write(changed, now=1.0)
     assert len(client.applied) == 3
 
@@ -213,7 +201,7 @@ async def test_what_others_act_on_is_written_at_once(changed: SlotView) -> None:
 async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
     client = FakeClient()
     writer = shown(client)
-    await writer.write(VIEW, now=0.0)
+    await writer.write(SLOT, now=0.0)
     client.gone = True
     with pytest.raises(NotFound):
         await writer.write(DECISIONS["health"], now=1.0)
@@ -229,6 +217,6 @@ async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
 async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
     client = FakeClient()
     writer = shown(client)
-    await writer.write(VIEW, now=0.0)
-    await writer.write(VIEW, now=REPEAT_SECONDS)
+    await writer.write(SLOT, now=0.0)
+    await writer.write(SLOT, now=REPEAT_SECONDS)
     assert [path for path, _ in client.applied] == [client.applied[0][0], "status", "status"]
