@@ -7,7 +7,6 @@ import socket
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
@@ -20,21 +19,6 @@ _LEASE_NS = 2 * 10**9
 """How long an order holds: after that a process takes the agent for dead."""
 _NS = 1e9
 _NO_END = 2**63
-_WORD = 2**64
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """The order for a low-priority process; see `kfext.gpu.hook.words`. Times are in seconds.
-
-    `allowance`: how long it may intrude from now on. `ticket`: it may begin one more step.
-    """
-
-    mode: int
-    micro_step: float
-    allowance: float = 0.0
-    ticket: bool = False
-    turn: bool = True
 
 
 class Process:
@@ -58,8 +42,6 @@ class Process:
             self._own.close()
             raise
         self._orders.words[words.LAYOUT] = words.VERSION
-        # The tickets of an earlier agent must not count as new.
-        self._tickets = self._page[words.TICKETS_SEEN]
         self._tallies: dict[int, Tally] = {}
 
     @property
@@ -94,16 +76,20 @@ class Process:
         """Send the bells that it rings when it becomes idle."""
         self._send({"bells": len(bells)}, [bell.fileno() for bell in bells])
 
-    def order(self, order: Order, *, now: float) -> None:
-        """Write its order, which holds for a lease. The counts of the process itself go on."""
-        self._tickets = (self._tickets + order.ticket) % _WORD
+    def order(
+        self, mode: int, *, micro_step: float, allowance: float, turn: bool, now: float
+    ) -> None:
+        """Write its orders, which hold for a lease; see `kfext.gpu.hook.words`.
+
+        `allowance`: for how many seconds it may intrude from now on. `turn`: whether it has the
+        turn.
+        """
         page = self._orders.words
-        allowed = self._page[words.INTRUDED_NS] + int(order.allowance * _NS)
-        page[words.MODE] = order.mode
-        page[words.MICRO_STEP_NS] = int(order.micro_step * _NS)
+        allowed = self._page[words.INTRUDED_NS] + int(allowance * _NS)
+        page[words.MODE] = mode
+        page[words.MICRO_STEP_NS] = int(micro_step * _NS)
         page[words.ALLOWANCE_NS] = min(allowed, _NO_END)
-        page[words.TICKETS] = self._tickets
-        page[words.TURN] = _NO_END if order.turn else 0
+        page[words.TURN] = _NO_END if turn else 0
         page[words.LEASE] = int(now * _NS) + _LEASE_NS
 
     def end(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kfext.gpu.agent.process import Bells, Order, Process
+from kfext.gpu.agent.process import Bells, Process
 from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.hook import words
 from kfext.gpu.rules.loss import LONGEST_HELD
@@ -225,19 +225,17 @@ class Sharer:
     def order(self, *, turn: bool, reserved: bool, now: float) -> None:
         """Write the orders of its processes. Without a reservation its gate is shut."""
         ruling = self.ruling or Ruling(False, LONGEST_MICRO_STEP)
-        if not reserved:
-            order = Order(words.SHUT, ruling.micro_step)
-        else:
-            mode = words.OPEN if self.ruling is None else words.GATED
-            order = Order(
-                words.SHUT if ruling.shut else mode,
-                ruling.micro_step,
-                ruling.allowance / max(len(self.processes), 1),
-                ruling.ticket,
-                turn,
-            )
+        mode = words.OPEN if self.ruling is None else words.GATED
+        if ruling.shut or not reserved:
+            mode = words.SHUT
         for process in self.processes.values():
-            process.order(order, now=now)
+            process.order(
+                mode,
+                micro_step=ruling.micro_step,
+                allowance=ruling.allowance / len(self.processes),
+                turn=turn,
+                now=now,
+            )
 
     def report(self, now: float) -> SharerReport:
         """Return what is shown of it."""

@@ -17,8 +17,6 @@ from .agent_connection import close_all
 from .device import Device, TimedMarker
 from .page import PULSE_SECONDS, show_life, words_of
 
-PASS, INTRUDE, TICKET, WAIT = "pass", "intrude", "ticket", "wait"
-"""The results of `Orders.word`."""
 _DEAD_NS = int(5 * PULSE_SECONDS * 1e9)
 _MICRO_STEP_SECONDS = 0.005
 """The default length without an order of the agent."""
@@ -70,31 +68,19 @@ class Orders:
         ordered = page[words.MICRO_STEP_NS] if page is not None else 0
         return ordered / 1e9 if ordered else _MICRO_STEP_SECONDS
 
-    def tickets(self) -> int:
-        """Return how many tickets the agent has given in total."""
-        page = self.page
-        return page[words.TICKETS] if page is not None else 0
-
-    def word(self, now: int, *, intruded: int, tickets: int) -> str:
+    def allow(self, now: int, *, intruded: int) -> bool:
         """Return whether a micro-step may begin.
 
-        `intruded`: how long (ns) the process has worked beside a busy high-priority job.
-        `tickets`: how many there were when it last passed. Tickets do not add up while it needs
-        none. Without an agent it passes only while the card is idle; see `PACE`.
+        `intruded`: how long (ns) the process has worked beside a busy high-priority job. Without an
+        agent it passes only while the card is idle; see `PACE`.
         """
         page = self.page
         if page is None or now >= page[words.LEASE]:
-            return WAIT if self.busy(now) else PASS
-        word = self._without_tickets(page, now, intruded)
-        return TICKET if word == WAIT and tickets != page[words.TICKETS] else word
-
-    def _without_tickets(self, page: memoryview, now: int, intruded: int) -> str:
+            return not self.busy(now)
         mode = page[words.MODE]
         if mode == words.SHUT or now >= page[words.TURN]:
-            return WAIT
-        if mode == words.OPEN or not self.busy(now):
-            return PASS
-        return INTRUDE if intruded < page[words.ALLOWANCE_NS] else WAIT
+            return False
+        return mode == words.OPEN or not self.busy(now) or intruded < page[words.ALLOWANCE_NS]
 
 
 _NAP_SECONDS = 0.05
@@ -102,8 +88,6 @@ _NAP_SECONDS = 0.05
 OUTSTANDING = 2
 """Micro-steps on the card at a time; `kfext.gpu.rules.neighbours` has their cost for the other
 job."""
-_TICKET_NS = 10**9
-"""How long a ticket lets the process work if its optimizer makes no step earlier."""
 PACE = 0.2
 """The part of the time that a job may use while no agent lives."""
 _LONGEST_REST_SECONDS = 1.0
@@ -121,7 +105,6 @@ class Gate:
         self._stepped: TimedMarker | None = None
         self._intrudes = False
         self._began = 0
-        self._ticket_ends = 0
         self.watch()
 
     def watch(self) -> None:
@@ -138,10 +121,9 @@ class Gate:
         self._page[words.HOOKED] = words.COARSE if longest > wanted else words.READY
 
     def step(self) -> None:
-        """Record a step of the job's optimizer, which ends a ticket."""
+        """Record a step of the job's optimizer."""
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = monotonic_ns()
-        self._ticket_ends = 0
         self._stepped = self._device.mark()
 
     def abandon(self) -> None:
@@ -154,36 +136,30 @@ class Gate:
         self._outstanding.append((self._device.mark(), self._stepped))
         self._stepped = None
         now = self._drain(leaving=OUTSTANDING - 1)
-        word = self._ask(now)
-        if word == WAIT:  # wait with no work of the job on the card
+        allowed = self._ask(now)
+        if not allowed:  # wait with no work of the job on the card
             now = self._drain(leaving=0)
-            word = self._ask(now)
+            allowed = self._ask(now)
         arrived, self._began, self._intrudes = now, 0, False
         try:
-            while word == WAIT:
+            while not allowed:
                 page[words.ASKING] = 1
                 self._listen()
                 now = monotonic_ns()
-                word = self._ask(now)
+                allowed = self._ask(now)
         finally:
             page[words.ASKING] = 0  # also if a signal handler ends the wait
             page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
         self._intrudes = self._orders.busy(now)
         page[words.INTRUDED] += self._intrudes
-        if word == TICKET:
-            self._ticket_ends = page[words.WORKED_NS] + _TICKET_NS
-        page[words.TICKETS_SEEN] = self._orders.tickets()
         self._began = now
 
-    def _ask(self, now: int) -> str:
+    def _ask(self, now: int) -> bool:
         page = self._page
         if now - page[words.PULSE] >= PULSE_SECONDS * 1e9:
             show_life(page, self._device.memory)
-        if page[words.WORKED_NS] < self._ticket_ends:
-            return PASS
-        intruded, seen = page[words.INTRUDED_NS], page[words.TICKETS_SEEN]
-        return self._orders.word(now, intruded=intruded, tickets=seen)
+        return self._orders.allow(now, intruded=page[words.INTRUDED_NS])
 
     def _drain(self, *, leaving: int) -> int:
         """Wait until at most `leaving` micro-steps are on the card; charge them, return now."""

@@ -9,57 +9,6 @@ from kfext.gpu.rules.loss import LossMeter
 from kfext.gpu.rules.measures import WINDOW, Reading, Recent
 from kfext.model.shared_gpu import EVICTED_AFTER
 
-TICKET_SECONDS = 30.0
-"""After this time at its gate a job may make one step."""
-
-
-class Tickets:
-    """Steps that low-priority jobs of one card make although they have to wait.
-
-    Such a step slows only one or few steps of the high-priority job, and then none for half a
-    minute. To the meter of steps that looks like an evaluation, so the cost is added up here.
-    `budget`: the part of its speed that the job of high priority may lose.
-
-    Call `note` and then `due` for each job of low priority, some times in a second.
-    """
-
-    def __init__(self, *, budget: float) -> None:
-        self._budget = budget
-        self._since: dict[str, float] = {}
-        self._given: set[str] = set()
-        self._repaid = 0.0
-
-    def over(self, now: float) -> bool:
-        """Return whether the last tickets cost more than the budget of the time since then."""
-        return now < self._repaid
-
-    def note(self, name: str, *, worked: float, intruded: float, waits: bool, now: float) -> None:
-        """Record what a job has done since the last call: seconds of work, and of intrusion.
-
-        `waits`: it waits at its gate.
-        """
-        if name in self._given and intruded > 0:
-            owed = max(self._repaid, now) + intruded / self._budget
-            self._repaid = min(owed, now + PATIENCE)  # one long step alone is no lasting loss
-        if worked > 0 or not waits:
-            self._since[name] = now
-            if waits:
-                self._given.discard(name)
-
-    def due(self, name: str, now: float) -> bool:
-        """Return whether a job may make one more step now."""
-        if now - self._since.setdefault(name, now) < TICKET_SECONDS:
-            return False
-        self._since[name] = now
-        self._given.add(name)
-        return True
-
-    def remove(self, name: str) -> None:
-        """Forget a job."""
-        self._since.pop(name, None)
-        self._given.discard(name)
-
-
 _RISE = 0.02
 """The rise per second of the part of the time in which low may intrude."""
 _FALL = 0.5
@@ -157,15 +106,13 @@ class Ruling:
     """What a low-priority job may do until the next ruling. Times are in seconds.
 
     `shut`: its gate is shut. Otherwise it may pass while the high-priority job is idle, and intrude
-    for `allowance` from now on. `ticket`: it may make one step in any case. `infeasible`: this does
-    not give it its minimum. `strikes`: for losses. `evict`: it must leave the card. `times_shut`:
-    how often losses shut its gate, in total.
+    for `allowance` from now on. `infeasible`: this does not give it its minimum. `strikes`: for
+    losses. `evict`: it must leave the card. `times_shut`: how often losses shut its gate, in total.
     """
 
     shut: bool
     micro_step: float
     allowance: float = 0.0
-    ticket: bool = False
     infeasible: bool = False
     strikes: int = 0
     evict: bool = False
@@ -185,7 +132,6 @@ class Neighbours:
         self.meter = LossMeter(budget=budget)
         self._longest = longest_micro_step
         self._ladder = Ladder(now)
-        self._tickets = Tickets(budget=budget)
         self._pairs: dict[str, Pair] = {}
         self._shut: set[str] = set()
 
@@ -201,7 +147,6 @@ class Neighbours:
         """Forget a low-priority job: another job may come under its name."""
         self._pairs.pop(name, None)
         self._ladder.remove(name)
-        self._tickets.remove(name)
         self._shut.discard(name)
 
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
@@ -220,11 +165,8 @@ class Neighbours:
                 gated=name not in self._shut,
                 now=now,
             )
-            self._tickets.note(
-                name, worked=seen.worked, intruded=seen.intruded, waits=seen.waits, now=now
-            )
         shut = self._ladder.shut(
-            losing=meter.over or self._tickets.over(now) or self._gains_nothing(lows),
+            losing=meter.over or self._gains_nothing(lows),
             excess=meter.excess,
             windows=meter.windows,
             # A job that does not give way has an unknown use, so it is suspected first.
@@ -237,7 +179,7 @@ class Neighbours:
         if shut != self._shut:
             self._shut = shut
             meter.restart()  # the others have changed, so the measurements no longer hold
-        rulings = {name: self._ruling(name, now) for name in lows}
+        rulings = {name: self._ruling(name) for name in lows}
         meter.disturbed = any(seen.works for seen in lows.values() if seen.gives_way)
         return rulings
 
@@ -250,14 +192,13 @@ class Neighbours:
             return False
         return 1 - loss + sum(speeds) < 1
 
-    def _ruling(self, name: str, now: float) -> Ruling:
+    def _ruling(self, name: str) -> Ruling:
         pair, rung = self._pairs[name], self._ladder.rungs[name]
         shut = name in self._shut
         return Ruling(
             shut or self.meter.holding,
             self._micro_step(),
             pair.allowance,
-            ticket=self._tickets.due(name, now),
             infeasible=pair.infeasible,
             strikes=rung.strikes,
             evict=rung.strikes >= EVICTED_AFTER,

@@ -20,10 +20,9 @@ _NUMBERS = count()
 class Hooked:
     """A process of a job, as its hook makes it: a page, and what it has got from the agent."""
 
-    def __init__(self, *, tickets_seen: int = 0) -> None:
+    def __init__(self) -> None:
         self.own = Page.make()
         self.own.words[words.LAYOUT] = words.VERSION
-        self.own.words[words.TICKETS_SEEN] = tickets_seen
         self.peer, self._agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.orders, self.bells = Orders(), list[socket.socket]()
         self.messages = 0
@@ -51,9 +50,8 @@ class Hooked:
             else:
                 self.orders.take(message, descriptors)
 
-    def word(self, now: float, *, tickets: int = 0) -> str:
-        intruded = self.own.words[words.INTRUDED_NS]
-        return self.orders.word(int(now * NS), intruded=intruded, tickets=tickets)
+    def passes(self, now: float) -> bool:
+        return self.orders.allow(int(now * NS), intruded=self.own.words[words.INTRUDED_NS])
 
     def asks(self, *, asks: bool = True) -> None:
         self.own.words[words.ASKING] = int(asks)

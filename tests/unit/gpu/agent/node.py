@@ -106,22 +106,22 @@ class Job:
     def __init__(self, path: str, pod: str) -> None:
         self.own, self.orders, self.bells = Page.make(), Orders(), 0
         self.own.words[words.LAYOUT] = words.VERSION
-        self.heard: list[str] = []
+        self.heard: list[bool] = []
         take = self._rung if pod == "high" else self._led
         Link(path, own=self.own, take=take)
 
     def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
         """Take a message, and note whether a micro-step may begin after it."""
         self.orders.take(message, descriptors)
-        self.heard.append(self.word())
+        self.heard.append(self.passes())
 
     def _rung(self, message: dict[str, object], _: list[int]) -> None:
         if "bells" not in message:
             raise ValueError("not for a job of high priority")
         self.bells = int(str(message["bells"]))
 
-    def word(self) -> str:
-        return self.orders.word(monotonic_ns(), intruded=0, tickets=0)
+    def passes(self) -> bool:
+        return self.orders.allow(monotonic_ns(), intruded=0)
 
     def led(self) -> bool:
         return self.orders.led(monotonic_ns())

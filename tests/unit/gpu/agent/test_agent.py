@@ -13,7 +13,6 @@ from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.report import SlotState
 from kfext.gpu.device.kubelet import DevicePlugin, Held, IncompleteError
 from kfext.gpu.hook import words
-from kfext.gpu.hook.gate import PASS, WAIT
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import CARD, UNITS, Job, Node, until
 
@@ -32,13 +31,13 @@ async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 async def test_a_low_job_gives_way_to_a_high_one_that_comes_and_goes(node: Node) -> None:
     low = node.run("low")
-    await until(lambda: low.led() and low.word() == PASS)
+    await until(lambda: low.led() and low.passes())
     high = node.run("high")
     high.busy()
-    await until(lambda: low.word() == WAIT)
+    await until(lambda: not low.passes())
     await until(lambda: high.bells == 1)
     node.end("high")
-    await until(lambda: low.word() == PASS and low.led())
+    await until(lambda: low.passes() and low.led())
 
 
 async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
@@ -47,21 +46,21 @@ async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
     asked = node.asked
     await until(lambda: node.asked > asked + 3)
     assert not low.led()
-    assert low.word() == WAIT  # at most one has high priority, so it gives way
+    assert not low.passes()  # at most one has high priority, so it gives way
     node.promise("low")
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
 
 
 @pytest.mark.parametrize("away", [grpc.RpcError("away"), IncompleteError("no pods yet")])
 async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
     node.away = away
     asked = node.asked
     await until(lambda: node.asked > asked + 6)
     assert low.led()
-    assert low.word() == WAIT
+    assert not low.passes()
 
 
 async def test_an_agent_that_cannot_read_the_cards_is_to_be_replaced_after_a_while(
@@ -119,11 +118,11 @@ async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_one_be
 async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
     await node.stop()
     before = low.orders.page
     node.start()
-    await until(lambda: low.orders.page is not before and low.led() and low.word() == WAIT)
+    await until(lambda: low.orders.page is not before and low.led() and not low.passes())
 
 
 async def test_a_new_agent_shows_nothing_before_it_leads(node: Node) -> None:
@@ -139,7 +138,7 @@ async def test_a_new_agent_leads_nobody_before_all_have_come_back(
 ) -> None:
     low, high = node.run("low"), node.run("high")
     high.busy()
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
     await node.stop()
     before, asked = low.orders.page, node.asked
     monkeypatch.setattr(module, "_RETURN_SECONDS", 3600.0)
@@ -150,7 +149,7 @@ async def test_a_new_agent_leads_nobody_before_all_have_come_back(
     low.heard.clear()
     await until(lambda: low.orders.page is not before and low.led())
     assert low.heard, "it has got messages"
-    assert set(low.heard) == {WAIT}, "after each it knew before whom it gives way"
+    assert set(low.heard) == {False}, "after each it knew before whom it gives way"
 
 
 async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_terms(
@@ -168,7 +167,7 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     other = node.run("other")
     await until(lambda: high.bells == 1)
     high.busy()
-    await until(lambda: other.led() and other.word() == WAIT)
+    await until(lambda: other.led() and not other.passes())
     found, _ = node.agent.reports()
     assert {(sharer.pod, sharer.high, sharer.waited) for sharer in found.sharers} == {
         *(("next", True, 0), ("other", False, 0)),
@@ -177,12 +176,12 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
 
 async def test_without_its_reservation_no_gate_opens_on_a_card(node: Node) -> None:
     low = node.run("low")
-    await until(lambda: low.led() and low.word() == PASS)
+    await until(lambda: low.led() and low.passes())
     node.held = [device for device in node.held if device != CARD]
-    await until(lambda: low.word() == WAIT)
+    await until(lambda: not low.passes())
     assert low.led()
     node.held = [CARD, *node.held]
-    await until(lambda: low.word() == PASS)
+    await until(low.passes)
 
 
 async def test_an_error_on_one_card_is_logged_once_and_ends_nothing(

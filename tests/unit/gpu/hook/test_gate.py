@@ -10,7 +10,7 @@ import pytest
 
 from kfext.gpu.hook import gate as module
 from kfext.gpu.hook import page, words
-from kfext.gpu.hook.gate import INTRUDE, PASS, TICKET, WAIT, Gate, Orders
+from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.page import Page
 from tests.unit.gpu.hook.card import FakeCard
 
@@ -128,21 +128,6 @@ def test_the_allowance_is_spent_and_no_more() -> None:
     assert ends(entering)
 
 
-def test_a_ticket_lets_one_whole_step_through() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    trial.order(words.MODE, words.SHUT)
-    trial.order(words.TICKETS, 1)
-    for _ in range(3):
-        trial.gate.enter()
-    assert trial.own[words.TICKETS_SEEN] == 1
-    trial.gate.step()
-    entering = trial.entering()
-    assert stays(entering)
-    trial.order(words.TICKETS, 2)
-    assert ends(entering)
-
-
 def test_two_micro_steps_are_on_the_card_at_most() -> None:
     trial = Trial(instant=False)
     trial.high(busy=False)
@@ -170,50 +155,6 @@ def test_while_a_process_stands_at_the_gate_it_has_nothing_on_the_card() -> None
     assert trial.own[words.WORKED_NS] - worked > 10**8  # it was on the card until now
     trial.high(busy=False)
     assert ends(entering)
-
-
-def test_a_ticket_is_honoured_while_the_gate_waits_for_the_other_job_too() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    entering = trial.entering()
-    assert stays(entering)
-    trial.order(words.TICKETS, 1)
-    assert ends(entering)
-    trial.gate.enter()
-    trial.gate.step()
-    assert stays(trial.entering())
-
-
-def test_a_ticket_ends_after_a_second_of_work() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    trial.order(words.TICKETS, 1)
-    trial.gate.enter()
-    trial.own[words.WORKED_NS] += 9 * 10**8
-    trial.gate.enter()
-    trial.own[words.WORKED_NS] += 10**8
-    assert stays(trial.entering())
-
-
-@pytest.mark.parametrize("busy", [True, False])
-def test_what_a_ticket_takes_of_a_busy_job_is_counted(*, busy: bool) -> None:
-    trial = Trial()
-    trial.high(busy=busy)
-    trial.order(words.MODE, words.SHUT)
-    trial.order(words.TICKETS, 1)
-    for _ in range(3):
-        trial.gate.enter()
-    assert trial.own[words.INTRUDED] == 3 * busy
-    assert trial.own[words.INTRUDED_NS] == trial.own[words.WORKED_NS] * busy
-
-
-def test_tickets_that_were_not_needed_are_not_kept() -> None:
-    trial = Trial()
-    trial.high(busy=False)
-    trial.order(words.TICKETS, 5)
-    trial.gate.enter()
-    trial.high(busy=True)
-    assert stays(trial.entering())
 
 
 @pytest.mark.parametrize("busy", [True, False])
@@ -311,46 +252,33 @@ LED = {words.LEASE: NOW + SECOND, words.TURN: NOW + SECOND}
 class Case:
     """`page`: the agent's words; `high`: the words of the job of high priority, if any."""
 
-    want: str
+    want: bool
     page: dict[int, int] | None = field(default_factory=lambda: dict(LED))
     high: dict[int, int] | None = None
     intruded: int = 0
-    tickets: int = 0
 
 
 BUSY = {words.BUSY: 1, words.PULSE: NOW}
 GATED = {**LED, words.MODE: words.GATED}
-SHUT = {**LED, words.MODE: words.SHUT, words.TICKETS: 3}
+SHUT = {**LED, words.MODE: words.SHUT}
 WORDS: dict[str, Case] = {
-    "no other job is on the card": Case(PASS),
-    "the job of high priority is idle": Case(PASS, GATED, {**BUSY, words.BUSY: 0}),
-    "it is busy": Case(WAIT, GATED, BUSY),
+    "no other job is on the card": Case(True),
+    "the job of high priority is idle": Case(True, GATED, {**BUSY, words.BUSY: 0}),
+    "it is busy": Case(False, GATED, BUSY),
     "it has shown no life for over a second": Case(
-        PASS, GATED, {**BUSY, words.PULSE: NOW - SECOND - 1}
+        True, GATED, {**BUSY, words.PULSE: NOW - SECOND - 1}
     ),
     "it is busy, and there is allowance left": Case(
-        INTRUDE, {**GATED, words.ALLOWANCE_NS: 5000}, BUSY, intruded=4999
+        True, {**GATED, words.ALLOWANCE_NS: 5000}, BUSY, intruded=4999
     ),
     "it is busy, and the allowance is spent": Case(
-        WAIT, {**GATED, words.ALLOWANCE_NS: 5000}, BUSY, intruded=5000
+        False, {**GATED, words.ALLOWANCE_NS: 5000}, BUSY, intruded=5000
     ),
-    "the gate is shut although the card is idle": Case(WAIT, {**SHUT, words.TICKETS: 0}),
-    "the gate is shut, and a ticket is left": Case(TICKET, SHUT, BUSY, tickets=2),
-    "the gate is shut, and no ticket is left": Case(WAIT, SHUT, BUSY, tickets=3),
-    "it is busy, and a ticket was given while the process waits": Case(
-        TICKET, {**GATED, words.TICKETS: 3}, BUSY, tickets=2
-    ),
-    "the agent counts its tickets from the start again": Case(
-        TICKET, {**SHUT, words.TICKETS: 0}, BUSY, tickets=3
-    ),
-    "a ticket is not needed": Case(PASS, {**GATED, words.TICKETS: 3}, {**BUSY, words.BUSY: 0}),
-    "the agent is dead, and left a ticket": Case(
-        WAIT, {words.LEASE: NOW, words.TICKETS: 3}, BUSY, tickets=2
-    ),
-    "it is another sharer's turn": Case(WAIT, {**LED, words.TURN: NOW}),
-    "the agent is dead, the card idle": Case(PASS, {words.LEASE: NOW}),
-    "the agent is dead, the card busy": Case(WAIT, {words.LEASE: NOW}, BUSY),
-    "the agent was never seen": Case(PASS, None),
+    "the gate is shut although the card is idle": Case(False, SHUT),
+    "it is another sharer's turn": Case(False, {**LED, words.TURN: NOW}),
+    "the agent is dead, the card idle": Case(True, {words.LEASE: NOW}),
+    "the agent is dead, the card busy": Case(False, {words.LEASE: NOW}, BUSY),
+    "the agent was never seen": Case(True, None),
 }
 
 
@@ -373,7 +301,7 @@ def page_of(content: dict[int, int]) -> memoryview:
 @pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
 def test_whether_a_micro_step_may_begin(case: Case) -> None:
     orders = orders_of(case)
-    assert orders.word(NOW, intruded=case.intruded, tickets=case.tickets) == case.want
+    assert orders.allow(NOW, intruded=case.intruded) is case.want
 
 
 def test_pages_and_bell_are_taken_from_messages() -> None:
