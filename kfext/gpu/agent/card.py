@@ -3,7 +3,6 @@
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain, islice, zip_longest
 
 import structlog
 
@@ -113,7 +112,7 @@ class SharedCard:
             turn = self._dispatcher.may_work(name, now=now)
             sharer.order(turn=turn, reserved=self._card is not None, now=now)
         if holder is not None and holder != before:
-            lows[holder].bells.ring()
+            lows[holder].bell.ring()
         return max(min(_SOON, until), _AT_ONCE)
 
     def report(self, now: float) -> SlotReport:
@@ -169,9 +168,7 @@ class SharedCard:
                 sharer.give_way(self._pages(), sharer.processes.values())
             if self._neighbours is not None:
                 self._neighbours.restart()
-        # The first bell of each pod comes before the second bell of any pod.
-        ranked = chain(*zip_longest(*(sharer.bells.rung for sharer in giving)))
-        bells = list(islice(filter(None, ranked), MOST_DESCRIPTORS))
+        bells = [sharer.bell.rung for sharer in giving][:MOST_DESCRIPTORS]
         if changed or bells != self._ringing:
             self._ringing = bells
             for high in highs:

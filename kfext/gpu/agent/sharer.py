@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kfext.gpu.agent.process import Bells, Process
+from kfext.gpu.agent.process import Bell, Process
 from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.hook import words
 from kfext.gpu.rules.loss import LONGEST_HELD
@@ -127,7 +127,7 @@ class Sharer:
         self._asks = False
         self._worked = Recent()
         self._passes = Passes()
-        self.bells = Bells()
+        self.bell = Bell()
         self._unhooked = Unhooked()
         self._promised = 0.0
 
@@ -170,7 +170,6 @@ class Sharer:
         """Forget a process that has gone."""
         if self.processes.pop(number, None) is None:
             return
-        self.bells.leave(number)
         self._passes.leave(number)
         self._throughput.restart()
 
@@ -178,7 +177,7 @@ class Sharer:
         """End the connections of its processes, and forget them."""
         for process in self.processes.values():
             process.end()
-        self.bells.close()
+        self.bell.close()
 
     def look(self, now: float) -> None:
         """Read the pages of its processes."""
@@ -275,7 +274,7 @@ class Sharer:
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
         """Make some of its processes give way to the processes with these pages."""
         for process in processes:
-            process.send_highs(pages, self.bells.heard_by(process.number))
+            process.send_highs(pages, self.bell.heard)
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:
