@@ -26,7 +26,7 @@ LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
 MOST_APART = 32
-"""Jobs that a job is not placed beside again; a job that remembers this many is placed alone."""
+"""Jobs that a job is not placed beside again: the last that it had to leave."""
 EXCLUDED_SECONDS = 300.0
 """How long a node stays excluded for a job after a pod of the job was not bound there."""
 

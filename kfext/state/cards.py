@@ -19,7 +19,6 @@ from kfext.model.backoff import exponential_backoff
 from kfext.model.constraints import Toleration
 from kfext.model.gpu import Place, parts_in, resource_of
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import MOST_APART
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
@@ -51,22 +50,18 @@ class Apart:
     """The jobs, by uid, that must not share a GPU again because they lost too much to each other.
 
     The state of a job that had to leave names the other jobs. They are kept apart in both
-    directions. A job that had to leave as many jobs as its state can hold shares no GPU.
+    directions.
     """
 
     def __init__(self) -> None:
         self._left: dict[str, tuple[str, ...]] = {}
         self._leavers: dict[str, set[str]] = {}
-        self._alone: set[str] = set()
 
     def record(self, job_uid: str, left: tuple[str, ...]) -> None:
         """Record the jobs that a job had to leave, in place of the earlier list."""
         before = self._left.pop(job_uid, ())
-        self._alone.discard(job_uid)
         if left:
             self._left[job_uid] = left
-        if len(left) >= MOST_APART:
-            self._alone.add(job_uid)
         for other in {*before}.difference(left):
             self._drop(other, job_uid)
         for other in {*left}.difference(before):
@@ -79,12 +74,7 @@ class Apart:
 
     def of(self, job_uid: str) -> AbstractSet[str]:
         """Return the jobs that a job must not meet again; some of them may be gone."""
-        alone = self._alone - {job_uid}
-        return {*self._left.get(job_uid, ()), *self._leavers.get(job_uid, ()), *alone}
-
-    def alone(self, job_uid: str) -> bool:
-        """Return whether a job may share a GPU with no other job."""
-        return job_uid in self._alone
+        return {*self._left.get(job_uid, ()), *self._leavers.get(job_uid, ())}
 
     def _drop(self, other: str, leaver: str) -> None:
         leavers = self._leavers.get(other, set())
@@ -307,8 +297,7 @@ class Cards:
 
     def shunned(self, job_uid: str) -> tuple[Place, ...]:
         """Return the slots of the jobs that a job must not meet again."""
-        others = self.demand.by_job if self.apart.alone(job_uid) else self.apart.of(job_uid)
-        return tuple(sorted(self.demand.of({*others} - {job_uid})))
+        return tuple(sorted(self.demand.of(self.apart.of(job_uid) - {job_uid})))
 
     # --- steps ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from kfext.core.lifecycle.situation import CardView
 from kfext.core.settings.table import Settings
 from kfext.model.constraints import Toleration
 from kfext.model.gpu import GpuShare, resource_of
-from kfext.model.job_state import MOST_APART, JobState
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
@@ -150,15 +150,6 @@ def test_a_job_is_kept_from_those_that_had_to_leave_it_wherever_they_are_now() -
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (("m", 1), HERE)
     bed.cards.want("uid-a", {})
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
-
-
-def test_a_job_that_left_as_many_as_are_remembered_is_kept_from_all_others() -> None:
-    bed = Bed()
-    bed.cards.want("uid-1", {("m", 1): ()})
-    bed.cards.want("uid-new", {HERE: ()})
-    bed.cards.apart.record("uid-1", tuple(f"gone-{number}" for number in range(MOST_APART)))
-    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
-    assert bed.cards.view(None, [], job_uid="uid-new").shunned == (("m", 1),)
 
 
 def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed_it() -> None:
@@ -310,19 +301,6 @@ def test_who_is_kept_from_whom(
     for happens in given:
         happens(apart)
     assert {uid: apart.of(uid) for uid in want} == want
-
-
-FULL = tuple(f"high-{number}" for number in range(MOST_APART))
-
-
-def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_more() -> None:
-    apart = Apart()
-    apart.record("low", FULL[1:])
-    assert (apart.alone("low"), apart.of("other")) == (False, set())
-    apart.record("low", FULL)
-    assert (apart.alone("low"), apart.of("other")) == (True, {"low"})
-    apart.forget("low")
-    assert (apart.alone("low"), apart.of("other")) == (False, set())
 
 
 def test_nothing_stays_of_jobs_that_are_gone() -> None:
