@@ -28,7 +28,6 @@ SHORTEST = 60
 SHORTER = {
     "gpu/agent/hook_files",
     "model/allocation",
-    "state/apart",
 }
 """The files that are still to be folded."""
 
