@@ -241,7 +241,7 @@ class Sharer:
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
         heard = [process for process in processes if not process[words.UNHOOKED]]
-        pulses = [process.seconds(words.PULSE) for process in heard if self.high]
+        heartbeats = [process.seconds(words.HEARTBEAT) for process in heard if self.high]
         why = self._unhooked.why(processes, promised=now - self._promised)
         gated = [
             process
@@ -262,7 +262,7 @@ class Sharer:
             micro_step=ruling.micro_step if ruling else None,
             longest=None if longest is None else min(longest, LONGEST_COARSE),
             coarse=any(process[words.HOOKED] == words.COARSE for process in gated),
-            beacon_age=max(now - min(pulses), 0.0) if pulses else None,
+            beacon_age=max(now - min(heartbeats), 0.0) if heartbeats else None,
             infeasible=ruling is not None and ruling.infeasible,
             times_shut=self.times_shut,
             times_evicted=self.times_evicted,

@@ -96,7 +96,7 @@ def close_all(descriptors: list[int]) -> None:
         os.close(descriptor)
 
 
-class Link:
+class AgentConnection:
     """Keeps the process connected to the agent while it runs; the agent may be replaced.
 
     `own`: the page that the agent may read. `take`: gets each message and its descriptors.
@@ -145,7 +145,7 @@ _PAUSE_SECONDS = 30.0
 """Pause before the agent is told again: it may be new, or may not have known the pod before."""
 
 
-class Notice:
+class UnhookedReporter:
     """Tells the agent why this process has no hook: the first reason; a fork gives its own.
 
     The agent shows the reason to the job's owner.
@@ -155,16 +155,16 @@ class Notice:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._given_by: int | None = None
+        self._reported_by: int | None = None
 
-    def give(self, reason: int) -> None:
+    def report(self, reason: int) -> None:
         """Tell the agent a reason, a number of `words.UNHOOKED`. Raises OSError.
 
         The first call starts a thread, and later calls do nothing.
         """
-        if self._given_by == os.getpid():
+        if self._reported_by == os.getpid():
             return
-        self._given_by = os.getpid()
+        self._reported_by = os.getpid()
         page = Page.make()
         page.words[words.LAYOUT] = words.VERSION
         page.words[words.UNHOOKED] = reason

@@ -15,9 +15,9 @@ from typing import Any
 from . import words
 from .agent_connection import close_all
 from .device import Device, TimedMarker
-from .page import PULSE_SECONDS, show_life, words_of
+from .page import HEARTBEAT_SECONDS, beat, words_of
 
-_DEAD_NS = int(5 * PULSE_SECONDS * 1e9)
+_DEAD_NS = int(5 * HEARTBEAT_SECONDS * 1e9)
 _MICRO_STEP_SECONDS = 0.005
 """The default length without an order of the agent."""
 
@@ -59,7 +59,7 @@ class Orders:
     def busy(self, now: int) -> bool:
         """Return whether the high-priority job lives and has work on the card."""
         return any(
-            high[words.BUSY] == 1 and now - high[words.PULSE] <= _DEAD_NS for high in self.highs
+            high[words.BUSY] == 1 and now - high[words.HEARTBEAT] <= _DEAD_NS for high in self.highs
         )
 
     def micro_step(self) -> float:
@@ -157,8 +157,8 @@ class Gate:
 
     def _ask(self, now: int) -> bool:
         page = self._page
-        if now - page[words.PULSE] >= PULSE_SECONDS * 1e9:
-            show_life(page, self._device.memory)
+        if now - page[words.HEARTBEAT] >= HEARTBEAT_SECONDS * 1e9:
+            beat(page, self._device.memory)
         return self._orders.allow(now, intruded=page[words.INTRUDED_NS])
 
     def _drain(self, *, leaving: int) -> int:

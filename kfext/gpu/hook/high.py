@@ -17,7 +17,7 @@ _LEARNING_STEPS, _MOST_CALLS = 5, 1000
 """The hook watches all modules for this many steps, or calls of outermost modules."""
 
 
-class High:
+class HighPriorityHook:
     """Calls the beacon around the work of the outermost modules, of backward and of the optimizers.
 
     While a model is new, all modules call the beacon, which takes about a microsecond each. Each

@@ -25,7 +25,7 @@ _Laps = List[Tuple[_Place, TimedMarker, TimedMarker]]
 """Places in order, each with markers at the end of the work before it and at its begin."""
 
 
-class Low:
+class LowPriorityHook:
     """Makes a training with PyTorch pass the gate before modules and when backward reaches them.
 
     `join` makes the gate when the process first gives work to the card. A place is FORWARD or

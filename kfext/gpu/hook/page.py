@@ -101,12 +101,12 @@ def _memfd() -> int:
     return descriptor
 
 
-PULSE_SECONDS = 0.2
+HEARTBEAT_SECONDS = 0.2
 """Pause between two signs of life. A reader takes the process for dead after five pauses."""
 
 
-def show_life(page: memoryview, memory: Callable[[], int]) -> None:
+def beat(page: memoryview, memory: Callable[[], int]) -> None:
     """Write to the process's page that it runs, and how many bytes of the card it has reserved."""
-    page[words.PULSE] = monotonic_ns()
+    page[words.HEARTBEAT] = monotonic_ns()
     with suppress(Exception):  # a process with unknown memory must not look dead
         page[words.MEMORY] = memory()

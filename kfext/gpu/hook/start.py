@@ -24,7 +24,7 @@ PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
 RECORDED = "KFEXT_PYTHONPATH"
 """Environment variables: `high` or `low`; the agent's socket; a file with the image's own path."""
 DEVICE = "KFEXT_GPU_DEVICE"
-"""MODULE:CLASS of a simulated card in tests; the class takes the module torch."""
+"""Variable with MODULE:CLASS that simulates the card in tests; the class gets the module torch."""
 HIGH = "high"
 _PYTHONPATH = "PYTHONPATH"
 """A variable of the pod replaces the image's own PYTHONPATH instead of extending it."""
@@ -38,19 +38,19 @@ def start() -> None:
     if not os.environ.get(SOCKET):
         return
     frameworks = ("torch", *(_KERAS if os.environ.get(PRIORITY) == HIGH else ()))
-    when_imported(frameworks, _hook, _failed)
+    when_imported(frameworks, _install, _report_failure)
 
 
-def _hook(name: str, framework: ModuleType) -> None:
-    _hooks().install(name, framework)
+def _install(name: str, framework: ModuleType) -> None:
+    _frameworks().install(name, framework)
 
 
-def _failed() -> None:
-    _hooks().failed()
+def _report_failure() -> None:
+    _frameworks().report_failure()
 
 
-def _hooks() -> ModuleType:
-    """Return the module that is imported only after a framework, which needs most of it anyway."""
+def _frameworks() -> ModuleType:
+    """Import the rest of the hook, of which a process without a framework has no need."""
     return import_module(".frameworks", __package__)
 
 

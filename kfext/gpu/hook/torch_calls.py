@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any
 
 from .device import Device
-from .switch import Switch
+from .kill_switch import KillSwitch
 
 _MOST_HELD = 200
 """Most objects searched for tensors in what a module returns."""
@@ -28,7 +28,7 @@ _MOST_HELD = 200
 class TorchCalls:
     """Calls functions at events of a training; they go through the switch, so they cannot fail."""
 
-    def __init__(self, torch: Any, device: Device, switch: Switch) -> None:
+    def __init__(self, torch: Any, device: Device, switch: KillSwitch) -> None:
         self._torch = torch
         self._device = device
         self._switch = switch

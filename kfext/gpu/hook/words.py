@@ -7,7 +7,7 @@ VERSION = 1
 LAYOUT = 0
 
 # The page of a sharer, which its hook writes.
-PULSE = 1
+HEARTBEAT = 1
 """When the process last ran Python."""
 BUSY = 2
 """1 while the card has unfinished work of the process, or is about to get some; else 0."""

@@ -57,7 +57,7 @@ class Hooked:
         self.own.words[words.ASKING] = int(asks)
 
     def is_busy(self, now: float) -> None:
-        self.own.words[words.BUSY], self.own.words[words.PULSE] = 1, int(now * NS)
+        self.own.words[words.BUSY], self.own.words[words.HEARTBEAT] = 1, int(now * NS)
 
     def steps(self, now: float, *, rate: float = 10.0) -> None:
         """Have made steps at a rate since 0."""

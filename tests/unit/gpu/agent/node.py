@@ -12,7 +12,7 @@ from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.device.inventory import Card, InventoryError
 from kfext.gpu.device.kubelet import Held
 from kfext.gpu.hook import words
-from kfext.gpu.hook.agent_connection import Link
+from kfext.gpu.hook.agent_connection import AgentConnection
 from kfext.gpu.hook.gate import Orders
 from kfext.gpu.hook.page import Page
 from kfext.model.gpu import GpuShare, reservation_of, units_of
@@ -108,7 +108,7 @@ class Job:
         self.own.words[words.LAYOUT] = words.VERSION
         self.heard: list[bool] = []
         take = self._rung if pod == "high" else self._led
-        Link(path, own=self.own, take=take)
+        AgentConnection(path, own=self.own, take=take)
 
     def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
         """Take a message, and note whether a micro-step may begin after it."""
@@ -128,7 +128,7 @@ class Job:
 
     def busy(self) -> None:
         self.own.words[words.BUSY] = 1
-        self.own.words[words.PULSE] = monotonic_ns() + 3600 * 10**9
+        self.own.words[words.HEARTBEAT] = monotonic_ns() + 3600 * 10**9
 
 
 async def until(condition: Callable[[], bool]) -> None:

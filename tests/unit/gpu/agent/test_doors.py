@@ -10,7 +10,7 @@ import pytest
 
 from kfext.gpu.agent import doors
 from kfext.gpu.hook import agent_connection
-from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, Link, send
+from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, AgentConnection, send
 from tests.unit.gpu.agent.house import House, connect, greet, page
 
 
@@ -28,7 +28,7 @@ async def test_a_process_comes_through_the_folder_of_its_pod_and_goes(house: Hou
 
 async def test_a_hook_finds_the_next_agent_in_the_same_folder(house: House) -> None:
     house.doors.open("a")
-    Link(str(house.root / "a/agent"), own=page(), take=lambda *_: None)
+    AgentConnection(str(house.root / "a/agent"), own=page(), take=lambda *_: None)
     await house.until(lambda watched: len(watched.inside) == 1)
     house.doors.close("a")
     await house.until(lambda watched: not watched.inside)

@@ -113,7 +113,7 @@ def known(card: SharedCard, pod: str, now: float) -> float | None:
 def beats(high: Hooked, now: float, *, busy: float) -> None:
     """A step of a job of high priority, which was busy for a part of it."""
     page = high.own.words
-    page[words.PULSE] = page[words.STEPPED] = page[words.CHANGED] = int(now * NS)
+    page[words.HEARTBEAT] = page[words.STEPPED] = page[words.CHANGED] = int(now * NS)
     page[words.BUSY_NS] += int(busy * STEP * NS)
     page[words.STEPS] += 1
 
@@ -130,7 +130,7 @@ def works(low: Hooked, *, rested: float) -> None:
 def test_a_job_that_still_loads_data_is_not_known_to_be_idle(card: SharedCard) -> None:
     high, now = joined(card, "high", HIGH), 1.0
     for _ in range(2000):
-        high.own.words[words.PULSE] = int(now * NS)
+        high.own.words[words.HEARTBEAT] = int(now * NS)
         card.look(now)
         now += STEP
     assert known(card, "high", now) is None

@@ -13,7 +13,14 @@ import pytest
 
 from kfext.gpu.hook import agent_connection as module
 from kfext.gpu.hook import words
-from kfext.gpu.hook.agent_connection import LONGEST, HiddenThread, Link, Notice, receive, send
+from kfext.gpu.hook.agent_connection import (
+    LONGEST,
+    AgentConnection,
+    HiddenThread,
+    UnhookedReporter,
+    receive,
+    send,
+)
 from kfext.gpu.hook.page import Page, words_of
 
 Pair = tuple[socket.socket, socket.socket]
@@ -71,9 +78,9 @@ def test_the_end_is_none(pair: Pair) -> None:
 _FORKS = """
 import os, sys
 from time import sleep
-from kfext.gpu.hook.agent_connection import Link
+from kfext.gpu.hook.agent_connection import AgentConnection
 from kfext.gpu.hook.page import Page
-made = Link(sys.argv[1], own=Page.make(), take=lambda *_: None)
+made = AgentConnection(sys.argv[1], own=Page.make(), take=lambda *_: None)
 os.register_at_fork(after_in_child=made.leave)
 sys.stdin.readline()
 if os.fork():
@@ -100,7 +107,7 @@ def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_pat
 def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
     path, own = str(tmp_path / "agent"), Page.make()
     taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
-    Link(path, own=own, take=lambda message, _: taken.put(message))
+    AgentConnection(path, own=own, take=lambda message, _: taken.put(message))
     for life in range(2):  # the agent begins after the job, and again
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.bind(path)
@@ -131,7 +138,7 @@ def test_a_job_tries_again_at_least_each_second(
             threading.Event().wait()  # without end
 
     monkeypatch.setattr(module, "sleep", pause)
-    Link(str(tmp_path / "absent"), own=Page.make(), take=lambda *_: None)
+    AgentConnection(str(tmp_path / "absent"), own=Page.make(), take=lambda *_: None)
     tried = [pauses.get(timeout=20) for _ in range(10)]
     assert tried == sorted(tried)
     assert tried[-1] == 1.0
@@ -191,14 +198,14 @@ def stated(agent: socket.socket) -> int:
 
 
 def test_the_first_reason_is_stated_again_and_again(agent: socket.socket, tmp_path: Path) -> None:
-    notice = Notice(str(tmp_path / "agent"))
-    notice.give(words.CALLBACK_LIST)
-    notice.give(words.FAILED)
+    reporter = UnhookedReporter(str(tmp_path / "agent"))
+    reporter.report(words.CALLBACK_LIST)
+    reporter.report(words.FAILED)
     assert [stated(agent) for _ in range(3)] == [words.CALLBACK_LIST] * 3
 
 
 def test_it_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
     later = tmp_path / "later"
-    Notice(str(later)).give(words.FAILED)
+    UnhookedReporter(str(later)).report(words.FAILED)
     os.rename(tmp_path / "agent", later)
     assert stated(agent) == words.FAILED

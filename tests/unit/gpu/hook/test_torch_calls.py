@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kfext.gpu.hook.switch import Switch
+from kfext.gpu.hook.kill_switch import KillSwitch
 from kfext.gpu.hook.torch_calls import (
     Hook,
     TorchCalls,
@@ -66,7 +66,7 @@ class FakeTorch:
 class Trial:
     def __init__(self) -> None:
         self.torch, self.card, self.done = FakeTorch(), FakeCard(), list[str]()
-        self.calls = TorchCalls(self.torch, self.card, Switch())
+        self.calls = TorchCalls(self.torch, self.card, KillSwitch())
 
     def note(self, what: str) -> Callable[..., None]:
         return lambda *_: self.done.append(what)
@@ -164,7 +164,7 @@ def test_torch_2_0_says_elsewhere_whether_it_compiles(
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
     result, done = Tensor(), list[int]()
-    calls = TorchCalls(torch, FakeCard(), Switch())
+    calls = TorchCalls(torch, FakeCard(), KillSwitch())
     calls.on_backward(result, lambda: done.append(1))
     result.hooks[0](object())
     assert done == ([] if known else [1])

@@ -7,7 +7,7 @@ from types import FrameType
 
 import pytest
 
-from kfext.gpu.hook.switch import Switch
+from kfext.gpu.hook.kill_switch import KillSwitch
 
 
 def fail() -> None:
@@ -17,9 +17,9 @@ def fail() -> None:
 def test_the_first_error_turns_all_hooks_off_and_is_reported_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    switch, done = Switch(), list[str]()
+    switch, done = KillSwitch(), list[str]()
     fails, acts = switch.guard(fail), switch.guard(done.append)
-    switch.at_end(lambda: done.append("end"))
+    switch.on_turn_off(lambda: done.append("end"))
     acts("before")
     fails()
     fails()
@@ -58,7 +58,7 @@ def alarm() -> Iterator[Callable[[Callable[..., None]], None]]:
 def test_what_a_handler_of_a_signal_raises_reaches_the_program_and_the_hooks_stay_on(
     handler: Callable[..., None], alarm: Callable[[Callable[..., None]], None]
 ) -> None:
-    switch, done = Switch(), list[str]()
+    switch, done = KillSwitch(), list[str]()
     alarm(handler)
     with pytest.raises(PreemptedError):
         switch.guard(lambda: sleep(30))()
@@ -72,14 +72,14 @@ def test_an_error_of_a_hook_that_calls_with_frames_is_its_own(
     def fails(frame: FrameType | None) -> None:
         raise RuntimeError(str(frame is None))
 
-    Switch().guard(lambda: fails(None))()
+    KillSwitch().guard(lambda: fails(None))()
     assert "no longer gives way" in capsys.readouterr().err
 
 
 def test_what_fails_at_the_end_keeps_nothing_else_from_ending() -> None:
-    switch, done = Switch(), list[str]()
-    switch.at_end(fail)
-    switch.at_end(lambda: done.append("end"))
+    switch, done = KillSwitch(), list[str]()
+    switch.on_turn_off(fail)
+    switch.on_turn_off(lambda: done.append("end"))
     switch.turn_off(RuntimeError("no"))
     assert done == ["end"]
 
@@ -89,13 +89,13 @@ def test_a_job_without_stderr_does_not_notice(
     monkeypatch: pytest.MonkeyPatch, stderr: object
 ) -> None:
     monkeypatch.setattr(sys, "stderr", stderr)
-    Switch().guard(fail)()
+    KillSwitch().guard(fail)()
 
 
 def test_a_guarded_function_rests_while_it_must() -> None:
     done: list[int] = []
     resting = [True, False]
-    act = Switch().guard(done.append, resting.pop)
+    act = KillSwitch().guard(done.append, resting.pop)
     act(1)
     act(2)
     assert done == [1]

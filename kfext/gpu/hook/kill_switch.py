@@ -1,4 +1,4 @@
-"""The switch of all hooks in a process: their first error turns all of them off for good."""
+"""The kill switch of a process: the first error of any hook turns all hooks off for good."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _never() -> bool:
     return False
 
 
-class Switch:
+class KillSwitch:
     """Guards the functions that a training calls: a hook must never make the training fail."""
 
     def __init__(self) -> None:
         self._on = True
-        self._last_acts: list[Callable[[], None]] = []
+        self._cleanups: list[Callable[[], None]] = []
 
     def guard(
         self, act: Callable[..., None], rests: Callable[[], bool] = _never
@@ -57,16 +57,16 @@ class Switch:
 
         return _act
 
-    def at_end(self, act: Callable[[], None]) -> None:
+    def on_turn_off(self, act: Callable[[], None]) -> None:
         """Register a function to call when the hooks are turned off."""
-        self._last_acts.append(act)
+        self._cleanups.append(act)
 
     def turn_off(self, error: Exception) -> None:
         """Turn all hooks off, and report why, once."""
         if not self._on:
             return
         self._on = False
-        for act in self._last_acts:
+        for act in self._cleanups:
             with suppress(Exception):
                 act()
         report(f"this process no longer gives way on its GPU: {error!r}")
