@@ -8,7 +8,7 @@ from typing import Any
 from kfext.gpu.hook import words
 from kfext.gpu.hook.agent_connection import send
 from kfext.gpu.hook.page import Page
-from kfext.gpu.rules.measures import Tally
+from kfext.gpu.rules.measures import BoundedGrowth
 
 _LEASE_NS = 2 * 10**9
 """How long an order holds: after that a process takes the agent for dead."""
@@ -37,7 +37,7 @@ class Process:
             self._own.close()
             raise
         self._orders.words[words.LAYOUT] = words.VERSION
-        self._tallies: dict[int, Tally] = {}
+        self._growths: dict[int, BoundedGrowth] = {}
 
     @property
     def descriptor(self) -> int:
@@ -56,8 +56,8 @@ class Process:
         counted = self.seconds(word)
         if word == words.BUSY_NS and self._page[words.BUSY] == 1:  # the page counts at the end
             counted += max(now - self.seconds(words.CHANGED), 0.0)
-        tally = self._tallies.setdefault(word, Tally(counted, now=now))
-        return tally.grown(counted, now=now)
+        growth = self._growths.setdefault(word, BoundedGrowth(counted, now=now))
+        return growth.grown(counted, now=now)
 
     def send_orders(self) -> None:
         """Send the process the page with its orders."""

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from kfext.gpu.agent.doors import SOCKET, Doors
+from kfext.gpu.agent.pod_sockets import SOCKET, PodSockets
 from kfext.gpu.agent.report import Pod, SlotState
 from kfext.gpu.device.inventory import NOT_SHOWN, Card
-from kfext.gpu.device.kubelet import Allocation, Held, Mount, RefusedError
+from kfext.gpu.device.kubelet import AllocatedDevices, Allocation, Mount, RefusedError
 from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
@@ -71,7 +71,7 @@ class Slots:
         *,
         node: str,
         count: int,
-        doors: Doors,
+        sockets: PodSockets,
         hook: Path,
         given: Path,
         cdi: bool = False,
@@ -80,10 +80,10 @@ class Slots:
             (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
         }
         self._slots = {unit: slot for slot in range(count) for unit in units_of(slot)}
-        self._doors = doors
+        self._sockets = sockets
         self._hook = hook
         self._cdi = cdi
-        self._absent = dict.fromkeys(doors.open_all(), 0)
+        self._absent = dict.fromkeys(sockets.open_all(), 0)
         self._awaited = set(self._absent)  # folders with a pod that no answer has named yet
         self._given = given
         given.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ class Slots:
         """Return the slot of a folder, which is named after one of its units."""
         return self._slots[folder]
 
-    def take(self, held: Iterable[Held]) -> None:
+    def take(self, held: Iterable[AllocatedDevices]) -> None:
         """Record what kubelet gave to each container; remove folders of pods that have gone."""
         self.sharers = {}
         reserved: dict[int, list[str]] = {}
@@ -127,7 +127,7 @@ class Slots:
             raise RefusedError(f"other pods in slot {slot} have another card, which was reserved")
         self._give(slot, card)
         name = folder_of(units)
-        folder = self._doors.open(name)
+        folder = self._sockets.open(name)
         self._absent[name] = 0
         self._awaited.add(name)
         visible = {} if self._cdi else {CARDS: card}
@@ -145,7 +145,7 @@ class Slots:
                 self._absent[folder] = absent + 1
             else:
                 del self._absent[folder]
-                self._doors.remove(folder)
+                self._sockets.remove(folder)
         # The card of a slot is forgotten with its last pod, although the folder stays for a while.
         self._awaited = {
             folder for folder in self._awaited if folder in self._absent

@@ -288,7 +288,7 @@ _LONGEST = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AllocatedDevices:
     """All devices of one resource that a container has."""
 
     namespace: str
@@ -302,9 +302,9 @@ class IncompleteError(Exception):
     """Kubelet does not know all pods of its node yet."""
 
 
-async def held_devices(
+async def allocated_devices(
     running: Callable[[], Collection[tuple[str, str]]], socket: Path = POD_RESOURCES_SOCKET
-) -> list[Held]:
+) -> list[AllocatedDevices]:
     """Return the devices that each container on the node has, by resource.
 
     `running`: returns namespace and name of pods that run on the node, including the caller's pod.
@@ -322,10 +322,10 @@ async def held_devices(
             for devices in container.devices:  # kubelet lists each device separately
                 key = (pod.namespace, pod.name, container.name, devices.resource_name)
                 held.setdefault(key, set()).update(devices.device_ids)
-    return [Held(*key, frozenset(ids)) for key, ids in held.items()]
+    return [AllocatedDevices(*key, frozenset(ids)) for key, ids in held.items()]
 
 
-async def offered_devices(resource: str, socket: Path = POD_RESOURCES_SOCKET) -> frozenset[str]:
+async def allocatable_devices(resource: str, socket: Path = POD_RESOURCES_SOCKET) -> frozenset[str]:
     """Return the healthy devices of a resource, free or not. Raises grpc.RpcError.
 
     A kubelet before Kubernetes 1.23 does not answer this.

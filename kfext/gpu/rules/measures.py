@@ -15,7 +15,7 @@ WINDOW = 10.0
 """Shares hold over this many seconds: a sharer may be ahead or behind for a shorter time."""
 
 
-class Tally:
+class BoundedGrowth:
     """How much a counter of seconds has grown, never by more than the time that has passed.
 
     The user's code writes the counter, so any number may be in it. `count`: its value at `now`.

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kfext.gpu.rules.ladder import PATIENCE, Ladder
 from kfext.gpu.rules.loss import LossMeter
 from kfext.gpu.rules.measures import WINDOW, Reading, Recent
+from kfext.gpu.rules.strikes import PATIENCE, Strikes
 from kfext.model.shared_gpu import EVICTED_AFTER
 
 _RISE = 0.02
@@ -131,7 +131,7 @@ class Neighbours:
     ) -> None:
         self.meter = LossMeter(budget=budget)
         self._longest = longest_micro_step
-        self._ladder = Ladder(now)
+        self._strikes = Strikes(now)
         self._pairs: dict[str, Pair] = {}
         self._shut: set[str] = set()
 
@@ -146,7 +146,7 @@ class Neighbours:
     def remove(self, name: str) -> None:
         """Forget a low-priority job: another job may come under its name."""
         self._pairs.pop(name, None)
-        self._ladder.remove(name)
+        self._strikes.remove(name)
         self._shut.discard(name)
 
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
@@ -165,7 +165,7 @@ class Neighbours:
                 gated=name not in self._shut,
                 now=now,
             )
-        shut = self._ladder.shut(
+        shut = self._strikes.shut(
             losing=meter.over or self._gains_nothing(lows),
             excess=meter.excess,
             windows=meter.windows,
@@ -193,16 +193,16 @@ class Neighbours:
         return 1 - loss + sum(speeds) < 1
 
     def _ruling(self, name: str) -> Ruling:
-        pair, rung = self._pairs[name], self._ladder.rungs[name]
+        pair, record = self._pairs[name], self._strikes.records[name]
         shut = name in self._shut
         return Ruling(
             shut or self.meter.holding,
             self._micro_step(),
             pair.allowance,
             infeasible=pair.infeasible,
-            strikes=rung.strikes,
-            evict=rung.strikes >= EVICTED_AFTER,
-            times_shut=rung.times_shut,
+            strikes=record.strikes,
+            evict=record.strikes >= EVICTED_AFTER,
+            times_shut=record.times_shut,
         )
 
     def _micro_step(self) -> float:

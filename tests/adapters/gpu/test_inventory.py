@@ -1,7 +1,7 @@
 import pynvml
 import pytest
 
-from kfext.gpu.agent.main import PLAYED_BY, node_inventory
+from kfext.gpu.agent.main import FAKE_INVENTORY, node_inventory
 from kfext.gpu.device import inventory
 from kfext.gpu.device.inventory import Card, InventoryError
 from tests.adapters.gpu.fake_nvml import FakeCard, FakeNvml
@@ -109,14 +109,14 @@ def test_an_error_of_a_card_keeps_it_out_and_that_of_a_program_does_not(
 
 
 def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(PLAYED_BY, raising=False)
+    monkeypatch.delenv(FAKE_INVENTORY, raising=False)
     library(monkeypatch, starts=False)
     with pytest.raises(InventoryError, match="does not start"):
         node_inventory()
 
 
 def test_cards_may_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PLAYED_BY, f"{__name__}:Played")
+    monkeypatch.setenv(FAKE_INVENTORY, f"{__name__}:Played")
     assert node_inventory().cards() == [Card("GPU-played", 1)]
 
 

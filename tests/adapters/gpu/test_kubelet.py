@@ -9,14 +9,14 @@ import pytest
 
 import kfext.gpu.device.kubelet as module
 from kfext.gpu.device.kubelet import (
+    AllocatedDevices,
     Allocation,
     DevicePlugin,
-    Held,
     IncompleteError,
     Mount,
     RefusedError,
-    held_devices,
-    offered_devices,
+    allocatable_devices,
+    allocated_devices,
 )
 from tests.adapters.gpu.fake_kubelet import RESOURCES, FakeKubelet, allocate, listing
 
@@ -184,10 +184,10 @@ async def test_what_each_container_has_is_read_from_kubelet(tmp_path: Path) -> N
 
     answers = {"List": ("ListPodResources", {"pod_resources": pods})}
     async with pod_resources(tmp_path, answers) as socket:
-        found = await held_devices(lambda: {("team", "plain")}, socket)
+        found = await allocated_devices(lambda: {("team", "plain")}, socket)
     assert found == [
-        Held("team", "train", "a", "kfext.dev/gpu-0", frozenset(UNITS)),
-        Held("team", "other", "b", "nvidia.com/gpu", frozenset({"GPU-1", "GPU-2"})),
+        AllocatedDevices("team", "train", "a", "kfext.dev/gpu-0", frozenset(UNITS)),
+        AllocatedDevices("team", "other", "b", "nvidia.com/gpu", frozenset({"GPU-1", "GPU-2"})),
     ]
 
 
@@ -197,18 +197,18 @@ async def test_an_answer_without_a_pod_that_runs_is_not_all_that_there_is(tmp_pa
     running = {("kfext-gpu", "agent"), ("team", "train")}
     async with pod_resources(tmp_path, answers) as socket:
         with pytest.raises(IncompleteError, match="does not list pod team/train"):
-            await held_devices(lambda: running, socket)
+            await allocated_devices(lambda: running, socket)
 
 
 async def test_the_devices_of_a_resource_are_read_from_kubelet(tmp_path: Path) -> None:
     devices = one_by_one("kfext.dev/gpu-0", UNITS) + one_by_one("nvidia.com/gpu", ["G::0", "G::1"])
     answers = {"GetAllocatableResources": ("AllocatableResources", {"devices": devices})}
     async with pod_resources(tmp_path, answers) as socket:
-        assert await offered_devices("nvidia.com/gpu", socket) == {"G::0", "G::1"}
-        assert await offered_devices("example.com/none", socket) == set()
+        assert await allocatable_devices("nvidia.com/gpu", socket) == {"G::0", "G::1"}
+        assert await allocatable_devices("example.com/none", socket) == set()
 
 
 async def test_an_old_kubelet_does_not_say_which_there_are(tmp_path: Path) -> None:
     async with pod_resources(tmp_path, {}) as socket:
         with pytest.raises(grpc.RpcError):
-            await offered_devices("nvidia.com/gpu", socket)
+            await allocatable_devices("nvidia.com/gpu", socket)

@@ -11,7 +11,7 @@ import structlog
 import kfext.gpu.agent.agent as module
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.report import SlotState
-from kfext.gpu.device.kubelet import DevicePlugin, Held, IncompleteError
+from kfext.gpu.device.kubelet import AllocatedDevices, DevicePlugin, IncompleteError
 from kfext.gpu.hook import words
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import CARD, UNITS, Job, Node, until
@@ -67,13 +67,13 @@ async def test_an_agent_that_cannot_read_the_cards_is_to_be_replaced_after_a_whi
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = node.agent.cards()
-    assert node.agent.why_unwell() is None
+    assert node.agent.liveness_problem() is None
     monkeypatch.setattr(module, "_UNREAD_SECONDS", 0.1)
     node.reads = False
-    await until(lambda: "not read" in (node.agent.why_unwell() or ""))
+    await until(lambda: "not read" in (node.agent.liveness_problem() or ""))
     assert node.agent.cards() == before
     node.reads = True
-    await until(lambda: node.agent.why_unwell() is None)
+    await until(lambda: node.agent.liveness_problem() is None)
 
 
 async def test_a_new_agent_serves_kubelet_once_that_has_said_what_is_reserved(
@@ -163,7 +163,10 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     node.terms["team", "next"] = GpuShare(30, high=True)
     folder = node.agent._slots.allocate(0, UNITS["low"]).mounts[1].host
     high = Job(f"{folder}/agent", "high")
-    node.held = [*node.held, Held("team", "next", "a", "kfext.dev/gpu-0", frozenset(UNITS["low"]))]
+    node.held = [
+        *node.held,
+        AllocatedDevices("team", "next", "a", "kfext.dev/gpu-0", frozenset(UNITS["low"])),
+    ]
     other = node.run("other")
     await until(lambda: high.bells == 1)
     high.busy()
@@ -241,7 +244,7 @@ async def test_a_slot_without_a_card_is_in_trouble_if_none_that_it_may_get_can_b
     node: Node, offered: set[str], why: str
 ) -> None:
     node.offered = offered
-    await until(lambda: node.agent._offered == offered)
+    await until(lambda: node.agent._allocatable == offered)
     assert why in node.agent.state(1).trouble
     assert bool(why) == bool(node.agent.state(1).trouble)
     assert not node.agent.state(0).trouble, "its own card is as it was"

@@ -6,7 +6,7 @@ from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.report import SharerReport
 from kfext.gpu.hook import words
 from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
-from kfext.gpu.rules.ladder import PATIENCE
+from kfext.gpu.rules.strikes import PATIENCE
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
 

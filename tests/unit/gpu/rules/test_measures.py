@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from kfext.gpu.rules.measures import (
     STRETCH,
     WINDOW,
+    BoundedGrowth,
     Profile,
     Reading,
     Recent,
     Stretch,
-    Tally,
     Throughput,
     typical,
 )
@@ -19,18 +19,18 @@ from kfext.gpu.rules.measures import (
 def test_whatever_a_page_says_no_more_than_the_time_that_passed_is_counted(
     counts: list[float],
 ) -> None:
-    tally, total = Tally(5.0, now=10.0), 0.0
+    growth, total = BoundedGrowth(5.0, now=10.0), 0.0
     for number, count in enumerate(counts, 1):
-        grown = tally.grown(count, now=10.0 + number)
+        grown = growth.grown(count, now=10.0 + number)
         assert grown >= 0
         total += grown
         assert total <= number + 1e-9
 
 
 def test_work_that_has_begun_long_before_its_end_is_counted_in_full() -> None:
-    tally = Tally(3.0, now=0.0)
-    assert [tally.grown(3.0, now=float(now)) for now in range(1, 30)] == [0.0] * 29
-    assert tally.grown(33.0, now=30.0) == 30.0
+    growth = BoundedGrowth(3.0, now=0.0)
+    assert [growth.grown(3.0, now=float(now)) for now in range(1, 30)] == [0.0] * 29
+    assert growth.grown(33.0, now=30.0) == 30.0
 
 
 def test_the_share_is_of_the_last_window() -> None:

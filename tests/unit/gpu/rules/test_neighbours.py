@@ -4,7 +4,6 @@ from dataclasses import dataclass
 import pytest
 
 from kfext.gpu.hook import gate
-from kfext.gpu.rules.ladder import PATIENCE, SHUT_SECONDS
 from kfext.gpu.rules.loss import LossMeter
 from kfext.gpu.rules.measures import WINDOW, Reading
 from kfext.gpu.rules.neighbours import (
@@ -14,6 +13,7 @@ from kfext.gpu.rules.neighbours import (
     Pair,
     Seen,
 )
+from kfext.gpu.rules.strikes import PATIENCE, SHUT_SECONDS
 from kfext.model.shared_gpu import EVICTED_AFTER
 from tests.unit.gpu.rules.card import Card
 

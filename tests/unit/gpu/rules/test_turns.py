@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kfext.gpu.rules.measures import WINDOW, Tally
+from kfext.gpu.rules.measures import WINDOW, BoundedGrowth
 from kfext.gpu.rules.turns import QUOTA, TURN, UNUSED, Activity, Dispatcher, Turns
 
 _LONG = 3 * WINDOW
@@ -189,10 +189,10 @@ class Sharer:
 
 def run(sharers: Mapping[str, Sharer]) -> None:
     """Share the card for some windows."""
-    dispatcher, tallies = Dispatcher(), {}
+    dispatcher, growths = Dispatcher(), {}
     for name, sharer in sharers.items():
         dispatcher.turns.set(name, share=sharer.share, now=0.0)
-        tallies[name] = Tally(sharer.counter, now=0.0)
+        growths[name] = BoundedGrowth(sharer.counter, now=0.0)
     begun, now, looks, looked = dict.fromkeys(sharers, 0), 0.0, 0.0, 0.0
     for tick in range(round(_LONG / _TICK)):
         now = tick * _TICK
@@ -200,7 +200,7 @@ def run(sharers: Mapping[str, Sharer]) -> None:
             seen = {}
             for name, sharer in sharers.items():
                 moved, begun[name] = sharer.begun != begun[name], sharer.begun
-                used = tallies[name].grown(sharer.counter, now=now)
+                used = growths[name].grown(sharer.counter, now=now)
                 seen[name] = Activity(wants=sharer.asks or moved, begun=moved, used=used)
             looks, looked = now + min(_LOOK, dispatcher.look(seen, now=now)), now
         for name, sharer in sharers.items():

@@ -1,5 +1,5 @@
-from kfext.gpu.rules.ladder import FORGOTTEN_SECONDS, PATIENCE, SHUT_SECONDS, Ladder
 from kfext.gpu.rules.loss import FRESH
+from kfext.gpu.rules.strikes import FORGOTTEN_SECONDS, PATIENCE, SHUT_SECONDS, Strikes
 from kfext.model.shared_gpu import EVICTED_AFTER
 
 WORKED = {"a": 0.2, "busy": 0.4, "b": 0.1}
@@ -9,7 +9,7 @@ class Trial:
     """A card on which losses are measured anew every `measures` seconds."""
 
     def __init__(self, *, measures: float = 10.0) -> None:
-        self.now, self.ladder, self._measures = 0.0, Ladder(0.0), measures
+        self.now, self.jobs, self._measures = 0.0, Strikes(0.0), measures
 
     def run(self, seconds: float, *, losing: bool, excess: float = 0.0) -> list[set[str]]:
         """Return the jobs with shut gates, each time that this changed; `excess`: in budgets."""
@@ -17,7 +17,7 @@ class Trial:
         until = self.now + seconds
         while self.now < until:
             windows = int(self.now / self._measures)
-            shut = self.ladder.shut(
+            shut = self.jobs.shut(
                 losing=losing, excess=excess, windows=windows, worked=WORKED, now=self.now
             )
             if not found or found[-1] != shut:
@@ -26,7 +26,7 @@ class Trial:
         return found
 
     def strikes(self, name: str) -> int:
-        return self.ladder.rungs[name].strikes
+        return self.jobs.records[name].strikes
 
 
 def test_one_at_a_time_is_shut_out_and_first_the_one_that_has_worked_most() -> None:
@@ -60,17 +60,17 @@ def first_shut(*phases: tuple[float, dict[str, float]], churn: float = 0.0) -> s
 
     `churn`: after so many seconds another small job has left, again and again.
     """
-    ladder, now, tick = Ladder(0.0), 0.0, 0.25
+    strikes, now, tick = Strikes(0.0), 0.0, 0.25
     for until, worked in phases:
         while now < until:
-            shut = ladder.shut(
+            shut = strikes.shut(
                 losing=True, excess=2.0, windows=int(now), worked={**worked, "small": 0.01}, now=now
             )
             if shut:
                 return "".join(shut)
             now += tick
             if churn and now % churn < tick:
-                ladder.remove("small")
+                strikes.remove("small")
     return ""
 
 
@@ -89,7 +89,7 @@ def test_that_others_come_and_leave_forgives_nothing() -> None:
 def test_what_was_lost_beside_the_busiest_is_forgotten_when_it_leaves() -> None:
     trial = Trial()
     trial.run(PATIENCE - 10, losing=True, excess=9.0)
-    trial.ladder.remove("busy")
+    trial.jobs.remove("busy")
     assert trial.run(PATIENCE - 2, losing=True, excess=9.0) == [set()]
 
 
@@ -131,4 +131,4 @@ def test_a_strike_is_forgotten_after_ten_minutes_without_losses() -> None:
     assert trial.strikes("busy") == EVICTED_AFTER - 1
     trial.run(10, losing=False)
     assert trial.strikes("busy") == EVICTED_AFTER - 2
-    assert trial.ladder.rungs["busy"].times_shut == EVICTED_AFTER - 1
+    assert trial.jobs.records["busy"].times_shut == EVICTED_AFTER - 1

@@ -20,7 +20,7 @@ _TOLERANCE = 0.1
 
 
 @dataclass(slots=True)
-class Rung:
+class StrikeRecord:
     """The record of a job. `times_shut`: in total, with the forgotten strikes.
 
     `losing`: seconds of the present losses with its gate open. `windows`: how many windows had been
@@ -34,18 +34,18 @@ class Rung:
     windows: int = 0
 
 
-class Ladder:
-    """The low-priority jobs on one card; `rungs`: of all jobs of the last call."""
+class Strikes:
+    """The strikes of the low-priority jobs on one card; `records`: of all jobs of the last call."""
 
     def __init__(self, now: float) -> None:
-        self.rungs: dict[str, Rung] = {}
+        self.records: dict[str, StrikeRecord] = {}
         self._owed, self._losing = 0.0, False
         self._worked: Mapping[str, float] = {}
         self._calm_since = self._last = now
 
     def remove(self, name: str) -> None:
         """Forget a job, and the present losses if the job is suspected of them."""
-        self.rungs.pop(name, None)
+        self.records.pop(name, None)
         if name == _busiest(self._worked, self._worked):
             self._forget_losses()
 
@@ -68,50 +68,50 @@ class Ladder:
         """
         passed, self._last = now - self._last, now
         self._worked = worked
-        self.rungs = {name: self.rungs.get(name) or Rung() for name in worked}
+        self.records = {name: self.records.get(name) or StrikeRecord() for name in worked}
         self._forget_strikes(losing=losing, now=now)
-        open_ = [name for name in worked if now >= self.rungs[name].shut_until]
+        open_ = [name for name in worked if now >= self.records[name].shut_until]
         if not self._lost(open_, passed, losing=losing, windows=windows, excess=excess):
             self._forget_losses()
         elif losing and any(self._confirmed(name, windows) for name in open_):
-            suspects = [name for name in open_ if self.rungs[name].losing >= PATIENCE / 2]
-            rung = self.rungs[_busiest(suspects, worked)]
-            rung.strikes += 1
-            rung.times_shut += 1
-            rung.shut_until = now + SHUT_SECONDS
+            suspects = [name for name in open_ if self.records[name].losing >= PATIENCE / 2]
+            record = self.records[_busiest(suspects, worked)]
+            record.strikes += 1
+            record.times_shut += 1
+            record.shut_until = now + SHUT_SECONDS
             self._forget_losses()
-        return {name for name in worked if now < self.rungs[name].shut_until}
+        return {name for name in worked if now < self.records[name].shut_until}
 
     def _lost(
         self, open_: Iterable[str], passed: float, *, losing: bool, windows: int, excess: float
     ) -> bool:
         """Count the time since the last call; return whether losses are not made up for yet."""
-        rungs = [self.rungs[name] for name in open_]
-        for rung in rungs if losing else ():
-            rung.windows = rung.windows if rung.losing > 0 else windows
-            rung.losing += passed if self._losing else 0.0
+        records = [self.records[name] for name in open_]
+        for record in records if losing else ():
+            record.windows = record.windows if record.losing > 0 else windows
+            record.losing += passed if self._losing else 0.0
         self._losing = losing
         more = max(excess, 0.0 if losing else -1.0)
         self._owed = min(max(self._owed + passed * (more - _TOLERANCE), 0.0), FORGOTTEN_SECONDS)
-        return bool(rungs) and (losing or self._owed > 0)
+        return bool(records) and (losing or self._owed > 0)
 
     def _confirmed(self, name: str, windows: int) -> bool:
-        rung = self.rungs[name]
-        return rung.losing >= PATIENCE and windows - rung.windows >= FRESH
+        record = self.records[name]
+        return record.losing >= PATIENCE and windows - record.windows >= FRESH
 
     def _forget_losses(self) -> None:
         self._owed, self._losing = 0.0, False
-        for rung in self.rungs.values():
-            rung.losing = 0.0
+        for record in self.records.values():
+            record.losing = 0.0
 
     def _forget_strikes(self, *, losing: bool, now: float) -> None:
         """Take back a strike of each job after a long time without losses."""
-        if losing or any(now < rung.shut_until for rung in self.rungs.values()):
+        if losing or any(now < record.shut_until for record in self.records.values()):
             self._calm_since = now
         elif now - self._calm_since >= FORGOTTEN_SECONDS:
             self._calm_since = now
-            for rung in self.rungs.values():
-                rung.strikes = max(rung.strikes - 1, 0)
+            for record in self.records.values():
+                record.strikes = max(record.strikes - 1, 0)
 
 
 def _busiest(names: Iterable[str], worked: Mapping[str, float]) -> str:

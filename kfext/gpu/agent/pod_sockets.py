@@ -35,7 +35,7 @@ thread, and turns of the loop that leads the sharers of all cards."""
 
 
 @dataclass(slots=True)
-class _Door:
+class _PodSocket:
     """The socket of one folder, its connections, and the room for more."""
 
     name: str
@@ -44,7 +44,7 @@ class _Door:
     room: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(_MOST_PROCESSES))
 
 
-class Doors:
+class PodSockets:
     """Opens and closes the sockets. `enter` and `leave` are called as processes come and go.
 
     Both run in the event loop: `enter` with the name of the folder and the process, `leave` with
@@ -61,7 +61,7 @@ class Doors:
         self._root = root
         self._enter = enter
         self._leave = leave
-        self._doors: dict[str, _Door] = {}
+        self._sockets: dict[str, _PodSocket] = {}
         self._numbers = count(1)
 
     def open(self, name: str) -> Path:
@@ -75,8 +75,8 @@ class Doors:
         listening.bind(str(path))
         path.chmod(0o666)  # a job's container may run as any user
         listening.listen(_MOST_PROCESSES)
-        door = self._doors[name] = _Door(name, listening)
-        _thread(self._accept, door, asyncio.get_running_loop())
+        pod_socket = self._sockets[name] = _PodSocket(name, listening)
+        _thread(self._accept, pod_socket, asyncio.get_running_loop())
         return folder
 
     def open_all(self) -> list[str]:
@@ -88,15 +88,15 @@ class Doors:
 
     def close_all(self) -> None:
         """End all connections; the folders stay for the next agent."""
-        for name in tuple(self._doors):
+        for name in tuple(self._sockets):
             self.close(name)
 
     def close(self, name: str) -> None:
         """End all connections through a folder, and stop listening there."""
-        door = self._doors.pop(name, None)
-        if door is None:
+        pod_socket = self._sockets.pop(name, None)
+        if pod_socket is None:
             return
-        for connection in (door.listening, *door.peers):
+        for connection in (pod_socket.listening, *pod_socket.peers):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)  # its thread sees the end
 
@@ -107,44 +107,46 @@ class Doors:
             (self._root / name / SOCKET).unlink(missing_ok=True)
             (self._root / name).rmdir()
 
-    def _accept(self, door: _Door, loop: asyncio.AbstractEventLoop) -> None:
-        """Accept connections until the door is closed."""
-        with door.listening:
+    def _accept(self, pod_socket: _PodSocket, loop: asyncio.AbstractEventLoop) -> None:
+        """Accept connections until the socket is closed."""
+        with pod_socket.listening:
             while True:
-                door.room.acquire()
+                pod_socket.room.acquire()
                 try:
-                    peer, _ = door.listening.accept()
+                    peer, _ = pod_socket.listening.accept()
                 except OSError as error:
-                    if self._closed(door):
+                    if self._closed(pod_socket):
                         return
-                    _log.warning("no connection", folder=door.name, why=str(error))
-                    door.room.release()
+                    _log.warning("no connection", folder=pod_socket.name, why=str(error))
+                    pod_socket.room.release()
                     sleep(_PAUSE_SECONDS)  # too many files are open
                     continue
-                door.peers.add(peer)
-                if self._closed(door):
+                pod_socket.peers.add(peer)
+                if self._closed(pod_socket):
                     peer.close()
                     return
-                _thread(self._serve, door, peer, loop)
+                _thread(self._serve, pod_socket, peer, loop)
 
-    def _closed(self, door: _Door) -> bool:
-        return self._doors.get(door.name) is not door
+    def _closed(self, pod_socket: _PodSocket) -> bool:
+        return self._sockets.get(pod_socket.name) is not pod_socket
 
-    def _serve(self, door: _Door, peer: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+    def _serve(
+        self, pod_socket: _PodSocket, peer: socket.socket, loop: asyncio.AbstractEventLoop
+    ) -> None:
         """Serve a process from its greeting until its connection ends."""
         try:
             with peer:
                 process = self._greeted(peer)
                 if process is not None:
-                    self._know(door.name, peer, process, loop)
+                    self._know(pod_socket.name, peer, process, loop)
         except (OSError, ValueError) as error:
-            _log.info("not a sharer", folder=door.name, why=str(error))
+            _log.info("not a sharer", folder=pod_socket.name, why=str(error))
         except Exception:
-            _log.exception("a connection is ended", folder=door.name)
+            _log.exception("a connection is ended", folder=pod_socket.name)
         finally:
-            door.peers.discard(peer)
+            pod_socket.peers.discard(peer)
             sleep(_PAUSE_SECONDS)
-            door.room.release()
+            pod_socket.room.release()
 
     def _know(
         self, name: str, peer: socket.socket, process: Process, loop: asyncio.AbstractEventLoop

@@ -8,15 +8,15 @@ from contextlib import suppress
 
 import pytest
 
-from kfext.gpu.agent import doors
+from kfext.gpu.agent import pod_sockets
 from kfext.gpu.hook import agent_connection
 from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS, AgentConnection, send
 from tests.unit.gpu.agent.house import House, connect, greet, page
 
 
 async def test_a_process_comes_through_the_folder_of_its_pod_and_goes(house: House) -> None:
-    house.doors.open("a")
-    house.doors.open("b")
+    house.sockets.open("a")
+    house.sockets.open("b")
     peer = connect(house, "b")
     greet(peer)
     await house.until(lambda watched: len(watched.inside) == 1)
@@ -27,17 +27,17 @@ async def test_a_process_comes_through_the_folder_of_its_pod_and_goes(house: Hou
 
 
 async def test_a_hook_finds_the_next_agent_in_the_same_folder(house: House) -> None:
-    house.doors.open("a")
+    house.sockets.open("a")
     AgentConnection(str(house.root / "a/agent"), own=page(), take=lambda *_: None)
     await house.until(lambda watched: len(watched.inside) == 1)
-    house.doors.close("a")
+    house.sockets.close("a")
     await house.until(lambda watched: not watched.inside)
-    assert house.doors.open_all() == ["a"]
+    assert house.sockets.open_all() == ["a"]
     await house.until(lambda watched: len(watched.inside) == 1)
 
 
 async def test_no_pod_has_more_than_sixteen_processes(house: House) -> None:
-    house.doors.open("a")
+    house.sockets.open("a")
     peers = [connect(house, "a") for _ in range(16)]
     for peer in peers:
         greet(peer)
@@ -57,8 +57,8 @@ async def test_a_pod_that_connects_again_and_again_waits_after_sixteen(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause_ends = threading.Event()
-    monkeypatch.setattr(doors, "sleep", lambda _: pause_ends.wait(60))
-    house.doors.open("a")
+    monkeypatch.setattr(pod_sockets, "sleep", lambda _: pause_ends.wait(60))
+    house.sockets.open("a")
     for _ in range(20):
         peer = connect(house, "a")
         greet(peer)
@@ -69,7 +69,7 @@ async def test_a_pod_that_connects_again_and_again_waits_after_sixteen(
 
 
 async def test_a_process_that_reads_nothing_is_cut_off_instead_of_waited_for(house: House) -> None:
-    house.doors.open("a")
+    house.sockets.open("a")
     peer = connect(house, "a")
     greet(peer)
     await house.until(lambda watched: len(watched.inside) == 1)
@@ -83,8 +83,8 @@ async def test_a_process_that_reads_nothing_is_cut_off_instead_of_waited_for(hou
 
 
 async def test_the_folder_of_a_pod_that_is_gone_is_removed(house: House) -> None:
-    folder = house.doors.open("a")
-    house.doors.remove("a")
+    folder = house.sockets.open("a")
+    house.sockets.remove("a")
     assert not folder.exists()
 
 
@@ -131,7 +131,7 @@ GREETINGS = {
 async def test_whoever_greets_otherwise_is_shown_the_door(
     house: House, how: Callable[[socket.socket], None]
 ) -> None:
-    house.doors.open("a")
+    house.sockets.open("a")
     before = len(os.listdir("/proc/self/fd"))
     peer = connect(house, "a")
     how(peer)
@@ -169,7 +169,7 @@ class Lingering:
 
 @pytest.mark.parametrize("greets", [True, False], ids=["after its greeting", "as its page"])
 async def test_a_socket_that_lingers_does_not_block_the_agent(house: House, greets: bool) -> None:
-    house.doors.open("a")
+    house.sockets.open("a")
     hostile, lingering = connect(house, "a"), Lingering()
     if greets:
         greet(hostile)
@@ -191,7 +191,7 @@ async def test_a_greeting_brings_one_descriptor_at_most(
 ) -> None:
     closed = list[int]()
     monkeypatch.setattr(agent_connection, "close_all", closed.extend)
-    house.doors.open("a")
+    house.sockets.open("a")
     peer = connect(house, "a")
     with_as_many_as_a_message_may_bring(peer)
     assert await asyncio.to_thread(peer.recv, 8) == b""
