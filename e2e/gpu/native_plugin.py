@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from e2e.gpu.cpu_inventory import LIST
 from e2e.gpu.node_cards import CARDS, INSIDE
-from kfext.gpu.device.device_plugin import Allocation, DevicePlugin, Mount
+from kfext.gpu.device.kubelet import Allocation, DevicePlugin, Mount
 from kfext.names import NATIVE_GPU
 
 _LOOK_SECONDS = 0.5

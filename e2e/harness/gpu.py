@@ -25,7 +25,7 @@ from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
-from kfext.gpu.device.pod_resources import Held, held_devices
+from kfext.gpu.device.kubelet import AllocatedDevices, allocated_devices
 from kfext.model.gpu import resource_of
 from kfext.names import AGENT, GPU_NAMESPACE, NATIVE_GPU
 
@@ -160,13 +160,13 @@ def left_over(node: Node) -> list[str]:
     return [str(file) for part in parts if part.is_dir() for file in part.iterdir()]
 
 
-def handed_out(bed: Testbed, node: Node) -> list[Held]:
+def handed_out(bed: Testbed, node: Node) -> list[AllocatedDevices]:
     """Return what the kubelet of a node has given to containers of what it counts by devices."""
     asker = (GPU_NAMESPACE, agent_of(bed, node)["metadata"]["name"])
     folder = os.open(_kubelet_folder(node), os.O_PATH)
     try:
         socket = Path(f"/proc/self/fd/{folder}/pod-resources/kubelet.sock")  # as below
-        return asyncio.run(held_devices(lambda: {asker}, socket))
+        return asyncio.run(allocated_devices(lambda: {asker}, socket))
     finally:
         os.close(folder)
 

@@ -86,7 +86,7 @@ async def _run(place: Bench, agent: Agent, script: str, hook: str) -> Trainings:
     hooking = None
     if hook != NONE:
         agent.admit(hook, DEFAULT.terms(high=hook == HIGH))
-        hooking = Hooking(agent.hook, agent.door(hook), hook == HIGH)
+        hooking = Hooking(agent.hook, agent.folder(hook), hook == HIGH)
     job = place.run(hook, [f"{place.scripts}/{script}"], hooking)
     await asyncio.to_thread(job.wait)
     said = [json.loads(line) for line in job.said()]

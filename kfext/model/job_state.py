@@ -26,7 +26,7 @@ LIMIT = 4096
 """The largest size of the annotation, in bytes."""
 
 MOST_APART = 32
-"""The most uids in `JobState.apart`. A job with this many is placed on a GPU alone."""
+"""The most uids in `JobState.apart`: the last jobs that the job had to leave."""
 
 EXCLUDED_SECONDS = 300.0
 """How long a node stays excluded for a job after a pod of the job was not bound there."""

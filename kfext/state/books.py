@@ -25,7 +25,8 @@ from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.replicas import first_with_parts
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
-from kfext.state.cards import Cards, Tolerations
+from kfext.state.card_demand import Tolerations
+from kfext.state.cards import Cards
 from kfext.state.members import Members
 from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob

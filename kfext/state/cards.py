@@ -7,7 +7,6 @@ GPU free.
 
 import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from kfext.core.ledger.cards import capacity, has_priority, is_of_card
@@ -16,16 +15,14 @@ from kfext.core.ledger.claims import part_claim, reserved_gpu, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import CardView
 from kfext.model.backoff import exponential_backoff
-from kfext.model.constraints import Toleration
 from kfext.model.gpu import Place, parts_in, resource_of
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import MOST_APART
 from kfext.model.node import Node
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod
 from kfext.model.shared_gpu import SharedGpu
+from kfext.state.card_demand import Apart, CardDemand, Tolerations
 
-Tolerations = tuple[Toleration, ...]
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _Key = tuple[type, Place]
 """A kind of step, and its slot."""
@@ -45,113 +42,6 @@ class Unreserve:
 
     place: Place
     pod: Pod
-
-
-class Apart:
-    """The jobs, by uid, that must not share a GPU again because they lost too much to each other.
-
-    The state of a job that had to leave names the other jobs. They are kept apart in both
-    directions. A job that had to leave as many jobs as its state can hold shares no GPU.
-    """
-
-    def __init__(self) -> None:
-        self._left: dict[str, tuple[str, ...]] = {}
-        self._leavers: dict[str, set[str]] = {}
-        self._alone: set[str] = set()
-
-    def record(self, job_uid: str, left: tuple[str, ...]) -> None:
-        """Record the jobs that a job had to leave, in place of the earlier list."""
-        before = self._left.pop(job_uid, ())
-        self._alone.discard(job_uid)
-        if left:
-            self._left[job_uid] = left
-        if len(left) >= MOST_APART:
-            self._alone.add(job_uid)
-        for other in {*before}.difference(left):
-            self._drop(other, job_uid)
-        for other in {*left}.difference(before):
-            self._leavers.setdefault(other, set()).add(job_uid)
-
-    def forget(self, job_uid: str) -> None:
-        """Forget a job that is gone."""
-        self.record(job_uid, ())
-        self._leavers.pop(job_uid, None)
-
-    def of(self, job_uid: str) -> AbstractSet[str]:
-        """Return the jobs that a job must not meet again; some of them may be gone."""
-        alone = self._alone - {job_uid}
-        return {*self._left.get(job_uid, ()), *self._leavers.get(job_uid, ()), *alone}
-
-    def alone(self, job_uid: str) -> bool:
-        """Return whether a job may share a GPU with no other job."""
-        return job_uid in self._alone
-
-    def _drop(self, other: str, leaver: str) -> None:
-        leavers = self._leavers.get(other, set())
-        leavers.discard(leaver)
-        if not leavers:
-            self._leavers.pop(other, None)
-
-
-class CardDemand:
-    """The slots that need GPUs, each with the tolerations of its reservation pod.
-
-    `by_job`: the slots of the plan of a job. `by_pod`: the slot of a pod that no plan accounts for.
-    A method that changes them returns the slots with a need that may have changed.
-    """
-
-    def __init__(self) -> None:
-        self.by_job: dict[str, Mapping[Place, Tolerations]] = {}
-        self.by_pod: dict[str, tuple[Place, Tolerations]] = {}
-
-    def plan(self, job_uid: str, places: Mapping[Place, Tolerations]) -> Collection[Place]:
-        """Record the slots that the plan of a job needs, in place of the earlier slots."""
-        before = self.by_job.pop(job_uid, {})
-        if places:
-            self.by_job[job_uid] = places
-        return before.keys() ^ places.keys()
-
-    def keep(self, pod_uid: str, place: Place, tolerations: Tolerations) -> Collection[Place]:
-        """Record that a pod has a part of a slot and no plan accounts for it.
-
-        The tolerations of its job still hold after the job is gone, and are then kept only here.
-        """
-        before = self.by_pod.get(pod_uid)
-        self.by_pod[pod_uid] = place, tolerations or (before[1] if before else ())
-        return {place} ^ ({before[0]} if before else set())
-
-    def drop(self, pod_uid: str) -> Collection[Place]:
-        """Record that a pod has ended, or that a plan accounts for it."""
-        before = self.by_pod.pop(pod_uid, None)
-        return () if before is None else {before[0]}
-
-    def jobs_at(self, place: Place) -> list[str]:
-        """Return the uids of the jobs with plans that need a slot."""
-        return [uid for uid, places in self.by_job.items() if place in places]
-
-    def of(self, job_uids: Iterable[str]) -> set[Place]:
-        """Return the slots that the plans of some jobs need."""
-        return {place for uid in job_uids for place in self.by_job.get(uid, ())}
-
-    def on(self, nodes: Collection[str]) -> frozenset[Place]:
-        """Return the slots of some nodes that are needed."""
-        return frozenset(place for place, _ in self._each() if place[0] in nodes)
-
-    def wants(self, place: Place) -> bool:
-        """Return whether a slot is needed."""
-        return any(place == other for other, _ in self._each())
-
-    def all(self) -> Mapping[Place, Tolerations]:
-        """Return each slot with the tolerations of its first job or pod, jobs first."""
-        needed: dict[Place, Tolerations] = {}
-        for place, tolerations in self._each():
-            needed.setdefault(place, tolerations)
-        return needed
-
-    def _each(self) -> Iterator[tuple[Place, Tolerations]]:
-        for places in self.by_job.values():
-            yield from places.items()
-        yield from self.by_pod.values()
 
 
 class Cards:
@@ -307,8 +197,7 @@ class Cards:
 
     def shunned(self, job_uid: str) -> tuple[Place, ...]:
         """Return the slots of the jobs that a job must not meet again."""
-        others = self.demand.by_job if self.apart.alone(job_uid) else self.apart.of(job_uid)
-        return tuple(sorted(self.demand.of({*others} - {job_uid})))
+        return tuple(sorted(self.demand.of(self.apart.of(job_uid) - {job_uid})))
 
     # --- steps ----------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from kfext import names
 from kfext.core.companion.policy import Policy
 from kfext.core.companion.registry import POLICIES
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
-from kfext.gpu.agent.report import CardReport, SharerReport
-from kfext.gpu.agent.shared_gpus import SlotView, status_of
+from kfext.gpu.agent.api_server import status_of
+from kfext.gpu.agent.report import SharerReport, SlotReport, SlotState
 from kfext.model.gpu import MOST_SLOTS, reservation_of
 from kfext.model.policy import parse_policy
 from kfext.model.shared_gpu import (
@@ -382,15 +382,10 @@ def test_whatever_an_agent_writes_is_in_the_schema() -> None:
         longest=0.08,
         coarse=True,
     )
-    view = SlotView(
-        report=CardReport(0, "GPU-1", loss=0.02, sharers=(high, low)),
-        reservation="uid",
-        memory=1024,
-        trouble="",
-        moved=False,
-        uids={},
+    report = SlotReport(
+        0, "GPU-1", loss=0.02, sharers=(high, low), reservation="uid", state=SlotState(1024)
     )
-    status = status_of(view)
+    status = status_of(report)
     assert _undeclared({"status": status}, schema("sharedgpus")) == []
     fields = SLOT["status"]["properties"]
     assert status.keys() == fields.keys()

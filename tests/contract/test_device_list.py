@@ -14,16 +14,17 @@ import pytest
 from click.testing import CliRunner
 
 from kfext.cli.main import agent
-from kfext.gpu.agent.doors import Doors
+from kfext.gpu.agent.pod_sockets import PodSockets
 from kfext.gpu.agent.slots import Slots
-from kfext.gpu.device.device_plugin import DevicePlugin
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.device.kubelet import AllocatedDevices, DevicePlugin
 from kfext.model.gpu import reservation_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from tests.adapters.gpu.fake_kubelet import PLUGIN, FakeKubelet
 
 NODE, SLOT, CARD = "node-a", 1, "GPU-11"
-RESERVED = Held(GPU_NAMESPACE, reservation_of(NODE, SLOT), "hold", NATIVE_GPU, frozenset({CARD}))
+RESERVED = AllocatedDevices(
+    GPU_NAMESPACE, reservation_of(NODE, SLOT), "hold", NATIVE_GPU, frozenset({CARD})
+)
 ANSWERS = {
     "envvar": (
         "0a85010a270a104b464558545f4750555f534f434b455412132f6b666578742f736f636b65742f616765"
@@ -55,7 +56,7 @@ def slots(root: Path, *, cdi: bool) -> Slots:
     made = Slots(
         node=NODE,
         count=2,
-        doors=cast(Doors, Folders()),
+        sockets=cast(PodSockets, Folders()),
         hook=Path("/hook"),
         given=root / "cards",
         cdi=cdi,

@@ -8,8 +8,7 @@ import pytest
 
 from kfext import names
 from kfext.gpu.agent.metrics import Metrics
-from kfext.gpu.device.device_plugin import FOLDER
-from kfext.gpu.device.pod_resources import SOCKET
+from kfext.gpu.device.kubelet import FOLDER, POD_RESOURCES_SOCKET
 from kfext.model.gpu import MOST_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
 from tests.contract.tables import only, table
@@ -74,7 +73,11 @@ def test_of_its_node_the_agent_has_three_folders_and_nothing_else() -> None:
     spec = _agent()["spec"]
     assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC", "initContainers"}
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in spec["volumes"]}
-    assert sorted(paths.values()) == ["/var/lib/kfext", str(FOLDER), str(SOCKET.parent)]
+    assert sorted(paths.values()) == [
+        "/var/lib/kfext",
+        str(FOLDER),
+        str(POD_RESOURCES_SOCKET.parent),
+    ]
     # kubelet mounts what the agent makes by the path on the node.
     mounts = {mount["name"]: mount["mountPath"] for mount in _container(_agent())["volumeMounts"]}
     assert mounts == paths

@@ -29,13 +29,7 @@ ADAPTERS = "kinds"
 """The folder with a file for each kind of job, however short, and a registry that imports it."""
 SHORTER = {
     "gpu/agent/hook_files",
-    "gpu/agent/passes",
-    "gpu/agent/slot_state",
-    "gpu/agent/unhooked",
-    "gpu/rules/profile",
-    "gpu/rules/tickets",
     "model/allocation",
-    "state/apart",
 }
 """The files that are still to be folded."""
 

@@ -2,7 +2,7 @@
 
     python -m e2e.bench.gpu_share --card cpu|cuda --part smoke|figures|group
 
-The jobs are ordinary processes with the hook, and one process has the agent's part: the doors
+The jobs are ordinary processes with the hook, and one process has the agent's part: the sockets
 through which they come, and the rulings on their card (`processes.py`). No kubelet, no API server.
 The card is a real GPU, or the CPU plays one (`cards.py`); everything else is the same for
 both, so what the CPU card proves holds for the path to the GPU as well.

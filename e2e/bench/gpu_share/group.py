@@ -108,7 +108,7 @@ async def _run(place: Bench, way: Way, *, pace: Pace, seconds: float) -> GroupOu
                 member.name,
                 load=pace.load(member.u),
                 steps=pace.steps(member.u, seconds),
-                hooking=Hooking(agent.hook, agent.door(member.name), member.high)
+                hooking=Hooking(agent.hook, agent.folder(member.name), member.high)
                 if agent
                 else None,
             )

@@ -39,7 +39,7 @@ _FRAME = (
     paths.REPOSITORY / "e2e/gpu/cpu_card.py",
 )
 """On which the runs of every arm depend."""
-_AGENT = ("card", "passes", "process", "sharer")
+_AGENT = ("card", "process", "sharer")
 _SHARING = (
     *(paths.REPOSITORY / "kfext/gpu/agent" / f"{name}.py" for name in _AGENT),
     paths.REPOSITORY / "kfext/gpu/rules",

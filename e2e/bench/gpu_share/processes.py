@@ -1,6 +1,6 @@
 """The jobs as processes, and the agent's part without Kubernetes.
 
-A job is started, told to begin, and read. The agent has one card, and the doors through which its
+A job is started, told to begin, and read. The agent has one card, and the sockets through which its
 sharers come.
 """
 
@@ -19,8 +19,8 @@ from e2e.bench.gpu_share.cards import Busy, Card, Python
 from e2e.bench.store import SpoiledError
 from e2e.testbed import paths
 from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.hook_files import lay_out
+from kfext.gpu.agent.pod_sockets import PodSockets
 from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import start, words
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP
@@ -52,7 +52,7 @@ class Hooking:
     """
 
     hook: Path
-    doors: Path
+    sockets: Path
     high: bool
     traced: bool = False
 
@@ -172,7 +172,7 @@ class Bench:
             return found
         found["PYTHONPATH"] = f"{inside(hooking.hook)}:{scripts}"
         found[start.PRIORITY] = start.HIGH if hooking.high else "low"
-        found[start.SOCKET] = f"{inside(hooking.doors)}/agent"
+        found[start.SOCKET] = f"{inside(hooking.sockets)}/agent"
         if hooking.traced:
             found[start.DEVICE] = self._card.traced
             found["GATE_TRACE"] = inside(self.folder / f"{name}.trace")
@@ -205,16 +205,16 @@ class Agent:
     def __init__(self, root: Path, *, longest_micro_step: float = LONGEST_MICRO_STEP) -> None:
         self._card = SharedCard(0, longest_micro_step=longest_micro_step)
         self._card.reserve("GPU-0")
-        self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
+        self._sockets = PodSockets(root / "sockets", enter=self._enter, leave=self._leave)
         self.hook = lay_out(root / "hook", busybox=Path(__file__))  # no image has a path to record
         self._terms: dict[str, GpuShare] = {}
         self._processes: dict[int, tuple[str, Process]] = {}
         self.became_busy: list[float] = []
         self.ended: dict[str, list[list[int]]] = {}
 
-    def door(self, job: str) -> Path:
+    def folder(self, job: str) -> Path:
         """Return the folder through which the processes of a job come."""
-        return self._doors.open(job)
+        return self._sockets.open(job)
 
     def admit(self, job: str, terms: GpuShare) -> None:
         """Promise a job its part."""
@@ -224,7 +224,7 @@ class Agent:
     def dismiss(self, job: str) -> None:
         """Register that a job has ended."""
         del self._terms[job]
-        self._doors.close(job)
+        self._sockets.close(job)
         self._card.withdraw(job)
 
     def is_calibrated(self, job: str) -> bool:
@@ -251,7 +251,7 @@ class Agent:
                 part.cancel()
             for job in tuple(self._terms):
                 self.dismiss(job)
-            self._doors.close_all()
+            self._sockets.close_all()
         for ended in await asyncio.gather(*parts, return_exceptions=True):
             if isinstance(ended, Exception):
                 raise ended

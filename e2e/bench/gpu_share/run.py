@@ -263,7 +263,7 @@ def _hooking(agent: Agent | None, arm: Arm, job: str) -> Hooking | None:
         return None
     agent.admit(job, arm.sharing.terms(high=job == HIGH))
     traced = job == LOW and HIGH in arm.jobs
-    return Hooking(agent.hook, agent.door(job), job == HIGH, traced)
+    return Hooking(agent.hook, agent.folder(job), job == HIGH, traced)
 
 
 def _steps(job: Job) -> Sequence[Any]:

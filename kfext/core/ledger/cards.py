@@ -323,16 +323,25 @@ class Cards:
         """
         new = max(int(self._native[row]) - whole, 0)
         reserved = self._reserved[:, row]
-        options = []
-        for need in needs:
-            meets, harm = self._meets(need)[:, row], self._harm(need)[:, row]
-            usable = [*np.flatnonzero(meets & reserved), *np.flatnonzero(meets & ~reserved)[:new]]
-            order = np.lexsort((usable, self._free[TIME, usable, row], harm[usable]))
-            options.append([int(usable[number]) for number in order])
-        chosen = _matched(options)
-        if chosen is None or np.count_nonzero(~reserved[chosen]) > new:
+        chosen: dict[int, int] = {}
+        # Replicas of one job have the same need, but some may have their slot already.
+        for number in sorted(range(len(needs)), key=lambda number: needs[number].slot is None):
+            slots = self._usable(needs[number], row, new=new)
+            slot = next((slot for slot in slots if slot not in chosen.values()), None)
+            if slot is None:
+                return None
+            chosen[number] = slot
+        if np.count_nonzero(~reserved[[*chosen.values()]]) > new:
             return None
-        return chosen
+        return [chosen[number] for number in range(len(needs))]
+
+    def _usable(self, need: CardNeed, row: int, *, new: int) -> list[int]:
+        """Return the slots of a row that meet a need, the best first; `new`: most unreserved."""
+        meets, reserved = self._meets(need)[:, row], self._reserved[:, row]
+        usable = [*np.flatnonzero(meets & reserved), *np.flatnonzero(meets & ~reserved)[:new]]
+        harm = self._harm(need)[usable, row]
+        order = np.lexsort((usable, self._free[TIME, usable, row], harm))
+        return [int(usable[number]) for number in order]
 
     def _meets(self, need: CardNeed) -> Mask:
         """Return whether each card meets a need, by slot and row."""
@@ -357,27 +366,3 @@ class Cards:
         after = np.clip(free - need.units, 0, UNITS)
         harm: NDArray[np.float64] = _USELESS[after] - _USELESS[free]
         return harm
-
-
-def _matched(options: Sequence[Sequence[int]]) -> list[int] | None:
-    """Return a different option for each list, the best first, or None without such a choice.
-
-    Source: H. Kuhn, "The Hungarian method for the assignment problem" (1955), without costs.
-    """
-    owner: dict[int, int] = {}
-
-    def assign(number: int, tried: set[int]) -> bool:
-        untried = [option for option in options[number] if option not in tried]
-        for option in sorted(untried, key=owner.__contains__):  # free options first
-            if option in tried:
-                continue
-            tried.add(option)
-            if option not in owner or assign(owner[option], tried):
-                owner[option] = number
-                return True
-        return False
-
-    for number in sorted(range(len(options)), key=lambda number: len(options[number])):
-        if not assign(number, set()):
-            return None
-    return [slot for _, slot in sorted((number, slot) for slot, number in owner.items())]

@@ -15,7 +15,6 @@ from kfext.core.settings.values import HIGH, LOW
 from kfext.core.words import listed, pods
 from kfext.model.gpu import UNITS, GpuShare, Place, has_part, parts_in
 from kfext.model.job import TrainingJob
-from kfext.model.job_state import MOST_APART
 from kfext.model.plan import Assignment, Plan, Slots
 from kfext.model.pod import Pod
 from kfext.model.quantity import MEMORY, amount_text
@@ -215,8 +214,6 @@ def measured(situation: Situation) -> Mapping[str, int]:
 def with_last_attempt(situation: Situation, message: str) -> str:
     """Return why a job waits, with the reason why it left a GPU while nodes are still excluded."""
     state = situation.state
-    if len(state.apart) >= MOST_APART:
-        return f"{message}; it left GPUs to {MOST_APART} jobs, so it waits for a GPU alone"
     failed = situation.excluded and state.reason in {REASON_CARD_LOST, REASON_CARD_TIMEOUT}
     return f"{message}; it was stopped before: {state.message}" if failed else message
 

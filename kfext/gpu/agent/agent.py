@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -12,16 +13,14 @@ import grpc
 import structlog
 
 from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.agent.doors import Doors
 from kfext.gpu.agent.hook_files import lay_out
+from kfext.gpu.agent.pod_sockets import PodSockets
 from kfext.gpu.agent.process import Process
-from kfext.gpu.agent.report import CardReport, Pod
-from kfext.gpu.agent.slot_state import SlotState, empty, reserved
-from kfext.gpu.agent.slots import Slots
-from kfext.gpu.device.device_plugin import FOLDER, DevicePlugin
+from kfext.gpu.agent.report import Pod, SlotReport, SlotState
+from kfext.gpu.agent.slots import Slots, empty, reserved
 from kfext.gpu.device.inventory import Card, Inventory, InventoryError
-from kfext.gpu.device.pod_resources import Held, IncompleteError
-from kfext.gpu.hook.link import LONGEST_PAUSE
+from kfext.gpu.device.kubelet import FOLDER, AllocatedDevices, DevicePlugin, IncompleteError
+from kfext.gpu.hook.agent_connection import LONGEST_PAUSE
 from kfext.model.gpu import GpuShare, resource_of, units_of
 
 _log = structlog.get_logger(__name__)
@@ -43,8 +42,9 @@ class Agent:
     """Shares the cards of a node. `root`: the agent's own folder on the node.
 
     `inventory`: the cards of the node. `busybox`: see `lay_out`. `cdi`: see `Slots`.
-    `held`: asks kubelet for the devices of each pod. `offered`: asks kubelet for the ids of the
-    cards that it gives out. Both raise grpc.RpcError while kubelet is away.
+    `allocated_devices`: asks kubelet for the devices of each pod. `allocatable_devices`: asks
+    kubelet for the ids of the cards that it gives out. Both raise grpc.RpcError while kubelet is
+    away.
     `terms`: the terms of a pod, or None. `uid`: the uid of a pod; empty while unknown.
     Raises InventoryError.
     """
@@ -56,20 +56,20 @@ class Agent:
         inventory: Inventory,
         root: Path,
         busybox: Path,
-        held: Callable[[], Awaitable[list[Held]]],
-        offered: Callable[[], Awaitable[frozenset[str]]],
+        allocated_devices: Callable[[], Awaitable[list[AllocatedDevices]]],
+        allocatable_devices: Callable[[], Awaitable[frozenset[str]]],
         terms: Callable[[Pod], GpuShare | None],
         uid: Callable[[Pod], str],
         cdi: bool = False,
         plugins: Path = FOLDER,
     ) -> None:
-        self._held = held
-        self._ask_offered = offered
-        self._offered: frozenset[str] = frozenset()
+        self._ask_allocated = allocated_devices
+        self._ask_allocatable = allocatable_devices
+        self._allocatable: frozenset[str] = frozenset()
         self._terms = terms
         self._uid = uid
         self._reservations: dict[int, str] = {}
-        self._doors = Doors(root / "sockets", enter=self._enter, leave=self._leave)
+        self._sockets = PodSockets(root / "sockets", enter=self._enter, leave=self._leave)
         hook = lay_out(root / "hook", busybox=busybox)
         self._inventory = inventory
         self._present = inventory.cards()
@@ -78,7 +78,7 @@ class Agent:
         self._slots = Slots(
             node=node,
             count=count,
-            doors=self._doors,
+            sockets=self._sockets,
             hook=hook,
             given=root / "cards",
             cdi=cdi,
@@ -95,20 +95,16 @@ class Agent:
         self._leading = False
         self._taken = asyncio.Event()
 
-    def reports(self) -> list[CardReport]:
-        """Return what is shown of each card; nothing before the agent leads."""
+    def reports(self) -> list[SlotReport]:
+        """Return what is shown of each slot; nothing before the agent leads."""
         if not self._leading:
             return []
         now = monotonic()
-        return [card.report(now) for card in self._cards]
+        return [self._completed(card.report(now)) for card in self._cards]
 
     def cards(self) -> list[Card]:
         """Return the cards of the node at the last reading, shared or not."""
         return self._present
-
-    def reservation(self, slot: int) -> str:
-        """Return the uid of the pod that reserves the card of a slot; empty while unknown."""
-        return self._reservations.get(slot, "")
 
     def state(self, slot: int) -> SlotState:
         """Return the state of a slot."""
@@ -116,9 +112,9 @@ class Agent:
         if card is not None:
             return reserved(card, self._present, moved=moved)
         taken = set(self._slots.cards.values())
-        return empty(self._offered, self._present, taken=taken, moved=moved)
+        return empty(self._allocatable, self._present, taken=taken, moved=moved)
 
-    def why_unwell(self) -> str | None:
+    def liveness_problem(self) -> str | None:
         """Return why a new process should replace this process, or None."""
         unread = monotonic() - self._read_at
         return f"the cards were not read for {unread:.0f} s" if unread > _UNREAD_SECONDS else None
@@ -138,7 +134,20 @@ class Agent:
                 tasks.create_task(_repeat(self._learn))
                 tasks.create_task(_repeat(self._look_after))
         finally:
-            self._doors.close_all()
+            self._sockets.close_all()
+
+    def _completed(self, report: SlotReport) -> SlotReport:
+        """Return a card's own report with what the agent knows of its slot and its pods."""
+        sharers = (
+            replace(sharer, uid=self._uid((sharer.namespace, sharer.pod)))
+            for sharer in report.sharers
+        )
+        return replace(
+            report,
+            sharers=tuple(sharers),
+            reservation=self._reservations.get(report.slot, ""),
+            state=self.state(report.slot),
+        )
 
     async def _serve(self, plugin: DevicePlugin) -> None:
         """Serve kubelet once the reserved cards are known: earlier, all requests would fail."""
@@ -150,7 +159,7 @@ class Agent:
         # Read the uids before the question: the answer may be about a pod that was there before.
         uids = {slot: self._uid(pod) for pod, slot in self._slots.reservations.items()}
         try:
-            self._take(await self._held())
+            self._take(await self._ask_allocated())
             self._reservations = uids
             self._taken.set()
         except (grpc.RpcError, IncompleteError) as error:
@@ -160,7 +169,7 @@ class Agent:
     async def _learn(self) -> float:
         """Ask kubelet for the cards that it offers; while it is away, its last answer holds."""
         with suppress(grpc.RpcError):
-            self._offered = await self._ask_offered()
+            self._allocatable = await self._ask_allocatable()
         return _LEARN_SECONDS
 
     async def _look_after(self) -> float:
@@ -175,7 +184,7 @@ class Agent:
             await plugin.offer(dict.fromkeys(units_of(slot), not self.state(slot).trouble))
         return _POLL_SECONDS
 
-    def _take(self, held: Sequence[Held]) -> None:
+    def _take(self, held: Sequence[AllocatedDevices]) -> None:
         """Record kubelet's answer; a pod with unknown terms waits for the next answer.
 
         New high-priority pods come first, so that they are known before the others are led.

@@ -3,18 +3,17 @@
 import socket
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain, islice, zip_longest
 
 import structlog
 
 from kfext.gpu.agent.process import Process
-from kfext.gpu.agent.report import CardReport, Pod
+from kfext.gpu.agent.report import Pod, SlotReport
 from kfext.gpu.agent.sharer import Sharer, reading
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import MOST_DESCRIPTORS
+from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
 from kfext.gpu.hook.page import Page
-from kfext.gpu.rules.dispatcher import Dispatcher
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours
+from kfext.gpu.rules.turns import Dispatcher
 from kfext.model.gpu import UNITS, GpuShare
 
 _log = structlog.get_logger(__name__)
@@ -113,16 +112,16 @@ class SharedCard:
             turn = self._dispatcher.may_work(name, now=now)
             sharer.order(turn=turn, reserved=self._card is not None, now=now)
         if holder is not None and holder != before:
-            lows[holder].bells.ring()
+            lows[holder].bell.ring()
         return max(min(_SOON, until), _AT_ONCE)
 
-    def report(self, now: float) -> CardReport:
+    def report(self, now: float) -> SlotReport:
         """Return what is shown of the card."""
         loss = self._neighbours.meter.loss if self._neighbours else None
         sharers = [
             sharer.report(now) for sharer in self._sharers.values() if sharer.terms is not None
         ]
-        return CardReport(self._slot, self._card, loss, tuple(sharers))
+        return SlotReport(self._slot, self._card, loss, tuple(sharers))
 
     def _sharer(self, folder: str) -> Sharer:
         if folder not in self._sharers:
@@ -169,9 +168,7 @@ class SharedCard:
                 sharer.give_way(self._pages(), sharer.processes.values())
             if self._neighbours is not None:
                 self._neighbours.restart()
-        # The first bell of each pod comes before the second bell of any pod.
-        ranked = chain(*zip_longest(*(sharer.bells.rung for sharer in giving)))
-        bells = list(islice(filter(None, ranked), MOST_DESCRIPTORS))
+        bells = [sharer.bell.rung for sharer in giving][:MOST_DESCRIPTORS]
         if changed or bells != self._ringing:
             self._ringing = bells
             for high in highs:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 import kfext.gpu.hook
@@ -16,9 +15,8 @@ _PACKAGE = "kfext_hook"
 def lay_out(root: Path, *, busybox: Path) -> Path:
     """Lay out this version of the hook under `root`; return its folder, to be first on PYTHONPATH.
 
-    The folder also gets the static binary with the shell that starts jobs with the hook. Other
-    versions stay, because running processes import from them. A file of this version that lost its
-    content, as after a power failure, is replaced.
+    The folder also gets the static binary with the shell that starts jobs with the hook. It appears
+    once all its files are on disk. Other versions stay, because running processes import from them.
     """
     (source,) = map(Path, kfext.gpu.hook.__path__)
     files = {path.name: path.read_bytes() for path in sorted(source.glob("*.py"))}
@@ -26,29 +24,19 @@ def lay_out(root: Path, *, busybox: Path) -> Path:
     parts = (name.encode() + data for name, data in files.items())
     folder = root / hashlib.sha256(b"".join(parts)).hexdigest()[:12]
     if folder.is_dir():
-        _fill(folder, files)
         return folder
-    made = root / f".{folder.name}"
-    shutil.rmtree(made, ignore_errors=True)  # left by an agent that was killed
-    made.mkdir(parents=True)
-    _fill(made, files)
-    made.rename(folder)
-    return folder
-
-
-def _fill(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files that are missing or differ, each in one step."""
-    (folder / _PACKAGE).mkdir(exist_ok=True)
-    for path in (folder, folder / _PACKAGE):
+    unfinished = root / f".{folder.name}"
+    shutil.rmtree(unfinished, ignore_errors=True)  # left by an agent that was killed
+    (unfinished / _PACKAGE).mkdir(parents=True)
+    for path in (unfinished, unfinished / _PACKAGE):
         path.chmod(0o755)  # a job's container may run as any user
     for name, data in files.items():
-        path = folder / name if name in {_START, BUSYBOX} else folder / _PACKAGE / name
-        if path.is_file() and path.read_bytes() == data:
-            continue
-        unfinished = path.with_name(f".{name}")
-        with unfinished.open("wb") as file:
+        in_package = name not in {_START, BUSYBOX}
+        path = unfinished / _PACKAGE / name if in_package else unfinished / name
+        with path.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.chmod(0o755 if name == BUSYBOX else 0o644)
-        unfinished.replace(path)
+        path.chmod(0o755 if name == BUSYBOX else 0o644)
+    unfinished.rename(folder)
+    return folder

@@ -1,4 +1,4 @@
-"""The agent process: connects the node's cards, its kubelet and the API server."""
+"""Entry point of the node agent: it connects the node's cards, its kubelet and the API server."""
 
 import asyncio
 import os
@@ -14,19 +14,17 @@ import structlog
 from kfext.core.admission.gpu import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.agent.agent import Agent
+from kfext.gpu.agent.api_server import NodePods, SharedGpus
 from kfext.gpu.agent.metrics import Metrics
-from kfext.gpu.agent.node_pods import NodePods
-from kfext.gpu.agent.shared_gpus import SharedGpus, SlotView
-from kfext.gpu.device.inventory import Inventory, InventoryError
-from kfext.gpu.device.nvml import Nvml
-from kfext.gpu.device.pod_resources import held_devices, offered_devices
+from kfext.gpu.device.inventory import Inventory, InventoryError, Nvml
+from kfext.gpu.device.kubelet import allocatable_devices, allocated_devices
 from kfext.kube.client import Client
 from kfext.kube.connection import find_access
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 from kfext.runtime import serve_probes, stop_signal
 
-PLAYED_BY = "KFEXT_GPU_INVENTORY"
-"""Variable with MODULE:CLASS that simulates the cards of a node without any; unset elsewhere."""
+FAKE_INVENTORY = "KFEXT_GPU_INVENTORY"
+"""Variable with MODULE:CLASS of a fake inventory for tests; unset in production."""
 _log = structlog.get_logger(__name__)
 
 
@@ -35,7 +33,7 @@ class Config:
     """The arguments of the agent.
 
     `pod`: the name of the agent's pod, in GPU_NAMESPACE. `root`: the agent's own folder on the
-    node. `cdi`: see `Slots`.
+    node. `cdi`: whether containers get their card by its CDI name instead of a variable.
     """
 
     node: str
@@ -49,35 +47,35 @@ class Config:
 async def run(config: Config) -> None:
     """Share the cards of the node until SIGTERM. Raises KfextError if it cannot go on.
 
-    The jobs on the cards go on after that: low-priority jobs then pace themselves.
+    When the agent ends, jobs keep running; low-priority jobs then pace themselves.
     """
-    allow_files()
+    raise_open_file_limit()
     stop = stop_signal()
     async with Client(find_access(kubeconfig=config.kubeconfig)) as client:
         pods = NodePods(client, node=config.node)
         agent = _agent(config, pods)
-        shown = SharedGpus(client, node=config.node, views=lambda: _views(agent, pods))
+        shared_gpus = SharedGpus(client, node=config.node, reports=agent.reports)
         probes = await serve_probes(
             port=config.probe_port,
-            live=agent.why_unwell,
+            live=agent.liveness_problem,
             ready=lambda: None if pods.synced.is_set() else "the node's pods are not read yet",
             registry=Metrics(agent.reports, agent.cards).registry,
         )
         try:
             async with asyncio.TaskGroup() as tasks:
-                following = tasks.create_task(pods.run())
-                await _synced(pods, stop)
-                parts = [following, tasks.create_task(agent.run()), tasks.create_task(shown.run())]
+                running = [tasks.create_task(pods.run())]
+                await _wait_for_pods(pods, stop)
+                running += map(tasks.create_task, (agent.run(), shared_gpus.run()))
                 _log.info("sharing", node=config.node)
                 await stop.wait()
-                for part in parts:
-                    part.cancel()
+                for task in running:
+                    task.cancel()
         finally:
             await probes.cleanup()
 
 
-def allow_files() -> None:
-    """Raise the limit of open files to the node's: each process of a sharer needs three to five.
+def raise_open_file_limit() -> None:
+    """Raise the limit of open files to the node's limit: a process of a sharer needs up to five.
 
     With containerd as a service of a recent systemd, a container begins with 1024.
     """
@@ -85,12 +83,12 @@ def allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
-async def _synced(pods: NodePods, stop: asyncio.Event) -> None:
+async def _wait_for_pods(pods: NodePods, stop: asyncio.Event) -> None:
     """Return once the node's pods have been read, or the process should end."""
-    waits = [asyncio.create_task(event.wait()) for event in (pods.synced, stop)]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    events = [asyncio.create_task(event.wait()) for event in (pods.synced, stop)]
+    await asyncio.wait(events, return_when=asyncio.FIRST_COMPLETED)
+    for event in events:
+        event.cancel()
 
 
 def _agent(config: Config, pods: NodePods) -> Agent:
@@ -103,8 +101,10 @@ def _agent(config: Config, pods: NodePods) -> Agent:
             inventory=node_inventory(),
             root=config.root,
             busybox=Path(busybox),
-            held=partial(held_devices, lambda: {(GPU_NAMESPACE, config.pod), *pods.running()}),
-            offered=partial(offered_devices, NATIVE_GPU),
+            allocated_devices=partial(
+                allocated_devices, lambda: {(GPU_NAMESPACE, config.pod), *pods.running()}
+            ),
+            allocatable_devices=partial(allocatable_devices, NATIVE_GPU),
             terms=pods.terms,
             uid=pods.uid,
             cdi=config.cdi,
@@ -115,27 +115,9 @@ def _agent(config: Config, pods: NodePods) -> Agent:
 
 def node_inventory() -> Inventory:
     """Return the cards of this node. Raises InventoryError without a driver."""
-    played = os.environ.get(PLAYED_BY)
-    if not played:
+    spec = os.environ.get(FAKE_INVENTORY)
+    if not spec:
         return Nvml()
-    module, _, name = played.partition(":")
-    made: Inventory = getattr(import_module(module), name)()
-    return made
-
-
-def _views(agent: Agent, pods: NodePods) -> list[SlotView]:
-    views = []
-    for report in agent.reports():
-        state = agent.state(report.slot)
-        sharers = [(sharer.namespace, sharer.pod) for sharer in report.sharers]
-        views.append(
-            SlotView(
-                report=report,
-                reservation=agent.reservation(report.slot),
-                memory=state.memory,
-                trouble=state.trouble,
-                moved=state.moved,
-                uids={pod: pods.uid(pod) for pod in sharers},
-            )
-        )
-    return views
+    module, _, name = spec.partition(":")
+    inventory: Inventory = getattr(import_module(module), name)()
+    return inventory

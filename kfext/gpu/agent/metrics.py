@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kfext.gpu.agent.report import CardReport, SharerReport
+from kfext.gpu.agent.report import SharerReport, SlotReport
 from kfext.gpu.device.inventory import Card
 
 LABELS = ("slot", "namespace", "pod_name")
@@ -67,7 +67,7 @@ class Metrics:
     """
 
     def __init__(
-        self, reports: Callable[[], Iterable[CardReport]], cards: Callable[[], Iterable[Card]]
+        self, reports: Callable[[], Iterable[SlotReport]], cards: Callable[[], Iterable[Card]]
     ) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_CardCollector(reports, cards))
@@ -77,7 +77,7 @@ class _CardCollector(Collector):
     """Reads the reports at each scrape: sharers come and go."""
 
     def __init__(
-        self, reports: Callable[[], Iterable[CardReport]], cards: Callable[[], Iterable[Card]]
+        self, reports: Callable[[], Iterable[SlotReport]], cards: Callable[[], Iterable[Card]]
     ) -> None:
         self._reports = reports
         self._cards = cards
@@ -113,7 +113,7 @@ class _CardCollector(Collector):
         yield preemptions
 
 
-def _labels(slot: CardReport, sharer: SharerReport) -> tuple[str, str, str]:
+def _labels(slot: SlotReport, sharer: SharerReport) -> tuple[str, str, str]:
     return str(slot.slot), sharer.namespace, sharer.pod
 
 
@@ -141,7 +141,7 @@ def _of_cards(cards: Iterable[Card]) -> Iterable[Metric]:
     return used, power, errors
 
 
-def _of_memory(slots: Iterable[CardReport], cards: Iterable[Card]) -> Metric:
+def _of_memory(slots: Iterable[SlotReport], cards: Iterable[Card]) -> Metric:
     limit = GaugeMetricFamily(
         "kfext_gpu_memory_limit_bytes",
         "Memory of the card that a pod was promised; nothing enforces it",
@@ -158,7 +158,7 @@ def _of_memory(slots: Iterable[CardReport], cards: Iterable[Card]) -> Metric:
     return limit
 
 
-def _of_slots(slots: Iterable[CardReport]) -> Iterable[Metric]:
+def _of_slots(slots: Iterable[SlotReport]) -> Iterable[Metric]:
     info = GaugeMetricFamily(
         "kfext_gpu_slot_info", "1 for each card that is reserved", labels=("slot", "uuid")
     )
@@ -183,7 +183,7 @@ def _of_slots(slots: Iterable[CardReport]) -> Iterable[Metric]:
     return info, loss, harvest
 
 
-def _efficiency(slot: CardReport) -> float | None:
+def _efficiency(slot: SlotReport) -> float | None:
     """Return the harvest over the last seconds, or None without sharers or with an unknown part.
 
     Above 1, low-priority pods work beside the high-priority pod, within its loss budget.

@@ -1,35 +1,19 @@
-"""A process that shares a card: its page, the page with its orders, and the connection to it."""
+"""A process that shares a card: its page, its orders, the connection to it, and its pod's bell."""
 
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import send
+from kfext.gpu.hook.agent_connection import send
 from kfext.gpu.hook.page import Page
-from kfext.gpu.rules.tally import Tally
+from kfext.gpu.rules.measures import BoundedGrowth
 
 _LEASE_NS = 2 * 10**9
 """How long an order holds: after that a process takes the agent for dead."""
 _NS = 1e9
 _NO_END = 2**63
-_WORD = 2**64
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """The order for a low-priority process; see `kfext.gpu.hook.words`. Times are in seconds.
-
-    `allowance`: how long it may intrude from now on. `ticket`: it may begin one more step.
-    """
-
-    mode: int
-    micro_step: float
-    allowance: float = 0.0
-    ticket: bool = False
-    turn: bool = True
 
 
 class Process:
@@ -53,9 +37,7 @@ class Process:
             self._own.close()
             raise
         self._orders.words[words.LAYOUT] = words.VERSION
-        # The tickets of an earlier agent must not count as new.
-        self._tickets = self._page[words.TICKETS_SEEN]
-        self._tallies: dict[int, Tally] = {}
+        self._growths: dict[int, BoundedGrowth] = {}
 
     @property
     def descriptor(self) -> int:
@@ -74,8 +56,8 @@ class Process:
         counted = self.seconds(word)
         if word == words.BUSY_NS and self._page[words.BUSY] == 1:  # the page counts at the end
             counted += max(now - self.seconds(words.CHANGED), 0.0)
-        tally = self._tallies.setdefault(word, Tally(counted, now=now))
-        return tally.grown(counted, now=now)
+        growth = self._growths.setdefault(word, BoundedGrowth(counted, now=now))
+        return growth.grown(counted, now=now)
 
     def send_orders(self) -> None:
         """Send the process the page with its orders."""
@@ -89,16 +71,20 @@ class Process:
         """Send the bells that it rings when it becomes idle."""
         self._send({"bells": len(bells)}, [bell.fileno() for bell in bells])
 
-    def order(self, order: Order, *, now: float) -> None:
-        """Write its order, which holds for a lease. The counts of the process itself go on."""
-        self._tickets = (self._tickets + order.ticket) % _WORD
+    def order(
+        self, mode: int, *, micro_step: float, allowance: float, turn: bool, now: float
+    ) -> None:
+        """Write its orders, which hold for a lease; see `kfext.gpu.hook.words`.
+
+        `allowance`: for how many seconds it may intrude from now on. `turn`: whether it has the
+        turn.
+        """
         page = self._orders.words
-        allowed = self._page[words.INTRUDED_NS] + int(order.allowance * _NS)
-        page[words.MODE] = order.mode
-        page[words.MICRO_STEP_NS] = int(order.micro_step * _NS)
+        allowed = self._page[words.INTRUDED_NS] + int(allowance * _NS)
+        page[words.MODE] = mode
+        page[words.MICRO_STEP_NS] = int(micro_step * _NS)
         page[words.ALLOWANCE_NS] = min(allowed, _NO_END)
-        page[words.TICKETS] = self._tickets
-        page[words.TURN] = _NO_END if order.turn else 0
+        page[words.TURN] = _NO_END if turn else 0
         page[words.LEASE] = int(now * _NS) + _LEASE_NS
 
     def end(self) -> None:
@@ -121,3 +107,26 @@ class Process:
             send(self._peer, message, descriptors)
         except OSError:
             self.end()
+
+
+class Bell:
+    """A pair of sockets that wakes the processes of one pod, which wait at their gates.
+
+    `heard`: the end that the processes hear; it cannot send. `rung`: the end that others ring. If
+    several processes wait, a ring may wake only one; the others look again soon after.
+    """
+
+    def __init__(self) -> None:
+        self.heard, self.rung = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.heard.shutdown(socket.SHUT_WR)
+        self.rung.shutdown(socket.SHUT_RD)
+
+    def ring(self) -> None:
+        """Wake the processes."""
+        with suppress(OSError):  # the bell is full, so the processes have enough to read
+            self.rung.send(b"t", socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.heard.close()
+        self.rung.close()

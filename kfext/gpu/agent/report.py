@@ -1,4 +1,4 @@
-"""What is known of a shared card: one value for metrics and the SharedGPU."""
+"""What is known of a slot: one value for metrics and the SharedGPU."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,7 @@ Pod = tuple[str, str]
 class SharerReport:
     """A pod on the card. Parts are of the card's time in the last seconds; seconds are totals.
 
+    `uid`: of the pod; empty while unknown.
     `harvest`: the part in which it worked between its gates, or was busy if it has high priority;
         None: no hook is heard.
     `busy`: the part in which it would work with the card to itself; None: unknown.
@@ -48,16 +49,34 @@ class SharerReport:
     strikes: int = 0
     evict: bool = False
     unhooked: str = ""
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CardReport:
-    """The card of a slot. `card`: its UUID; None: not reserved for kfext.
+class SlotState:
+    """Whether a slot takes sharers.
+
+    `memory`: in MiB; without a card, of the smallest card that the slot may get.
+    `trouble`: why it takes no sharers, empty if it does; without a card, why no card that it may
+    get would take sharers. `moved`: see `Slots.moved`.
+    """
+
+    memory: int = 0
+    trouble: str = ""
+    moved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReport:
+    """A slot and the pods on its card. `card`: its UUID; None: not reserved for kfext.
 
     `loss`: the part of its speed that the high-priority job loses; None: unknown.
+    `reservation`: the uid of the pod that reserves the card; empty while unknown.
     """
 
     slot: int
     card: str | None
     loss: float | None
     sharers: tuple[SharerReport, ...]
+    reservation: str = ""
+    state: SlotState = SlotState()

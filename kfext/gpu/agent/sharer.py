@@ -1,20 +1,104 @@
 """A pod that shares a card, as read from the pages of its processes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kfext.gpu.agent.bells import Bells
-from kfext.gpu.agent.passes import Passes
-from kfext.gpu.agent.process import Order, Process
+from kfext.gpu.agent.process import Bell, Process
 from kfext.gpu.agent.report import Pod, SharerReport
-from kfext.gpu.agent.unhooked import Unhooked
 from kfext.gpu.hook import words
-from kfext.gpu.rules.dispatcher import Activity
-from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Ruling, Seen
-from kfext.gpu.rules.profile import Profile
-from kfext.gpu.rules.steps import Reading, Throughput
-from kfext.gpu.rules.tally import Recent
+from kfext.gpu.rules.loss import LONGEST_HELD
+from kfext.gpu.rules.measures import Profile, Reading, Recent, Throughput
+from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, OUTSTANDING, Ruling, Seen
+from kfext.gpu.rules.turns import Activity
 from kfext.model.gpu import UNITS, GpuShare
-from kfext.model.shared_gpu import LONGEST_COARSE
+from kfext.model.shared_gpu import (
+    CALLBACK_LIST,
+    HOOK_FAILED,
+    LONGEST_COARSE,
+    NO_FRAMEWORK,
+    OLD_TENSORFLOW,
+)
+
+_WORDS = {
+    words.FAILED: HOOK_FAILED,
+    words.OLD_TENSORFLOW: OLD_TENSORFLOW,
+    words.CALLBACK_LIST: CALLBACK_LIST,
+}
+PATIENCE = 60.0
+"""Most jobs begin to use their card within this many seconds; after that the pod is shown as
+idle."""
+
+
+class Unhooked:
+    """Collects what the processes of one pod report of themselves, which may be wrong.
+
+    A report from a process without a hook says nothing of processes with a hook.
+    """
+
+    def __init__(self) -> None:
+        self._stated = 0
+        self._came = False
+
+    def hooked(self, process: Process) -> bool:
+        """Return whether a new process has a hook; a process without one reports why, and goes."""
+        reason = process[words.UNHOOKED]
+        self._stated = reason or self._stated
+        self._came = self._came or not reason
+        return not reason
+
+    def why(self, processes: Collection[Process], *, promised: float) -> str:
+        """Return the reason; empty without a reason.
+
+        `processes`: the live processes with a hook. `promised`: how many seconds ago the pod got
+        its part.
+        """
+        failed = [process[words.UNHOOKED] for process in processes if process[words.UNHOOKED]]
+        if failed or processes:
+            return _WORDS.get(failed[0], "") if failed else ""
+        if self._stated in _WORDS:
+            return _WORDS[self._stated]
+        return "" if self._came or promised < PATIENCE else NO_FRAMEWORK
+
+
+_MICRO_STEPS = 5 * OUTSTANDING
+_SECONDS = 1.0
+"""A process that has not reached its gate for this many of its longest micro-steps, or for this
+many seconds, whichever is longer, counts as without work on the card: it may be loading data."""
+
+
+class Passes:
+    """The passes of one sharer's processes, by their numbers."""
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self._last: dict[int, float] = {}
+
+    def join(self, process: Process) -> None:
+        """Add a process; its earlier passes do not count."""
+        self._counts[process.number] = process[words.MICRO_STEPS]
+
+    def leave(self, number: int) -> None:
+        """Forget a process that has gone."""
+        self._counts.pop(number, None)
+        self._last.pop(number, None)
+
+    def look(self, process: Process, now: float) -> bool:
+        """Read the page of a process; return whether it has passed its gate since the last look."""
+        count = process[words.MICRO_STEPS]
+        passed = count != self._counts[process.number]
+        if passed:
+            self._counts[process.number], self._last[process.number] = count, now
+        return passed
+
+    def may_work(self, processes: Mapping[int, Process], now: float) -> bool:
+        """Return whether any of the processes may have a micro-step on the card."""
+        return any(_may_work(processes[number], now - last) for number, last in self._last.items())
+
+
+def _may_work(process: Process, since: float) -> bool:
+    """Return whether a process that passed its gate `since` seconds ago may have a micro-step."""
+    longest = min(process.seconds(words.LONGEST_NS), LONGEST_HELD / _MICRO_STEPS)
+    return process[words.ASKING] != 1 and since < max(_MICRO_STEPS * longest, _SECONDS)
+
 
 _CALIBRATED = (words.READY, words.COARSE)
 
@@ -43,7 +127,7 @@ class Sharer:
         self._asks = False
         self._worked = Recent()
         self._passes = Passes()
-        self.bells = Bells()
+        self.bell = Bell()
         self._unhooked = Unhooked()
         self._promised = 0.0
 
@@ -86,7 +170,6 @@ class Sharer:
         """Forget a process that has gone."""
         if self.processes.pop(number, None) is None:
             return
-        self.bells.leave(number)
         self._passes.leave(number)
         self._throughput.restart()
 
@@ -94,7 +177,7 @@ class Sharer:
         """End the connections of its processes, and forget them."""
         for process in self.processes.values():
             process.end()
-        self.bells.close()
+        self.bell.close()
 
     def look(self, now: float) -> None:
         """Read the pages of its processes."""
@@ -141,26 +224,24 @@ class Sharer:
     def order(self, *, turn: bool, reserved: bool, now: float) -> None:
         """Write the orders of its processes. Without a reservation its gate is shut."""
         ruling = self.ruling or Ruling(False, LONGEST_MICRO_STEP)
-        if not reserved:
-            order = Order(words.SHUT, ruling.micro_step)
-        else:
-            mode = words.OPEN if self.ruling is None else words.GATED
-            order = Order(
-                words.SHUT if ruling.shut else mode,
-                ruling.micro_step,
-                ruling.allowance / max(len(self.processes), 1),
-                ruling.ticket,
-                turn,
-            )
+        mode = words.OPEN if self.ruling is None else words.GATED
+        if ruling.shut or not reserved:
+            mode = words.SHUT
         for process in self.processes.values():
-            process.order(order, now=now)
+            process.order(
+                mode,
+                micro_step=ruling.micro_step,
+                allowance=ruling.allowance / len(self.processes),
+                turn=turn,
+                now=now,
+            )
 
     def report(self, now: float) -> SharerReport:
         """Return what is shown of it."""
         assert self.terms is not None
         processes, ruling = self.processes.values(), self.ruling
         heard = [process for process in processes if not process[words.UNHOOKED]]
-        pulses = [process.seconds(words.PULSE) for process in heard if self.high]
+        heartbeats = [process.seconds(words.HEARTBEAT) for process in heard if self.high]
         why = self._unhooked.why(processes, promised=now - self._promised)
         gated = [
             process
@@ -181,7 +262,7 @@ class Sharer:
             micro_step=ruling.micro_step if ruling else None,
             longest=None if longest is None else min(longest, LONGEST_COARSE),
             coarse=any(process[words.HOOKED] == words.COARSE for process in gated),
-            beacon_age=max(now - min(pulses), 0.0) if pulses else None,
+            beacon_age=max(now - min(heartbeats), 0.0) if heartbeats else None,
             infeasible=ruling is not None and ruling.infeasible,
             times_shut=self.times_shut,
             times_evicted=self.times_evicted,
@@ -193,7 +274,7 @@ class Sharer:
     def give_way(self, pages: Sequence[int], processes: Iterable[Process]) -> None:
         """Make some of its processes give way to the processes with these pages."""
         for process in processes:
-            process.send_highs(pages, self.bells.heard_by(process.number))
+            process.send_highs(pages, self.bell.heard)
 
 
 def reading(processes: Iterable[Process], now: float) -> Reading | None:

@@ -1,14 +1,50 @@
-"""The slots of this node as kubelet knows them: the pod of each unit, and what a container gets."""
+"""The slots of this node: the card and the state of each, and what a container of a pod gets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
-from kfext.gpu.agent.doors import SOCKET, Doors
-from kfext.gpu.agent.report import Pod
-from kfext.gpu.device.device_plugin import Allocation, Mount, RefusedError
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.agent.pod_sockets import SOCKET, PodSockets
+from kfext.gpu.agent.report import Pod, SlotState
+from kfext.gpu.device.inventory import NOT_SHOWN, Card
+from kfext.gpu.device.kubelet import AllocatedDevices, Allocation, Mount, RefusedError
 from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
+
+_MIG = "MIG-"
+"""The beginning of the id of a part of a card split by MIG."""
+
+
+def reserved(card: str, present: Sequence[Card], *, moved: bool) -> SlotState:
+    """Return the state of a slot by the id of its card; `present`: the cards of the driver."""
+    shown = _card(card, present)
+    return SlotState(shown.memory, shown.trouble, moved)
+
+
+def empty(
+    offered: Collection[str], present: Sequence[Card], *, taken: Collection[str], moved: bool
+) -> SlotState:
+    """Return the state of a slot without a card.
+
+    `offered`: the ids of the cards that kubelet offers. While they are unknown (empty), the slot
+    may get any card of the driver. `taken`: the cards of other slots.
+    """
+    ids = sorted(offered) or [card.uuid for card in present]
+    free = [_card(device, present) for device in ids if device not in taken]
+    well = [card.memory for card in free if not card.trouble]
+    trouble = free[0].trouble if free and not well else ""
+    return SlotState(min(well, default=0), trouble, moved)
+
+
+def _card(device: str, present: Sequence[Card]) -> Card:
+    """Return the card with an id of kubelet's, with a trouble if it cannot be shared."""
+    uuid, replicated, _ = device.partition("::")
+    if replicated:
+        return Card(device, 0, "NVIDIA's device plugin gives it to several pods at once")
+    if uuid.startswith(_MIG):
+        return Card(device, 0, "it is a part of a GPU that is split by MIG")
+    by_uuid = {card.uuid: card for card in present}
+    return by_uuid.get(uuid, Card(device, 0, NOT_SHOWN))
+
 
 _HOOK, _SOCKETS = "/kfext/hook", "/kfext/socket"
 """Where a job's containers see the hook's files and the folder of their socket."""
@@ -35,7 +71,7 @@ class Slots:
         *,
         node: str,
         count: int,
-        doors: Doors,
+        sockets: PodSockets,
         hook: Path,
         given: Path,
         cdi: bool = False,
@@ -44,10 +80,10 @@ class Slots:
             (GPU_NAMESPACE, reservation_of(node, slot)): slot for slot in range(count)
         }
         self._slots = {unit: slot for slot in range(count) for unit in units_of(slot)}
-        self._doors = doors
+        self._sockets = sockets
         self._hook = hook
         self._cdi = cdi
-        self._absent = dict.fromkeys(doors.open_all(), 0)
+        self._absent = dict.fromkeys(sockets.open_all(), 0)
         self._awaited = set(self._absent)  # folders with a pod that no answer has named yet
         self._given = given
         given.mkdir(parents=True, exist_ok=True)
@@ -58,7 +94,7 @@ class Slots:
         """Return the slot of a folder, which is named after one of its units."""
         return self._slots[folder]
 
-    def take(self, held: Iterable[Held]) -> None:
+    def take(self, held: Iterable[AllocatedDevices]) -> None:
         """Record what kubelet gave to each container; remove folders of pods that have gone."""
         self.sharers = {}
         reserved: dict[int, list[str]] = {}
@@ -91,7 +127,7 @@ class Slots:
             raise RefusedError(f"other pods in slot {slot} have another card, which was reserved")
         self._give(slot, card)
         name = folder_of(units)
-        folder = self._doors.open(name)
+        folder = self._sockets.open(name)
         self._absent[name] = 0
         self._awaited.add(name)
         visible = {} if self._cdi else {CARDS: card}
@@ -109,7 +145,7 @@ class Slots:
                 self._absent[folder] = absent + 1
             else:
                 del self._absent[folder]
-                self._doors.remove(folder)
+                self._sockets.remove(folder)
         # The card of a slot is forgotten with its last pod, although the folder stays for a while.
         self._awaited = {
             folder for folder in self._awaited if folder in self._absent

@@ -1,10 +1,14 @@
-"""The port to the cards of a node: the list of cards and their state."""
+"""The cards of a node: the port to them, and its adapter to NVML, NVIDIA's library."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import pynvml
 
 NOT_SHOWN = "the driver does not show it"
 """The trouble of a card that kubelet or an earlier answer of the driver has named."""
@@ -38,3 +42,144 @@ class Inventory(Protocol):
 
 class InventoryError(Exception):
     """The cards cannot be read; the message says why."""
+
+
+_APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+"""Errors of a program, which leave the card intact. Source: NVIDIA, "Xid Errors", and
+k8s-device-plugin internal/rm/health.go."""
+_MODES = {
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_THREAD: "EXCLUSIVE_THREAD",
+    pynvml.NVML_COMPUTEMODE_PROHIBITED: "PROHIBITED",
+    pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "EXCLUSIVE_PROCESS",
+}
+"""Modes that let at most one process use a card; NVIDIA's MPS daemon needs the last mode."""
+_UNKNOWN = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_FunctionNotFound,
+    pynvml.NVMLError_NoPermission,
+)
+_MIB = 2**20
+
+
+class Nvml:
+    """Reads the cards. A card that has reported an error stays out until the agent starts again.
+
+    A card that the driver no longer shows stays out too, and hides no other card. A card that the
+    driver did not show from the start has a number instead of its UUID, so the node keeps its
+    number of slots.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, Card] = {}
+        self._errors: dict[str, str] = {}
+        self._reported: dict[str, Counter[int]] = {}
+        try:
+            pynvml.nvmlInit()
+            self._events = pynvml.nvmlEventSetCreate()
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                _register(index, self._events)
+        except pynvml.NVMLError as error:
+            raise InventoryError(f"NVML does not start: {error}") from error
+
+    def cards(self) -> list[Card]:
+        """Return the cards in the order of NVML, which follows their bus addresses."""
+        try:
+            unnamed = self._take_events()
+            count = pynvml.nvmlDeviceGetCount()
+        except pynvml.NVMLError as error:
+            raise InventoryError(f"NVML does not answer: {error}") from error
+        shown = {card.uuid: card for card in map(self._card, range(count)) if card is not None}
+        for uuid in self._known.keys() - shown.keys():
+            self._errors.setdefault(uuid, unnamed or NOT_SHOWN)
+        self._known |= shown
+        nameless = range(count - len(self._known))
+        return [
+            *(
+                shown.get(uuid) or Card(uuid, card.memory, self._errors[uuid])
+                for uuid, card in self._known.items()
+            ),
+            *(Card(f"unknown-{number}", 0, NOT_SHOWN) for number in nameless),
+        ]
+
+    def _card(self, index: int) -> Card | None:
+        """Return a card, or None for a card that the driver cannot identify."""
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+        except pynvml.NVMLError:
+            return None
+        try:
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total // _MIB
+            trouble = self._errors.get(uuid) or _why_not_shared(handle)
+        except pynvml.NVMLError as error:
+            return Card(uuid, 0, f"it cannot be read: {error}")
+        return self._measured(Card(uuid, memory, trouble), handle)
+
+    def _measured(self, card: Card, handle: Any) -> Card:
+        """Return a card with the figures that it has; a split card has few."""
+        used = _figure(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        milliwatts = _figure(pynvml.nvmlDeviceGetPowerUsage, handle)
+        return replace(
+            card,
+            utilisation=None if used is None else used.gpu / 100,
+            power=None if milliwatts is None else milliwatts / 1000,
+            errors=dict(self._reported.get(card.uuid, {})),
+        )
+
+    def _take_events(self) -> str:
+        """Record the errors since the last call, without waiting for more.
+
+        Return the last error of a card that cannot be identified any more; empty without one.
+        """
+        unnamed = ""
+        while True:
+            try:
+                event = pynvml.nvmlEventSetWait_v2(self._events, 0)
+            except (pynvml.NVMLError_Timeout, pynvml.NVMLError_GpuIsLost):
+                return unnamed
+            what = f"it reported Xid {event.eventData}"
+            try:
+                uuid = pynvml.nvmlDeviceGetUUID(event.device)
+            except pynvml.NVMLError:
+                unnamed = what
+                continue
+            self._reported.setdefault(uuid, Counter())[event.eventData] += 1
+            if event.eventData not in _APPLICATION_XIDS:
+                self._errors[uuid] = what
+
+
+def _figure(read: Callable[[Any], Any], handle: Any) -> Any:
+    """Return a figure of a card, or None without a figure now."""
+    try:
+        return read(handle)
+    except pynvml.NVMLError:
+        return None
+
+
+def _register(index: int, events: Any) -> None:
+    # A virtual card may not report errors, and a lost card fails at every call. The other cards can
+    # still be shared.
+    with suppress(pynvml.NVMLError):
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+
+
+def _why_not_shared(handle: Any) -> str:
+    """Return what keeps a healthy card from being shared; empty if nothing does."""
+    split = _known(pynvml.nvmlDeviceGetMigMode, handle)
+    if split is not None and split[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+        return "it is split by MIG"
+    mode = _known(pynvml.nvmlDeviceGetComputeMode, handle)
+    if mode in _MODES:
+        return f"its compute mode is {_MODES[mode]}, not DEFAULT"
+    if _known(pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3, handle):
+        return "NVIDIA's MPS daemon shares it among programs"
+    return ""
+
+
+def _known(read: Callable[[Any], Any], handle: Any) -> Any:
+    """Return what is read of a card, or None for an unknown figure."""
+    try:
+        return read(handle)
+    except _UNKNOWN:
+        return None

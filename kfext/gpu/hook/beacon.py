@@ -12,10 +12,9 @@ from time import monotonic_ns
 from typing import Any
 
 from . import words
+from .agent_connection import HiddenThread, close_all
 from .device import Marker
-from .hidden_thread import HiddenThread
-from .link import close_all
-from .pulse import PULSE_SECONDS, show_life
+from .page import HEARTBEAT_SECONDS, beat
 
 _QUEUED = 64
 """Most markers that wait. The oldest marker is dropped first: a later one says more."""
@@ -29,7 +28,8 @@ class Beacon:
     `begin` is called before the job gives work to the card, `end` after it has given some. The card
     is idle again once the work before the last `end` is done and no `begin` came after it. `begin`
     takes about a microsecond, because it is called hundreds of times in a step. `pause` is as
-    cheap, for a place where more work comes soon: it becomes an `end` if none comes for two pulses.
+    cheap, for a place where more work comes soon: it becomes an `end` if none comes for two
+    heartbeats.
     `memory`: the bytes that the process has reserved. `fail`: gets the error that ends the beacon.
     """
 
@@ -46,7 +46,7 @@ class Beacon:
         self._paused: tuple[int, Marker] | None = None
         self._bells: list[socket.socket] = []
         self._stopped = threading.Event()
-        self._threads = [HiddenThread(run) for run in (self._pulse, self._watch)]
+        self._threads = [HiddenThread(run) for run in (self._heartbeat, self._watch)]
 
     def begin(self) -> int:
         """Record that the job is about to give work to the card; return the number of the call."""
@@ -128,16 +128,16 @@ class Beacon:
         for bell in self._bells:
             _ring(bell)
 
-    def _pulse(self) -> None:
+    def _heartbeat(self) -> None:
         before = ended = None
         while True:
-            show_life(self._page, self._memory)
+            beat(self._page, self._memory)
             paused = self._paused
             if paused is not None and paused is before and paused is not ended:
                 self._markers.put(paused)  # a later `begin` makes this marker void
                 ended = paused
             before = paused
-            if self._stopped.wait(PULSE_SECONDS):
+            if self._stopped.wait(HEARTBEAT_SECONDS):
                 return
 
 

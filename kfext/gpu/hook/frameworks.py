@@ -1,123 +1,126 @@
-"""Which hook a process gets once it has imported a framework."""
+"""Installs the hook for PyTorch, Keras or TensorFlow once the process has imported it."""
 
 from __future__ import annotations
 
 import atexit
 import os
 from collections.abc import Callable
-from functools import partial
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from .agent_connection import AgentConnection, UnhookedReporter
 from .beacon import Beacon
 from .device import Cuda, Device
-from .gate import Gate
-from .high import High
-from .keras_calls import Fits
-from .link import Link
-from .low import Low
-from .notice import Notice
-from .orders import Orders
+from .gate import Gate, Orders
+from .high import HighPriorityHook
+from .keras_calls import KerasHook
+from .kill_switch import KillSwitch
+from .low import LowPriorityHook
 from .page import Page
 from .start import DEVICE, HIGH, PRIORITY, SOCKET
-from .switch import Switch
-from .torch_calls import TorchCalls
-from .torch_scripts import hide_from_scripts
+from .torch_calls import TorchCalls, hide_from_scripts
 from .words import CALLBACK_LIST, FAILED, LAYOUT, OLD_TENSORFLOW, UNHOOKED, VERSION
 
-_SWITCH = Switch()
-_NOTICE = Notice(os.environ.get(SOCKET, ""))
+_KILL_SWITCH = KillSwitch()
+_REPORTER = UnhookedReporter(os.environ.get(SOCKET, ""))
 _OLDEST_TENSORFLOW = (2, 6)
-"""Older versions have Keras inside, without a module of its own."""
+"""TensorFlow before 2.6 bundles Keras, so the import of `keras` cannot be hooked."""
 
 
 def install(name: str, framework: ModuleType) -> None:
-    """Install the hook of a framework, by its name, right after the process has imported it."""
-    _INSTALLS[name](framework)
+    """Install the hook for the framework module `name`, right after its import."""
+    _INSTALLERS[name](framework)
 
 
-def failed() -> None:
+def report_failure() -> None:
     """Tell the agent that a hook has failed."""
-    _NOTICE.give(FAILED)
+    _REPORTER.report(FAILED)
 
 
 def _on_torch(torch: ModuleType) -> None:
     device = _device(torch)
     hide_from_scripts(torch)
-    calls = TorchCalls(torch, device, _SWITCH)
+    calls = TorchCalls(torch, device, _KILL_SWITCH)
     if os.environ.get(PRIORITY) == HIGH:
-        _keep(High(calls, device, lambda: _join_high(device.memory)))
+        _register(HighPriorityHook(calls, device, lambda: _connect_beacon(device.memory)))
     else:
-        _keep(Low(calls, device, lambda: _join_low(device)))
+        _register(LowPriorityHook(calls, device, lambda: _connect_gate(device)))
 
 
 def _on_keras(keras: ModuleType) -> None:
-    unheard = partial(_NOTICE.give, CALLBACK_LIST)
-    _keep(Fits(keras, _SWITCH, lambda: _join_high(_unknown), unheard))
+    def report_callback_list() -> None:
+        _REPORTER.report(CALLBACK_LIST)
+
+    def connect() -> Beacon:
+        return _connect_beacon(_unknown)
+
+    _register(KerasHook(keras, _KILL_SWITCH, connect, report_callback_list))
 
 
 def _unknown() -> int:
-    """Return 0 for an unknown amount of memory: Keras has no figure of its backend's."""
+    """Return 0 (unknown): Keras does not expose the memory of its backend."""
     return 0
 
 
 def _on_tensorflow(tensorflow: ModuleType) -> None:
     numbers = str(getattr(tensorflow, "__version__", "")).split(".")[:2]
     if all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) < _OLDEST_TENSORFLOW:
-        _NOTICE.give(OLD_TENSORFLOW)
+        _REPORTER.report(OLD_TENSORFLOW)
 
 
-def _keep(hooked: High | Low | Fits) -> None:
-    _SWITCH.at_end(hooked.stop)
-    # A worker of a DataLoader must not write to the page of the process that started it.
-    os.register_at_fork(after_in_child=hooked.leave)
+def _register(hook: HighPriorityHook | LowPriorityHook | KerasHook) -> None:
+    """Stop the hook when the kill switch turns it off, and detach it in a fork."""
+    _KILL_SWITCH.on_turn_off(hook.stop)
+    # After a fork, the child must not write to the page of its parent.
+    os.register_at_fork(after_in_child=hook.leave)
 
 
 def _device(torch: ModuleType) -> Device:
-    given = os.environ.get(DEVICE)
-    if not given:
+    spec = os.environ.get(DEVICE)
+    if not spec:
         return Cuda(torch)
-    module, _, name = given.partition(":")
-    made: Device = getattr(import_module(module), name)(torch)
-    return made
+    module, _, name = spec.partition(":")
+    device: Device = getattr(import_module(module), name)(torch)
+    return device
 
 
-def _page() -> Page:
+def _new_page() -> Page:
+    """Return the page of this process, which shows if the hooks are turned off."""
     page, process = Page.make(), os.getpid()
     page.words[LAYOUT] = VERSION
 
-    def unhook() -> None:
+    def show_failure() -> None:
         if os.getpid() == process:  # a fork shares the page but has no hook of its own
             page.words[UNHOOKED] = FAILED
 
-    _SWITCH.at_end(unhook)
+    _KILL_SWITCH.on_turn_off(show_failure)
     return page
 
 
-def _join_high(memory: Callable[[], int]) -> Beacon:
-    page = _page()
-    beacon = Beacon(page.words, memory=memory, fail=_SWITCH.turn_off)
+def _connect_beacon(memory: Callable[[], int]) -> Beacon:
+    page = _new_page()
+    beacon = Beacon(page.words, memory=memory, fail=_KILL_SWITCH.turn_off)
     atexit.register(beacon.stop)
-    _linked(page, beacon.take)
+    _connect(page, beacon.take)
     return beacon
 
 
-def _join_low(device: Device) -> Gate:
-    page, orders = _page(), Orders()
-    _linked(page, orders.take)
+def _connect_gate(device: Device) -> Gate:
+    page, orders = _new_page(), Orders()
+    _connect(page, orders.take)
     return Gate(page.words, orders, device)
 
 
-def _linked(own: Page, take: Callable[[dict[str, Any], list[int]], None]) -> None:
-    link = Link(os.environ[SOCKET], own=own, take=take)
-    os.register_at_fork(after_in_child=link.leave)
+def _connect(page: Page, take: Callable[[dict[str, Any], list[int]], None]) -> None:
+    connection = AgentConnection(os.environ[SOCKET], own=page, take=take)
+    os.register_at_fork(after_in_child=connection.leave)
 
 
-_INSTALLS: dict[str, Callable[[ModuleType], None]] = {
+_INSTALLERS: dict[str, Callable[[ModuleType], None]] = {
     "torch": _on_torch,
     "keras": _on_keras,
     "tf_keras": _on_keras,
     "tensorflow": _on_tensorflow,
 }
-_SWITCH.at_end(failed)
+_KILL_SWITCH.on_turn_off(report_failure)

@@ -1,4 +1,4 @@
-"""The gate before each micro-step of a low-priority job.
+"""The gate before each micro-step of a low-priority job, and the agent's orders that open it.
 
 A micro-step begins when the card is idle, or when the agent allows it. At most two are on the card
 at a time, so the card is soon free again when the high-priority job comes back.
@@ -10,19 +10,84 @@ import select
 import socket
 from collections import deque
 from time import monotonic_ns, sleep
+from typing import Any
 
 from . import words
+from .agent_connection import close_all
 from .device import Device, TimedMarker
-from .orders import PASS, TICKET, WAIT, Orders
-from .pulse import PULSE_SECONDS, show_life
+from .page import HEARTBEAT_SECONDS, beat, words_of
+
+_DEAD_NS = int(5 * HEARTBEAT_SECONDS * 1e9)
+_MICRO_STEP_SECONDS = 0.005
+"""The default length without an order of the agent."""
+
+
+class Orders:
+    """The agent's orders for this job. Another thread replaces each attribute in one step.
+
+    `page`: the agent's words, or None before it has sent any. `highs`: the pages of the processes
+    of the high-priority job on the card. `bell`: rings when one of these processes becomes idle.
+    """
+
+    def __init__(self) -> None:
+        self.page: memoryview | None = None
+        self.highs: tuple[memoryview, ...] = ()
+        self.bell: socket.socket | None = None
+
+    def take(self, message: dict[str, Any], descriptors: list[int]) -> None:
+        """Apply a message of the agent. Raises ValueError for a malformed message.
+
+        `orders`: the agent's page comes with it. `highs`: how many pages come, with the bell last.
+        """
+        highs = message.get("highs", 0)
+        wanted = 1 if message.get("orders") else highs + 1 if highs else 0
+        if len(descriptors) != wanted:
+            close_all(descriptors)
+            raise ValueError(f"{len(descriptors)} descriptors instead of {wanted}")
+        if message.get("orders"):
+            self.page = words_of(descriptors[0])
+            return
+        if highs:
+            self.bell = socket.socket(fileno=descriptors.pop())
+        self.highs = tuple(words_of(descriptor) for descriptor in descriptors)
+
+    def led(self, now: int) -> bool:
+        """Return whether an agent lives."""
+        page = self.page
+        return page is not None and now < page[words.LEASE]
+
+    def busy(self, now: int) -> bool:
+        """Return whether the high-priority job lives and has work on the card."""
+        return any(
+            high[words.BUSY] == 1 and now - high[words.HEARTBEAT] <= _DEAD_NS for high in self.highs
+        )
+
+    def micro_step(self) -> float:
+        """Return the longest that a micro-step should take, in seconds."""
+        page = self.page
+        ordered = page[words.MICRO_STEP_NS] if page is not None else 0
+        return ordered / 1e9 if ordered else _MICRO_STEP_SECONDS
+
+    def allow(self, now: int, *, intruded: int) -> bool:
+        """Return whether a micro-step may begin.
+
+        `intruded`: how long (ns) the process has worked beside a busy high-priority job. Without an
+        agent it passes only while the card is idle; see `PACE`.
+        """
+        page = self.page
+        if page is None or now >= page[words.LEASE]:
+            return not self.busy(now)
+        mode = page[words.MODE]
+        if mode == words.SHUT or now >= page[words.TURN]:
+            return False
+        return mode == words.OPEN or not self.busy(now) or intruded < page[words.ALLOWANCE_NS]
+
 
 _NAP_SECONDS = 0.05
 """How often the orders are read while the gate is shut: they change without a ring."""
 OUTSTANDING = 2
 """Micro-steps on the card at a time; `kfext.gpu.rules.neighbours` has their cost for the other
 job."""
-_TICKET_NS = 10**9
-"""How long a ticket lets the process work if its optimizer makes no step earlier."""
 PACE = 0.2
 """The part of the time that a job may use while no agent lives."""
 _LONGEST_REST_SECONDS = 1.0
@@ -40,7 +105,6 @@ class Gate:
         self._stepped: TimedMarker | None = None
         self._intrudes = False
         self._began = 0
-        self._ticket_ends = 0
         self.watch()
 
     def watch(self) -> None:
@@ -57,10 +121,9 @@ class Gate:
         self._page[words.HOOKED] = words.COARSE if longest > wanted else words.READY
 
     def step(self) -> None:
-        """Record a step of the job's optimizer, which ends a ticket."""
+        """Record a step of the job's optimizer."""
         self._page[words.STEPS] += 1
         self._page[words.STEPPED] = monotonic_ns()
-        self._ticket_ends = 0
         self._stepped = self._device.mark()
 
     def abandon(self) -> None:
@@ -73,36 +136,30 @@ class Gate:
         self._outstanding.append((self._device.mark(), self._stepped))
         self._stepped = None
         now = self._drain(leaving=OUTSTANDING - 1)
-        word = self._ask(now)
-        if word == WAIT:  # wait with no work of the job on the card
+        allowed = self._ask(now)
+        if not allowed:  # wait with no work of the job on the card
             now = self._drain(leaving=0)
-            word = self._ask(now)
+            allowed = self._ask(now)
         arrived, self._began, self._intrudes = now, 0, False
         try:
-            while word == WAIT:
+            while not allowed:
                 page[words.ASKING] = 1
                 self._listen()
                 now = monotonic_ns()
-                word = self._ask(now)
+                allowed = self._ask(now)
         finally:
             page[words.ASKING] = 0  # also if a signal handler ends the wait
             page[words.WAITED_NS] += now - arrived
         page[words.MICRO_STEPS] += 1
         self._intrudes = self._orders.busy(now)
         page[words.INTRUDED] += self._intrudes
-        if word == TICKET:
-            self._ticket_ends = page[words.WORKED_NS] + _TICKET_NS
-        page[words.TICKETS_SEEN] = self._orders.tickets()
         self._began = now
 
-    def _ask(self, now: int) -> str:
+    def _ask(self, now: int) -> bool:
         page = self._page
-        if now - page[words.PULSE] >= PULSE_SECONDS * 1e9:
-            show_life(page, self._device.memory)
-        if page[words.WORKED_NS] < self._ticket_ends:
-            return PASS
-        intruded, seen = page[words.INTRUDED_NS], page[words.TICKETS_SEEN]
-        return self._orders.word(now, intruded=intruded, tickets=seen)
+        if now - page[words.HEARTBEAT] >= HEARTBEAT_SECONDS * 1e9:
+            beat(page, self._device.memory)
+        return self._orders.allow(now, intruded=page[words.INTRUDED_NS])
 
     def _drain(self, *, leaving: int) -> int:
         """Wait until at most `leaving` micro-steps are on the card; charge them, return now."""

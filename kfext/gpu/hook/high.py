@@ -9,8 +9,7 @@ from typing import Any
 from .beacon import Beacon
 from .device import Device
 from .learning import Learning
-from .torch_calls import TorchCalls
-from .torch_optimizers import first_parameter
+from .torch_calls import TorchCalls, first_parameter
 
 _MOST_FORWARDS = 4
 """Forwards without a backward after which none is expected, unless one has followed as many."""
@@ -18,7 +17,7 @@ _LEARNING_STEPS, _MOST_CALLS = 5, 1000
 """The hook watches all modules for this many steps, or calls of outermost modules."""
 
 
-class High:
+class HighPriorityHook:
     """Calls the beacon around the work of the outermost modules, of backward and of the optimizers.
 
     While a model is new, all modules call the beacon, which takes about a microsecond each. Each

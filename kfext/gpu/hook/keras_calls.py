@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import Any
 
 from .beacon import Beacon
-from .switch import Switch
+from .kill_switch import KillSwitch
 
 
 class Logs:
@@ -35,22 +35,22 @@ class Logs:
             tensor.numpy()
 
 
-class Fits:
+class KerasHook:
     """Calls the beacon around the batches of `Model.fit`; `join` makes it at the first batch.
 
-    `unheard` is called at a `fit` that cannot be followed.
+    `report_callback_list` is called at a `fit` that cannot be followed.
     """
 
     def __init__(
         self,
         keras: Any,
-        switch: Switch,
+        switch: KillSwitch,
         join: Callable[[], Beacon],
-        unheard: Callable[[], None],
+        report_callback_list: Callable[[], None],
     ) -> None:
         self._keras = keras
         self._join = join
-        self._unheard = unheard
+        self._report_callback_list = report_callback_list
         self._beacon: Beacon | None = None
         self._begun: deque[int] = deque()
         self._callback = _callback_class(keras.callbacks.Callback, self, switch.guard)
@@ -113,7 +113,7 @@ class Fits:
         if self._keras.backend.backend() != "tensorflow":
             return args, kwargs
         if hasattr(given, "callbacks"):
-            self._unheard()
+            self._report_callback_list()
             return args, kwargs
         listed = list(given) if isinstance(given, (list, tuple)) else [given] if given else []
         bound.arguments["callbacks"] = [*listed, self._callback()]
@@ -129,10 +129,10 @@ def uses_card() -> bool:
 
 
 def _callback_class(
-    base: Any, fits: Fits, guard: Callable[[Callable[..., None]], Callable[..., None]]
+    base: Any, hook: KerasHook, guard: Callable[[Callable[..., None]], Callable[..., None]]
 ) -> Any:
-    begin, finish = guard(fits.begin), guard(fits.finish)
-    step, rest = guard(fits.step), guard(fits.rest)
+    begin, finish = guard(hook.begin), guard(hook.finish)
+    step, rest = guard(hook.step), guard(hook.rest)
 
     class Announcing(base):  # type: ignore[misc]
         """Announces batches, with the marks that keep Keras as fast as without it."""

@@ -6,12 +6,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, List, Tuple
 
-from .boundaries import choose, longest_between
 from .device import Device, TimedMarker
 from .gate import Gate
-from .learning import Learning
-from .torch_calls import TorchCalls
-from .torch_optimizers import first_parameter
+from .learning import Learning, choose, longest_between
+from .torch_calls import TorchCalls, first_parameter
 
 _IGNORED_STEPS, _LEARNING_STEPS = 2, 5
 """At first kernels are chosen and memory is reserved; then the gate stands at every module."""
@@ -27,7 +25,7 @@ _Laps = List[Tuple[_Place, TimedMarker, TimedMarker]]
 """Places in order, each with markers at the end of the work before it and at its begin."""
 
 
-class Low:
+class LowPriorityHook:
     """Makes a training with PyTorch pass the gate before modules and when backward reaches them.
 
     `join` makes the gate when the process first gives work to the card. A place is FORWARD or

@@ -11,7 +11,12 @@ import errno
 import fcntl
 import mmap
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
+from time import monotonic_ns
+
+from . import words
 
 SIZE = 4096
 """Bytes of a page; it holds words of 8 bytes in the order of the machine."""
@@ -94,3 +99,14 @@ def _memfd() -> int:
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "memfd_create failed")
     return descriptor
+
+
+HEARTBEAT_SECONDS = 0.2
+"""Pause between two signs of life. A reader takes the process for dead after five pauses."""
+
+
+def beat(page: memoryview, memory: Callable[[], int]) -> None:
+    """Write to the process's page that it runs, and how many bytes of the card it has reserved."""
+    page[words.HEARTBEAT] = monotonic_ns()
+    with suppress(Exception):  # a process with unknown memory must not look dead
+        page[words.MEMORY] = memory()

@@ -2,26 +2,33 @@
 
 As little as possible, and without modules of the standard library that a program may replace: the
 program's folder is on `sys.path` only later, and an earlier import would hide the program's module.
+So all other files of the hook are imported only after a framework, which needs most of the same
+modules anyway.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+from _thread import get_ident
 from importlib import import_module
-
-from .importing import when_imported
-from .pythonpath import restore
 
 TYPE_CHECKING = False  # `typing` is not imported here, see above
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from importlib.machinery import ModuleSpec
     from types import ModuleType
+    from typing import Any
 
 PRIORITY, SOCKET = "KFEXT_GPU_PRIORITY", "KFEXT_GPU_SOCKET"
 RECORDED = "KFEXT_PYTHONPATH"
 """Environment variables: `high` or `low`; the agent's socket; a file with the image's own path."""
 DEVICE = "KFEXT_GPU_DEVICE"
-"""MODULE:CLASS of a simulated card in tests; the class takes the module torch."""
+"""Variable with MODULE:CLASS that simulates the card in tests; the class gets the module torch."""
 HIGH = "high"
+_PYTHONPATH = "PYTHONPATH"
+"""A variable of the pod replaces the image's own PYTHONPATH instead of extending it."""
+_LONGEST_PATH = 65536
 _KERAS = ("keras", "tf_keras", "tensorflow")
 
 
@@ -31,17 +38,144 @@ def start() -> None:
     if not os.environ.get(SOCKET):
         return
     frameworks = ("torch", *(_KERAS if os.environ.get(PRIORITY) == HIGH else ()))
-    when_imported(frameworks, _hook, _failed)
+    when_imported(frameworks, _install, _report_failure)
 
 
-def _hook(name: str, framework: ModuleType) -> None:
-    _hooks().install(name, framework)
+def _install(name: str, framework: ModuleType) -> None:
+    _frameworks().install(name, framework)
 
 
-def _failed() -> None:
-    _hooks().failed()
+def _report_failure() -> None:
+    _frameworks().report_failure()
 
 
-def _hooks() -> ModuleType:
-    """Return the module that is imported only after a framework, which needs most of it anyway."""
+def _frameworks() -> ModuleType:
+    """Import the rest of the hook, of which a process without a framework has no need."""
     return import_module(".frameworks", __package__)
+
+
+def report(text: str) -> None:
+    """Write a line to stderr, if the job has not closed it."""
+    try:
+        sys.stderr.write(f"kfext: {text}\n")
+    except Exception:
+        return
+
+
+def restore(recorded: str) -> None:
+    """Put the image's own PYTHONPATH, which a file has, after the hook's path.
+
+    This holds for the process and its children. The file is written before the job's containers
+    start; without it nothing is restored.
+    """
+    try:
+        with open(recorded, encoding="utf-8", errors="surrogateescape") as file:
+            paths = file.read(_LONGEST_PATH).strip("\n")
+    except OSError:
+        return
+    present = os.environ.get(_PYTHONPATH, "")
+    missing = [path for path in paths.split(os.pathsep) if path not in present.split(os.pathsep)]
+    if not paths or not missing:
+        return  # the parent process has restored it
+    os.environ[_PYTHONPATH] = os.pathsep.join([present, *missing] if present else missing)
+    last = _last_of(present)
+    sys.path[last:last] = [path for path in missing if path not in sys.path]
+
+
+def _last_of(present: str) -> int:
+    """Return where in `sys.path` the paths of PYTHONPATH end."""
+    given = {os.path.abspath(path) for path in present.split(os.pathsep) if path}
+    places = [place for place, path in enumerate(sys.path) if os.path.abspath(path) in given]
+    return max(places, default=-1) + 1
+
+
+def when_imported(
+    names: Iterable[str], install: Callable[[str, ModuleType], None], failed: Callable[[], None]
+) -> None:
+    """Call a function with the name and the module, right after the import of each named module.
+
+    This imports no module earlier. `failed` is called after a function has raised an error.
+    """
+    sys.meta_path.insert(0, _Finder(set(names), install, failed))
+
+
+class _Finder:
+    """Asks the finders after it, and makes the loader call the function at the end.
+
+    Code often looks for a framework without importing it, or tries again after a failed import. So
+    a name is dropped only after its module has been imported.
+    """
+
+    def __init__(
+        self,
+        names: set[str],
+        install: Callable[[str, ModuleType], None],
+        failed: Callable[[], None],
+    ) -> None:
+        self._names = names
+        self._install = install
+        self._failed = failed
+        self._searching: set[int] = set()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        thread = get_ident()
+        if fullname not in self._names or thread in self._searching:
+            return None
+        others: list[Any] = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others if _finds(finder))
+        self._searching.add(thread)  # another finder may ask all finders again
+        try:
+            spec: ModuleSpec | None = next((finder for finder in specs if finder is not None), None)
+        finally:
+            self._searching.discard(thread)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            loader: Any = _Loader(spec.loader, lambda module: self._act(fullname, module))
+            spec.loader = loader
+        return spec
+
+    def _act(self, name: str, module: ModuleType) -> None:
+        if name not in self._names:
+            return
+        self._names.discard(name)
+        try:
+            self._install(name, module)
+        except Exception as error:
+            report(f"{name} is not hooked: {error!r}")
+            self._report_failure()
+
+    def _report_failure(self) -> None:
+        try:
+            self._failed()
+        except Exception:
+            return
+
+
+def _finds(finder: Any) -> bool:
+    """Return whether a finder is of the kind that Python has had since 3.4."""
+    return hasattr(finder, "find_spec")
+
+
+class _Loader:
+    """Acts as a module's own loader, and also reports the end of the import."""
+
+    def __init__(self, loader: Any, loaded: Callable[[ModuleType], None]) -> None:
+        self._loader = loader
+        self._loaded = loaded
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # copy and pickle ask before __init__ has run
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)  # type: ignore[no-any-return]
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The module keeps its own loader, because some code checks the type of a loader.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._loaded(module)

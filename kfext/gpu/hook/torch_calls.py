@@ -9,16 +9,17 @@ would become a part of the graph, or make the capture fail.
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
+from functools import wraps
 from importlib import import_module
 from itertools import islice
 from typing import Any
 
-from .all_modules import AllModules
 from .device import Device
-from .switch import Switch
-from .torch_optimizers import announced, innermost, wrap_classes
-from .torch_scripts import Hook
+from .kill_switch import KillSwitch
 
 _MOST_HELD = 200
 """Most objects searched for tensors in what a module returns."""
@@ -27,7 +28,7 @@ _MOST_HELD = 200
 class TorchCalls:
     """Calls functions at events of a training; they go through the switch, so they cannot fail."""
 
-    def __init__(self, torch: Any, device: Device, switch: Switch) -> None:
+    def __init__(self, torch: Any, device: Device, switch: KillSwitch) -> None:
         self._torch = torch
         self._device = device
         self._switch = switch
@@ -160,3 +161,166 @@ def _held(torch: Any, value: Any) -> Iterable[Any]:
         return getattr(value, "__dict__", {}).values()
     except Exception:  # the object is the program's own, such as an unbound proxy
         return ()
+
+
+class AllModules:
+    """Calls functions before and after the forward of each module.
+
+    torch.compile compiles a model again for each new set of such hooks, and gives up after some
+    times. So it sees only one of two sets: these two hooks under fixed keys, or none. Code compiled
+    with them keeps them. `module`: torch.nn.modules.module.
+    """
+
+    def __init__(self, module: Any, guard: Callable[..., Callable[..., None]]) -> None:
+        self._before: Callable[[Any], None] | None = None
+        self._after: Callable[[Any, Any], None] | None = None
+        before, after = guard(self._call_before), guard(self._call_after)
+        self._hooks: list[tuple[Any, Callable[..., None]]] = [
+            (module.register_module_forward_pre_hook, lambda called, _: before(called)),
+            (module.register_module_forward_hook, lambda called, _, value: after(called, value)),
+        ]
+        self._handles: list[Any] = []
+
+    def hooked(
+        self, before: Callable[[Any], None], after: Callable[[Any, Any], None]
+    ) -> AllModules:
+        """Call two functions from now on, until `remove`."""
+        self._before, self._after = before, after
+        if not self._handles:
+            self._handles = [register(hook) for register, hook in self._hooks]
+        for handle, (_, hook) in zip(self._handles, self._hooks):
+            handle.hooks_dict_ref()[handle.id] = hook
+        return self
+
+    def remove(self) -> None:
+        """Stop calling the functions."""
+        self._before = self._after = None
+        if not _has_compiled():
+            for handle in self._handles:
+                handle.remove()
+
+    def _call_before(self, called: Any) -> None:
+        if self._before is not None:
+            self._before(called)
+
+    def _call_after(self, called: Any, value: Any) -> None:
+        if self._after is not None:
+            self._after(called, value)
+
+
+def _has_compiled() -> bool:
+    """Return whether torch.compile has compiled anything in this process."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None)
+    return bool(counters is not None and counters["stats"].get("unique_graphs"))
+
+
+def first_parameter(optimizer: Any) -> Any:
+    """Return a parameter that identifies the optimizer's model, or the optimizer without one."""
+    for group in getattr(optimizer, "param_groups", ()):
+        for parameter in group.get("params", ()):
+            return parameter
+    return optimizer
+
+
+def innermost(
+    before: Callable[[], None], after: Callable[[Any], None], around: Callable[[], None]
+) -> tuple[Callable[[], None], Callable[[Any], None]]:
+    """Return what to call before and after each step of an optimizer.
+
+    If a step calls the step of another optimizer, `after` announces only the inner step.
+    """
+    begun = threading.local()
+
+    def begin() -> None:
+        begun.step = True
+        before()
+
+    def end(optimizer: Any) -> None:
+        if getattr(begun, "step", False):
+            begun.step = False
+            after(optimizer)
+        else:
+            around()
+
+    return begin, end
+
+
+def announced(
+    act: Callable[..., Any], before: Callable[[], None], after: Callable[[Any], None]
+) -> Callable[..., Any]:
+    """Return a method that calls one function before and one after the original method."""
+
+    @wraps(act)
+    def _act(self: Any, *args: Any, **kwargs: Any) -> Any:
+        before()
+        try:
+            return act(self, *args, **kwargs)
+        finally:
+            after(self)
+
+    return _act
+
+
+def wrap_classes(base: Any, before: Callable[[], None], after: Callable[[Any], None]) -> None:
+    """Wrap `step` once in the class of each optimizer that is made.
+
+    A wrapper on the object would not do: learning-rate schedulers wrap the method again and drop
+    it.
+    """
+    made = base.__init__
+
+    @wraps(made)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        made(self, *args, **kwargs)
+        step = type(self).step
+        if not getattr(step, "kfext", False):
+            type(self).step = announced(step, before, after)
+            type(self).step.kfext = True
+
+    base.__init__ = __init__
+
+
+class Hook:
+    """A hook of one module. In a copy or a pickle of the module it becomes a hook without effect.
+
+    `act`: called without arguments before the forward, or after it with the returned value.
+    """
+
+    def __init__(self, act: Callable[..., None]) -> None:
+        self._act = act
+
+    def __call__(self, _: Any, __: Any, *returned: Any) -> None:
+        """Act, because PyTorch has reached the module."""
+        self._act(*returned)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The pickle names only the standard library: the reader of the pickle may lack the hook.
+        return getattr, (nullcontext(), "__exit__")
+
+
+def is_ours(hook: object) -> bool:
+    """Return whether a hook belongs to kfext, or is a copy of such a hook."""
+    return isinstance(hook, Hook) or isinstance(getattr(hook, "__self__", None), nullcontext)
+
+
+def hide_from_scripts(torch: Any) -> None:
+    """Hide the hooks from torch.jit.script, which would compile them as a part of the module."""
+    recursive = torch.jit._recursive
+    original = recursive.get_hook_stubs
+
+    @wraps(original)
+    def get_hook_stubs(module: Any) -> Any:
+        registries = [module._forward_pre_hooks, module._forward_hooks]
+        before = [dict(hooks) for hooks in registries]
+        for hooks in registries:
+            for key in [key for key, hook in hooks.items() if is_ours(hook)]:
+                del hooks[key]
+        try:
+            return original(module)
+        finally:
+            for hooks, all_of_them in zip(registries, before):
+                hooks.clear()
+                hooks.update(all_of_them)
+
+    recursive.get_hook_stubs = get_hook_stubs

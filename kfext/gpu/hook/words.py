@@ -7,7 +7,7 @@ VERSION = 1
 LAYOUT = 0
 
 # The page of a sharer, which its hook writes.
-PULSE = 1
+HEARTBEAT = 1
 """When the process last ran Python."""
 BUSY = 2
 """1 while the card has unfinished work of the process, or is about to get some; else 0."""
@@ -37,8 +37,7 @@ MEMORY = 14
 """Bytes of the card that the process has reserved; 0: unknown."""
 HOOKED = 15
 """What the hook does at the gate: 0 for nothing, else a number below."""
-TICKETS_SEEN = 16
-"""How many tickets there were when the process last passed its gate."""
+# Earlier versions used 16.
 UNHOOKED = 17
 """Why the process is not heard, or no longer: 0 if it is heard, else a number below."""
 RESTED_NS = 18
@@ -62,8 +61,7 @@ TURN = 4
 """When the sharer's turn among the sharers of its class ends."""
 ALLOWANCE_NS = 5
 """The total time, since the start, that it may work while the high-priority job is busy."""
-TICKETS = 6
-"""Rises by one for each step that may begin although it would have to wait; see `Orders.word`."""
+# Earlier versions used 6.
 
 OPEN, GATED, SHUT = 0, 1, 2
-"""MODE: always open; open while the high-priority job is idle; shut except for tickets."""
+"""MODE: always open; open while the high-priority job is idle; always shut."""

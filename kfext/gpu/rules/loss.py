@@ -5,7 +5,7 @@ such windows the steps are timed too. The meter compares means, because a median
 in a minority of the steps; a checkpoint or an evaluation does not count. A window lasts for at
 least three steps, so it is longer for long steps, but never over `LONGEST_HELD` seconds: the loss
 of a job with steps of over 12 s stays unknown. Steps beside a job that still works, in a long
-micro-step or with a ticket, do not count. They extend the window by their time, up to
+micro-step, do not count. They extend the window by their time, up to
 `LONGEST_HELD`, or only briefly if the known loss is over the budget. Times are of one monotonic
 clock, in seconds.
 """
@@ -13,8 +13,7 @@ clock, in seconds.
 from collections import deque
 from itertools import chain
 
-from kfext.gpu.rules.steps import Reading, Stretch, typical
-from kfext.gpu.rules.tally import WINDOW
+from kfext.gpu.rules.measures import WINDOW, Reading, Stretch, typical
 
 HELD_SECONDS = 1.0
 """The shortest window; a window lasts until it has enough steps."""

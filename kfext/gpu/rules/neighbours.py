@@ -4,12 +4,79 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kfext.gpu.rules.ladder import Ladder
 from kfext.gpu.rules.loss import LossMeter
-from kfext.gpu.rules.pair import Pair
-from kfext.gpu.rules.steps import Reading
-from kfext.gpu.rules.tickets import Tickets
+from kfext.gpu.rules.measures import WINDOW, Reading, Recent
+from kfext.gpu.rules.strikes import PATIENCE, Strikes
 from kfext.model.shared_gpu import EVICTED_AFTER
+
+_RISE = 0.02
+"""The rise per second of the part of the time in which low may intrude."""
+_FALL = 0.5
+
+
+class Pair:
+    """How long one low-priority job may work beside the high-priority job.
+
+    Low works while high is idle. If that leaves low less than its minimum although it waits for
+    more, it may also work beside high within high's loss budget: the budget wins.
+    `meter`: of the high-priority job. `minimum`: the part of the time that low should have.
+    """
+
+    def __init__(self, meter: LossMeter, *, minimum: float, now: float) -> None:
+        self._meter = meter
+        self._minimum = minimum
+        self._rate = 0.0
+        self._left = 0.0
+        self._last = now
+        self._worked = Recent()
+        self._waited = Recent()
+        self._short_since: float | None = None
+
+    def note(self, *, worked: float, intruded: float, waits: bool, gated: bool, now: float) -> None:
+        """Record what low has done since the last call: seconds of work, and of intrusion.
+
+        `waits`: it waits at its gate. `gated`: its gate lets it pass while high is idle.
+        """
+        passed, self._last = now - self._last, now
+        self._worked.add(worked, now=now)
+        self._waited.add(passed if waits else 0.0, now=now)
+        short = min(self._minimum - self.share, self._waited.share)
+        if not gated or short <= 0:
+            self._short_since = None
+        elif self._short_since is None:
+            self._short_since = now
+        self._adapt(passed)
+        if gated and short > 0 and not (self._meter.holding or self._meter.over):
+            self._left += min(self._rate, short) * passed
+        # Saved time can be spent at once, so it may not exceed a window's budget. A long micro-step
+        # may not cost low more than a minute's budget.
+        budget = self._meter.budget
+        self._left = min(max(self._left - intruded, -budget * PATIENCE), budget * WINDOW)
+
+    @property
+    def allowance(self) -> float:
+        """For how many seconds low may intrude from now on."""
+        return max(self._left, 0.0)
+
+    @property
+    def share(self) -> float:
+        """The part of the last window in which low has worked."""
+        return self._worked.share
+
+    @property
+    def infeasible(self) -> bool:
+        """Whether low has long had less than its minimum, although it has waited for more."""
+        return self._short_since is not None and self._last - self._short_since >= PATIENCE
+
+    def _adapt(self, passed: float) -> None:
+        """Raise the rate of intrusion slowly while the loss is within the budget; else halve it."""
+        if self._meter.loss is None:
+            return
+        if self._meter.over:
+            self._rate *= _FALL**passed
+        else:
+            self._rate = min(self._minimum, self._rate + _RISE * passed)
+
 
 LONGEST_MICRO_STEP = 0.005
 _SHORTEST_MICRO_STEP = 0.001
@@ -39,15 +106,13 @@ class Ruling:
     """What a low-priority job may do until the next ruling. Times are in seconds.
 
     `shut`: its gate is shut. Otherwise it may pass while the high-priority job is idle, and intrude
-    for `allowance` from now on. `ticket`: it may make one step in any case. `infeasible`: this does
-    not give it its minimum. `strikes`: for losses. `evict`: it must leave the card. `times_shut`:
-    how often losses shut its gate, in total.
+    for `allowance` from now on. `infeasible`: this does not give it its minimum. `strikes`: for
+    losses. `evict`: it must leave the card. `times_shut`: how often losses shut its gate, in total.
     """
 
     shut: bool
     micro_step: float
     allowance: float = 0.0
-    ticket: bool = False
     infeasible: bool = False
     strikes: int = 0
     evict: bool = False
@@ -66,8 +131,7 @@ class Neighbours:
     ) -> None:
         self.meter = LossMeter(budget=budget)
         self._longest = longest_micro_step
-        self._ladder = Ladder(now)
-        self._tickets = Tickets(budget=budget)
+        self._strikes = Strikes(now)
         self._pairs: dict[str, Pair] = {}
         self._shut: set[str] = set()
 
@@ -82,8 +146,7 @@ class Neighbours:
     def remove(self, name: str) -> None:
         """Forget a low-priority job: another job may come under its name."""
         self._pairs.pop(name, None)
-        self._ladder.remove(name)
-        self._tickets.remove(name)
+        self._strikes.remove(name)
         self._shut.discard(name)
 
     def rule(self, lows: Mapping[str, Seen], *, now: float) -> dict[str, Ruling]:
@@ -102,11 +165,8 @@ class Neighbours:
                 gated=name not in self._shut,
                 now=now,
             )
-            self._tickets.note(
-                name, worked=seen.worked, intruded=seen.intruded, waits=seen.waits, now=now
-            )
-        shut = self._ladder.shut(
-            losing=meter.over or self._tickets.over(now) or self._gains_nothing(lows),
+        shut = self._strikes.shut(
+            losing=meter.over or self._gains_nothing(lows),
             excess=meter.excess,
             windows=meter.windows,
             # A job that does not give way has an unknown use, so it is suspected first.
@@ -119,7 +179,7 @@ class Neighbours:
         if shut != self._shut:
             self._shut = shut
             meter.restart()  # the others have changed, so the measurements no longer hold
-        rulings = {name: self._ruling(name, now) for name in lows}
+        rulings = {name: self._ruling(name) for name in lows}
         meter.disturbed = any(seen.works for seen in lows.values() if seen.gives_way)
         return rulings
 
@@ -132,18 +192,17 @@ class Neighbours:
             return False
         return 1 - loss + sum(speeds) < 1
 
-    def _ruling(self, name: str, now: float) -> Ruling:
-        pair, rung = self._pairs[name], self._ladder.rungs[name]
+    def _ruling(self, name: str) -> Ruling:
+        pair, record = self._pairs[name], self._strikes.records[name]
         shut = name in self._shut
         return Ruling(
             shut or self.meter.holding,
             self._micro_step(),
             pair.allowance,
-            ticket=self._tickets.due(name, now),
             infeasible=pair.infeasible,
-            strikes=rung.strikes,
-            evict=rung.strikes >= EVICTED_AFTER,
-            times_shut=rung.times_shut,
+            strikes=record.strikes,
+            evict=record.strikes >= EVICTED_AFTER,
+            times_shut=record.times_shut,
         )
 
     def _micro_step(self) -> float:

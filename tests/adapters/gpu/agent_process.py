@@ -12,7 +12,7 @@ from pathlib import Path
 from kfext.gpu.agent.agent import Agent
 from kfext.gpu.agent.report import Pod
 from kfext.gpu.device.inventory import Card
-from kfext.gpu.device.pod_resources import held_devices, offered_devices
+from kfext.gpu.device.kubelet import allocatable_devices, allocated_devices
 from kfext.model.gpu import GpuShare
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
@@ -40,8 +40,8 @@ async def run(folder: Path) -> None:
         inventory=Cards(),
         root=folder / "root",
         busybox=Path(__file__),
-        held=partial(held_devices, lambda: {ASKER}, folder / RESOURCES),
-        offered=partial(offered_devices, NATIVE_GPU, folder / RESOURCES),
+        allocated_devices=partial(allocated_devices, lambda: {ASKER}, folder / RESOURCES),
+        allocatable_devices=partial(allocatable_devices, NATIVE_GPU, folder / RESOURCES),
         terms=partial(terms_of, folder),
         uid=lambda pod: f"uid-{pod[1]}",
         plugins=folder / PLUGINS,

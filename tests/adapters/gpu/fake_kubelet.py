@@ -6,8 +6,7 @@ from typing import Any
 
 import grpc
 
-from kfext.gpu.device.device_plugin import KUBELET
-from kfext.gpu.device.messages import DEVICE_PLUGIN, POD_RESOURCES, messages
+from kfext.gpu.device.kubelet import DEVICE_PLUGIN, KUBELET, POD_RESOURCES, messages
 
 PLUGIN, RESOURCES = messages("v1beta1", DEVICE_PLUGIN), messages("v1", POD_RESOURCES)
 

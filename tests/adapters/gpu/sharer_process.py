@@ -12,11 +12,10 @@ import time
 
 from e2e.gpu.cpu_card import KERNEL, MARKER
 from kfext.gpu.hook import words
+from kfext.gpu.hook.agent_connection import AgentConnection
 from kfext.gpu.hook.beacon import Beacon
 from kfext.gpu.hook.device import TimedMarker
-from kfext.gpu.hook.gate import Gate
-from kfext.gpu.hook.link import Link
-from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.page import Page
 
 BURST = 40
@@ -63,7 +62,7 @@ class Card:
 
 def high(agent: str, card: Card, own: Page) -> None:
     beacon = Beacon(own.words, memory=card.memory, fail=lambda error: os._exit(1))
-    Link(agent, own=own, take=beacon.take)
+    AgentConnection(agent, own=own, take=beacon.take)
     while True:
         begun = beacon.begin()
         card.run(BURST)
@@ -73,7 +72,7 @@ def high(agent: str, card: Card, own: Page) -> None:
 
 def low(agent: str, card: Card, own: Page) -> None:
     orders = Orders()
-    Link(agent, own=own, take=orders.take)
+    AgentConnection(agent, own=own, take=orders.take)
     gate = Gate(own.words, orders, card)
     while orders.page is None:
         time.sleep(_MILLISECOND)

@@ -333,7 +333,7 @@ async def test_the_agent_sees_when_high_becomes_busy_and_when_low_has_chosen_its
     async with Agent(tmp_path, longest_micro_step=0.002).running() as agent:
         for name in ("high", "low"):
             agent.admit(name, DEFAULT.terms(high=name == "high"))
-        high, low = (Job(f"{agent.door(name)}/agent", name) for name in ("high", "low"))
+        high, low = (Job(f"{agent.folder(name)}/agent", name) for name in ("high", "low"))
         await until(lambda: low.led() and high.bells == 1)
         assert low.orders.micro_step() == pytest.approx(0.002)
         assert not agent.is_calibrated("low")

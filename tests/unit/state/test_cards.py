@@ -1,4 +1,4 @@
-"""The GPUs that jobs share: what each has and needs, the jobs kept apart, and the steps."""
+"""The GPUs that jobs share: what is known of each, and the steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +13,11 @@ from kfext.core.lifecycle.situation import CardView
 from kfext.core.settings.table import Settings
 from kfext.model.constraints import Toleration
 from kfext.model.gpu import GpuShare, resource_of
-from kfext.model.job_state import MOST_APART, JobState
+from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer, SharedGpu
-from kfext.state.cards import Apart, CardDemand, Cards, Reserve, Unreserve, without_cards
+from kfext.state.cards import Cards, Reserve, Unreserve, without_cards
 from kfext.state.cluster import Cluster
 from tests.builders import job
 from tests.gpu_builders import plain_node, reservation, sharing, sharing_node, slot
@@ -155,15 +155,6 @@ def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now(
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
-def test_a_job_that_left_as_many_as_are_remembered_is_kept_from_all_others() -> None:
-    bed = Bed()
-    bed.cards.want("uid-1", {("m", 1): ()})
-    bed.cards.want("uid-new", {HERE: ()})
-    bed.cards.apart.record("uid-1", tuple(f"gone-{number}" for number in range(MOST_APART)))
-    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
-    assert bed.cards.view(None, [], job_uid="uid-new").shunned == (("m", 1),)
-
-
 def test_a_job_is_placed_on_other_nodes_and_slots_than_the_slots_that_failed_it() -> None:
     cluster = Cluster()
     cluster.books.cards.want("uid-high", {HERE: ()})
@@ -272,112 +263,6 @@ def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_troubl
     assert found.troubles == (MIG,)
     bed.cards.observe(slot("n", 0), None)
     assert bed.cards.with_cards(found).troubles == ()
-
-
-# --- kept apart ---------------------------------------------------------------------------------
-
-NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
-    "no job had to leave": ([], {"low": set(), "high": set()}),
-    "both jobs are kept apart": (
-        [lambda apart: apart.record("low", ("high",))],
-        {"low": {"high"}, "high": {"low"}, "other": set()},
-    ),
-    "a job left two jobs, and two jobs left a job": (
-        [
-            lambda apart: apart.record("low", ("high", "first")),
-            lambda apart: apart.record("b", ("high",)),
-        ],
-        {"low": {"high", "first"}, "high": {"low", "b"}, "first": {"low"}},
-    ),
-    "the state of the job has forgotten a job": (
-        [lambda apart: apart.record("low", ("a", "b")), lambda apart: apart.record("low", ("b",))],
-        {"low": {"b"}, "a": set(), "b": {"low"}},
-    ),
-    "the job that left is gone": (
-        [lambda apart: apart.record("low", ("high",)), lambda apart: apart.forget("low")],
-        {"low": set(), "high": set()},
-    ),
-    "the job that it left is gone": (
-        [
-            lambda apart: apart.record("low", ("high",)),
-            lambda apart: apart.forget("high"),
-            lambda apart: apart.record("low", ("high", "next")),
-        ],
-        {"high": set(), "next": {"low"}},
-    ),
-}
-
-
-@pytest.mark.parametrize(("given", "want"), NOTES.values(), ids=NOTES)
-def test_which_jobs_are_kept_apart(
-    given: list[Callable[[Apart], None]], want: dict[str, set[str]]
-) -> None:
-    apart = Apart()
-    for happens in given:
-        happens(apart)
-    assert {uid: apart.of(uid) for uid in want} == want
-
-
-FULL = tuple(f"high-{number}" for number in range(MOST_APART))
-
-
-def test_a_job_that_left_as_many_as_are_remembered_is_placed_beside_no_job_any_more() -> None:
-    apart = Apart()
-    apart.record("low", FULL[1:])
-    assert (apart.alone("low"), apart.of("other")) == (False, set())
-    apart.record("low", FULL)
-    assert (apart.alone("low"), apart.of("other")) == (True, {"low"})
-    apart.forget("low")
-    assert (apart.alone("low"), apart.of("other")) == (False, set())
-
-
-def test_nothing_stays_of_jobs_that_are_gone() -> None:
-    apart = Apart()
-    for number in range(100):
-        apart.record(f"low-{number}", ("high", f"high-{number}"))
-    for number in range(100):
-        apart.forget(f"low-{number}")
-    assert (len(apart._left), len(apart._leavers)) == (0, 0)
-
-
-# --- needed -------------------------------------------------------------------------------------
-
-THERE = ("m", 1)
-ON_GPU, ON_SPOT = ((Toleration(key=key, operator="Exists"),) for key in ("gpu", "spot"))
-
-
-def test_a_plan_that_changes_says_which_slots_that_concerns() -> None:
-    demand = CardDemand()
-    assert demand.plan("uid-1", {HERE: ()}) == {HERE}
-    assert demand.plan("uid-1", {HERE: (), THERE: ()}) == {THERE}
-    assert demand.plan("uid-1", {THERE: ()}) == {HERE}
-    assert (demand.wants(HERE), demand.wants(THERE)) == (False, True)
-    assert (list(demand.by_job), demand.jobs_at(THERE)) == (["uid-1"], ["uid-1"])
-    assert demand.of(["uid-1", "gone"]) == {THERE}
-    demand.plan("uid-1", {})
-    assert not demand.by_job
-
-
-def test_so_does_a_pod_that_keeps_its_part() -> None:
-    demand = CardDemand()
-    assert demand.keep("pod", HERE, ()) == {HERE}
-    assert demand.keep("pod", HERE, ()) == set()
-    assert demand.on({"n", "m"}) == {HERE}
-    assert not demand.on({"m"})
-    assert (list(demand.by_job), demand.jobs_at(HERE)) == ([], []), "no plan has it"
-    assert demand.drop("pod") == {HERE}
-    assert demand.drop("pod") == ()
-    assert not demand.wants(HERE)
-
-
-def test_what_a_plan_tolerates_comes_first_and_what_a_gone_job_tolerated_still_holds() -> None:
-    demand = CardDemand()
-    demand.keep("pod", HERE, ON_SPOT)
-    demand.keep("pod", HERE, ())
-    assert demand.all() == {HERE: ON_SPOT}
-    demand.plan("uid-1", {HERE: ON_GPU, THERE: ()})
-    demand.plan("uid-2", {HERE: ON_SPOT})
-    assert demand.all() == {HERE: ON_GPU, THERE: ()}
 
 
 # --- steps --------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def test_a_job_that_queues_200_kernels_is_shut_out_when_that_costs_too_much(
     before = kernels(gpu_node, pair.card, pair.low)
     pair.goes_on(pair.high)
     begun = kernels(gpu_node, pair.card, pair.low) - before
-    assert begun <= 200 + STEP_KERNELS, "one step at most, for a ticket"
+    assert begun <= 200 + STEP_KERNELS, "what it had queued, and the step under way"
 
 
 # --- cards and reservations ---------------------------------------------------------------------

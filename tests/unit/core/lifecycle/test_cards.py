@@ -14,7 +14,6 @@ from kfext.core.lifecycle.cards import (
     before_cards,
     measured,
     ungated,
-    with_last_attempt,
     without_card,
     without_share,
 )
@@ -23,7 +22,7 @@ from kfext.core.lifecycle.running import running_step
 from kfext.core.lifecycle.situation import CardView, Refused, Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, ForgetPlan, Step, Suspend, Ungate, Wait
 from kfext.model.gpu import GpuShare, resource_of
-from kfext.model.job_state import EXCLUDED_SECONDS, MOST_APART, JobState
+from kfext.model.job_state import EXCLUDED_SECONDS, JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.shared_gpu import CardSharer
@@ -335,18 +334,6 @@ def test_a_job_that_leaves_one_after_the_other_backs_off_longer_although_it_was_
     step = without_card(running(gang(), state=state, cards=cards))
     assert isinstance(step, Suspend)
     assert step.state.retry_at == NOW + backoff
-
-
-def test_a_job_that_left_as_many_as_are_remembered_says_for_what_it_waits() -> None:
-    apart = tuple(f"uid-{number}" for number in range(MOST_APART))
-    said = [
-        with_last_attempt(running(gang(), state=JobState(apart=of)), "no room")
-        for of in (apart, apart[1:])
-    ]
-    assert said == [
-        f"no room; it left GPUs to {MOST_APART} jobs, so it waits for a GPU alone",
-        "no room",
-    ]
 
 
 def test_a_gang_starts_once_its_gpus_are_reserved() -> None:

@@ -21,5 +21,5 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
     made = House(tmp_path / "s")
     yield made
     for name in ("a", "b"):
-        made.doors.remove(name)
-    await made.until(lambda door: not door.inside)
+        made.sockets.remove(name)
+    await made.until(lambda house: not house.inside)

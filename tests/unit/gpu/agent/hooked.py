@@ -6,8 +6,8 @@ from itertools import count
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import receive
-from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.agent_connection import receive
+from kfext.gpu.hook.gate import Orders
 from kfext.gpu.hook.page import Page
 from kfext.model.gpu import GpuShare
 
@@ -20,10 +20,9 @@ _NUMBERS = count()
 class Hooked:
     """A process of a job, as its hook makes it: a page, and what it has got from the agent."""
 
-    def __init__(self, *, tickets_seen: int = 0) -> None:
+    def __init__(self) -> None:
         self.own = Page.make()
         self.own.words[words.LAYOUT] = words.VERSION
-        self.own.words[words.TICKETS_SEEN] = tickets_seen
         self.peer, self._agent = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.orders, self.bells = Orders(), list[socket.socket]()
         self.messages = 0
@@ -51,15 +50,14 @@ class Hooked:
             else:
                 self.orders.take(message, descriptors)
 
-    def word(self, now: float, *, tickets: int = 0) -> str:
-        intruded = self.own.words[words.INTRUDED_NS]
-        return self.orders.word(int(now * NS), intruded=intruded, tickets=tickets)
+    def passes(self, now: float) -> bool:
+        return self.orders.allow(int(now * NS), intruded=self.own.words[words.INTRUDED_NS])
 
     def asks(self, *, asks: bool = True) -> None:
         self.own.words[words.ASKING] = int(asks)
 
     def is_busy(self, now: float) -> None:
-        self.own.words[words.BUSY], self.own.words[words.PULSE] = 1, int(now * NS)
+        self.own.words[words.BUSY], self.own.words[words.HEARTBEAT] = 1, int(now * NS)
 
     def steps(self, now: float, *, rate: float = 10.0) -> None:
         """Have made steps at a rate since 0."""

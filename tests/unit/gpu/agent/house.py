@@ -1,26 +1,26 @@
-"""Doors, and what came and went through them."""
+"""The sockets of pods, and what came and went through them."""
 
 import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from kfext.gpu.agent.doors import Doors
+from kfext.gpu.agent.pod_sockets import PodSockets
 from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import send
+from kfext.gpu.hook.agent_connection import send
 from kfext.gpu.hook.page import Page
 
 
 class House:
-    """Doors, and what came and went through them."""
+    """The sockets of pods, and what came and went through them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.inside: dict[int, tuple[str, Process]] = {}
         self.most = self.entered = 0
         self._changed = asyncio.Event()
-        self.doors = Doors(root, enter=self._enter, leave=self._leave)
+        self.sockets = PodSockets(root, enter=self._enter, leave=self._leave)
 
     def _enter(self, name: str, process: Process) -> None:
         self.inside[process.number] = (name, process)

@@ -10,15 +10,17 @@ import grpc
 from kfext.gpu.agent.agent import Agent
 from kfext.gpu.agent.report import Pod, SharerReport
 from kfext.gpu.device.inventory import Card, InventoryError
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.device.kubelet import AllocatedDevices
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import Link
-from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook.agent_connection import AgentConnection
+from kfext.gpu.hook.gate import Orders
 from kfext.gpu.hook.page import Page
 from kfext.model.gpu import GpuShare, reservation_of, units_of
 
 NODE = "node-a"
-CARD = Held("kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-1"}))
+CARD = AllocatedDevices(
+    "kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-1"})
+)
 UNITS = {"high": units_of(0)[:50], "low": units_of(0)[50:70], "other": units_of(0)[70:90]}
 
 
@@ -42,7 +44,7 @@ class Node:
             raise InventoryError("NVML does not answer")
         return [Card(uuid, 16384, trouble) for uuid, trouble in self.troubles.items()]
 
-    async def _held(self) -> list[Held]:
+    async def _held(self) -> list[AllocatedDevices]:
         self.asked += 1
         if self.away is not None:
             raise self.away
@@ -60,8 +62,8 @@ class Node:
             inventory=self,
             root=self.root,
             busybox=Path(__file__),
-            held=self._held,
-            offered=self._offers,
+            allocated_devices=self._held,
+            allocatable_devices=self._offers,
             terms=self.terms.get,
             uid=lambda pod: self.uids.get(pod, ""),
             plugins=self.root / "plugins",
@@ -79,7 +81,7 @@ class Node:
         folder = self.agent._slots.allocate(0, UNITS[pod]).mounts[1].host
         self.held = [
             *self.held,
-            Held("team", pod, "pytorch", "kfext.dev/gpu-0", frozenset(UNITS[pod])),
+            AllocatedDevices("team", pod, "pytorch", "kfext.dev/gpu-0", frozenset(UNITS[pod])),
         ]
         if promised:
             self.promise(pod)
@@ -106,29 +108,29 @@ class Job:
     def __init__(self, path: str, pod: str) -> None:
         self.own, self.orders, self.bells = Page.make(), Orders(), 0
         self.own.words[words.LAYOUT] = words.VERSION
-        self.heard: list[str] = []
+        self.heard: list[bool] = []
         take = self._rung if pod == "high" else self._led
-        Link(path, own=self.own, take=take)
+        AgentConnection(path, own=self.own, take=take)
 
     def _led(self, message: dict[str, object], descriptors: list[int]) -> None:
         """Take a message, and note whether a micro-step may begin after it."""
         self.orders.take(message, descriptors)
-        self.heard.append(self.word())
+        self.heard.append(self.passes())
 
     def _rung(self, message: dict[str, object], _: list[int]) -> None:
         if "bells" not in message:
             raise ValueError("not for a job of high priority")
         self.bells = int(str(message["bells"]))
 
-    def word(self) -> str:
-        return self.orders.word(monotonic_ns(), intruded=0, tickets=0)
+    def passes(self) -> bool:
+        return self.orders.allow(monotonic_ns(), intruded=0)
 
     def led(self) -> bool:
         return self.orders.led(monotonic_ns())
 
     def busy(self) -> None:
         self.own.words[words.BUSY] = 1
-        self.own.words[words.PULSE] = monotonic_ns() + 3600 * 10**9
+        self.own.words[words.HEARTBEAT] = monotonic_ns() + 3600 * 10**9
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -10,11 +10,9 @@ import structlog
 
 import kfext.gpu.agent.agent as module
 from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.agent.slot_state import SlotState
-from kfext.gpu.device.device_plugin import DevicePlugin
-from kfext.gpu.device.pod_resources import Held, IncompleteError
+from kfext.gpu.agent.report import SlotState
+from kfext.gpu.device.kubelet import AllocatedDevices, DevicePlugin, IncompleteError
 from kfext.gpu.hook import words
-from kfext.gpu.hook.orders import PASS, WAIT
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.node import CARD, UNITS, Job, Node, until
 
@@ -33,13 +31,13 @@ async def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
 
 async def test_a_low_job_gives_way_to_a_high_one_that_comes_and_goes(node: Node) -> None:
     low = node.run("low")
-    await until(lambda: low.led() and low.word() == PASS)
+    await until(lambda: low.led() and low.passes())
     high = node.run("high")
     high.busy()
-    await until(lambda: low.word() == WAIT)
+    await until(lambda: not low.passes())
     await until(lambda: high.bells == 1)
     node.end("high")
-    await until(lambda: low.word() == PASS and low.led())
+    await until(lambda: low.passes() and low.led())
 
 
 async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
@@ -48,34 +46,34 @@ async def test_a_process_waits_for_the_terms_of_its_pod(node: Node) -> None:
     asked = node.asked
     await until(lambda: node.asked > asked + 3)
     assert not low.led()
-    assert low.word() == WAIT  # at most one has high priority, so it gives way
+    assert not low.passes()  # at most one has high priority, so it gives way
     node.promise("low")
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
 
 
 @pytest.mark.parametrize("away", [grpc.RpcError("away"), IncompleteError("no pods yet")])
 async def test_all_goes_on_while_kubelet_is_away(node: Node, away: Exception) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
     node.away = away
     asked = node.asked
     await until(lambda: node.asked > asked + 6)
     assert low.led()
-    assert low.word() == WAIT
+    assert not low.passes()
 
 
 async def test_an_agent_that_cannot_read_the_cards_is_to_be_replaced_after_a_while(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = node.agent.cards()
-    assert node.agent.why_unwell() is None
+    assert node.agent.liveness_problem() is None
     monkeypatch.setattr(module, "_UNREAD_SECONDS", 0.1)
     node.reads = False
-    await until(lambda: "not read" in (node.agent.why_unwell() or ""))
+    await until(lambda: "not read" in (node.agent.liveness_problem() or ""))
     assert node.agent.cards() == before
     node.reads = True
-    await until(lambda: node.agent.why_unwell() is None)
+    await until(lambda: node.agent.liveness_problem() is None)
 
 
 async def test_a_new_agent_serves_kubelet_once_that_has_said_what_is_reserved(
@@ -96,31 +94,35 @@ async def test_a_new_agent_serves_kubelet_once_that_has_said_what_is_reserved(
     await until(lambda: len(served) == len(node.cards()))
 
 
+def reserved_by(node: Node) -> str:
+    return next((report.reservation for report in node.agent.reports()), "")
+
+
 async def test_the_uid_of_a_reservation_is_not_shown_with_the_card_of_the_one_before(
     node: Node,
 ) -> None:
     reservation = (CARD.namespace, CARD.pod)
     node.uids[reservation] = "first"
-    await until(lambda: node.agent.reservation(0) == "first")
+    await until(lambda: reserved_by(node) == "first")
     node.away = grpc.RpcError("away")
     asked = node.asked
     await until(lambda: node.asked > asked + 1)
     node.uids[reservation] = "second"
     asked = node.asked
     await until(lambda: node.asked > asked + 1)
-    assert node.agent.reservation(0) == "first"
+    assert reserved_by(node) == "first"
     node.away = None
-    await until(lambda: node.agent.reservation(0) == "second")
+    await until(lambda: reserved_by(node) == "second")
 
 
 async def test_a_new_agent_finds_all_that_runs(node: Node) -> None:
     high, low = node.run("high"), node.run("low")
     high.busy()
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
     await node.stop()
     before = low.orders.page
     node.start()
-    await until(lambda: low.orders.page is not before and low.led() and low.word() == WAIT)
+    await until(lambda: low.orders.page is not before and low.led() and not low.passes())
 
 
 async def test_a_new_agent_shows_nothing_before_it_leads(node: Node) -> None:
@@ -136,7 +138,7 @@ async def test_a_new_agent_leads_nobody_before_all_have_come_back(
 ) -> None:
     low, high = node.run("low"), node.run("high")
     high.busy()
-    await until(lambda: low.led() and low.word() == WAIT)
+    await until(lambda: low.led() and not low.passes())
     await node.stop()
     before, asked = low.orders.page, node.asked
     monkeypatch.setattr(module, "_RETURN_SECONDS", 3600.0)
@@ -147,7 +149,7 @@ async def test_a_new_agent_leads_nobody_before_all_have_come_back(
     low.heard.clear()
     await until(lambda: low.orders.page is not before and low.led())
     assert low.heard, "it has got messages"
-    assert set(low.heard) == {WAIT}, "after each it knew before whom it gives way"
+    assert set(low.heard) == {False}, "after each it knew before whom it gives way"
 
 
 async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_terms(
@@ -161,11 +163,14 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     node.terms["team", "next"] = GpuShare(30, high=True)
     folder = node.agent._slots.allocate(0, UNITS["low"]).mounts[1].host
     high = Job(f"{folder}/agent", "high")
-    node.held = [*node.held, Held("team", "next", "a", "kfext.dev/gpu-0", frozenset(UNITS["low"]))]
+    node.held = [
+        *node.held,
+        AllocatedDevices("team", "next", "a", "kfext.dev/gpu-0", frozenset(UNITS["low"])),
+    ]
     other = node.run("other")
     await until(lambda: high.bells == 1)
     high.busy()
-    await until(lambda: other.led() and other.word() == WAIT)
+    await until(lambda: other.led() and not other.passes())
     found, _ = node.agent.reports()
     assert {(sharer.pod, sharer.high, sharer.waited) for sharer in found.sharers} == {
         *(("next", True, 0), ("other", False, 0)),
@@ -174,12 +179,12 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
 
 async def test_without_its_reservation_no_gate_opens_on_a_card(node: Node) -> None:
     low = node.run("low")
-    await until(lambda: low.led() and low.word() == PASS)
+    await until(lambda: low.led() and low.passes())
     node.held = [device for device in node.held if device != CARD]
-    await until(lambda: low.word() == WAIT)
+    await until(lambda: not low.passes())
     assert low.led()
     node.held = [CARD, *node.held]
-    await until(lambda: low.word() == PASS)
+    await until(low.passes)
 
 
 async def test_an_error_on_one_card_is_logged_once_and_ends_nothing(
@@ -239,7 +244,7 @@ async def test_a_slot_without_a_card_is_in_trouble_if_none_that_it_may_get_can_b
     node: Node, offered: set[str], why: str
 ) -> None:
     node.offered = offered
-    await until(lambda: node.agent._offered == offered)
+    await until(lambda: node.agent._allocatable == offered)
     assert why in node.agent.state(1).trouble
     assert bool(why) == bool(node.agent.state(1).trouble)
     assert not node.agent.state(0).trouble, "its own card is as it was"

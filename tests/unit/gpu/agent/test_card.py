@@ -1,13 +1,12 @@
 import socket
-from dataclasses import replace
 
 import pytest
 
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.agent.report import SharerReport
 from kfext.gpu.hook import words
-from kfext.gpu.hook.orders import PASS, TICKET, WAIT
-from kfext.gpu.rules.ladder import PATIENCE
+from kfext.gpu.hook.agent_connection import MOST_DESCRIPTORS
+from kfext.gpu.rules.strikes import PATIENCE
 from kfext.model.gpu import GpuShare
 from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
 
@@ -15,7 +14,7 @@ from tests.unit.gpu.agent.hooked import HIGH, LOW, NS, Hooked, joined
 def test_a_job_that_has_the_card_for_itself_works_whenever_it_wants(card: SharedCard) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)
-    assert low.read().word(1.1) == PASS
+    assert low.read().passes(1.1)
 
 
 def test_micro_steps_are_ordered_to_be_no_longer_than_a_card_is_made_for() -> None:
@@ -44,7 +43,7 @@ def test_jobs_of_one_priority_take_turns_by_their_shares(card: SharedCard) -> No
     now, got = 1.0, {"low": 0.0, "other": 0.0}
     while now < 31:
         wait = card.look(now)
-        (mine,) = [name for name, low in lows.items() if low.word(now) == PASS]
+        (mine,) = [name for name, low in lows.items() if low.passes(now)]
         got[mine] += wait
         lows[mine].own.words[words.WORKED_NS] += int(wait * NS)
         now += wait
@@ -57,7 +56,7 @@ def test_high_is_timed_alone_once_a_long_micro_step_has_ended(card: SharedCard) 
     now, steps, ends = 1.0, 0.0, 0.0
     while now < PATIENCE:
         wait = card.look(now)
-        if now >= ends and low.read().word(now) == PASS:
+        if now >= ends and low.read().passes(now):
             low.own.words[words.MICRO_STEPS] += 1
             ends = now + 3
         low.asks(asks=now >= ends)
@@ -120,7 +119,7 @@ def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_us
     _, low, now = beside_a_busy_one(card, 60)
     low.own.words[words.INTRUDED_NS] = 10**15
     card.look(now)
-    assert low.word(now, tickets=low.orders.tickets()) == WAIT
+    assert not low.passes(now)
     card.leave("low", low.process.number)
     new = Hooked()
     new.own.words[words.INTRUDED_NS] = 7 * NS  # it has known another agent
@@ -132,16 +131,16 @@ def test_a_new_process_of_a_pod_gets_what_is_left_whatever_the_one_before_has_us
     assert 7 * NS <= page[words.ALLOWANCE_NS] <= (7 + HIGH.loss_budget * 10) * NS
 
 
-def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
+def test_a_job_that_loses_too_much_has_the_other_shut_out(
     card: SharedCard,
 ) -> None:
     high, low = joined(card, "high", HIGH), joined(card, "low", LOW)
     other = joined(card, "other", LOW)
-    now, steps, shut, tickets = 1.0, 1.0, set[str](), 0
-    while now < 400 and not tickets:
+    now, steps, shut = 1.0, 1.0, set[str]()
+    while now < 400 and not shut:
         wait = card.look(now)
         (report,) = [sharer for sharer in card.report(now).sharers if sharer.pod == "low"]
-        held = low.read().word(now) == WAIT and not low.orders.busy(int(now * NS))
+        held = not low.read().passes(now) and not low.orders.busy(int(now * NS))
         steps += wait * (10 if held and not report.times_shut else 7)
         high.own.words[words.STEPS] = int(steps)
         high.own.words[words.STEPPED] = int(now * NS)
@@ -152,9 +151,7 @@ def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
                 sharer.own.words[words.MICRO_STEPS] += 1
                 sharer.own.words[words.WORKED_NS] += int(wait * speed / 3 * NS)
         shut |= {sharer.pod for sharer in card.report(now).sharers if sharer.times_shut}
-        tickets += low.word(now) == TICKET
         now += wait
-    assert tickets
     assert shut == {"low"}
     card.withdraw("high")
     card.look(now)
@@ -162,23 +159,6 @@ def test_a_job_that_loses_too_much_has_the_other_shut_out_but_for_one_step(
         1,
         0,
     ]  # a counter never falls
-
-
-@pytest.mark.parametrize("reserved", [True, False])
-def test_who_waits_for_half_a_minute_may_make_a_step_but_only_on_a_card_that_is_reserved(
-    card: SharedCard, *, reserved: bool
-) -> None:
-    high, low = joined(card, "high", HIGH), joined(card, "low", replace(LOW, min_share=0.0))
-    card.reserve("GPU-1" if reserved else None)
-    low.asks()
-    words_, now = list[str](), 1.0
-    while now < 40:
-        high.steps(now)
-        high.is_busy(now)
-        now += card.look(now)
-        words_.append(low.read().word(now))
-    assert words_[:500] == [WAIT] * 500
-    assert (words_[-1] == TICKET) is reserved
 
 
 def test_who_gets_the_turn_is_woken_for_it(card: SharedCard) -> None:
@@ -192,13 +172,13 @@ def test_who_gets_the_turn_is_woken_for_it(card: SharedCard) -> None:
 def test_without_a_reservation_the_gates_are_shut_until_it_is_back(card: SharedCard) -> None:
     low = joined(card, "low", LOW)
     card.look(1.0)
-    assert low.read().word(1.0) == PASS
+    assert low.read().passes(1.0)
     card.reserve(None)
     card.look(1.1)
-    assert low.word(1.1) == WAIT
+    assert not low.passes(1.1)
     card.reserve("GPU-1")
     card.look(1.2)
-    assert low.word(1.2) == PASS
+    assert low.passes(1.2)
 
 
 def test_another_pod_in_the_same_folder_begins_without_strikes(card: SharedCard) -> None:
@@ -241,3 +221,152 @@ def test_a_page_that_lies_counts_for_no_more_than_the_time_that_passed(card: Sha
     card.look(2.0)
     (report,) = card.report(2.0).sharers
     assert (report.harvest, report.waited, report.intruded) == (0.1, 1.0, 1.0)
+
+
+def test_a_job_gives_way_while_the_one_of_high_priority_is_busy(card: SharedCard) -> None:
+    low = joined(card, "low", LOW)
+    high = joined(card, "high", HIGH)
+    card.look(1.0)
+    assert low.read().passes(1.1)
+    high.is_busy(1.1)
+    assert not low.passes(1.1)
+
+
+def test_who_comes_later_gives_way_too(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    high.is_busy(1.1)
+    assert not low.read().passes(1.1)
+
+
+def test_it_gives_way_to_each_process_of_that_job(card: SharedCard) -> None:
+    first, second = joined(card, "high", HIGH), Hooked()
+    card.join("high", second.process)
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().passes(1.1)
+    second.is_busy(1.1)
+    assert not low.passes(1.1)
+    assert first.read().bells
+    assert second.read().bells
+
+
+def test_the_job_of_high_priority_wakes_those_that_wait(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    lows = [joined(card, pod, LOW).read() for pod in ("low", "other")]
+    card.look(1.0)
+    for low in lows:
+        low.read()
+    high.read()
+    assert len(high.bells) == 2
+    for bell in high.bells:
+        bell.send(b"i")
+    for low in lows:
+        assert low.orders.bell is not None
+        assert low.orders.bell.recv(8) == b"i"
+
+
+def test_a_bell_works_one_way_only(card: SharedCard) -> None:
+    joined(card, "high", HIGH)
+    low = joined(card, "low", LOW).read()
+    assert low.orders.bell is not None
+    with pytest.raises(BrokenPipeError):
+        low.orders.bell.send(b"x")
+
+
+@pytest.mark.parametrize("how", ["its process ends", "its pod goes"])
+def test_when_the_job_of_high_priority_goes_the_gate_opens(card: SharedCard, how: str) -> None:
+    high = joined(card, "high", HIGH)
+    low = joined(card, "low", LOW)
+    high.is_busy(1.1)
+    if how == "its process ends":
+        card.leave("high", high.process.number)
+    else:
+        card.withdraw("high")
+    card.look(1.1)
+    assert low.read().passes(1.1)
+
+
+def test_one_with_unknown_terms_gives_way_to_the_job_of_high_priority(card: SharedCard) -> None:
+    high, low = joined(card, "high", HIGH), Hooked()
+    high.is_busy(1.0)
+    card.join("low", low.process)
+    assert not low.read().passes(1.0)
+
+
+def test_one_that_comes_gives_way_before_the_next_look(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    high.is_busy(1.0)
+    assert not joined(card, "low", LOW).read().passes(1.0)
+
+
+def test_while_the_job_of_high_priority_has_no_process_others_work(card: SharedCard) -> None:
+    card.promise("high", ("team", "high"), HIGH, now=1.0)
+    low = joined(card, "low", LOW)
+    card.look(1.0)
+    assert low.read().passes(1.1)
+    high = Hooked()
+    card.join("high", high.process)
+    high.is_busy(1.1)
+    card.look(1.1)
+    assert not low.read().passes(1.1)
+
+
+def test_of_processes_that_come_and_go_others_hear_once_a_look(card: SharedCard) -> None:
+    low, other = joined(card, "low", LOW), joined(card, "other", LOW)
+    high = joined(card, "high", HIGH)
+    card.look(1.0)
+    before = [sharer.read().messages for sharer in (low, other, high)]
+    for pod in ("high", "low"):
+        for _ in range(100):
+            hooked = Hooked()
+            card.join(pod, hooked.process)
+            card.leave(pod, hooked.process.number)
+    card.join("high", Hooked().process)
+    card.look(1.1)
+    card.look(1.2)
+    after = [sharer.read().messages for sharer in (low, other, high)]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1, 1]
+
+
+def heard(low: Hooked) -> bytes:
+    """Return what a process hears of its bell now."""
+    bell = low.read().orders.bell
+    assert bell is not None
+    return bell.recv(8, socket.MSG_DONTWAIT)
+
+
+def test_a_pod_with_many_processes_has_one_bell(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    joined(card, "low", LOW)
+    for _ in range(15):
+        card.join("low", Hooked().process)
+    card.look(1.0)
+    assert len(high.read().bells) == 1
+
+
+def test_processes_that_come_one_after_the_other_hear_the_same_bell(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    card.promise("low", ("team", "low"), LOW, now=1.0)
+    card.look(1.0)
+    before = high.read().messages
+    for moment in range(10):
+        hooked = Hooked()
+        card.join("low", hooked.process)
+        card.look(1.1 + moment)
+        high.bells[0].send(b"i")
+        assert heard(hooked) == b"i"
+        card.leave("low", hooked.process.number)
+    assert high.read().messages == before
+
+
+def test_no_message_has_more_bells_than_descriptors(card: SharedCard) -> None:
+    high = joined(card, "high", HIGH)
+    crowd = [joined(card, f"low-{number}", LOW) for number in range(MOST_DESCRIPTORS + 1)]
+    card.look(1.0)
+    assert len(high.read().bells) == MOST_DESCRIPTORS
+    for bell in high.bells:
+        bell.send(b"i")
+    for low in crowd[:MOST_DESCRIPTORS]:
+        assert heard(low) == b"i"

@@ -29,20 +29,6 @@ def test_a_version_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     assert folder.stat().st_ino == before
 
 
-def test_a_file_that_lost_its_content_is_replaced_in_the_folder_that_jobs_see(
-    tmp_path: Path,
-) -> None:
-    folder = lay_out(tmp_path, busybox=BUSYBOX)
-    before = folder.stat().st_ino
-    for name in ("busybox", "sitecustomize.py", "kfext_hook/gate.py"):
-        (folder / name).write_bytes(b"")
-    lay_out(tmp_path, busybox=BUSYBOX)
-    assert folder.stat().st_ino == before
-    assert (folder / "busybox").read_bytes() == BUSYBOX.read_bytes()
-    assert all(path.stat().st_size for path in folder.rglob("*.py") if path.name != "__init__.py")
-    assert (folder / "busybox").stat().st_mode & 0o555 == 0o555
-
-
 def test_another_binary_is_another_version(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"other")

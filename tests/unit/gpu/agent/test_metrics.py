@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kfext.gpu.agent.metrics import LABELS, Metrics
-from kfext.gpu.agent.report import CardReport, SharerReport
+from kfext.gpu.agent.report import SharerReport, SlotReport
 from kfext.gpu.device.inventory import Card
 
 HIGH = SharerReport("team", "high", True, 0.5, memory=3, harvest=0.75, beacon_age=0.25)
@@ -22,18 +22,18 @@ LOW = SharerReport(
     times_shut=2,
     times_evicted=1,
 )
-SLOTS = [CardReport(0, "GPU-1", 0.03, (HIGH, LOW)), CardReport(1, None, None, ())]
+SLOTS = [SlotReport(0, "GPU-1", 0.03, (HIGH, LOW)), SlotReport(1, None, None, ())]
 CARDS = [
     Card("GPU-1", 16, utilisation=0.8, power=412.5, errors={31: 2, 79: 1}),
     Card("GPU-2", 16, "it is split by MIG"),
 ]
 
 
-def registry(*slots: CardReport) -> CollectorRegistry:
+def registry(*slots: SlotReport) -> CollectorRegistry:
     return Metrics(lambda: slots or SLOTS, lambda: CARDS).registry
 
 
-def shown(pod: str, *slots: CardReport) -> dict[str, float]:
+def shown(pod: str, *slots: SlotReport) -> dict[str, float]:
     """Return the samples of one pod, by name, and by kind where there is one."""
     families = registry(*slots).collect()
     samples = [sample for family in families for sample in family.samples]
@@ -74,7 +74,7 @@ def test_a_pod_without_a_hook_has_no_series_of_what_only_a_hook_knows() -> None:
     deaf = tuple(SharerReport("team", name, name == "high", 0.5) for name in ("high", "low"))
     unknown = {"kfext_gpu_high_busy_ratio", "kfext_gpu_low_share_ratio"}
     for pod in ("high", "low"):
-        found = shown(pod, CardReport(0, "GPU-1", None, deaf))
+        found = shown(pod, SlotReport(0, "GPU-1", None, deaf))
         assert found.keys().isdisjoint({*unknown, "kfext_gpu_memory_used_bytes"})
         assert found["kfext_gpu_share_ratio"] == 0.5
 
@@ -102,12 +102,12 @@ SHARERS: dict[str, tuple[tuple[SharerReport, ...], float | None]] = {
 def test_how_much_of_what_is_left_is_used(
     sharers: tuple[SharerReport, ...], want: float | None
 ) -> None:
-    found = registry(CardReport(0, "GPU-1", None, sharers))
+    found = registry(SlotReport(0, "GPU-1", None, sharers))
     assert found.get_sample_value("kfext_gpu_harvest_efficiency", {"slot": "0"}) == want
 
 
 def test_a_card_without_its_size_has_no_limit_of_memory() -> None:
-    found = registry(CardReport(0, "GPU-3", None, (HIGH,)))
+    found = registry(SlotReport(0, "GPU-3", None, (HIGH,)))
     labels = dict(zip(LABELS, ("0", "team", "high"), strict=True))
     assert found.get_sample_value("kfext_gpu_memory_limit_bytes", labels) is None
 

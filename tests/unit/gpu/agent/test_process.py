@@ -5,37 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from kfext.gpu.agent.card import SharedCard
-from kfext.gpu.agent.process import Order, Process
+from kfext.gpu.agent.process import Process
 from kfext.gpu.hook import words
-from kfext.gpu.hook.orders import TICKET, WAIT
 from kfext.gpu.hook.page import Page
-from tests.unit.gpu.agent.hooked import LOW, Hooked, joined
-
-
-def test_a_process_that_comes_late_has_no_tickets_of_others(card: SharedCard) -> None:
-    low = joined(card, "low", LOW).read()
-    order = Order(words.SHUT, 0.005, ticket=True)
-    low.process.order(order, now=1.0)
-    assert low.word(1.1) == TICKET
-    assert low.word(1.1, tickets=1) == WAIT
-    new = Hooked()
-    card.join("low", new.process)
-    card.look(1.2)
-    new.process.order(Order(words.SHUT, 0.005), now=1.3)
-    assert new.read().word(1.3) == WAIT
-
-
-@pytest.mark.parametrize("seen", [7, 2**64 - 1], ids=["seven", "as many as a word can count"])
-def test_a_process_that_an_earlier_agent_has_led_has_no_ticket_before_it_gets_one(
-    seen: int,
-) -> None:
-    low = Hooked(tickets_seen=seen)
-    low.process.send_orders()
-    low.process.order(Order(words.SHUT, 0.005), now=1.0)
-    assert low.read().word(1.1, tickets=seen) == WAIT
-    low.process.order(Order(words.SHUT, 0.005, ticket=True), now=1.2)
-    assert low.word(1.3, tickets=seen) == TICKET
+from tests.unit.gpu.agent.hooked import Hooked
 
 
 def inode(descriptor: int) -> tuple[int, int]:

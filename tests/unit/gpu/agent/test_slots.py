@@ -5,39 +5,42 @@ from pathlib import Path
 
 import pytest
 
-from kfext.gpu.agent.doors import Doors
+from kfext.gpu.agent.pod_sockets import PodSockets
 from kfext.gpu.agent.slots import Slots
-from kfext.gpu.device.device_plugin import Mount, RefusedError
-from kfext.gpu.device.pod_resources import Held
+from kfext.gpu.device.kubelet import AllocatedDevices, Mount, RefusedError
 from kfext.model.gpu import reservation_of, units_of
 
 NODE, CARD = "node-a", "GPU-11"
 ANSWERS = 5
 UNITS = units_of(1)[:30]
-RESERVED = Held("kfext-gpu", reservation_of(NODE, 1), "hold", "nvidia.com/gpu", frozenset({CARD}))
-SHARES = Held("team", "train-worker-0", "pytorch", "kfext.dev/gpu-1", frozenset(UNITS))
-WHOLE = Held("team", "whole", "pytorch", "nvidia.com/gpu", frozenset({"GPU-22"}))
-OTHER_NODE = Held(
+RESERVED = AllocatedDevices(
+    "kfext-gpu", reservation_of(NODE, 1), "hold", "nvidia.com/gpu", frozenset({CARD})
+)
+SHARES = AllocatedDevices("team", "train-worker-0", "pytorch", "kfext.dev/gpu-1", frozenset(UNITS))
+WHOLE = AllocatedDevices("team", "whole", "pytorch", "nvidia.com/gpu", frozenset({"GPU-22"}))
+OTHER_NODE = AllocatedDevices(
     "kfext-gpu", reservation_of("b", 0), "hold", "nvidia.com/gpu", frozenset({"GPU-33"})
 )
-NAMESAKE = Held("team", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-44"}))
+NAMESAKE = AllocatedDevices(
+    "team", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-44"})
+)
 
 
 @pytest.fixture
-async def doors(tmp_path: Path) -> AsyncIterator[Doors]:
-    made = Doors(tmp_path / "s", enter=lambda *_: None, leave=lambda *_: None)
+async def sockets(tmp_path: Path) -> AsyncIterator[PodSockets]:
+    made = PodSockets(tmp_path / "s", enter=lambda *_: None, leave=lambda *_: None)
     yield made
     made.close_all()
 
 
 @pytest.fixture
-async def slots(doors: Doors, tmp_path: Path) -> Slots:
-    return made(doors, tmp_path)
+async def slots(sockets: PodSockets, tmp_path: Path) -> Slots:
+    return made(sockets, tmp_path)
 
 
-def made(doors: Doors, root: Path) -> Slots:
+def made(sockets: PodSockets, root: Path) -> Slots:
     hook = Path("/var/lib/kfext/hook/1")
-    return Slots(node=NODE, count=4, doors=doors, hook=hook, given=root / "cards")
+    return Slots(node=NODE, count=4, sockets=sockets, hook=hook, given=root / "cards")
 
 
 async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
@@ -54,9 +57,11 @@ async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
     assert (tmp_path / "s/1-00/agent").is_socket()
 
 
-ONE = Held("kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-5"}))
+ONE = AllocatedDevices(
+    "kfext-gpu", reservation_of(NODE, 0), "hold", "nvidia.com/gpu", frozenset({"GPU-5"})
+)
 TWO_CARDS = replace(ONE, devices=frozenset({"GPU-5", "GPU-6"}))
-REFUSED: dict[str, list[Held]] = {
+REFUSED: dict[str, list[AllocatedDevices]] = {
     "nothing is reserved": [],
     "the reservation is of another node": [OTHER_NODE],
     "a pod of a user has the name of a reservation": [NAMESAKE],
@@ -68,7 +73,7 @@ REFUSED: dict[str, list[Held]] = {
 
 @pytest.mark.parametrize("held", REFUSED.values(), ids=REFUSED)
 async def test_no_container_runs_on_a_card_that_is_not_reserved(
-    slots: Slots, held: list[Held]
+    slots: Slots, held: list[AllocatedDevices]
 ) -> None:
     slots.take(held)
     with pytest.raises(RefusedError, match="no card is reserved for slot 0"):
@@ -149,12 +154,12 @@ async def test_a_card_that_cannot_be_noted_is_not_given_and_the_one_before_stays
 
 
 async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_others(
-    slots: Slots, doors: Doors, tmp_path: Path
+    slots: Slots, sockets: PodSockets, tmp_path: Path
 ) -> None:
     slots.take([RESERVED])
     slots.allocate(1, UNITS)
     slots.allocate(1, units_of(1)[50:])
-    again = made(doors, tmp_path)
+    again = made(sockets, tmp_path)
     for _ in range(ANSWERS):
         again.take([RESERVED, SHARES])
     assert (tmp_path / "s/1-00/agent").is_socket()
@@ -162,7 +167,7 @@ async def test_a_new_agent_opens_the_folders_of_pods_that_run_and_removes_the_ot
 
 
 async def test_sharers_and_their_card_stay_together(
-    slots: Slots, doors: Doors, tmp_path: Path
+    slots: Slots, sockets: PodSockets, tmp_path: Path
 ) -> None:
     slots.take([RESERVED])
     slots.allocate(1, UNITS)
@@ -171,7 +176,7 @@ async def test_sharers_and_their_card_stay_together(
     assert slots.moved(1)
     with pytest.raises(RefusedError, match="another card"):
         slots.allocate(1, units_of(1)[50:])
-    after = made(doors, tmp_path)
+    after = made(sockets, tmp_path)
     after.take([other, SHARES])
     assert after.moved(1), "a new agent knows it too"
     for _ in range(ANSWERS):

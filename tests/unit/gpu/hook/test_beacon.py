@@ -9,8 +9,7 @@ import pytest
 
 from kfext.gpu.hook import words
 from kfext.gpu.hook.beacon import Beacon
-from kfext.gpu.hook.page import Page
-from kfext.gpu.hook.pulse import PULSE_SECONDS
+from kfext.gpu.hook.page import HEARTBEAT_SECONDS, Page
 from tests.unit.gpu.hook.card import FakeCard
 
 
@@ -125,7 +124,7 @@ def test_an_eventfd_would_let_a_peer_stall_the_job() -> None:
 def test_steps_are_counted_and_life_is_shown(beacon: Beacon, page: memoryview) -> None:
     beacon.step()
     assert page[words.STEPS] == 1
-    until(lambda: page[words.PULSE])
+    until(lambda: page[words.HEARTBEAT])
     until(lambda: page[words.MEMORY] == 1 << 20)
 
 
@@ -158,8 +157,8 @@ def test_memory_that_is_not_known_does_not_end_the_signs_of_life(
 ) -> None:
     beacon = Beacon(page, memory=lambda: 1 // 0, fail=failed.append)
     for _ in range(2):
-        page[words.PULSE] = 0
-        until(lambda: page[words.PULSE])
+        page[words.HEARTBEAT] = 0
+        until(lambda: page[words.HEARTBEAT])
     beacon.stop()
 
 
@@ -210,7 +209,7 @@ def test_work_after_which_more_is_expected_leaves_the_card_busy_until_none_comes
     beacon.begin()
     beacon.pause(card.mark())
     card.given[0].reached.set()
-    sleep(PULSE_SECONDS / 4)
+    sleep(HEARTBEAT_SECONDS / 4)
     assert page[words.BUSY]
     until_idle(page)
 
@@ -222,7 +221,7 @@ def test_more_work_makes_a_pause_say_nothing(
     beacon.pause(card.mark())
     beacon.begin()
     card.given[0].reached.set()
-    sleep(3 * PULSE_SECONDS)
+    sleep(3 * HEARTBEAT_SECONDS)
     assert page[words.BUSY]
     beacon.end(card.mark())
     card.given[1].reached.set()

@@ -1,15 +1,16 @@
 import fcntl
+import os
 import resource
 import socket
 import threading
+from dataclasses import dataclass, field
 from time import monotonic_ns
 
 import pytest
 
 from kfext.gpu.hook import gate as module
-from kfext.gpu.hook import pulse, words
-from kfext.gpu.hook.gate import Gate
-from kfext.gpu.hook.orders import Orders
+from kfext.gpu.hook import page, words
+from kfext.gpu.hook.gate import Gate, Orders
 from kfext.gpu.hook.page import Page
 from tests.unit.gpu.hook.card import FakeCard
 
@@ -31,7 +32,7 @@ class Trial:
         self.gate = Gate(self.own, self.orders, self.card)
 
     def high(self, *, busy: bool) -> None:
-        self._high[words.PULSE] = monotonic_ns()
+        self._high[words.HEARTBEAT] = monotonic_ns() + HOUR  # it stays alive on a slow machine
         self._high[words.BUSY] = int(busy)
 
     def order(self, word: int, value: int) -> None:
@@ -127,21 +128,6 @@ def test_the_allowance_is_spent_and_no_more() -> None:
     assert ends(entering)
 
 
-def test_a_ticket_lets_one_whole_step_through() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    trial.order(words.MODE, words.SHUT)
-    trial.order(words.TICKETS, 1)
-    for _ in range(3):
-        trial.gate.enter()
-    assert trial.own[words.TICKETS_SEEN] == 1
-    trial.gate.step()
-    entering = trial.entering()
-    assert stays(entering)
-    trial.order(words.TICKETS, 2)
-    assert ends(entering)
-
-
 def test_two_micro_steps_are_on_the_card_at_most() -> None:
     trial = Trial(instant=False)
     trial.high(busy=False)
@@ -171,50 +157,6 @@ def test_while_a_process_stands_at_the_gate_it_has_nothing_on_the_card() -> None
     assert ends(entering)
 
 
-def test_a_ticket_is_honoured_while_the_gate_waits_for_the_other_job_too() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    entering = trial.entering()
-    assert stays(entering)
-    trial.order(words.TICKETS, 1)
-    assert ends(entering)
-    trial.gate.enter()
-    trial.gate.step()
-    assert stays(trial.entering())
-
-
-def test_a_ticket_ends_after_a_second_of_work() -> None:
-    trial = Trial()
-    trial.high(busy=True)
-    trial.order(words.TICKETS, 1)
-    trial.gate.enter()
-    trial.own[words.WORKED_NS] += 9 * 10**8
-    trial.gate.enter()
-    trial.own[words.WORKED_NS] += 10**8
-    assert stays(trial.entering())
-
-
-@pytest.mark.parametrize("busy", [True, False])
-def test_what_a_ticket_takes_of_a_busy_job_is_counted(*, busy: bool) -> None:
-    trial = Trial()
-    trial.high(busy=busy)
-    trial.order(words.MODE, words.SHUT)
-    trial.order(words.TICKETS, 1)
-    for _ in range(3):
-        trial.gate.enter()
-    assert trial.own[words.INTRUDED] == 3 * busy
-    assert trial.own[words.INTRUDED_NS] == trial.own[words.WORKED_NS] * busy
-
-
-def test_tickets_that_were_not_needed_are_not_kept() -> None:
-    trial = Trial()
-    trial.high(busy=False)
-    trial.order(words.TICKETS, 5)
-    trial.gate.enter()
-    trial.high(busy=True)
-    assert stays(trial.entering())
-
-
 @pytest.mark.parametrize("busy", [True, False])
 def test_without_an_agent_the_job_still_gives_way(*, busy: bool) -> None:
     trial = Trial(lease=-1)
@@ -231,7 +173,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = monotonic_ns()
         self.slept: list[float] = []
-        for part in (module, pulse):
+        for part in (module, page):
             monkeypatch.setattr(part, "monotonic_ns", lambda: self.now)
         monkeypatch.setattr(module, "sleep", self.sleep)
 
@@ -299,3 +241,95 @@ def test_a_gate_that_is_abandoned_shows_it() -> None:
     assert trial.own[words.HOOKED] == words.READY
     trial.gate.abandon()
     assert trial.own[words.HOOKED] == 0
+
+
+SECOND = 10**9
+NOW = 100 * SECOND
+LED = {words.LEASE: NOW + SECOND, words.TURN: NOW + SECOND}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """`page`: the agent's words; `high`: the words of the job of high priority, if any."""
+
+    want: bool
+    page: dict[int, int] | None = field(default_factory=lambda: dict(LED))
+    high: dict[int, int] | None = None
+    intruded: int = 0
+
+
+BUSY = {words.BUSY: 1, words.HEARTBEAT: NOW}
+GATED = {**LED, words.MODE: words.GATED}
+SHUT = {**LED, words.MODE: words.SHUT}
+WORDS: dict[str, Case] = {
+    "no other job is on the card": Case(True),
+    "the job of high priority is idle": Case(True, GATED, {**BUSY, words.BUSY: 0}),
+    "it is busy": Case(False, GATED, BUSY),
+    "it has shown no life for over a second": Case(
+        True, GATED, {**BUSY, words.HEARTBEAT: NOW - SECOND - 1}
+    ),
+    "it is busy, and there is allowance left": Case(
+        True, {**GATED, words.ALLOWANCE_NS: 5000}, BUSY, intruded=4999
+    ),
+    "it is busy, and the allowance is spent": Case(
+        False, {**GATED, words.ALLOWANCE_NS: 5000}, BUSY, intruded=5000
+    ),
+    "the gate is shut although the card is idle": Case(False, SHUT),
+    "it is another sharer's turn": Case(False, {**LED, words.TURN: NOW}),
+    "the agent is dead, the card idle": Case(True, {words.LEASE: NOW}),
+    "the agent is dead, the card busy": Case(False, {words.LEASE: NOW}, BUSY),
+    "the agent was never seen": Case(True, None),
+}
+
+
+def orders_of(case: Case) -> Orders:
+    made = Orders()
+    if case.page is not None:
+        made.page = page_of(case.page)
+    if case.high is not None:
+        made.highs = (Page.make().words, page_of(case.high))
+    return made
+
+
+def page_of(content: dict[int, int]) -> memoryview:
+    page = Page.make().words
+    for word, value in content.items():
+        page[word] = value
+    return page
+
+
+@pytest.mark.parametrize("case", WORDS.values(), ids=WORDS)
+def test_whether_a_micro_step_may_begin(case: Case) -> None:
+    orders = orders_of(case)
+    assert orders.allow(NOW, intruded=case.intruded) is case.want
+
+
+def test_pages_and_bell_are_taken_from_messages() -> None:
+    orders, own, high = Orders(), Page.make(), Page.make()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    own.words[words.LEASE] = monotonic_ns() + SECOND
+    high.words[words.BUSY], high.words[words.HEARTBEAT] = 1, monotonic_ns()
+    orders.take({"orders": True}, [os.dup(own.descriptor)])
+    assert orders.led(monotonic_ns())
+    orders.take({"highs": 1}, [os.dup(high.descriptor), ours.detach()])
+    assert orders.busy(monotonic_ns())
+    theirs.send(b"i")
+    assert orders.bell is not None
+    assert orders.bell.recv(8) == b"i"
+    orders.take({"highs": 0}, [])
+    assert not orders.busy(monotonic_ns())
+
+
+@pytest.mark.parametrize("message", [{"orders": True}, {"highs": 1}, {}], ids=str)
+def test_a_message_with_other_descriptors_than_it_names_is_refused(
+    message: dict[str, object],
+) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    orders = Orders()
+    extra = [] if message.get("orders") else [reading]
+    with pytest.raises(ValueError, match="descriptors instead of"):
+        orders.take(message, extra)
+    if extra:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(reading)

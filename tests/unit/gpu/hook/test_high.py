@@ -5,7 +5,7 @@ import pytest
 
 from kfext.gpu.hook.beacon import Beacon
 from kfext.gpu.hook.device import Marker
-from kfext.gpu.hook.high import High
+from kfext.gpu.hook.high import HighPriorityHook
 from tests.unit.gpu.hook.card import FakeCard
 from tests.unit.gpu.hook.training import FakeCalls, Module, Optimizer, Parameter
 
@@ -39,7 +39,7 @@ class Trial:
     def __init__(self) -> None:
         self.calls, self.card = FakeCalls(), FakeCard()
         self.beacons: list[Written] = []
-        self.high = High(self.calls, self.card, self.join)
+        self.high = HighPriorityHook(self.calls, self.card, self.join)
 
     def join(self) -> Written:
         self.beacons.append(Written())

@@ -9,8 +9,8 @@ import pytest
 
 from kfext.gpu.hook.beacon import Beacon
 from kfext.gpu.hook.device import Marker
-from kfext.gpu.hook.keras_calls import Fits, Logs
-from kfext.gpu.hook.switch import Switch
+from kfext.gpu.hook.keras_calls import KerasHook, Logs
+from kfext.gpu.hook.kill_switch import KillSwitch
 
 
 class Callback:
@@ -88,7 +88,7 @@ class Trial:
             backend=SimpleNamespace(backend=lambda: self.backend),
         )
         self.unheard = 0
-        self.fits = Fits(keras, Switch(), self.join, self.miss)
+        self.fits = KerasHook(keras, KillSwitch(), self.join, self.miss)
 
     def miss(self) -> None:
         self.unheard += 1

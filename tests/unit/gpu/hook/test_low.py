@@ -1,7 +1,7 @@
 import pytest
 
 from kfext.gpu.hook.gate import Gate
-from kfext.gpu.hook.low import Low
+from kfext.gpu.hook.low import LowPriorityHook
 from tests.unit.gpu.hook.card import FakeCard
 from tests.unit.gpu.hook.training import FakeCalls, Module
 
@@ -41,7 +41,7 @@ class Trial:
     def __init__(self) -> None:
         self.calls, self.card = FakeCalls(), FakeCard(instant=True)
         self.gates: list[Counted] = []
-        self.low = Low(self.calls, self.card, self.join)
+        self.low = LowPriorityHook(self.calls, self.card, self.join)
         self.calls.all_before.append(lambda _: self.work(1))
 
     def join(self) -> Counted:

@@ -12,7 +12,7 @@ import pytest
 
 from kfext.gpu.agent.hook_files import lay_out
 from kfext.gpu.hook import words
-from kfext.gpu.hook.link import receive
+from kfext.gpu.hook.agent_connection import receive
 from kfext.gpu.hook.page import words_of
 
 _SHOWS = """
@@ -150,7 +150,7 @@ def test_a_framework_is_hooked_after_its_import_and_keeps_its_own_loader(
 ) -> None:
     theirs = module(tmp_path / "theirs", "framework", "made = [1]")
     code = """
-from kfext_hook.importing import when_imported
+from kfext_hook.start import when_imported
 when_imported(["framework"], lambda _, module: module.made.append(2), failed=lambda: None)
 import framework, importlib.machinery
 assert isinstance(framework.__spec__.loader, importlib.machinery.SourceFileLoader)
@@ -162,7 +162,7 @@ print(framework.made)
 
 _INSTALLS = """
 from importlib.util import find_spec
-from kfext_hook.importing import when_imported
+from kfext_hook.start import when_imported
 made = []
 when_imported(["framework"], lambda _, of: made.append(of.mark), lambda: made.append("failed"))
 """

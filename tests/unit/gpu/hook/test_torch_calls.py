@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import copy
+import pickle
+import subprocess
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -9,9 +13,15 @@ from typing import Any
 
 import pytest
 
-from kfext.gpu.hook.switch import Switch
-from kfext.gpu.hook.torch_calls import TorchCalls, tensors
-from kfext.gpu.hook.torch_optimizers import innermost
+from kfext.gpu.hook.kill_switch import KillSwitch
+from kfext.gpu.hook.torch_calls import (
+    Hook,
+    TorchCalls,
+    hide_from_scripts,
+    innermost,
+    is_ours,
+    tensors,
+)
 from tests.unit.gpu.hook.card import FakeCard
 
 
@@ -56,7 +66,7 @@ class FakeTorch:
 class Trial:
     def __init__(self) -> None:
         self.torch, self.card, self.done = FakeTorch(), FakeCard(), list[str]()
-        self.calls = TorchCalls(self.torch, self.card, Switch())
+        self.calls = TorchCalls(self.torch, self.card, KillSwitch())
 
     def note(self, what: str) -> Callable[..., None]:
         return lambda *_: self.done.append(what)
@@ -154,7 +164,7 @@ def test_torch_2_0_says_elsewhere_whether_it_compiles(
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     monkeypatch.setitem(sys.modules, "torch._dynamo", dynamo)
     result, done = Tensor(), list[int]()
-    calls = TorchCalls(torch, FakeCard(), Switch())
+    calls = TorchCalls(torch, FakeCard(), KillSwitch())
     calls.on_backward(result, lambda: done.append(1))
     result.hooks[0](object())
     assert done == ([] if known else [1])
@@ -258,3 +268,59 @@ def test_the_steps_of_1_13_are_announced_under_a_scheduler_too(
     made[0].step = made[0].step  # type: ignore[method-assign]
     assert [optimizer.step() for optimizer in made] == ["stepped"] * 3
     assert trial.done == ["before", "after"] * 3
+
+
+class ModuleWithHooks:
+    """The hooks of a module."""
+
+    def __init__(self, *hooks: object) -> None:
+        self._forward_pre_hooks: OrderedDict[int, object] = OrderedDict(enumerate(hooks))
+        self._forward_hooks: OrderedDict[int, object] = OrderedDict(enumerate(hooks))
+
+
+def theirs() -> None:
+    """A hook of the job's own."""
+
+
+def test_a_copy_of_a_hook_does_nothing_before_or_after_a_forward() -> None:
+    called: list[object] = []
+    hook: Callable[..., object] = copy.deepcopy(Hook(called.append))
+    assert hook("module", ("input",)) is None
+    assert hook("module", ("input",), "output") is None
+    assert called == []
+
+
+def test_a_pickle_of_a_hook_is_read_where_kfext_is_not() -> None:
+    data = pickle.dumps(Hook(print))
+    code = f"import pickle; print(pickle.loads({data!r})('module', (), 'output'))"
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "None\n"
+
+
+def hidden(module: ModuleWithHooks) -> tuple[list[object], list[object]]:
+    """What torch.jit.script sees of a module's hooks."""
+    seen: list[list[object]] = []
+
+    def get_hook_stubs(of: ModuleWithHooks) -> None:
+        seen.extend([list(of._forward_pre_hooks.values()), list(of._forward_hooks.values())])
+
+    recursive = SimpleNamespace(get_hook_stubs=get_hook_stubs)
+    hide_from_scripts(SimpleNamespace(jit=SimpleNamespace(_recursive=recursive)))
+    recursive.get_hook_stubs(module)
+    return seen[0], seen[1]
+
+
+def test_torchscript_sees_neither_our_hooks_nor_copies_of_them() -> None:
+    ours = Hook(print)
+    hooks = [theirs, ours, copy.deepcopy(ours), print]
+    module = ModuleWithHooks(*hooks)
+    assert hidden(module) == ([theirs, print], [theirs, print])
+    assert list(module._forward_hooks.items()) == list(enumerate(hooks))
+    assert list(module._forward_pre_hooks.items()) == list(enumerate(hooks))
+
+
+@pytest.mark.parametrize("hook", [theirs, print, [].append])
+def test_no_other_hook_is_taken_for_ours(hook: object) -> None:
+    assert not is_ours(hook)

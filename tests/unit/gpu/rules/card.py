@@ -3,8 +3,8 @@
 import random
 from dataclasses import dataclass, field
 
+from kfext.gpu.rules.measures import Reading, Throughput
 from kfext.gpu.rules.neighbours import LONGEST_MICRO_STEP, Neighbours, Ruling, Seen
-from kfext.gpu.rules.steps import Reading, Throughput
 
 _TICK = 0.0005
 _RULES = 0.05

@@ -4,7 +4,7 @@ from itertools import count
 import pytest
 
 from kfext.gpu.rules.loss import HELD_SECONDS, LONGEST_HELD, PERIODS, LossMeter
-from kfext.gpu.rules.steps import Reading
+from kfext.gpu.rules.measures import Reading
 
 _TICK = 0.05
 

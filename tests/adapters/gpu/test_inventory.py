@@ -1,0 +1,125 @@
+import pynvml
+import pytest
+
+from kfext.gpu.agent.main import FAKE_INVENTORY, node_inventory
+from kfext.gpu.device import inventory
+from kfext.gpu.device.inventory import Card, InventoryError
+from tests.adapters.gpu.fake_nvml import FakeCard, FakeNvml
+
+
+def library(monkeypatch: pytest.MonkeyPatch, *cards: FakeCard, starts: bool = True) -> FakeNvml:
+    fake = FakeNvml(list(cards), starts=starts)
+    called = [name for name in vars(FakeNvml) if name.startswith("nvml")]
+    for name in called:
+        assert callable(getattr(pynvml, name)), "the library has it"
+        monkeypatch.setattr(pynvml, name, getattr(fake, name))
+    return fake
+
+
+TROUBLES: dict[str, tuple[FakeCard, str]] = {
+    "a card that is well": (FakeCard("GPU-1"), ""),
+    "a card without MIG": (FakeCard("GPU-1", split=None), ""),
+    "a card that reports no errors": (FakeCard("GPU-1", reports=False), ""),
+    "a card without modes": (FakeCard("GPU-1", mode=None), ""),
+    "a card with a driver that does not know MPS": (FakeCard("GPU-1", clients=None), ""),
+    "a card that is split": (FakeCard("GPU-1", split=True), "it is split by MIG"),
+    "a card for a single process": (
+        FakeCard("GPU-1", mode=pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS),
+        "its compute mode is EXCLUSIVE_PROCESS, not DEFAULT",
+    ),
+    "a card for no process": (
+        FakeCard("GPU-1", mode=pynvml.NVML_COMPUTEMODE_PROHIBITED),
+        "its compute mode is PROHIBITED, not DEFAULT",
+    ),
+    "a card that MPS runs on": (
+        FakeCard("GPU-1", clients=2),
+        "NVIDIA's MPS daemon shares it among programs",
+    ),
+}
+
+
+@pytest.mark.parametrize(("card", "trouble"), TROUBLES.values(), ids=TROUBLES)
+def test_a_card_as_a_fake_of_nvml_shows_it(
+    card: FakeCard, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library(monkeypatch, card)
+    want = Card("GPU-1", 16 * 1024, trouble, utilisation=0.75, power=412.5)
+    assert inventory.Nvml().cards() == [want]
+
+
+def test_a_card_may_have_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    library(monkeypatch, FakeCard("GPU-1", measured=False))
+    assert inventory.Nvml().cards() == [Card("GPU-1", 16 * 1024)]
+
+
+def test_a_card_that_cannot_be_read_takes_no_sharers_and_the_others_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library(monkeypatch, FakeCard("GPU-1", unreadable=True), FakeCard("GPU-2"))
+    troubled, well = inventory.Nvml().cards()
+    assert "cannot be read" in troubled.trouble
+    assert not well.trouble
+
+
+LOST = {
+    "without a word": ([], "the driver does not show it"),
+    "with an error": ([("GPU-1", 79)], "it reported Xid 79"),
+}
+
+
+@pytest.mark.parametrize(("errors", "trouble"), LOST.values(), ids=LOST)
+def test_a_card_that_is_lost_is_known_to_be_and_stays_out_and_hides_no_other(
+    errors: list[tuple[str, int]], trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
+    seen = inventory.Nvml()
+    seen.cards()
+    fake.present[0].lost = pynvml.NVML_ERROR_GPU_IS_LOST
+    fake.errors.extend(errors)
+    assert [card.trouble for card in seen.cards()] == [trouble, ""]
+    fake.present[0].lost = None
+    assert [card.trouble for card in seen.cards()] == [trouble, ""]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_IRQ_ISSUE],
+)
+def test_an_agent_starts_beside_a_card_that_is_lost(
+    answer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library(monkeypatch, FakeCard("GPU-1", lost=answer), FakeCard("GPU-2"))
+    assert [(card.uuid, card.trouble) for card in inventory.Nvml().cards()] == [
+        ("GPU-2", ""),
+        ("unknown-0", "the driver does not show it"),
+    ]
+
+
+@pytest.mark.parametrize(("number", "trouble"), [(79, "it reported Xid 79"), (31, "")])
+def test_an_error_of_a_card_keeps_it_out_and_that_of_a_program_does_not(
+    number: int, trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = library(monkeypatch, FakeCard("GPU-1"), FakeCard("GPU-2"))
+    seen = inventory.Nvml()
+    fake.errors.extend([("GPU-2", 43), ("GPU-2", number)])
+    for _ in range(2):
+        found = seen.cards()
+        assert [card.trouble for card in found] == ["", trouble]
+        assert [card.errors for card in found] == [{}, {43: 1, number: 1}]
+
+
+def test_a_node_without_a_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FAKE_INVENTORY, raising=False)
+    library(monkeypatch, starts=False)
+    with pytest.raises(InventoryError, match="does not start"):
+        node_inventory()
+
+
+def test_cards_may_be_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAKE_INVENTORY, f"{__name__}:Played")
+    assert node_inventory().cards() == [Card("GPU-played", 1)]
+
+
+class Played:
+    def cards(self) -> list[Card]:
+        return [Card("GPU-played", 1)]

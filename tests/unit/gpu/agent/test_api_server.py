@@ -1,0 +1,222 @@
+import json
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+import pytest
+
+from kfext import names
+from kfext.errors import NotFound
+from kfext.gpu.agent.api_server import (
+    PAUSE_SECONDS,
+    REPEAT_SECONDS,
+    NodePods,
+    SharedGpus,
+    _decode,
+    status_of,
+)
+from kfext.gpu.agent.report import SharerReport, SlotReport, SlotState
+from kfext.kube.client import Client
+from kfext.kube.informer import Key
+from kfext.model.gpu import GpuShare
+from kfext.model.shared_gpu import parse_shared_gpu
+
+SHARE = GpuShare(50, 2**30, high=True, loss_budget=0.1, min_share=0.3)
+
+
+def pod(annotations: dict[str, str]) -> bytes:
+    return json.dumps({"metadata": {"uid": "u", "annotations": annotations}}).encode()
+
+
+TERMS: dict[str, tuple[dict[str, str], GpuShare | None]] = {
+    "what the controller has written": (
+        {names.GPU_TERMS: json.dumps(asdict(SHARE))},
+        SHARE,
+    ),
+    "not what a user asks for": ({names.GPU_SHARE: "0.9", names.GPU_PRIORITY: "high"}, None),
+    "nothing": ({}, None),
+    "no JSON": ({names.GPU_TERMS: "{"}, None),
+    "more text than terms have": ({names.GPU_TERMS: " " * 2000 + json.dumps(asdict(SHARE))}, None),
+}
+
+
+@pytest.mark.parametrize(("annotations", "want"), TERMS.values(), ids=TERMS)
+def test_the_terms_of_a_pod(annotations: dict[str, str], want: Any) -> None:
+    found = _decode(pod(annotations))
+    assert (found.uid, found.terms) == ("u", want)
+
+
+def pod_shown(name: str, *, namespace: str = "team", shares: bool = True, **more: Any) -> bytes:
+    annotations = {names.GPU_TERMS: json.dumps(asdict(SHARE))} if shares else {}
+    metadata = {"uid": name, "name": name, "namespace": namespace, "annotations": annotations}
+    deleted = more.pop("deleted", None)
+    metadata |= {"deletionTimestamp": deleted} if deleted else {}
+    return json.dumps({"metadata": metadata, "status": more}).encode()
+
+
+RUNNING: dict[str, tuple[bytes, bool]] = {
+    "a pod that shares and runs": (pod_shown("a", phase="Running"), True),
+    "a reservation": (
+        pod_shown("a", namespace=names.GPU_NAMESPACE, shares=False, phase="Running"),
+        True,
+    ),
+    "a pod that shares nothing": (pod_shown("a", shares=False, phase="Running"), False),
+    "a pod that kubelet may not have taken yet": (pod_shown("a", phase="Pending"), False),
+    "a pod that has ended": (pod_shown("a", phase="Succeeded"), False),
+    "a pod that is about to go": (
+        pod_shown("a", phase="Running", deleted="2026-11-25T00:00:00Z"),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "runs"), RUNNING.values(), ids=RUNNING)
+async def test_which_pods_kubelet_has_to_list(raw: bytes, *, runs: bool) -> None:
+    pods = NodePods(cast(Client, None), node="node-1")
+    found = _decode(raw)
+    pods._pods.store.put(Key(found.uid, *found.pod), found)
+    assert (found.pod in pods.running()) is runs
+
+
+HIGH = SharerReport("team", "train", high=True, share=0.5, harvest=0.9, busy=0.512, uid="uid-high")
+LOW = SharerReport(
+    "team", "tune", high=False, share=0.3, harvest=0.4, waited=7.9, memory=2**30, uid="uid-low"
+)
+SLOT = SlotReport(0, "GPU-1", 0.013, (HIGH, LOW), reservation="uid-hold", state=SlotState(16384))
+
+
+class FakeClient:
+    """Records what is applied. `gone`: the object was deleted."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[str, dict[str, Any]]] = []
+        self.gone = False
+        self.node_uid = "uid-n"
+
+    async def apply(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        if self.gone and path.endswith("/status"):
+            raise NotFound(status=404, reason="NotFound", message="")
+        self.applied.append((path.rsplit("/", 1)[-1], body))
+        return body
+
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path == "/api/v1/nodes/n"
+        return {"metadata": {"uid": self.node_uid}}
+
+
+def shown(client: FakeClient) -> SharedGpus:
+    return SharedGpus(cast(Client, client), node="n", reports=lambda: [SLOT])
+
+
+def test_the_controller_reads_what_the_agent_writes() -> None:
+    found = parse_shared_gpu({"spec": {"node": "n", "slot": 0}, "status": status_of(SLOT)})
+    assert found is not None
+    assert (found.card, found.reservation, found.memory) == ("GPU-1", "uid-hold", 16384)
+    assert (found.healthy, found.moved) == (True, False)
+    assert [
+        (sharer.pod, sharer.busy, sharer.loss, sharer.gets, sharer.evict)
+        for sharer in found.sharers
+    ] == [
+        ("uid-high", 510, 10, None, False),
+        ("uid-low", None, None, 400, False),
+    ]
+
+
+def test_a_card_whose_reservation_is_not_known_is_not_shown_as_reserved() -> None:
+    assert "card" not in status_of(replace(SLOT, reservation=""))
+
+
+def test_a_job_of_high_priority_that_is_not_heard_of_is_not_shown_as_idle() -> None:
+    deaf = replace(HIGH, busy=None, unhooked="CallbackList")
+    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+    assert "busyPermille" not in found
+    assert found["unhooked"] == "CallbackList"
+
+
+def test_what_is_not_known_of_a_job_is_not_shown_as_nothing() -> None:
+    deaf = replace(LOW, harvest=None, memory=None)
+    (found,) = status_of(replace(SLOT, sharers=(deaf,)))["sharers"]
+    assert found.keys().isdisjoint({"harvestPermille", "memoryMiB"})
+    (idle,) = status_of(replace(SLOT, sharers=(replace(LOW, harvest=0.0),)))["sharers"]
+    assert idle["harvestPermille"] == 0
+
+
+COARSE: dict[str, tuple[float | None, int]] = {
+    "as measured, in whole milliseconds": (0.0421, 43),
+    "a step that is stated to take no time": (0.0, 1),
+    "a step that is not stated any more": (None, 1),
+}
+
+
+@pytest.mark.parametrize(("longest", "want"), COARSE.values(), ids=COARSE)
+def test_a_micro_step_that_is_too_long_is_shown(longest: float | None, want: int) -> None:
+    def shown(low: SharerReport) -> object:
+        report = replace(SLOT, sharers=(low,))
+        return status_of(report)["sharers"][0].get("coarseMillis")
+
+    assert shown(replace(LOW, longest=longest, coarse=True)) == want
+    assert shown(replace(LOW, longest=longest)) is None
+
+
+async def test_a_slot_is_made_with_its_node_and_then_written_where_it_changes() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(SLOT, now=0.0)
+    await writer.write(SLOT, now=50.0)
+    (_, made), (path, status) = client.applied
+    assert made["spec"] == {"node": "n", "slot": 0}
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-n"
+    assert path == "status"
+    assert status["status"] == status_of(SLOT)
+
+
+FIGURES = replace(SLOT, loss=0.2)
+DECISIONS = {
+    "a card": replace(SLOT, card="GPU-2"),
+    "health": replace(SLOT, state=SlotState(16384, "it reported Xid 79")),
+    "who is there": replace(SLOT, sharers=(HIGH,)),
+    "what counts against one": replace(SLOT, sharers=(HIGH, replace(LOW, strikes=1))),
+    "who must leave": replace(SLOT, sharers=(HIGH, replace(LOW, evict=True))),
+}
+
+
+async def test_figures_are_written_once_in_a_while() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(SLOT, now=0.0)
+    await writer.write(FIGURES, now=PAUSE_SECONDS - 1)
+    assert len(client.applied) == 2
+    await writer.write(FIGURES, now=PAUSE_SECONDS)
+    assert len(client.applied) == 3
+
+
+@pytest.mark.parametrize("changed", DECISIONS.values(), ids=DECISIONS)
+async def test_what_others_act_on_is_written_at_once(changed: SlotReport) -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(SLOT, now=0.0)
+    await writer.write(changed, now=1.0)
+    assert len(client.applied) == 3
+
+
+async def test_one_that_was_deleted_by_hand_is_made_again() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(SLOT, now=0.0)
+    client.gone = True
+    with pytest.raises(NotFound):
+        await writer.write(DECISIONS["health"], now=1.0)
+    client.gone, client.node_uid = False, "uid-again"
+    await writer.write(DECISIONS["health"], now=2.0)
+    assert [path == "status" for path, _ in client.applied] == [False, True, False, True]
+    (_, made) = client.applied[2]
+    assert made["metadata"]["ownerReferences"][0]["uid"] == "uid-again", (
+        "the Node is another object"
+    )
+
+
+async def test_what_has_not_changed_is_applied_again_in_a_while() -> None:
+    client = FakeClient()
+    writer = shown(client)
+    await writer.write(SLOT, now=0.0)
+    await writer.write(SLOT, now=REPEAT_SECONDS)
+    assert [path for path, _ in client.applied] == [client.applied[0][0], "status", "status"]

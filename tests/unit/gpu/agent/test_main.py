@@ -1,0 +1,13 @@
+import resource
+
+from kfext.gpu.agent.main import raise_open_file_limit
+
+
+def test_the_agent_may_have_as_many_files_open_as_the_node_allows() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, before[1]), before[1]))
+    try:
+        raise_open_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == before[1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -1,0 +1,211 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from kfext.gpu.hook import agent_connection as module
+from kfext.gpu.hook import words
+from kfext.gpu.hook.agent_connection import (
+    LONGEST,
+    AgentConnection,
+    HiddenThread,
+    UnhookedReporter,
+    receive,
+    send,
+)
+from kfext.gpu.hook.page import Page, words_of
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def inode(descriptor: int) -> int:
+    return os.fstat(descriptor).st_ino
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_descriptors_arrive_beside_their_message(pair: Pair) -> None:
+    page = Page.make()
+    send(pair[0], {"bells": 1}, [page.descriptor])
+    found = receive(pair[1])
+    assert found is not None
+    message, (arrived,) = found
+    assert message == {"bells": 1}
+    assert inode(arrived) == inode(page.descriptor)
+    assert not os.get_inheritable(arrived)
+
+
+BAD: dict[str, bytes] = {
+    "no JSON": b"{",
+    "no object": b"[1]",
+    "too long": json.dumps({"x": "y" * LONGEST}).encode(),
+    "no text": b"\xff\xfe",
+}
+
+
+@pytest.mark.parametrize("data", BAD.values(), ids=BAD)
+def test_a_bad_message_is_refused_and_leaves_no_descriptor_open(pair: Pair, data: bytes) -> None:
+    with open(os.devnull, "rb") as file:
+        socket.send_fds(pair[0], [data], [file.fileno()])
+        before = open_descriptors()
+        with pytest.raises(ValueError, match=r"."):
+            receive(pair[1])
+        assert open_descriptors() == before
+
+
+def test_the_end_is_none(pair: Pair) -> None:
+    pair[0].close()
+    assert receive(pair[1]) is None
+
+
+_FORKS = """
+import os, sys
+from time import sleep
+from kfext.gpu.hook.agent_connection import AgentConnection
+from kfext.gpu.hook.page import Page
+made = AgentConnection(sys.argv[1], own=Page.make(), take=lambda *_: None)
+os.register_at_fork(after_in_child=made.leave)
+sys.stdin.readline()
+if os.fork():
+    os._exit(0)
+sys.stdin.readline()  # until the test has seen that its parent has ended
+"""
+
+
+def test_a_fork_does_not_keep_the_connection_of_a_process_that_has_ended(tmp_path: Path) -> None:
+    path = str(tmp_path / "agent")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as agent:
+        agent.bind(path)
+        agent.listen()
+        job = subprocess.Popen([sys.executable, "-c", _FORKS, path], stdin=subprocess.PIPE)
+        with job, agent.accept()[0] as peer:
+            peer.settimeout(30)
+            assert receive(peer) is not None
+            assert job.stdin is not None
+            job.stdin.write(b"\n")  # now it forks and ends
+            job.stdin.flush()
+            assert peer.recv(1) == b""
+
+
+def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_path: Path) -> None:
+    path, own = str(tmp_path / "agent"), Page.make()
+    taken: SimpleQueue[dict[str, Any]] = SimpleQueue()
+    AgentConnection(path, own=own, take=lambda message, _: taken.put(message))
+    for life in range(2):  # the agent begins after the job, and again
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+            listening.bind(path)
+            listening.listen()
+            listening.settimeout(20)
+            agent, _ = listening.accept()
+            with agent:
+                agent.settimeout(20)
+                found = receive(agent)
+                assert found is not None
+                message, (page,) = found
+                assert message == {}
+                assert inode(page) == inode(own.descriptor)
+                os.close(page)
+                send(agent, {"bells": life}, [])
+                assert taken.get(timeout=20) == {"bells": life}
+        os.unlink(path)
+
+
+def test_a_job_tries_again_at_least_each_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: SimpleQueue[float] = SimpleQueue()
+
+    def pause(seconds: float) -> None:
+        pauses.put(seconds)
+        if pauses.qsize() == 10:
+            threading.Event().wait()  # without end
+
+    monkeypatch.setattr(module, "sleep", pause)
+    AgentConnection(str(tmp_path / "absent"), own=Page.make(), take=lambda *_: None)
+    tried = [pauses.get(timeout=20) for _ in range(10)]
+    assert tried == sorted(tried)
+    assert tried[-1] == 1.0
+
+
+def test_a_hidden_thread_is_none_of_the_program_s_and_can_be_waited_for() -> None:
+    goes_on, began = threading.Event(), threading.Event()
+
+    def act() -> None:
+        began.set()
+        goes_on.wait(60)
+
+    hidden = HiddenThread(act)
+    assert began.wait(60)
+    assert not [thread for thread in threading.enumerate() if thread.ident == hidden._number]
+    goes_on.set()
+    hidden.join(60)
+    assert hidden._ended.is_set()
+
+
+def test_a_hidden_thread_does_not_wait_for_itself() -> None:
+    ended = threading.Event()
+
+    def act() -> None:
+        made.wait(60)
+        found[0].join(60)
+        ended.set()
+
+    made, found = threading.Event(), list[HiddenThread]()
+    found.append(HiddenThread(act))
+    made.set()
+    assert ended.wait(30)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    monkeypatch.setattr(module, "_PAUSE_SECONDS", 0.05)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(tmp_path / "agent"))
+        listening.listen()
+        listening.settimeout(20)
+        yield listening
+
+
+def stated(agent: socket.socket) -> int:
+    """Return the reason that comes with the next connection, which ends after it."""
+    peer, _ = agent.accept()
+    with peer:
+        peer.settimeout(20)
+        found = receive(peer)
+        assert found is not None
+        _, (page,) = found
+        assert receive(peer) is None
+    its = words_of(page)
+    assert its[words.LAYOUT] == words.VERSION
+    return its[words.UNHOOKED]
+
+
+def test_the_first_reason_is_stated_again_and_again(agent: socket.socket, tmp_path: Path) -> None:
+    reporter = UnhookedReporter(str(tmp_path / "agent"))
+    reporter.report(words.CALLBACK_LIST)
+    reporter.report(words.FAILED)
+    assert [stated(agent) for _ in range(3)] == [words.CALLBACK_LIST] * 3
+
+
+def test_it_waits_for_an_agent_that_is_away(agent: socket.socket, tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    UnhookedReporter(str(later)).report(words.FAILED)
+    os.rename(tmp_path / "agent", later)
+    assert stated(agent) == words.FAILED
