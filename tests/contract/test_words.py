@@ -30,7 +30,6 @@ OUT = {
 ONE = "one as a variable"
 
 NOT_YET = [
-    "tests/unit/controller",
     "tests/unit/resizing",
     "tests/unit/scaling",
     "tests/unit/sharing",

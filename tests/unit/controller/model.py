@@ -78,7 +78,7 @@ class FakeApi:
             self.delete(pod.uid)
 
     def delete(self, uid: str) -> None:
-        """What is bound takes its time to end; what is not is gone at once."""
+        """A bound pod takes its time to end; any other pod is gone at once."""
         if self.pods[uid]["spec"].get("nodeName"):
             self.stamp(self.pods[uid])["metadata"]["deletionTimestamp"] = moment(self.now)
         else:
@@ -142,7 +142,7 @@ class FakeOperator:
 
 
 class FakeKubelets:
-    """kube-scheduler and kubelets: bind what has no gate and fits; end what is being deleted."""
+    """kube-scheduler and kubelets: bind a pod without a gate that fits; end a deleted pod."""
 
     def __init__(self, api: FakeApi) -> None:
         self._api = api
@@ -168,7 +168,7 @@ class FakeKubelets:
         return False
 
     def steal(self, node: Node, cpu: str) -> bool:
-        """Have a pod of nobody take room on a node, if there is as much."""
+        """Bind a foreign pod to a node; return whether the node had the room."""
         api = self._api
         millicores = int(cpu) * 1000
         if node.allocatable["cpu"] - api.load(node.name) < millicores:
@@ -187,9 +187,9 @@ class FakeKubelets:
 
 
 class ForgetfulController:
-    """kfext's decision, taken from what the API says alone; it dies after every single write.
+    """The decisions of a controller that dies after every write, from what the API says alone.
 
-    What it knows of time it knows since it was born: `born` is when that was.
+    `born`: when it began last; it knows nothing of the time before.
     """
 
     def __init__(self, api: FakeApi) -> None:

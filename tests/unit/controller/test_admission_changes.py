@@ -38,7 +38,7 @@ class ChangingApi(FakeApi):
 def lived(
     api: FakeApi, *, seconds: float, until: type[Step] | None = None
 ) -> list[tuple[float, Step]]:
-    """The steps of a controller that dies all the time, while everybody does their part."""
+    """Return the steps of a controller that dies after every write, while the others act."""
     operator, kubelets, controller = FakeOperator(api), FakeKubelets(api), ForgetfulController(api)
     steps: list[tuple[float, Step]] = []
     born = api.now
@@ -69,21 +69,21 @@ def test_a_job_that_admission_makes_too_big_is_started_once_and_then_released(
     amounts: Mapping[str, str],
 ) -> None:
     steps = [step for _, step in lived(api_of(amounts, cpu="4"), seconds=1800.0, until=Release)]
-    assert [type(one) for one in steps if not isinstance(one, Wait)] == [
+    assert [type(step) for step in steps if not isinstance(step, Wait)] == [
         *(Unsuspend, Suspend, Release)
     ]
     assert steps[-1].verdict.reason == REASON_TOO_BIG  # type: ignore[union-attr]
 
 
-def test_one_that_has_no_room_waits_and_is_placed_when_there_is() -> None:
+def test_a_job_that_has_no_room_waits_and_is_placed_when_there_is() -> None:
     api = api_of({"cpu": "1"}, cpu="8", thief="4")
     steps = [step for _, step in lived(api, seconds=600.0)]
     assert sum(isinstance(step, Unsuspend) for step in steps) == 1
     assert steps[-1].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
-    for uid in [one.uid for one in api.pod_values() if not one.owner_uid]:
+    for uid in [pod.uid for pod in api.pod_values() if not pod.owner_uid]:
         del api.pods[uid]
     assert any(isinstance(step, Unsuspend) for _, step in lived(api, seconds=20.0))
-    assert [one.node_name for one in api.pod_values()] == ["a"] * 3
+    assert [pod.node_name for pod in api.pod_values()] == ["a"] * 3
 
 
 PORTS = [{"containerPort": 9100, "hostPort": 9100}]
@@ -94,7 +94,7 @@ def test_a_gang_whose_pods_get_a_port_of_the_node_and_too_few_nodes_is_started_o
     nodes = [node(name, cpu="8") for name in "ab"]
     api = ChangingApi(job().worker(3, cpu="1").held().raw, nodes, changed=SIDECAR)
     steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]
-    assert [type(one) for one in steps if not isinstance(one, Wait)] == [
+    assert [type(step) for step in steps if not isinstance(step, Wait)] == [
         *(Unsuspend, Suspend, Release)
     ]
     assert steps[-1].verdict.reason == REASON_TOO_BIG  # type: ignore[union-attr]
@@ -110,7 +110,7 @@ def test_a_job_is_released_after_three_starts_if_admission_keeps_it_off_its_node
     made = job().worker(3, cpu="1").held().raw
     api = ChangingApi(made, [node("a", cpu="8")], changed={"affinity": AFFINITY})
     steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]
-    assert [type(one) for one in steps if not isinstance(one, Wait)] == [
+    assert [type(step) for step in steps if not isinstance(step, Wait)] == [
         *(Unsuspend, Suspend, Unsuspend, Suspend, Unsuspend, Release)
     ]
     assert "another node affinity" in steps[-1].verdict.message  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ LONG = 600.0
 
 
 class World:
-    """Everybody who acts on the job, and what must hold whoever acts next."""
+    """The parties that act on the job, and what must hold after each act."""
 
     def __init__(self, *, kind: str, workers: int, cpus: list[int]) -> None:
         made = job(kind).worker(workers, cpu="1").held().condition("Suspended", since=0)
@@ -45,11 +45,11 @@ class World:
 
     def check(self) -> None:
         assert not self.operator.failed, "resumed while pods still ended"
-        for one in self.api.nodes:
-            assert self.api.load(one.name) <= one.allocatable["cpu"], "overcommitted"
+        for host in self.api.nodes:
+            assert self.api.load(host.name) <= host.allocatable["cpu"], "overcommitted"
 
     def settle(self) -> None:
-        """Let everybody act until nobody has anything to do but to wait."""
+        """Let all parties act until all of them only wait."""
         idle = 0.0
         for _ in range(ROUNDS):
             acted = self.decide() | self.operator.step() | self.kubelets.bind()
@@ -126,9 +126,9 @@ def test_even_while_others_take_the_room(world: World, data: st.DataObject) -> N
         world.check()
         api.now += data.draw(st.sampled_from([0.0, 1.0, 20.0]))
     world.settle()
-    # Room or not: nothing is left behind our gate, or pinned in vain, with others running.
+    # With room or without, no pod waits behind kfext's gate, or is pinned, while others run.
     assert world.phase() in {names.PLACED, names.PHASE_RELEASED, names.QUEUED}
-    for pod in api.pod_values():  # the thieves go; what waits for room must get it
+    for pod in api.pod_values():  # the thieves go; a job that waits for room must get it
         if not pod.owner_uid:
             del api.pods[pod.uid]
     world.settle()

@@ -35,7 +35,7 @@ async def client() -> AsyncIterator[Client]:
 
 
 def test_every_counter_of_an_informer_has_a_metric() -> None:
-    assert {one.name for one in fields(Counters)} == COUNTERS.keys()
+    assert {field.name for field in fields(Counters)} == COUNTERS.keys()
 
 
 async def test_the_counters_of_each_watch_are_read_when_they_are_asked_for(client: Client) -> None:
@@ -108,9 +108,9 @@ def series(*reports: Report) -> CollectorRegistry:
 
 def shown(*reports: Report) -> dict[str, float]:
     """The samples of one job, by their names."""
-    samples = [one for family in series(*reports).collect() for one in family.samples]
-    assert all(one.labels == OF_JOB for one in samples)
-    return {one.name: one.value for one in samples}
+    samples = [sample for family in series(*reports).collect() for sample in family.samples]
+    assert all(sample.labels == OF_JOB for sample in samples)
+    return {sample.name: sample.value for sample in samples}
 
 
 def test_the_series_of_a_job() -> None:
@@ -150,10 +150,10 @@ def test_of_many_jobs_the_newest_have_series_whatever_their_order() -> None:
         assert len(family.samples) == MOST_JOBS
 
 
-def test_of_jobs_that_were_created_together_the_same_ones_are_shown_each_time() -> None:
+def test_of_jobs_that_were_created_together_the_same_jobs_are_shown_each_time() -> None:
     reports = [(replace(JOB, name=f"job-{at}", uid=f"u-{at}"), FULL) for at in range(MOST_JOBS + 1)]
-    one, other = series(*reports), series(*reversed(reports))
-    assert generate_latest(one) == generate_latest(other)
+    forward, backward = series(*reports), series(*reversed(reports))
+    assert generate_latest(forward) == generate_latest(backward)
 
 
 @pytest.mark.parametrize("of_jobs", [True, False])

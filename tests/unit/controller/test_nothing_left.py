@@ -1,4 +1,4 @@
-"""Nothing is kept of what is gone: neither of namespaces, nor of jobs, pods, nodes and claims."""
+"""The planner keeps nothing of namespaces, jobs, pods, nodes and claims that are gone."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -31,7 +31,7 @@ BOUNDED = {
 
 
 def strings(of: object, path: str = "planner", seen: set[int] | None = None) -> Iterator[str]:
-    """Every string in an object and what it refers to, with the way to it."""
+    """Yield every string that an object reaches, each with the path to it."""
     seen = set() if seen is None else seen
     if isinstance(of, str):
         yield f"{path} = {of}"
@@ -44,10 +44,10 @@ def strings(of: object, path: str = "planner", seen: set[int] | None = None) -> 
             yield from strings(key, f"{path}{{}}", seen)
             yield from strings(value, f"{path}[]", seen)
     elif isinstance(of, list | tuple | set | frozenset) or hasattr(of, "popleft"):
-        for one in of:  # type: ignore[attr-defined]
-            yield from strings(one, f"{path}[]", seen)
+        for item in of:  # type: ignore[attr-defined]
+            yield from strings(item, f"{path}[]", seen)
     elif is_dataclass(of):
-        within = {one.name: getattr(of, one.name) for one in fields(of)}
+        within = {field.name: getattr(of, field.name) for field in fields(of)}
     elif type(of).__module__.startswith("kfext"):
         within = vars(of)
     for name, value in within.items():
@@ -56,7 +56,7 @@ def strings(of: object, path: str = "planner", seen: set[int] | None = None) -> 
 
 
 class Life:
-    """What comes and goes with one name: each object, seen by a planner."""
+    """Objects of every kind with one name, which a planner sees come and go."""
 
     def __init__(self, planner: Planner, name: str) -> None:
         cluster, queue, settings = planner.cluster, planner.queue, planner.settings
@@ -79,7 +79,7 @@ class Life:
             (cluster.volumes.observe_claim, VolumeClaim(name, f"{name}-claim", f"{name}-disk")),
             (cluster.volumes.observe_volume, Volume(f"{name}-disk", name)),
             (cluster.observe_node, node(f"{name}-node", cpu="4")),
-            *((cluster.observe_pod, one) for one in (pod, pinned)),
+            *((cluster.observe_pod, worker) for worker in (pod, pinned)),
         ]
 
     def come(self, number: int) -> None:
@@ -103,7 +103,7 @@ class Life:
 
 
 def turn(planner: Planner, at: float) -> None:
-    """One turn of the loop, with what else is asked of the planner in it."""
+    """One turn of the loop, with the other questions that the planner gets in it."""
     now = Moment(wall=at, monotonic=at)
     tick = planner.tick(now)
     planner.companion.steps(now)
@@ -138,7 +138,7 @@ def test_nothing_is_left_of_what_came_and_went_in_any_order(
     for _ in range(3):
         at += 400.0
         turn(planner, at)
-    assert [one for one in strings(planner) if " = gone" in one] == []
+    assert [text for text in strings(planner) if " = gone" in text] == []
 
 
 def test_what_is_still_there_is_found() -> None:
@@ -146,9 +146,9 @@ def test_what_is_still_there_is_found() -> None:
     life = Life(planner, "kept")
     for number in range(len(life)):
         life.come(number)
-    found = [one for one in strings(planner) if " = kept" in one]
+    found = [text for text in strings(planner) if " = kept" in text]
     kept = ("_quotas", "_ranges", "_network_policies", "_namespaces", "jobs", "_row", "_claims")
-    missing = [name for name in kept if not any(name in one for one in found)]
+    missing = [name for name in kept if not any(name in text for text in found)]
     assert missing == []
 
 
@@ -159,7 +159,7 @@ def test_a_namespace_without_jobs_is_forgotten_before_the_next_tick() -> None:
         for number, (_, what) in enumerate(life.objects):
             if not isinstance(what, Pod | Node):
                 act(number)
-    assert [one for one in strings(planner) if " = gone" in one] == []
+    assert [text for text in strings(planner) if " = gone" in text] == []
 
 
 @pytest.mark.parametrize("times", [1, 40])
@@ -174,4 +174,4 @@ def test_a_namespace_that_comes_and_goes_often_keeps_nothing(times: int) -> None
             life.go(number)
     for later in (1, 2, 3):
         turn(planner, 5000.0 + 400 * later)
-    assert [one for one in strings(planner) if " = gone" in one] == []
+    assert [text for text in strings(planner) if " = gone" in text] == []

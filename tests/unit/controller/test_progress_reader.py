@@ -1,4 +1,4 @@
-"""What becomes of the logs that the planner wants read."""
+"""The logs that the planner wants read: who reads them when, and what an error does."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Set
@@ -94,8 +94,8 @@ class Bed:
         made = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
         made.annotated(names.RESIZE, resize)
         self.planner.cluster.observe_job(made.raw)
-        one = pod(made.build(), "worker", 0, bound=f"node-{name}", uid=uid or f"pod-{name}")
-        self.planner.cluster.observe_pod(None, replace(one, phase="Running"))
+        worker = pod(made.build(), "worker", 0, bound=f"node-{name}", uid=uid or f"pod-{name}")
+        self.planner.cluster.observe_pod(None, replace(worker, phase="Running"))
         self.planner.cluster.jobs[f"uid-{name}"].phase = PLACED
 
     def reason(self, name: str) -> str:
@@ -103,7 +103,7 @@ class Bed:
         return reported.known.reason if reported and reported.known else ""
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Let it read until something holds."""
+        """Let the reader read until `holds` returns True."""
         reading = asyncio.create_task(self.reader.run())
         try:
             async with asyncio.timeout(30):
@@ -120,7 +120,7 @@ def bed(monkeypatch: pytest.MonkeyPatch) -> Bed:
     return Bed()
 
 
-async def test_an_error_of_ours_with_one_log_keeps_no_other_from_being_read(
+async def test_an_error_of_kfext_with_one_log_keeps_no_other_from_being_read(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = bed.planner.progress.take
@@ -244,8 +244,11 @@ async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
 
     def measured() -> list[float | str | None]:
         found = [bed.planner.progress.reported(f"uid-{name}") for name in ("train", "other")]
-        shown = [one for one in found if one is not None]
-        return [one.unmeasured.reason if one.unmeasured else one.cpu for one in shown]
+        shown = [reported for reported in found if reported is not None]
+        return [
+            reported.unmeasured.reason if reported.unmeasured else reported.cpu
+            for reported in shown
+        ]
 
     await bed.until(lambda: measured() == [1.5, names.REASON_CPU_USE_FORBIDDEN])
 

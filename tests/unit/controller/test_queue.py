@@ -36,13 +36,13 @@ def line(bench: Bench) -> Queue:
 
 
 def told(bench: Bench, uid: str) -> tuple[str, str]:
-    """The reason and the sentence that a job was last told."""
+    """Return the last reason and the last sentence that a job was told."""
     verdicts = [why for of, phase, why in bench.reports if of == uid and phase == QUEUED]
     return verdicts[-1].reason, verdicts[-1].message  # type: ignore[union-attr]
 
 
 def running(uid: str, node_name: str, *, cpu: str, workers: int = 1, **more: Any) -> JobBuilder:
-    """A job that was started under a plan; nobody has created its pods yet."""
+    """A job that was started under a plan; its pods do not exist yet."""
     made = gang(uid, cpu=cpu, workers=workers).resumed()
     del made.raw["metadata"]["annotations"]["kfext.dev/held"]
     places = ",".join(["0"] * workers)
@@ -178,9 +178,9 @@ async def test_a_job_of_higher_priority_is_not_kept_out(bench: Bench) -> None:
 
 async def test_a_successor_keeps_the_same_room(bench: Bench) -> None:
     other = Bench()
-    for one in (bench, other):
-        one.cluster.observe_node(None, node("b", cpu="4"))
-        one.now = RESERVE_AFTER
+    for replica in (bench, other):
+        replica.cluster.observe_node(None, node("b", cpu="4"))
+        replica.now = RESERVE_AFTER
     jobs = [
         running("x", "a", cpu="3"),
         running("y", "b", cpu="2"),
@@ -260,7 +260,7 @@ async def test_room_is_kept_for_a_time_and_then_others_have_their_turn(bench: Be
     assert holders == ["first", "second", "first", "second"]
 
 
-async def test_jobs_that_keep_coming_do_not_take_the_turn_of_one_that_has_had_one(
+async def test_jobs_that_keep_coming_take_no_turn_from_a_job_that_has_had_a_reservation(
     bench: Bench,
 ) -> None:
     runs = [f"runs-{number}" for number in range(4)]
@@ -276,7 +276,7 @@ async def test_jobs_that_keep_coming_do_not_take_the_turn_of_one_that_has_had_on
     bench.now += RESERVED_SECONDS
     await bench.tick()
     begun: set[str] = set()
-    for name in small[3:]:  # a job ends every ten minutes, and as often one comes
+    for name in small[3:]:  # a job ends every ten minutes, and as often a job comes
         bench.now += 600
         bench.cluster.forget_job(runs.pop(0))
         bench.submit(gang(name, cpu="1", workers=1, created=bench.now))
@@ -292,11 +292,11 @@ async def test_jobs_that_keep_coming_do_not_take_the_turn_of_one_that_has_had_on
         if "large" in begun:
             break
     assert "large" in begun
-    assert len(begun) < 15, "after those that were due before, and some while it collects room"
+    assert len(begun) < 15, "after the jobs that were due before, and some while room is collected"
 
 
-async def test_between_two_reservations_every_job_is_looked_at(bench: Bench) -> None:
-    """Nobody keeps room by handing it on from one large job to the next."""
+async def test_between_two_reservations_every_job_is_decided_on(bench: Bench) -> None:
+    """Large jobs do not keep room by handing it on from one to the next."""
     bench.submit(running("runs", "a", cpu="1"))
     for number in range(3):
         bench.submit(gang(f"large-{number}", cpu="4", workers=1, created=number))
@@ -317,7 +317,7 @@ async def test_an_error_in_the_search_for_a_reservation_keeps_no_other_job_from_
 
     def broken(uid: str, *more: Any, **named: Any) -> None:
         searched.append(uid)
-        raise ArithmeticError("an amount nobody thought of")
+        raise ArithmeticError("an amount that was not foreseen")
 
     monkeypatch.setattr(reservations, "reserve", broken)
     bench.submit(running("runs", "a", cpu="3"))
@@ -448,7 +448,7 @@ async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) ->
     assert [of for of, _, _ in bench.reports if of == "job-29"] == []  # near enough
 
 
-async def test_a_job_for_which_others_would_be_preempted_is_released_after_a_minute(
+async def test_a_job_that_others_would_be_preempted_for_is_released_after_a_minute(
     bench: Bench,
 ) -> None:
     line(bench).observe_class(None, PriorityClass("high", 100))

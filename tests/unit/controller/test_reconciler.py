@@ -170,7 +170,7 @@ async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
     bench.submit(gang("one", workers=1))  # there is room for it twice
     await bench.tick()
     assert len(bench.writer.steps) == 1
-    assert "one" in bench.cluster.changed, "to be looked at again, now that it is written"
+    assert "one" in bench.cluster.changed, "to be decided on again, now that it is written"
 
 
 async def test_what_was_written_in_part_is_tried_again(bench: Bench) -> None:
@@ -258,7 +258,7 @@ async def _fail(entry: TrackedJob, step: Step) -> bool:
     return True
 
 
-async def test_an_error_of_ours_in_a_write_stops_no_other_and_it_is_tried_again(
+async def test_an_error_of_kfext_in_a_write_stops_no_other_and_it_is_tried_again(
     bench: Bench,
 ) -> None:
     bench.writer.answer = _fail
@@ -280,7 +280,7 @@ async def test_an_error_of_ours_in_a_write_stops_no_other_and_it_is_tried_again(
         pytest.param("second", "show", id="while it is shown"),
     ],
 )
-async def test_an_error_of_ours_about_one_job_stops_no_other(
+async def test_an_error_of_kfext_about_one_job_stops_no_other(
     bad: str, method: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owners = {"show": bench.display, "record": bench.planner.queue}
@@ -293,7 +293,7 @@ async def test_an_error_of_ours_about_one_job_stops_no_other(
         return real(tracked, *rest, **more)
 
     monkeypatch.setattr(owner, method, fails)
-    for created, uid in enumerate(("first", "second", "third")):  # there is room for one
+    for created, uid in enumerate(("first", "second", "third")):  # there is room for one job
         bench.submit(gang(uid, created=created))
     await bench.tick()
     assert bench.started() == ["first"]

@@ -1,4 +1,4 @@
-"""A gang whose pods are never created keeps no other job from its capacity, whatever others do."""
+"""A gang that never gets its pods keeps no other job out, whatever others do."""
 
 from copy import deepcopy
 from itertools import count
@@ -18,7 +18,7 @@ NEVER = 1e9
 
 
 def carried_out(bench: Bench, *jobs: JobBuilder) -> None:
-    """Submit jobs, and have the API server and the operator carry out each start and stop."""
+    """Submit jobs; the API server and the operator carry out each start and stop."""
     raws = {made.raw["metadata"]["uid"]: deepcopy(made.raw) for made in jobs}
     versions = count(10)
 
@@ -48,7 +48,7 @@ def stopped(bench: Bench, uid: str) -> int:
 
 
 async def an_hour(bench: Bench, *, crash_every: float) -> None:
-    """Nobody creates a pod, but for one of a job that fails again and again."""
+    """Let an hour pass. Pods are created only for a job that fails again and again."""
     crashing = job(name="crash", uid="crash").worker(1, cpu="0").resumed()
     bench.submit(crashing)
     number, old, next_crash = 0, None, 0.0
@@ -111,7 +111,7 @@ def by_kueue(uid: str, *, workers: int) -> JobBuilder:
     return made.annotated("kfext.dev/plan", plan)
 
 
-async def test_nor_do_those_of_a_job_that_only_kueue_may_stop(bench: Bench) -> None:
+async def test_nor_do_the_pods_of_a_job_that_only_kueue_may_stop(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000", pods=2000))
     bench.submit(by_kueue("kueue", workers=600))
     bench.submit(gang("good", workers=1, created=2))
@@ -129,9 +129,9 @@ async def test_a_slow_operator_does_not_restart_a_big_gang(bench: Bench) -> None
     carried_out(bench, *(gang(uid, workers=100, created=at) for at, uid in enumerate(names)))
     await bench.tick()
     for uid in ("first", "second"):
-        for one in pods(bench.cluster.jobs[uid].job, gated=True):
+        for gated_pod in pods(bench.cluster.jobs[uid].job, gated=True):
             bench.now += 5.0
-            bench.cluster.observe_pod(None, one)
+            bench.cluster.observe_pod(None, gated_pod)
             for marked in ("first", "second"):
                 bench.cluster.mark(marked)
             await bench.tick()

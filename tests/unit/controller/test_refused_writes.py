@@ -19,7 +19,7 @@ DENIED = Forbidden(status=403, reason="Forbidden", message="denied by policy no-
 
 
 async def hours(bench: Bench, uid: str, *, number: float) -> None:
-    """Have a job looked at every half minute."""
+    """Let hours pass; a job is scheduled every half minute."""
     end = bench.now + number * 3600
     while bench.now < end:
         bench.planner._retry(uid)
@@ -109,8 +109,8 @@ async def test_what_is_refused_is_said_at_once_and_not_only_when_it_is_given_up(
 ) -> None:
     bench.writer.answer = refusing(DENIED)
     bench.submit(made)
-    for one in pods(made.build(), gated=True) if gated else ():
-        bench.cluster.observe_pod(None, one)
+    for gated_pod in pods(made.build(), gated=True) if gated else ():
+        bench.cluster.observe_pod(None, gated_pod)
     await bench.tick()
     assert len(bench.writer.steps) == 1
     uid, shown, verdict = bench.reports[-1]
@@ -142,19 +142,19 @@ async def test_what_is_not_said_of_a_failed_write(
 async def test_a_gang_whose_pins_are_refused_for_good_is_released(bench: Bench) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin)  # type: ignore[assignment]
     bench.submit(whole())
-    for one in pods(whole().build(), gated=True):
-        bench.cluster.observe_pod(None, one)
+    for gated_pod in pods(whole().build(), gated=True):
+        bench.cluster.observe_pod(None, gated_pod)
     await hours(bench, "one", number=0.1)
     assert isinstance(bench.writer.steps[MOST_REFUSALS][1], Release)
 
 
-async def test_the_capacity_of_a_gang_for_which_nothing_can_be_written_goes_to_others(
+async def test_the_capacity_of_a_gang_that_nothing_can_be_written_for_goes_to_others(
     bench: Bench,
 ) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin, Release, Ungate)  # type: ignore[assignment]
     bench.submit(whole())
-    for one in pods(whole().build(), gated=True):
-        bench.cluster.observe_pod(None, one)
+    for gated_pod in pods(whole().build(), gated=True):
+        bench.cluster.observe_pod(None, gated_pod)
     bench.submit(gang("other", created=9))
     await hours(bench, "one", number=0.2)
     assert names_of(bench) == {"Pin", "Release", "Ungate", "Unsuspend"}
@@ -171,7 +171,7 @@ async def test_a_step_that_is_accepted_later_is_carried_out(bench: Bench) -> Non
     assert [type(step) for _, step in bench.writer.steps[before:]][:1] == [Unsuspend]
 
 
-async def test_an_edit_of_the_job_has_a_refused_step_tried_at_once(bench: Bench) -> None:
+async def test_a_refused_step_is_tried_at_once_after_an_edit_of_the_job(bench: Bench) -> None:
     bench.writer.answer = refusing(TOO_LONG)
     required = {"kfext.dev/colocation": "required"}
     for version, workers in ((1, 3), (2, 2)):

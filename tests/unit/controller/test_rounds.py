@@ -1,7 +1,7 @@
 """Every job has its turn in its round, in the queue's order, whatever comes free and changes.
 
-Counted are ticks. A round decides on each of 1,000 jobs once, at most 64 in a tick, and searches
-for 200 reservations, at most four in a tick.
+The tests count ticks. A round decides on each of 1,000 jobs once, at most 64 in a tick, and
+searches for 200 reservations, at most four in a tick.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,11 +27,11 @@ TEAM = "team"
 JOBS, SHAPES, NODES = 1000, 200, 4
 ROUND = JOBS // MOST_DECISIONS + SHAPES // MOST_SEARCHES + 2
 EARLY, LATE = 1000.0, 100_000.0
-"""Before and after jobs of age 0 to 1,000 may have a reservation."""
+"""A time before and a time after jobs of age 0 to 1,000 may have a reservation."""
 
 
 def alone(uid: str, cpu: str, on: str = "n0", **more: Any) -> Pod:
-    """A running pod of nobody."""
+    """A running pod that no job owns."""
     spec = {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}], **more}
     metadata = {"namespace": "x", "name": uid, "uid": uid, "resourceVersion": "1"}
     return parse_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
@@ -42,7 +42,7 @@ def gang(name: str, *, cpu: str, workers: int = 1, created: float = 0) -> JobBui
 
 
 def running(name: str, *, on: str, cpu: str, workers: int = 1) -> JobBuilder:
-    """A job that was started under a plan; nobody has created its pods yet."""
+    """A job that was started under a plan; its pods do not exist yet."""
     places = ",".join(["0"] * workers)
     nodes = f'"uid":"{name}","generation":1,"nodes":["{on}"]'
     plan = f'{{{nodes},"replicas":{{"worker":[{places}]}}}}'
@@ -64,15 +64,17 @@ class Bed:
             self.cluster.observe_node(None, node(f"n{number}", cpu="64", pods=5000))
 
     def submit(self, *jobs: JobBuilder) -> None:
-        for one in jobs:
-            self.cluster.observe_job(one.raw)
+        for builder in jobs:
+            self.cluster.observe_job(builder.raw)
 
     def tick(self) -> int:
-        """One tick; return what is left."""
+        """One tick; return how many jobs are left to decide on."""
         self.now += 0.01
         tick = self.planner.tick(Moment(wall=self.now, monotonic=self.now))
         assert not tick.failures
-        self.started += [one.job.name for one, step in tick.steps if isinstance(step, Unsuspend)]
+        self.started += [
+            tracked.job.name for tracked, step in tick.steps if isinstance(step, Unsuspend)
+        ]
         self.decided = tick.decided
         return tick.remainder
 
@@ -81,7 +83,7 @@ class Bed:
             pass
 
     def until(self, done: Callable[[], bool], *, each: Callable[[], object], most: int) -> int:
-        """How many ticks pass, with something before each, until something holds."""
+        """Return how many ticks pass until `done` holds; `each` runs before every tick."""
         for count in range(1, most + 1):
             each()
             self.tick()
@@ -91,13 +93,13 @@ class Bed:
 
 
 def ends(bed: Bed, *, cpu: str, number: int = 500) -> Iterator[None]:
-    """Pods of this size end, one with each step."""
+    """Let pods of this size end, one pod with each step."""
     pods = [alone(f"ends-{count}", cpu) for count in range(number)]
-    for one in pods:
-        bed.cluster.observe_pod(None, one)
+    for pod in pods:
+        bed.cluster.observe_pod(None, pod)
     bed.rest()
-    for one in pods:
-        bed.cluster.observe_pod(one, None)
+    for pod in pods:
+        bed.cluster.observe_pod(pod, None)
         yield
 
 
@@ -111,7 +113,7 @@ def crowd(bed: Bed, *, used: str = "60") -> None:
 
 
 CHURN: dict[str, tuple[str, str]] = {
-    "that help nobody": ("60", "10m"),
+    "that help no job": ("60", "10m"),
     "after which a pod of each fits, and no gang": ("40", "10m"),
 }
 
@@ -131,7 +133,7 @@ def test_the_last_of_1000_jobs_starts_in_a_round_while_pods_end(
     assert ticks <= ROUND
 
 
-def test_what_ends_is_offered_to_nobody_whom_it_cannot_help() -> None:
+def test_room_that_comes_free_is_offered_to_no_job_that_it_cannot_help() -> None:
     bed = Bed()
     crowd(bed)
     ending = ends(bed, cpu="10m", number=3)
@@ -158,7 +160,7 @@ def test_places_in_the_queue_are_shown_while_pods_end() -> None:
 # --- jobs that change -------------------------------------------------------------------------
 
 
-def test_jobs_that_are_edited_again_and_again_keep_none_behind_them_from_its_turn() -> None:
+def test_jobs_that_are_edited_again_and_again_keep_no_job_behind_them_from_its_turn() -> None:
     bed = Bed()
     crowd(bed)
     bed.rest()
@@ -168,8 +170,8 @@ def test_jobs_that_are_edited_again_and_again_keep_none_behind_them_from_its_tur
         for number in range(2 * MOST_DECISIONS):
             version = next(versions)
             cpu = f"{20_000 + version}m"
-            one = gang(f"job-{number}", cpu=cpu, workers=4, created=number)
-            bed.submit(one.version(version))
+            edited = gang(f"job-{number}", cpu=cpu, workers=4, created=number)
+            bed.submit(edited.version(version))
 
     edit()
     bed.tick()
@@ -185,9 +187,9 @@ def test_jobs_that_run_and_change_keep_no_job_of_the_queue_from_its_turn() -> No
     versions = iter(range(1, 100_000))
 
     def change() -> None:
-        for one in large:
-            one.worker(6000, cpu="1").resumed().version(next(versions))
-            bed.submit(one)
+        for builder in large:
+            builder.worker(6000, cpu="1").resumed().version(next(versions))
+            bed.submit(builder)
 
     change()
     bed.tick()
@@ -278,7 +280,7 @@ def test_a_quota_that_allows_more_in_a_round_allows_it_to_the_head_of_the_queue_
     assert first_started(bed) == "old"
 
 
-def test_who_waits_for_the_operator_goes_before_who_comes_later_in_a_round() -> None:
+def test_a_job_that_waits_for_the_operator_goes_before_a_later_job_of_a_round() -> None:
     bed = Bed(most=1)
     bed.cluster.observe_node(None, node("big", cpu="5000", pods=5000))
     bed.submit(running("huge", on="big", cpu="1", workers=MOST_OUTSTANDING))
@@ -313,8 +315,8 @@ def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job
     assert bed.started == ["due"]
 
 
-def test_the_first_for_which_room_can_be_kept_gets_and_keeps_it_while_pods_end() -> None:
-    """Those before it wait for a node that no end of a job will give them."""
+def test_the_first_job_that_room_can_be_kept_for_keeps_it_while_pods_end() -> None:
+    """The jobs before it wait for a node that no end of a job gives them."""
     bed = Bed(at=LATE)
     crowd(bed)
     bed.cluster.observe_node(None, node("own", cpu="9"))

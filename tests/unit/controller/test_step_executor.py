@@ -53,7 +53,7 @@ PLAN = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
 
 
 class FakeClient:
-    """Notes requests; `fail` raises for a path, if it likes; pods answer as if patched."""
+    """Records requests; `fail` may raise for a path; pods answer as if patched."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
@@ -75,8 +75,9 @@ class FakeClient:
         self.fail(path)
         raw = raw_pod(OF, "worker", int(path[-1]), pinned="a", version=9)
         # Annotations of a pod are written whole where there are none.
-        for one in (one for one in operations if one["path"] == "/metadata/annotations"):
-            raw["metadata"]["annotations"] = one["value"]
+        for operation in operations:
+            if operation["path"] == "/metadata/annotations":
+                raw["metadata"]["annotations"] = operation["value"]
         return decode(json.dumps(raw).encode())
 
     async def strategic_patch_as(
@@ -100,7 +101,7 @@ class FakeClient:
 
 
 class FakeEvents:
-    """Notes what is said."""
+    """Records events."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, str, bool]] = []
@@ -117,8 +118,8 @@ class Bench:
         self.cluster = Cluster()
         self.cluster.observe_node(None, node("a", cpu="4"))
         self.cluster.observe_job(job().worker(2, cpu="1").held().raw)
-        for one in pods(OF, gated=True):
-            self.cluster.observe_pod(None, one)
+        for gated in pods(OF, gated=True):
+            self.cluster.observe_pod(None, gated)
         self.writer = StepExecutor(
             client=self.client,  # type: ignore[arg-type]
             cluster=self.cluster,
@@ -150,14 +151,14 @@ def bench() -> Bench:
 
 GATED = tuple(pods(OF, gated=True))
 RUNNING = tuple(pods(OF, bound="a", phase="Running"))
-SIZES = tuple((one, CpuSize(150)) for one in RUNNING)
+SIZES = tuple((pod, CpuSize(150)) for pod in RUNNING)
 RESIZED = JobState(cpu=CpuState(written={"worker-0": (150,), "worker-1": (150,)}))
 RESIZE = Resize(SIZES, RESIZED, Verdict("R", "m"))
 REQUEST = RequestCheckpoint(RUNNING, 3, Verdict("R", "m"))
 STUCK = tuple(pods(OF, pinned="a", version=7))
 STEPS: dict[str, tuple[Step, list[str]]] = {
     "start": (Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")), ["patch job"]),
-    "bind": (Pin(tuple((one, "a") for one in GATED)), ["patch pod", "patch pod"]),
+    "bind": (Pin(tuple((pod, "a") for pod in GATED)), ["patch pod", "patch pod"]),
     "ungate": (Ungate(GATED), ["patch pod", "patch pod"]),
     "stop": (Suspend(JobState(reason="R", message="m")), ["patch job"]),
     "forget": (ForgetPlan(JobState(generation=1)), ["patch job"]),
@@ -192,19 +193,19 @@ async def test_a_step_that_is_not_known_is_never_reported_as_written(bench: Benc
 async def test_the_answer_is_known_at_once(bench: Bench) -> None:
     await bench.write(Unsuspend(PLAN, Verdict(REASON_PLANNED, "m")))
     assert not bench.cluster.jobs["uid-1"].job.suspend
-    await bench.write(Pin(tuple((one, "a") for one in GATED)))
-    assert [one.home for one in bench.cluster.pods("uid-1")] == ["a", "a"]
+    await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
+    assert [pod.home for pod in bench.cluster.pods("uid-1")] == ["a", "a"]
     assert bench.events.said == [(REASON_PLANNED, "m", False)]
 
 
 async def test_a_new_size_is_known_at_once_and_said_once(bench: Bench) -> None:
     await bench.write(RESIZE)
-    found = [one.trainer for one in bench.cluster.pods("uid-1")]
-    assert [one.limit for one in found if one] == [150, 150]
+    found = [pod.trainer for pod in bench.cluster.pods("uid-1")]
+    assert [trainer.limit for trainer in found if trainer] == [150, 150]
     assert bench.events.said == [("R", "m", False)]
 
 
-async def test_a_resize_is_noted_before_the_first_pod_has_it(bench: Bench) -> None:
+async def test_a_resize_is_recorded_before_the_first_pod_has_it(bench: Bench) -> None:
     raw = bench.cluster.jobs["uid-1"].raw
     bench.client.fail = failing(NotLeading, at="resize")
     with pytest.raises(NotLeading):
@@ -228,13 +229,13 @@ async def test_a_placement_does_not_wait_for_resizes_that_hang(
     resizes = [asyncio.create_task(bench.write(RESIZE)) for _ in range(100)]
     await asyncio.sleep(0)
     async with asyncio.timeout(20):
-        assert await bench.write(Pin(tuple((one, "a") for one in GATED)))
-    assert not any(one.done() for one in resizes)
+        assert await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
+    assert not any(task.done() for task in resizes)
     answered.set()
     assert all(await asyncio.gather(*resizes))
 
 
-async def test_no_pod_is_resized_if_that_cannot_be_noted(bench: Bench) -> None:
+async def test_no_pod_is_resized_if_that_cannot_be_recorded(bench: Bench) -> None:
     bench.client.fail = failing(Invalid, at="train")
     with pytest.raises(Invalid):
         await bench.write(RESIZE)
@@ -247,8 +248,8 @@ async def test_a_pod_that_changed_meanwhile_keeps_its_size_and_the_others_get_th
 ) -> None:
     bench.client.fail = failing(error, at="worker-0/resize")
     assert not await bench.write(RESIZE)
-    found = [one.trainer for one in bench.cluster.pods("uid-1")]
-    assert [one and one.limit for one in found] == [None, 150]
+    found = [pod.trainer for pod in bench.cluster.pods("uid-1")]
+    assert [trainer and trainer.limit for trainer in found] == [None, 150]
 
 
 @pytest.mark.parametrize("error", [Forbidden, NotServed])
@@ -263,7 +264,7 @@ async def test_a_resize_that_is_refused_is_raised_after_the_others_are_written(
 
 async def test_a_request_is_known_at_once_and_said_once(bench: Bench) -> None:
     await bench.write(REQUEST)
-    assert [one.checkpoint_request for one in bench.cluster.pods("uid-1")] == [3, 3]
+    assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [3, 3]
     assert bench.events.said == [("R", "m", False)]
 
 
@@ -273,7 +274,7 @@ async def test_a_pod_that_is_gone_is_not_asked_and_the_others_are(
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
     assert not await bench.write(REQUEST)
-    assert [one.checkpoint_request for one in bench.cluster.pods("uid-1")] == [0, 3]
+    assert [pod.checkpoint_request for pod in bench.cluster.pods("uid-1")] == [0, 3]
 
 
 async def test_nothing_is_said_of_a_request_that_is_refused(bench: Bench) -> None:
@@ -285,7 +286,7 @@ async def test_nothing_is_said_of_a_request_that_is_refused(bench: Bench) -> Non
 
 async def test_deletes_have_preconditions(bench: Bench) -> None:
     await bench.write(DeleteUnbound(STUCK, JobState()))
-    assert bench.client.preconditions == [(one.uid, "7") for one in STUCK]
+    assert bench.client.preconditions == [(pod.uid, "7") for pod in STUCK]
 
 
 @pytest.mark.parametrize("error", [NotFound, Conflict])
@@ -293,9 +294,9 @@ async def test_one_pod_that_changed_leaves_the_others_alone(
     bench: Bench, error: type[ApiError]
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
-    assert not await bench.write(Pin(tuple((one, "a") for one in GATED)))
+    assert not await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
     assert len(bench.client.requests) == 2
-    assert sorted(one.home for one in bench.cluster.pods("uid-1")) == ["", "a"]
+    assert sorted(pod.home for pod in bench.cluster.pods("uid-1")) == ["", "a"]
 
 
 @pytest.mark.parametrize("error", [Forbidden, Invalid])
@@ -304,7 +305,7 @@ async def test_a_refusal_of_another_sort_is_raised_after_the_others_are_written(
 ) -> None:
     bench.client.fail = failing(error, at="worker-0")
     with pytest.raises(error):
-        await bench.write(Pin(tuple((one, "a") for one in GATED)))
+        await bench.write(Pin(tuple((pod, "a") for pod in GATED)))
     assert len(bench.client.requests) == 2
 
 
@@ -348,13 +349,13 @@ async def test_the_network_is_blamed_for_what_was_tried_there(
 
 
 async def test_an_answer_for_a_pod_that_is_gone_claims_nothing(bench: Bench) -> None:
-    one = pod(OF, "worker", 0, gated=True)
+    worker = pod(OF, "worker", 0, gated=True)
 
     def gone(path: str) -> None:
-        bench.cluster.observe_pod(one, None)
+        bench.cluster.observe_pod(worker, None)
 
     bench.client.fail = gone
-    await bench.write(Pin(((one, "a"),)))
+    await bench.write(Pin(((worker, "a"),)))
     assert len(bench.cluster.ledger) == 0
 
 
@@ -371,7 +372,7 @@ GONE = reservation("n", 2)
 
 
 class CardClient:
-    """Has the PodTemplate, notes what is written, and fails at a verb."""
+    """Has the PodTemplate, records each write, and fails at a verb."""
 
     def __init__(self, *, fails_at: str = "", error: type[ApiError] = Conflict) -> None:
         self.created: list[dict[str, Any]] = []
@@ -432,7 +433,7 @@ async def test_a_gpu_is_reserved_on_one_node_where_the_sharers_may_be() -> None:
     }
 
 
-async def test_the_pod_is_recognised_as_what_it_is_for() -> None:
+async def test_the_pod_is_recognised_as_a_reservation() -> None:
     client = CardClient()
     await write_card(client, Reserve(("n", 2), ()))
     (body,) = client.created

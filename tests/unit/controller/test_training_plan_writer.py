@@ -124,7 +124,7 @@ async def test_only_the_newest_is_written(api: FakeApi) -> None:
     assert api.patches == 1, "made first, since none was seen"
 
 
-async def test_an_error_of_ours_with_one_job_keeps_no_other_from_being_written(
+async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(status: TrainingPlanStatus, *rest: Any, **more: Any) -> Any:
@@ -153,7 +153,7 @@ async def test_what_could_not_be_written_is_written_later(api: FakeApi, refuses:
     assert api.plans
 
 
-async def test_one_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
+async def test_a_plan_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, WAITS)
     await run(made)
@@ -164,7 +164,7 @@ async def test_one_that_a_person_deleted_is_made_again(api: FakeApi) -> None:
     assert api.plans
 
 
-def test_nothing_is_kept_of_one_that_named_another_job_before_it_was_gone(api: FakeApi) -> None:
+def test_nothing_is_kept_of_a_plan_that_named_another_job_before_it_was_gone(api: FakeApi) -> None:
     made = plan_writer(api)
     marks = {"Resized": Mark(holds=True, since="1970-01-01T00:00:00Z")}
     named = [WrittenTrainingPlan(f"uid-{count}", WAITS, marks) for count in range(3)]
@@ -173,7 +173,7 @@ def test_nothing_is_kept_of_one_that_named_another_job_before_it_was_gone(api: F
     assert (made._written, made._marks) == ({}, {})
 
 
-async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
+async def test_the_plan_of_a_deleted_namesake_does_not_count(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "uid-0"}}, "metadata": {}}
     made = plan_writer(api)
     made.show(JOB, WAITS)
@@ -183,7 +183,7 @@ async def test_the_one_of_a_deleted_namesake_does_not_count(api: FakeApi) -> Non
     assert api.plans["pytorchjob-train"]["spec"]["job"]["uid"] == "uid-1"
 
 
-async def test_one_that_can_never_be_written_costs_few_writes(api: FakeApi) -> None:
+async def test_a_plan_that_can_never_be_written_costs_few_writes(api: FakeApi) -> None:
     api.plans["pytorchjob-train"] = {"spec": {"job": {"uid": "orphaned"}}, "metadata": {}}
     made = plan_writer(api)
     made.show(JOB, WAITS)
@@ -206,7 +206,7 @@ async def test_an_api_server_that_was_away_is_asked_as_promptly_as_before(api: F
         assert api.plans["pytorchjob-train"]["status"]["phase"] == status.phase
 
 
-async def test_made_meanwhile_by_ourselves_before_a_restart(api: FakeApi) -> None:
+async def test_a_plan_that_kfext_made_before_a_restart_is_written(api: FakeApi) -> None:
     api.taken = {"spec": {"job": {"uid": "uid-1"}}, "metadata": {}}
     made = plan_writer(api)
     made.show(JOB, WAITS)
@@ -258,7 +258,9 @@ async def test_an_edit_without_effect_is_a_condition_until_it_is_mended(
         made.show(JOB, now)
         await run(made)
         plan = api.plans["pytorchjob-train"]
-        seen.append([(one["type"], one["status"]) for one in plan["status"]["conditions"]])
+        seen.append(
+            [(condition["type"], condition["status"]) for condition in plan["status"]["conditions"]]
+        )
         plan["spec"] = {"job": {"uid": JOB.uid}}
         assert decode_training_plan(json.dumps(plan).encode()).status == now
     assert seen == [
@@ -274,7 +276,9 @@ async def test_why_a_job_was_placed_as_it_is_stays_once_it_is_placed(api: FakeAp
     made.show(JOB, placed)
     await run(made)
     plan = api.plans["pytorchjob-train"]
-    (planned,) = (one for one in plan["status"]["conditions"] if one["type"] == "Planned")
+    (planned,) = (
+        condition for condition in plan["status"]["conditions"] if condition["type"] == "Planned"
+    )
     assert (planned["status"], planned["reason"], planned["message"]) == ("True", "Planned", why)
     plan["spec"] = {"job": {"uid": JOB.uid}}
     assert decode_training_plan(json.dumps(plan).encode()).status == placed
@@ -319,7 +323,9 @@ async def test_progress_is_shown_beside_the_phase_and_stays_when_that_changes(
     await run(made)
     status = api.plans["pytorchjob-train"]["status"]
     assert (status["phase"], status["progress"]["step"]) == (PLACED, 1000)
-    (known,) = [one for one in status["conditions"] if one["type"] == PROGRESS_KNOWN]
+    (known,) = [
+        condition for condition in status["conditions"] if condition["type"] == PROGRESS_KNOWN
+    ]
     assert (known["status"], known["reason"]) == ("True", REASON_RECOGNISED)
 
 
@@ -402,21 +408,26 @@ async def test_progress_is_hidden_where_it_is_opted_out(api: FakeApi) -> None:
     await run(made)
     status = api.plans["pytorchjob-train"]["status"]
     assert status["progress"] is None
-    assert PROGRESS_KNOWN not in {one["type"] for one in status["conditions"]}
+    assert PROGRESS_KNOWN not in {condition["type"] for condition in status["conditions"]}
 
 
 WOULD = Shown(holds=False, verdict=Verdict(REASON_WOULD_MOVE, "700m of 1400m"))
 MOVED = Shown(holds=True, verdict=Verdict(REASON_CPU_MOVED, "700m of 1400m"))
-BACK = Shown(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "nobody needs it"))
+BACK = Shown(holds=False, verdict=Verdict(REASON_CPU_RESTORED, "no pod needs it"))
 
 
 def resized(api: FakeApi) -> list[tuple[str, str, str, str]]:
-    """Status, reason, message and time of the condition; none where it is absent."""
+    """Status, reason, message and time of the condition, or nothing where it is absent."""
     conditions = api.plans["pytorchjob-train"]["status"]["conditions"]
     return [
-        (one["status"], one["reason"], one["message"], one["lastTransitionTime"])
-        for one in conditions
-        if one["type"] == RESIZED
+        (
+            condition["status"],
+            condition["reason"],
+            condition["message"],
+            condition["lastTransitionTime"],
+        )
+        for condition in conditions
+        if condition["type"] == RESIZED
     ]
 
 
@@ -437,12 +448,14 @@ async def test_what_the_companion_does_is_a_condition_while_the_job_has_opted_in
     assert found == [
         [("False", REASON_WOULD_MOVE, "700m of 1400m", f"{start}1:00Z")],
         [("True", REASON_CPU_MOVED, "700m of 1400m", f"{start}2:00Z")],
-        [("False", REASON_CPU_RESTORED, "nobody needs it", f"{start}3:00Z")],
+        [("False", REASON_CPU_RESTORED, "no pod needs it", f"{start}3:00Z")],
         [],
     ]
 
 
-async def test_the_time_of_its_condition_changes_only_with_the_status(api: FakeApi) -> None:
+async def test_the_time_of_the_companions_condition_changes_only_with_the_status(
+    api: FakeApi,
+) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     times = []
@@ -453,7 +466,9 @@ async def test_the_time_of_its_condition_changes_only_with_the_status(api: FakeA
     assert times == ["1970-01-01T00:01:00Z"] * 2
 
 
-async def test_it_stays_beside_other_phases_and_progress(api: FakeApi) -> None:
+async def test_the_companions_condition_stays_beside_other_phases_and_progress(
+    api: FakeApi,
+) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     made.show_companion(JOB, RESIZED, MOVED)
@@ -464,7 +479,7 @@ async def test_it_stays_beside_other_phases_and_progress(api: FakeApi) -> None:
     assert api.plans["pytorchjob-train"]["status"]["phase"] == QUEUED
 
 
-async def test_its_last_words_outlive_a_restart_of_the_controller(api: FakeApi) -> None:
+async def test_the_companions_last_words_outlive_a_restart_of_the_controller(api: FakeApi) -> None:
     first = plan_writer(api)
     first.show(JOB, RUNS)
     first.show_companion(JOB, RESIZED, MOVED)
@@ -482,7 +497,7 @@ async def test_its_last_words_outlive_a_restart_of_the_controller(api: FakeApi) 
     assert resized(api) == []
 
 
-async def test_new_words_of_it_alone_wait_for_their_turn(api: FakeApi) -> None:
+async def test_new_words_of_the_companion_alone_wait_for_their_turn(api: FakeApi) -> None:
     made = plan_writer(api)
     made.show(JOB, RUNS)
     made.show_companion(JOB, RESIZED, MOVED)

@@ -31,7 +31,7 @@ def quota(used: int, **hard: str) -> Quota:
     return parse_quota({"metadata": {"namespace": "team", "name": "q"}, "status": status})
 
 
-def of_nobody(uid: str, on: str, cpu: str) -> Any:
+def foreign(uid: str, on: str, cpu: str) -> Any:
     spec = {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}]}
     return parse_pod({"metadata": {"namespace": "x", "name": uid, "uid": uid}, "spec": spec})
 
@@ -45,7 +45,7 @@ async def test_a_step_that_is_refused_is_not_tried_again_before_its_time(bench: 
     assert "one" in bench.planner.alarms
 
 
-async def test_a_new_version_of_a_job_is_looked_at_at_once_after_a_refusal(bench: Bench) -> None:
+async def test_a_new_version_of_a_job_is_decided_on_at_once_after_a_refusal(bench: Bench) -> None:
     bench.writer.answer = refusing(DENIED)
     bench.submit(gang("one"))
     await bench.tick()
@@ -54,7 +54,7 @@ async def test_a_new_version_of_a_job_is_looked_at_at_once_after_a_refusal(bench
     assert len(bench.writer.steps) == 2
 
 
-async def test_pods_that_a_running_gang_has_lost_keep_nobody_waiting(bench: Bench) -> None:
+async def test_pods_that_a_running_gang_has_lost_keep_no_job_waiting(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="2000"))
     made = running("lost", "big", cpu="1", workers=600)
     bench.submit(made)
@@ -68,7 +68,7 @@ async def test_pods_that_a_running_gang_has_lost_keep_nobody_waiting(bench: Benc
     assert bench.started() == ["one"]
 
 
-async def test_a_quota_that_was_counted_twice_for_a_moment_is_looked_at_again(bench: Bench) -> None:
+async def test_a_quota_that_was_counted_twice_for_a_moment_is_checked_again(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("b", cpu="8"))
     quotas = line(bench).quotas
     quotas.observe_quota(None, quota(0))
@@ -97,7 +97,7 @@ async def test_a_limit_range_that_comes_is_noticed(bench: Bench) -> None:
     assert bench.started() == ["one"]
 
 
-def test_the_end_of_an_exclusion_is_waited_for_and_nobody_is_released_before() -> None:
+def test_the_end_of_an_exclusion_is_waited_for_and_no_job_is_released_before() -> None:
     held = gang("one").build()
     state = JobState(excluded={"a": 400.0})
     step = next_step(Situation(held, (), None, state, 100.0, hopeless=90.0), ledger(node("a")))
@@ -117,8 +117,8 @@ async def test_a_head_that_no_job_can_help_does_not_keep_the_next_from_its_room(
 
     monkeypatch.setattr(reservations, "reserve", counting)
     bench.cluster.observe_node(None, node("b", cpu="4"))
-    bench.cluster.observe_pod(None, of_nobody("svc", "a", "2"))
-    bench.cluster.observe_pod(None, of_nobody("svc2", "b", "1"))
+    bench.cluster.observe_pod(None, foreign("svc", "a", "2"))
+    bench.cluster.observe_pod(None, foreign("svc2", "b", "1"))
     bench.submit(running("runs", "b", cpu="2"))
     bench.submit(gang("head", cpu="4", workers=1))
     for number in range(20):
@@ -156,7 +156,7 @@ async def test_the_reason_follows_a_node_that_goes(bench: Bench) -> None:
     assert told(bench, "one")[0] == REASON_TOO_BIG
 
 
-async def test_who_waited_for_the_operator_goes_before_who_comes_later(bench: Bench) -> None:
+async def test_a_job_that_waited_for_the_operator_goes_before_a_later_job(bench: Bench) -> None:
     bench.cluster.observe_node(None, node("big", cpu="5000"))
     made = running("huge", "big", cpu="1", workers=600)
     bench.submit(made)

@@ -25,7 +25,7 @@ from tests.builders import Raw, job
 
 def test_a_stream_that_brings_nothing_is_opened_anew_before_a_mirror_counts_as_too_old() -> None:
     watching = operator_settings().watching
-    assert "inactivity_timeout" in {one.name for one in fields(watching)}, "kopf knows it"
+    assert "inactivity_timeout" in {field.name for field in fields(watching)}, "kopf knows it"
     assert watching.inactivity_timeout + (watching.connect_timeout or 0.0) < _STALE_SECONDS
 
 
@@ -34,7 +34,7 @@ def test_a_request_that_fails_is_tried_again_without_end_and_less_and_less_often
     for _ in range(2):  # each request begins with the shortest
         tried = list(islice(pauses, 100))  # type: ignore[arg-type]
         assert tried[0] <= 1.0
-        assert all(15.0 <= one <= 30.0 for one in tried[10:])
+        assert all(15.0 <= pause <= 30.0 for pause in tried[10:])
 
 
 async def test_a_login_that_does_not_help_is_made_again_after_ever_longer_pauses(
@@ -50,7 +50,7 @@ async def test_a_login_that_does_not_help_is_made_again_after_ever_longer_pauses
     for _ in range(9):
         session = await login()
         await session.aiohttp_session.close()
-    assert len(slept) == 8, "the first one at once"
+    assert len(slept) == 8, "the first login at once"
     assert slept[-1] > 10 * slept[0]
     monkeypatch.setattr(watch, "_LOGIN_SECONDS", 0.0)
     await (await login()).aiohttp_session.close()
@@ -68,7 +68,7 @@ async def take(planner: Planner, event: Raw) -> None:
     await on_job(event=event)
 
 
-async def test_a_job_is_taken_in_and_its_spec_goes_from_the_event() -> None:
+async def test_a_job_is_registered_and_its_spec_goes_from_the_event() -> None:
     planner = Planner()
     event: Raw = {"type": None, "object": job().worker(3, cpu="1").held().raw}
     await take(planner, event)
@@ -88,7 +88,7 @@ def test_a_page_of_the_largest_jobs_fits_into_the_memory_of_the_controller() -> 
 
 
 class FakeClient:
-    """Lists collections by path; one that is not there cannot be listed."""
+    """Lists collections by path; an absent collection cannot be listed."""
 
     def __init__(self) -> None:
         self.listed: dict[str, list[Raw]] = {
@@ -143,12 +143,12 @@ async def forget(client: FakeClient, planner: Planner) -> None:
     await forget_deleted(cast(Client, client), planner, writer)
 
 
-async def test_all_jobs_and_policies_are_taken_in(planner: Planner) -> None:
+async def test_all_jobs_and_policies_are_registered(planner: Planner) -> None:
     assert planner.cluster.jobs.keys() == {"stays", "goes"}
     assert bind_timeout(planner) == 7
 
 
-async def test_an_error_of_ours_with_one_object_leaves_all_others_taken_in(
+async def test_an_error_of_kfext_with_one_object_leaves_all_others_registered(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Planner()
@@ -172,7 +172,7 @@ async def test_a_job_that_is_gone_is_forgotten(client: FakeClient, planner: Plan
     assert planner.cluster.jobs.keys() == {"stays"}
 
 
-async def test_a_policy_that_is_gone_is_forgotten_and_the_queue_is_looked_at(
+async def test_a_policy_that_is_gone_is_forgotten_and_the_queue_is_decided_on(
     client: FakeClient, planner: Planner
 ) -> None:
     planner.cluster.changed.clear()
@@ -181,7 +181,7 @@ async def test_a_policy_that_is_gone_is_forgotten_and_the_queue_is_looked_at(
     client.listed[paths.policies()] = []
     await forget(client, planner)
     assert bind_timeout(planner) != 7
-    assert {one.job.uid for one in planner.queue.begin_round()} == {"stays", "goes"}
+    assert {tracked.job.uid for tracked in planner.queue.begin_round()} == {"stays", "goes"}
 
 
 async def test_while_one_list_fails_nothing_is_forgotten(
