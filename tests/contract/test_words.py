@@ -32,7 +32,6 @@ ONE = "one as a variable"
 NOT_YET = [
     "tests/unit/resizing",
     "tests/unit/scaling",
-    "tests/unit/sharing",
     "tests/unit/sim",
     "tests/unit/state",
 ]

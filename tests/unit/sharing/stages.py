@@ -1,4 +1,4 @@
-"""The states through which a job that shares a GPU goes, each as a world for a test to go on with.
+"""The stages of a job that shares a GPU, each as a world that a test goes on with.
 
 The world has one job of high priority, and a node of two cards.
 """
@@ -69,19 +69,19 @@ def placed() -> World:
 
 
 def terminate(world: World, index: int = 0) -> None:
-    """The operator deletes a pod, which goes on until its grace period is over."""
+    """Delete a pod as the operator does; the pod runs until its grace period is over."""
     world.pods[f"pod-{index}"]["metadata"]["deletionTimestamp"] = moment(world.now)
     renew(world, index)
 
 
 def remove(world: World, index: int = 0) -> None:
-    """A pod is gone."""
+    """Remove a pod."""
     raw = world.pods.pop(f"pod-{index}")
     world.planner.cluster.observe_pod(parse_pod(raw), None)
 
 
 def end(world: World) -> None:
-    """The last pod is gone, and with it all that the job had."""
+    """Remove the last pod, and with it all that the job had."""
     remove(world)
     tracked = world.planner.cluster.jobs.get("uid-1")
     if tracked and tracked.plan and tracked.job.suspend:
@@ -91,7 +91,7 @@ def end(world: World) -> None:
 
 
 def evicted() -> World:
-    """A job that was stopped and whose pod has not ended yet."""
+    """A job that was stopped; its pod has not ended yet."""
     world = placed()
     report = slot("n", 0, card="GPU-0", sharers=(CardSharer("pod-0", evict=True),))
     world.planner.cluster.observe_card(None, report)
@@ -126,7 +126,7 @@ def released() -> World:
 
 
 def opted_out() -> World:
-    """A job that runs in a namespace which is not managed any more."""
+    """A job that runs in a namespace that is not managed any more."""
     world = placed()
     world.planner.settings.observe_namespace(TEAM, Namespace("team"))
     return world
@@ -146,11 +146,11 @@ STAGES: dict[str, Callable[[], World]] = {
     "opted out": opted_out,
 }
 HOLDING = ("evicted", "stopped by a person", "deleted", "released", "opted out")
-"""The stages in which no plan runs, and a pod still has its part."""
+"""The stages in which no plan runs, and a pod still has its part of a card."""
 
 
 def submit(world: World, uid: str, *, share: str = "0.5", **settings: str) -> None:
-    """A job of another team is admitted."""
+    """Admit a job of another team."""
     world.planner.settings.observe_namespace(None, OTHERS)
     raw = admitted(sharing(share, replicas=1, uid=uid, **settings)).raw
     raw["metadata"]["namespace"] = OTHERS.name
@@ -158,14 +158,14 @@ def submit(world: World, uid: str, *, share: str = "0.5", **settings: str) -> No
 
 
 def decided(world: World) -> dict[str, Step]:
-    """What the planner does now, by the uid of the job."""
+    """Return what the planner does now, by the uid of the job."""
     tick = world.planner.tick(world.moment)
     assert not tick.failures
     return {tracked.job.uid: step for tracked, step in tick.steps}
 
 
 def restart(world: World) -> None:
-    """Another planner takes over, which sees the same objects."""
+    """Let another planner take over, which sees the same objects."""
     old, new = world.planner, Planner()
     for namespace in old.settings.namespaces().values():
         new.settings.observe_namespace(None, namespace)

@@ -1,6 +1,6 @@
 """G2 in random histories: no part of a card is promised twice, whatever happens to jobs.
 
-Nor is a job of low priority placed where it could not have its minimum.
+A job of low priority is never placed where it could not have its minimum.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from tests.unit.state.history import History, made
 
 
 def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
-    """Who has a part of each slot by the objects: pods until they end, and plans before them."""
+    """Return the shares of each slot: of pods until they end, and of plans before them."""
     found: dict[tuple[str, int], list[GpuShare]] = {}
     having = set()
     for pod in map(parse_pod, history.pods.values()):
@@ -37,7 +37,7 @@ def promised(history: History) -> dict[tuple[str, int], list[GpuShare]]:
 
 
 class Sharing(History):
-    """A history of small jobs that have GPUs, most of them parts of one."""
+    """A history of small jobs with GPUs, most of them with a part of a GPU."""
 
     def submit(self) -> None:
         self.count += 1
@@ -56,7 +56,7 @@ small = st.fixed_dictionaries(
     {
         "workers": st.integers(1, 2),
         "gpu": st.sampled_from(["low", "high", "high", "whole"]),
-        # Two of the larger fit a card only if neither its reserve nor what a process takes counts.
+        # Two of the larger fit a card only if neither its reserve nor what a process needs counts.
         "memory": st.sampled_from(["", "", "7Gi", "8Gi"]),
     }
 )
@@ -84,7 +84,7 @@ def test_G2_no_history_promises_a_card_twice(
 
 
 class Measured(Sharing):
-    """Two cards, and jobs that share them; those of low priority want half of one."""
+    """Two cards, and jobs that share them; a job of low priority wants half a card."""
 
     def __init__(self, draw: st.DataObject) -> None:
         super().__init__(draw)
@@ -101,17 +101,17 @@ class Measured(Sharing):
         of = {**PLAIN, "workers": 1, "gpu": gpu}
         raw = made(f"job-{self.count}", uid=f"job-{self.count}", created=self.now, **of).raw
         template = raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-        for one in (raw, template):
-            one["metadata"]["annotations"][names.GPU_MIN_SHARE] = "0.5"
+        for owner in (raw, template):
+            owner["metadata"]["annotations"][names.GPU_MIN_SHARE] = "0.5"
         self.put_job(raw)
 
     def busy(self) -> dict[str, float]:
-        """The part of the time in which each job counts as busy."""
+        """Return the part of the time in which each job counts as busy."""
         jobs = self.planner.cluster.jobs
-        return {uid: one.state.busy.get("worker", 1000) / 1000 for uid, one in jobs.items()}
+        return {uid: tracked.state.busy.get("worker", 1000) / 1000 for uid, tracked in jobs.items()}
 
     def there(self) -> dict[tuple[str, int], dict[str, GpuShare]]:
-        """Which jobs have plans for each slot."""
+        """Return the jobs that have plans for each slot."""
         found: dict[tuple[str, int], dict[str, GpuShare]] = {}
         for uid, tracked in self.planner.cluster.jobs.items():
             plan = tracked.assumed or tracked.plan
@@ -152,6 +152,6 @@ def test_no_history_places_low_where_by_the_profiles_its_minimum_does_not_fit(
             lows = {uid for uid, share in shares.items() if not share.high}
             if not (lows - before.get(place, {}).keys() and high and high[0] in shares):
                 continue
-            # What is measured may become known before or after a job is placed.
-            left = 1 - min(one.get(high[0], 1.0) for one in (known, now))
+            # A measurement may become known before or after a job is placed.
+            left = 1 - min(busy.get(high[0], 1.0) for busy in (known, now))
             assert sum(min(known.get(low, 1.0), now[low]) for low in lows) / 2 <= left, place

@@ -34,7 +34,7 @@ FIRST = ReplicaKey("worker", 0)
 
 
 class World:
-    """One job, a node of two cards, and what the operator and the agent do at a word.
+    """One job, a node of two cards, and an operator and an agent that act when they are told.
 
     `slots`: how many slots of the node the agent has reported.
     """
@@ -83,7 +83,7 @@ class World:
         self.planner.finish(tracked, self.moment)
 
     def reason(self) -> str:
-        """Why nothing is written."""
+        """Return why nothing is written."""
         assert self.step() is None
         (tracked,) = self.planner.cluster.jobs.values()
         assert tracked.verdict is not None
@@ -93,7 +93,7 @@ class World:
         self.planner.cluster.observe_pod(None, parse_pod(deepcopy(self.pods[uid])))
 
     def create(self, index: int = 0) -> str:
-        """The operator creates a pod, which the webhook reviews; return why it is refused."""
+        """Create a pod as the operator does, for the webhook; return why it is refused."""
         template = self.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
         owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "uid-1"}
         labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker"}
@@ -114,7 +114,7 @@ class World:
         return mutation.refusal
 
     def reserve(self) -> None:
-        """Create the pods that reserve GPUs, and have the agent report their cards."""
+        """Create the pods that reserve GPUs, and report their cards as the agent does."""
         cluster = self.planner.cluster
         for step in list(self.planner.card_steps(self.now)):
             assert isinstance(step, Reserve)
@@ -126,7 +126,7 @@ class World:
 
 
 def admitted(made: JobBuilder) -> JobBuilder:
-    """As the job webhook leaves it: held, and its settings on the templates."""
+    """Return a job as the job webhook leaves it: held, with its settings on the templates."""
     annotations = {**made.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
     for replica in made.raw["spec"]["pytorchReplicaSpecs"].values():
         replica["template"]["metadata"] = {"annotations": dict(annotations)}
@@ -223,7 +223,7 @@ def placed() -> World:
 
 
 REPORTS = {
-    "its card is another now": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
+    "it has another card now": ({"card": "GPU-9", "moved": True}, names.REASON_CARD_LOST),
     "its card is unhealthy": ({"card": "GPU-0", "healthy": False}, names.REASON_CARD_LOST),
     "it is to leave": (
         {"card": "GPU-0", "sharers": (CardSharer("pod-0", evict=True),)},
@@ -260,7 +260,7 @@ REASONS: dict[str, tuple[CardSharer, str]] = {
         CardSharer("pod-0", gets=400, coarse=42),
         "alone, working 40 % of the time, it gives way only after micro-steps of up to 42 ms",
     ),
-    "its minimum does not fit beside the loss budget of another": (
+    "its minimum does not fit beside the loss budget of another job": (
         CardSharer("pod-0", gets=30, infeasible=True),
         "alone, working 3 % of the time, its minimum cannot be met within the loss budget of the "
         "job beside it",
@@ -287,7 +287,7 @@ def test_an_edited_share_holds_from_the_next_start() -> None:
     world.raw["metadata"]["annotations"][names.GPU_SHARE] = "0.9"
     world.show()
     step = world.step()
-    assert isinstance(step, SaveState), "it is noted, and nothing else"
+    assert isinstance(step, SaveState), "the edit is recorded, and nothing else"
     (tracked,) = world.planner.cluster.jobs.values()
     assert tracked.job.groups[0].share == GpuShare(50)
 
@@ -296,7 +296,9 @@ EDITS = {"another share": ("0.9", {"worker": 90}), "a whole GPU": (None, {})}
 
 
 @pytest.mark.parametrize(("share", "units"), EDITS.values(), ids=EDITS)
-def test_a_start_by_a_person_is_one_too(share: str | None, units: dict[str, int]) -> None:
+def test_a_start_by_a_person_counts_as_the_next_start(
+    share: str | None, units: dict[str, int]
+) -> None:
     world = placed()
     world.raw["spec"]["runPolicy"]["suspend"] = True
     world.raw["metadata"]["annotations"][names.GPU_SHARE] = share or ""
@@ -319,9 +321,9 @@ def test_a_start_by_a_person_is_one_too(share: str | None, units: dict[str, int]
     world.show()
     step = world.step()
     assert isinstance(step, Unsuspend)
-    assert {type_: one.units for type_, one in step.plan.shares.items()} == units
+    assert {type_: share.units for type_, share in step.plan.shares.items()} == units
     while step := world.step():
-        assert isinstance(step, SaveState), "it is as was asked for now"
+        assert isinstance(step, SaveState), "the job has what it asks for now"
 
 
 def test_G4_a_shared_gpu_is_never_free_for_others_and_comes_back() -> None:

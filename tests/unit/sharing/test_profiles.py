@@ -1,4 +1,4 @@
-"""Low goes beside high only where that one leaves its minimum, by what was measured of both."""
+"""A low job goes beside a high job only if that leaves its minimum, by what was measured."""
 
 from copy import deepcopy
 
@@ -14,7 +14,7 @@ from tests.unit.sharing.test_path import World, admitted
 
 
 def reports(world: World, **sharer: object) -> None:
-    """The agent reports something of the pod of high priority, and what follows is written."""
+    """Report something of the pod of high priority as the agent does, and write what follows."""
     sharers = (CardSharer("pod-0", **sharer),)  # type: ignore[arg-type]
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", sharers=sharers))
     while isinstance(world.step(), SaveState):
@@ -22,7 +22,7 @@ def reports(world: World, **sharer: object) -> None:
 
 
 def starts_beside(world: World, *, remembered: int | None = None) -> bool:
-    """Whether a job of low priority starts on the card; there is no room on the other one."""
+    """Return whether a job of low priority starts on the first card; the second card is full."""
     state = JobState(busy={} if remembered is None else {"worker": remembered})
     low = admitted(sharing("0.3", uid="low", priority="low")).raw
     low["metadata"] |= {"namespace": OTHERS.name, "name": "low"}
@@ -60,13 +60,13 @@ def test_low_goes_only_where_high_leaves_its_minimum(
 def test_what_was_measured_outlives_the_controller_and_the_pod() -> None:
     world = placed()
     reports(world, busy=500)
-    reports(world)  # another pod, of which nothing is measured yet
+    reports(world)  # another pod; nothing is measured of it yet
     restart(world)
     assert world.step() is None
     assert starts_beside(world)
 
 
-def test_who_is_not_heard_of_any_more_counts_as_busy_all_the_time() -> None:
+def test_a_job_that_is_no_longer_measured_counts_as_busy_all_the_time() -> None:
     world = placed()
     reports(world, busy=500)
     reports(world, unhooked="HookFailed")

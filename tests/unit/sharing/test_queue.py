@@ -1,4 +1,4 @@
-"""Jobs that wait for cards, whole ones or parts of them, and those that come after them."""
+"""Jobs that wait for whole cards or for parts of them, and the jobs behind them in the queue."""
 
 from copy import deepcopy
 
@@ -13,26 +13,15 @@ from kfext.state.cards import Unreserve
 from kfext.state.room import ScaleRoom
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
-from tests.unit.sharing.stages import OTHERS, bind, decided
-from tests.unit.sharing.test_path import FIRST, World, admitted, started
+from tests.unit.sharing.stages import OTHERS, decided, placed
+from tests.unit.sharing.test_path import FIRST, World, admitted
 
 LONG = 301.0
 """Longer than reserveAfter."""
 
 
-def placed() -> World:
-    """A job has a part of the first card of a node of two; nobody has the second."""
-    world = started(priority="high")
-    world.create()
-    world.reserve()
-    world.step()
-    bind(world)
-    world.reason()
-    return world
-
-
 def arrives(world: World, uid: str, made: JobBuilder) -> None:
-    """A job of another team is admitted now."""
+    """Admit a job of another team now."""
     world.planner.settings.observe_namespace(None, OTHERS)
     raw = admitted(made.created(world.now)).raw
     raw["metadata"] |= {"namespace": OTHERS.name, "name": uid, "uid": uid}
@@ -44,14 +33,14 @@ def starts(world: World) -> set[str]:
 
 
 def waits(world: World, uid: str) -> str:
-    """Why a job waits."""
+    """Return why a job waits."""
     verdict = world.planner.cluster.jobs[uid].verdict
     assert verdict is not None
     return verdict.reason
 
 
 def head_waits(world: World, uid: str) -> None:
-    """A job has waited so long that room is kept for it."""
+    """Let a job wait so long that room is kept for it."""
     assert starts(world) == set()
     world.now += LONG
     assert starts(world) == set()
@@ -61,7 +50,7 @@ def head_waits(world: World, uid: str) -> None:
 
 
 def ends(world: World) -> None:
-    """The job that was there first is done, and its GPU is given back."""
+    """End the first job, and give its GPU back."""
     world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
     metadata = world.pods["pod-0"]["metadata"]
     metadata["resourceVersion"] = str(int(metadata["resourceVersion"]) + 10)
@@ -70,7 +59,7 @@ def ends(world: World) -> None:
     world.show()
 
 
-def test_D5_nobody_joins_a_card_for_which_a_job_with_whole_gpus_waits() -> None:
+def test_D5_no_job_joins_a_card_that_a_job_with_whole_gpus_waits_for() -> None:
     world = placed()
     arrives(world, "head", job().worker(1, gpus=2))
     head_waits(world, "head")
@@ -88,7 +77,7 @@ def test_D5_nobody_joins_a_card_for_which_a_job_with_whole_gpus_waits() -> None:
     assert world.planner.queue.reservations.kept is None
 
 
-def test_D5_nobody_takes_a_gpu_for_which_a_job_with_parts_waits() -> None:
+def test_D5_no_job_takes_a_gpu_that_a_job_with_parts_waits_for() -> None:
     world = placed()
     arrives(world, "head", sharing("0.6", priority="high", replicas=2))
     head_waits(world, "head")
@@ -122,7 +111,7 @@ def test_a_job_that_had_to_leave_a_card_goes_to_another_of_its_node() -> None:
     assert set(step.plan.slots.values()) == {1}
 
 
-def test_a_job_is_not_placed_beside_one_that_had_to_leave_it() -> None:
+def test_a_job_is_not_placed_beside_a_job_that_had_to_leave_it() -> None:
     state = JobState(apart=("high",)).encode(job_uid="uid-1")
     low = sharing("0.2", min_share="0").annotated(names.STATE, state)
     world = World(admitted(low))
@@ -136,7 +125,7 @@ def test_a_job_is_not_placed_beside_one_that_had_to_leave_it() -> None:
     arrives(world, "other", sharing("0.2", priority="high"))
     (step,) = decided(world).values()
     assert isinstance(step, Unsuspend)
-    assert set(step.plan.slots.values()) == {0}, "as it never left that one"
+    assert set(step.plan.slots.values()) == {0}, "the low job never had to leave it"
 
 
 def test_nothing_is_remembered_of_jobs_that_are_gone() -> None:
@@ -155,12 +144,12 @@ def test_a_card_that_another_job_opened_is_not_kept_twice() -> None:
     arrives(world, "head", head)
     head_waits(world, "head")
     arrives(world, "low", sharing("0.5", min_share="0"))
-    assert starts(world) == {"low"}, "on the card of which the other half is kept"
+    assert starts(world) == {"low"}, "on the card that keeps its other half for the head"
     arrives(world, "whole", job().worker(1, gpus=1))
     assert starts(world) == {"whole"}
 
 
-def test_nobody_takes_the_card_that_is_promised_to_a_job() -> None:
+def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     world = placed()
     planner = world.planner
     arrives(world, "gives", job().worker(1, gpus=1))

@@ -1,4 +1,4 @@
-"""What happens to cards at a bad moment: nobody ever runs where nothing accounts for it."""
+"""Cards at a bad moment: no pod ever runs on a card that is not accounted for."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,7 +36,7 @@ HERE = ("n", 0)
 
 
 def started_on(world: World) -> dict[str, int]:
-    """The jobs that start now, each with its slot."""
+    """Return the jobs that start now, each with its slot."""
     steps = decided(world)
     return {
         uid: step.plan.slots[WORKER] for uid, step in steps.items() if isinstance(step, Unsuspend)
@@ -95,7 +95,7 @@ def test_a_resume_by_hand_does_not_bring_a_promise_back() -> None:
     assert step.state.reason == names.REASON_SHARE_REFUSED
 
 
-def test_so_does_one_that_has_ended_but_is_not_gone() -> None:
+def test_a_pod_that_has_ended_but_is_not_gone_has_no_part() -> None:
     world = STAGES["deleted"]()
     submit(world, "uid-2", priority="high")
     submit(world, "uid-3", priority="high")
@@ -140,7 +140,7 @@ def test_a_pod_of_another_namespace_takes_nothing_from_a_job_that_it_names_as_it
     assert started_on(world) == {"uid-2": 1}
 
 
-# --- gangs of which a part has ended --------------------------------------------------------------
+# --- gangs with a worker that has ended -----------------------------------------------------------
 
 
 def two_placed() -> World:
@@ -156,7 +156,7 @@ def two_placed() -> World:
     return world
 
 
-def two_of_which_one_has_ended() -> World:
+def two_placed_and_one_ended() -> World:
     """The same two workers; the first has ended."""
     world = two_placed()
     world.pods["pod-0"]["status"] = {"phase": "Succeeded"}
@@ -165,7 +165,7 @@ def two_of_which_one_has_ended() -> World:
 
 
 def lose_the_node(world: World) -> None:
-    """The node goes, and there is another one."""
+    """Replace the node by another node."""
     cluster = world.planner.cluster
     cluster.observe_node(plain_node("n", cards=2), None)
     cluster.observe_node(None, plain_node("m", cards=2))
@@ -174,9 +174,11 @@ def lose_the_node(world: World) -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 1], ids=["as many as planned", "fewer by an edit"])
-def test_a_worker_is_planned_anew_although_another_one_has_no_place_any_more(workers: int) -> None:
-    world = two_of_which_one_has_ended()
-    again = workers - 1  # the last one is created again
+def test_a_worker_is_planned_anew_although_another_worker_has_no_place_any_more(
+    workers: int,
+) -> None:
+    world = two_placed_and_one_ended()
+    again = workers - 1  # the last worker is created again
     remove(world, again)
     if workers == 1:
         world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 1
@@ -191,7 +193,7 @@ def test_a_worker_is_planned_anew_although_another_one_has_no_place_any_more(wor
 
 
 def test_a_job_goes_on_when_the_card_of_a_worker_that_has_ended_is_in_trouble() -> None:
-    world = two_of_which_one_has_ended()
+    world = two_placed_and_one_ended()
     ill = slot("n", 0, card="GPU-0", healthy=False, trouble="it fell off the bus")
     world.planner.cluster.observe_card(None, ill)
     assert world.reason() == names.REASON_PLACED
@@ -211,14 +213,16 @@ def test_a_pod_that_is_bound_elsewhere_than_planned_counts_where_it_is() -> None
     world.pods["pod-0"]["status"] = {"phase": "Running"}
     renew(world)
     assert ("m", 0) in cluster.books.cards.demand.all()
-    (high,) = [one for one in cluster.ledger.claims_on(["m"]) if has_priority(one.requests, 0)]
+    (high,) = [
+        claim for claim in cluster.ledger.claims_on(["m"]) if has_priority(claim.requests, 0)
+    ]
     assert high.job == "uid-1"
 
 
 # --- the pods that reserve cards ------------------------------------------------------------------
 
 
-def test_a_reservation_that_is_deleted_by_hand_is_made_again_before_anybody_starts() -> None:
+def test_a_reservation_that_is_deleted_by_hand_is_made_again_before_any_job_starts() -> None:
     world = reserved()
     assert due(world) == []
     world.planner.cluster.observe_pod(reservation("n", 0), None)
@@ -235,7 +239,7 @@ ENDING = {"is being deleted": {"deleting": True}, "has ended": {"phase": "Failed
 
 
 @pytest.mark.parametrize("fields", ENDING.values(), ids=ENDING)
-def test_nobody_starts_on_a_card_whose_reservation_ends(fields: dict[str, object]) -> None:
+def test_no_job_starts_on_a_card_whose_reservation_ends(fields: dict[str, object]) -> None:
     world = reserved()
     pod = show_reservation(world, **fields)
     assert world.reason() == names.REASON_WAITING_FOR_CARD
@@ -253,7 +257,7 @@ def test_a_reservation_that_is_lost_while_a_job_runs_is_made_again_and_the_job_r
 
 @pytest.mark.parametrize("after", [lambda world: None, restart], ids=["as it was", "a restart"])
 @pytest.mark.parametrize("made", HELD.values(), ids=HELD)
-def test_so_is_that_of_a_pod_which_no_plan_counts(
+def test_so_is_the_reservation_of_a_pod_that_no_plan_counts(
     made: Callable[[], World], after: Callable[[World], None]
 ) -> None:
     world = made()
@@ -270,7 +274,7 @@ def test_so_is_that_of_a_pod_which_no_plan_counts(
 
 
 def lose_reservation(world: World) -> None:
-    """A pod that reserves a GPU is deleted by hand, and made again."""
+    """Let the pod that reserves a GPU be deleted by hand, and made again."""
     world.planner.cluster.observe_pod(reservation("n", 0), None)
     world.planner.cluster.observe_card(None, slot("n", 0))
     assert decided(world) == {}
@@ -279,7 +283,7 @@ def lose_reservation(world: World) -> None:
 
 
 def reserve_anew(world: World, uid: str) -> None:
-    """Kubelet gives the pod the card that the one before it had, and the agent reports it."""
+    """Give the pod the card of the pod before it, as kubelet does, and report the card."""
     show_reservation(world, uid=uid)
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation=uid))
 
@@ -327,7 +331,7 @@ def test_the_next_controller_counts_anew_for_how_long_a_card_is_not_reserved() -
     assert isinstance(decided(world)["uid-1"], Suspend)
 
 
-def test_the_end_of_a_reservation_that_is_seen_late_is_not_that_of_the_next() -> None:
+def test_the_end_of_a_reservation_that_is_seen_late_is_not_the_end_of_the_next() -> None:
     world = reserved()
     second = show_reservation(world, uid="second")
     world.planner.cluster.observe_card(None, slot("n", 0, card="GPU-0", reservation="second"))
@@ -358,7 +362,7 @@ def test_a_job_that_goes_while_its_card_is_being_reserved_leaves_nothing() -> No
     assert free(world) == 2
 
 
-def test_what_failed_and_is_not_needed_any_more_wakes_nobody() -> None:
+def test_what_failed_and_is_not_needed_any_more_wakes_no_job() -> None:
     world = gated()
     (step,) = due(world)
     world.planner.cards.finish(step, world.now)
@@ -380,7 +384,7 @@ def test_what_was_done_is_not_done_again_before_it_can_have_been_seen() -> None:
 # --- what agents report, and nodes ----------------------------------------------------------------
 
 
-def test_a_slot_that_is_not_reported_any_more_gets_nobody_and_stops_nobody() -> None:
+def test_a_slot_that_is_not_reported_any_more_gets_no_job_and_stops_no_job() -> None:
     world = placed()
     for number in range(2):
         world.planner.cluster.observe_card(slot("n", number), None)
@@ -427,7 +431,7 @@ def test_nothing_is_reserved_on_a_node_that_is_gone() -> None:
 # --- a gang ---------------------------------------------------------------------------------------
 
 
-def test_a_pod_that_replaces_a_lost_one_gets_the_slot_of_that_one() -> None:
+def test_a_pod_that_replaces_a_lost_one_gets_the_slot_of_the_lost_pod() -> None:
     world = two_placed()
     remove(world, 1)
     assert due(world) == [], "the plan keeps the card"
@@ -435,7 +439,9 @@ def test_a_pod_that_replaces_a_lost_one_gets_the_slot_of_that_one() -> None:
     assert decided(world) == {}
     assert not world.create(1)
     requests = world.pods["pod-1"]["spec"]["containers"][0]["resources"]["requests"]
-    (tracked,) = [one for one in world.planner.cluster.jobs.values() if one.job.uid == "uid-1"]
+    (tracked,) = [
+        tracked for tracked in world.planner.cluster.jobs.values() if tracked.job.uid == "uid-1"
+    ]
     assert tracked.plan is not None
     assert requests == {f"kfext.dev/gpu-{tracked.plan.slots[replace(WORKER, index=1)]}": "50"}
     step = decided(world)["uid-1"]

@@ -1,4 +1,4 @@
-"""What each replica is promised of a GPU, why it cannot be, and what was edited of it."""
+"""The share of a GPU that each replica is promised, why it cannot be, and edits of it."""
 
 from typing import Any
 
@@ -130,7 +130,7 @@ EDITS: dict[str, tuple[dict[str, GpuShare], JobBuilder, list[str]]] = {
         sharing("0.5"),
         ["kfext.dev/gpu-share of worker is 1 (a whole GPU) and was edited to 0.5"],
     ),
-    "one of two types, which started with shares of their own": (
+    "one of two types that started with shares of their own": (
         {"worker": HALF, "master": GpuShare(25)},
         sharing("0.5").master(gpus=1),
         ["kfext.dev/gpu-share of master is 0.25 and was edited to 0.5"],

@@ -25,7 +25,7 @@ def ledger(*names: str, cards: int = 1) -> Ledger:
 
 
 def taken(on: Ledger, node: str, share: GpuShare, *, slot: int = 0) -> None:
-    """Somebody has a part of a card."""
+    """Let a job have a part of a card."""
     on.claim(("pod", node, slot), Claim(node, taken_by(share.need, slot)))
     on.claim(("reserved", node, slot), Claim(node, taken_by_reservation(slot)))
 
@@ -63,7 +63,7 @@ def test_a_job_that_shares_nothing_needs_no_slot() -> None:
     assert slots_for(wanted, {FIRST: "a"}, ledger("a")) == {}
 
 
-def test_a_job_goes_to_another_card_of_a_node_where_one_is_closed_to_it() -> None:
+def test_a_job_goes_to_another_card_of_a_node_where_a_card_is_closed_to_it() -> None:
     on, wanted = ledger("a", cards=2), members(sharing("0.5"))
     taken(on, "a", GpuShare(50))
     assert slots_for(wanted, {FIRST: "a"}, on) == {FIRST: 0}
@@ -73,18 +73,18 @@ def test_a_job_goes_to_another_card_of_a_node_where_one_is_closed_to_it() -> Non
     assert slots_for(wanted, found, on, closed=closed) == {FIRST: 1}
     assert slots_for(wanted, found, on) == {FIRST: 0}, "the ledger is as it was"
     for fits, slot in ((True, 1), (False, 0)):
-        (one,) = wanted
+        (member,) = wanted
         card = CardNeed(50).at(slot)
-        there = replace(one, card=card, requests={**uncounted(one.requests), card.name: 1})
+        there = replace(member, card=card, requests={**uncounted(member.requests), card.name: 1})
         assert still_fits([there], on, assignment=found, closed=closed) is fits
     both = [("a", 0), ("a", 1)]
     assert isinstance(place(wanted, on, limits(closed=both)), Verdict)
 
 
 def test_of_a_node_the_slot_of_a_waiting_member_is_kept() -> None:
-    (one,) = members(sharing("0.5"))
-    assert one.card is not None
-    kept = kept_requests(one.requests, one.card, 1)
+    (member,) = members(sharing("0.5"))
+    assert member.card is not None
+    kept = kept_requests(member.requests, member.card, 1)
     assert {resource_of(1), "card 1 unsized"} <= kept.keys()
     assert all(counted(name) is None for name in kept)
-    assert uncounted(one.requests).items() <= kept.items()
+    assert uncounted(member.requests).items() <= kept.items()

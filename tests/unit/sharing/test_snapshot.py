@@ -29,12 +29,12 @@ def test_a_planner_from_a_snapshot_decides_the_same(made: Callable[[], World]) -
     world = made()
     copied = made()
     copied.planner = planner_of(taken(world), world.moment)
-    for one in (world, copied):
-        submit(one, "uid-high", priority="high")
-        submit(one, "uid-low", min_share="0")
-        submit(one, "uid-whole", share="1", priority="high")
+    for twin in (world, copied):
+        submit(twin, "uid-high", priority="high")
+        submit(twin, "uid-low", min_share="0")
+        submit(twin, "uid-whole", share="1", priority="high")
     assert outlooks(copied.planner, world.moment) == outlooks(world.planner, world.moment)
-    ledgers = [one.planner.cluster.ledger.claims() for one in (copied, world)]
+    ledgers = [twin.planner.cluster.ledger.claims() for twin in (copied, world)]
     assert ledgers[0] == ledgers[1]
 
 
@@ -86,8 +86,8 @@ ASKED: dict[str, tuple[Any, str]] = {
     "a part beside the job that runs": (asked("0.5", min_share="0"), STARTS),
     "a part of the other card": (asked("0.6", min_share="0"), STARTS),
     "high priority, on the other card": (asked("0.5", priority="high"), STARTS),
-    "two cards, one of which has a high job": (asked("0.5", replicas=2, priority="high"), WAITS),
-    "a whole card, of which one is left": (asked("1"), STARTS),
+    "two cards; a high job has a part of one": (asked("0.5", replicas=2, priority="high"), WAITS),
+    "the last whole card": (asked("1"), STARTS),
 }
 
 

@@ -1,4 +1,4 @@
-"""Pods with the labels and the owner of a job that shares a GPU, which anybody may make."""
+"""Pods with the labels and the owner of a job that shares a GPU; any user may create them."""
 
 from collections import Counter
 from copy import deepcopy
@@ -11,7 +11,7 @@ from tests.unit.sharing.test_path import World
 
 
 def show_second_pod(world: World) -> None:
-    """Somebody makes another pod of replica 0, behind the gate as the webhook wants it."""
+    """Create another pod of replica 0, behind the gate as the webhook wants it."""
     raw = deepcopy(world.pods["pod-0"])
     raw["metadata"] |= {"uid": "pod-9", "name": "mine", "creationTimestamp": moment(world.now)}
     raw["metadata"].pop("deletionTimestamp", None)
@@ -24,13 +24,13 @@ def show_second_pod(world: World) -> None:
 
 
 def taken(world: World) -> dict[str, int]:
-    """What is claimed on the node in all."""
+    """Return all that is claimed on the node."""
     claims = world.planner.cluster.ledger.claims_on(["n"])
     return dict(sum((Counter(claim.requests) for claim in claims), Counter()))
 
 
 def with_priority(world: World) -> int:
-    """How many claims on the first card are of high priority."""
+    """Return how many claims on the first card are of high priority."""
     return taken(world)["card 0 high"]
 
 
@@ -43,7 +43,7 @@ def test_a_second_pod_of_a_replica_gets_nothing() -> None:
     assert world.pods["pod-9"]["spec"]["schedulingGates"]
 
 
-def test_beside_one_that_is_slow_to_end_it_gets_a_part_of_its_own() -> None:
+def test_beside_a_pod_that_is_slow_to_end_a_second_pod_gets_a_part_of_its_own() -> None:
     world = placed()
     terminate(world)
     show_second_pod(world)

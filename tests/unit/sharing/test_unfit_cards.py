@@ -44,7 +44,7 @@ Agent = Callable[..., SharedGpu]
 
 
 class Replicated(World):
-    """A node with one GPU, which NVIDIA's plugin gives out twice, and a job that wants a half."""
+    """A node with a GPU that NVIDIA's plugin gives out twice, and a job that wants half of it."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(admitted(sharing("0.5", priority="high")))
@@ -56,7 +56,7 @@ class Replicated(World):
         card = self._agent(reserved=bool(self._held()), met=self.reserved > 0)
         cluster, known = self.planner.cluster, self.planner.cluster.ledger.node("n")
         cluster.observe_card(None, card)
-        time = {resource_of(0): UNITS} if card.healthy else {}  # by kubelet, none of one in trouble
+        time = {resource_of(0): UNITS} if card.healthy else {}  # kubelet counts none in trouble
         plain = {NATIVE_GPU: 1, "cpu": 64_000, "memory": 2**38, "pods": 110}
         cluster.observe_node(known, Node("n", {**plain, **time}))
 
@@ -116,10 +116,10 @@ def test_a_card_that_cannot_be_shared_is_not_reserved_again_and_again(
     assert min(most, 1) <= world.starts <= most
     assert world.reserved == world.starts
     stops = [step.state for step in steps if isinstance(step, Suspend)]
-    assert [one.strikes for one in stops] == list(range(1, world.starts + 1))
-    for one in stops:
-        assert (one.reason, list(one.excluded)) == (names.REASON_CARD_LOST, ["n"])
-        assert one.message == f"slot 0 of n cannot be shared: {SEVERAL}"
+    assert [state.strikes for state in stops] == list(range(1, world.starts + 1))
+    for state in stops:
+        assert (state.reason, list(state.excluded)) == (names.REASON_CARD_LOST, ["n"])
+        assert state.message == f"slot 0 of n cannot be shared: {SEVERAL}"
     if agent is not agent_that_forgets:
         assert f"1 slot cannot be shared: {SEVERAL}" in world.message()
     assert not world._held()
@@ -137,7 +137,7 @@ def test_the_reason_is_shown_while_the_job_backs_off_and_as_long_as_the_node_is_
         assert SEVERAL in world.message()
 
 
-def test_a_card_that_can_be_shared_again_is() -> None:
+def test_a_card_that_can_be_shared_again_is_shared() -> None:
     world = Replicated(agent_that_knows)
     for _ in range(60):
         world.second()

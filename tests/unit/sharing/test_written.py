@@ -32,13 +32,13 @@ def planned(slots: dict[int, int], units: int = 50) -> Plan:
 
 
 @given(written=st.text("05@,x\u0661", max_size=12), index=st.integers(0, 3))
-def test_anything_else_is_no_part_or_a_possible_one(written: str, index: int) -> None:
+def test_anything_else_is_no_part_or_a_possible_part(written: str, index: int) -> None:
     part = part_of(written, index)
     assert part is None or (0 < part[0] <= 100 and 0 <= part[1] < MOST_SLOTS)
 
 
 def made(annotations: Raw, template: Raw) -> JobBuilder:
-    """A held job that shares GPUs with these annotations, and those of its template."""
+    """A held job that shares GPUs, with these annotations on itself and on its template."""
     found = sharing().worker(2, gpus=1).held()
     found.raw["metadata"]["annotations"] = {names.HELD: "true", **annotations}
     spec = found.raw["spec"]["pytorchReplicaSpecs"]["Worker"]
@@ -53,10 +53,10 @@ def parsed(raw: Raw) -> TrainingJob:
 
 
 def started(raw: Raw, plan: Plan) -> Raw:
-    """The annotations of the template once the job has started under a plan."""
+    """Return the annotations of the template once the job has started under a plan."""
     after = jsonpatch.apply_patch(deepcopy(raw), unsuspend_patch(raw, parsed(raw), plan))
     metadata = after["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["metadata"]
-    return {key: one for key, one in metadata["annotations"].items() if "gpu" in key}
+    return {key: value for key, value in metadata["annotations"].items() if "gpu" in key}
 
 
 SHARE, PARTS = {names.GPU_SHARE: "0.5"}, {names.GPU_SLOTS: "50@0,50@1"}
@@ -135,4 +135,4 @@ def test_a_pin_writes_terms_that_are_read_back(share: GpuShare) -> None:
 
 def test_a_pin_without_a_part_writes_no_terms() -> None:
     raw = raw_pod(sharing().build(), "worker", 0, gated=True)
-    assert not any("annotations" in one["path"] for one in pin(parse_pod(raw), "n"))
+    assert not any("annotations" in operation["path"] for operation in pin(parse_pod(raw), "n"))
