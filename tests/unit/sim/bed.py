@@ -1,4 +1,4 @@
-"""A model cluster that a test stops at any second and in which it changes things by hand."""
+"""A model cluster that a test stops at any second, to change things by hand."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +33,7 @@ CONFLICT = Conflict(status=409, reason="Conflict", message="it has changed")
 
 
 class Bed(Cluster):
-    """A cluster that is stopped at any second, and in which people change jobs by hand."""
+    """A cluster that stops at any second, so that a test can change jobs by hand."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Bed(Cluster):
         super().__init__(0, policy=policy, world=world, late_writes=late_writes)
 
     def after(self, seconds: float) -> Self:
-        """Run for so long."""
+        """Run for these seconds."""
         return self.at(self.clock.now + seconds)
 
     def job(self, name: str = "train") -> LiveJob:
@@ -99,7 +99,7 @@ def scaled_bed(*jobs: JobSpec, cpu: int = 4000) -> Bed:
 
 def sizes(of: Bed, name: str = "train") -> list[int]:
     """The sizes that kfext has given a job, in order."""
-    steps = [one.step for one in of.driver.written if one.job == name and not one.refused]
+    steps = [write.step for write in of.driver.written if write.job == name and not write.refused]
     return [
         step.workers
         for step in steps

@@ -25,11 +25,11 @@ class Cause(StrEnum):
 def why_later(
     ended: Ended, without: Ended, changes: Sequence[Change], *, waited: Cause = Cause.ORDER
 ) -> Cause:
-    """Return where most of the time went by which a job ended later.
+    """Return where most of the time went that a job lost.
 
-    `changes` are its own; `waited`: why it waited longer, if it did.
+    `changes`: of this job; `waited`: why it waited longer, if it did.
     """
-    gave = any(one.gives for one in changes)
+    gave = any(change.gives for change in changes)
     slower = Cause.GAVE if gave else Cause.TRIED if changes else Cause.CROWDED
     redone = ended.redone - without.redone
     more = {
@@ -49,23 +49,28 @@ def why_waited(
     due: float,
     until: float,
 ) -> Cause:
-    """Return why a job began at the second `until`, and not when it was `due`: without the policy.
+    """Return why a job began at second `until`, and not at second `due` as without the policy.
 
-    `changes` are those of all jobs, and `asked` is how many workers each asked for.
+    `changes`: of each job; `asked`: how many workers each job asked for.
     """
-    made = [one for some in changes.values() for one in some if one.gives and one.at <= until]
-    if any(name in one.behind for one in made):
+    made = [
+        change
+        for of_job in changes.values()
+        for change in of_job
+        if change.gives and change.at <= until
+    ]
+    if any(name in change.behind for change in made):
         return Cause.KEPT
     others = (other for other in changes if other != name)
-    if any(_had_grown(changes[one], asked[one], due=due, until=until) for one in others):
+    if any(_had_grown(changes[other], asked[other], due=due, until=until) for other in others):
         return Cause.GROWN
     return Cause.ORDER
 
 
 def _had_grown(changes: Sequence[Change], asked: int, *, due: float, until: float) -> bool:
     """Say whether a job had more workers than it asked for at any of these seconds."""
-    ends = [one.at for one in changes[1:]] + [until]
+    ends = [change.at for change in changes[1:]] + [until]
     return any(
-        one.after > asked and one.at < until and end > due
-        for one, end in zip(changes, ends, strict=True)
+        change.after > asked and change.at < until and end > due
+        for change, end in zip(changes, ends, strict=True)
     )

@@ -1,4 +1,4 @@
-"""What must hold of each change of a size: for whom a job gives, when others grow, and how far."""
+"""What must hold of each change of a size: whom it helps, and when and how far jobs grow."""
 
 import math
 from collections import deque
@@ -19,7 +19,7 @@ IDLE = 60.0
 CEILING = 0.97
 """The part of all CPU that is requested at most where a job has more than it asked for."""
 _LATE = 5.0
-"""Seconds from a decision to its write: what happens meanwhile was not known."""
+"""Seconds from a decision to its write; the decision does not know what happens in them."""
 _SAVES = 120.0
 """Seconds that a job has to save its work in between, unless it goes on through a change."""
 
@@ -37,7 +37,7 @@ class _Number:
 
 
 class ChangeRules:
-    """Watches a cluster, to tell of each change whether it was to be."""
+    """Watches a cluster, and judges each change of a size."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -49,9 +49,9 @@ class ChangeRules:
         cluster.api.on_job.append(self._observe)
 
     def broken(self, live: LiveJob, before: int, *, last: tuple[int, int] | None) -> Iterator[str]:
-        """Yield what did not hold of a change from `before` workers to those that a job has now.
+        """Yield the rules that a change from `before` workers to the present number breaks.
 
-        `last`: from how many to how many it went before that.
+        `last`: the numbers of workers before and after the change before that.
         """
         number = self._numbers[live.spec.name]
         if number.workers > before:
@@ -62,10 +62,10 @@ class ChangeRules:
             yield from self._giving(live, number)
 
     def _giving(self, live: LiveJob, number: _Number) -> Iterator[str]:
-        long = [one for one in number.waiting if number.at - one.spec.arrives >= WAIT]
+        long = [job for job in number.waiting if number.at - job.spec.arrives >= WAIT]
         if not long:
             yield f"gave workers, and no job had waited for {WAIT:g} s"
-        elif all(priority(one) < priority(live) for one in long):
+        elif all(priority(job) < priority(live) for job in long):
             yield "gave workers for a job of a lower priority"
 
     def _growth(self, live: LiveJob, number: _Number) -> Iterator[str]:
@@ -108,7 +108,7 @@ class ChangeRules:
                 self._acts.append(now)
         known = self._numbers.get(name)
         if known is None or known.workers != live.workers:
-            before = [one for at, queue in self._queues if at >= now - _LATE for one in queue]
+            before = [live for at, queue in self._queues if at >= now - _LATE for live in queue]
             self._numbers[name] = _Number(live.workers, now, (*before, *self._waiting()))
 
     def _look(self) -> None:
@@ -119,7 +119,7 @@ class ChangeRules:
 
     def _waiting(self) -> tuple[LiveJob, ...]:
         jobs = self._cluster.jobs
-        return tuple(one for one in jobs if one.job.in_queue and one.training.began is None)
+        return tuple(live for live in jobs if live.job.in_queue and live.training.began is None)
 
 
 def priority(live: LiveJob) -> int:

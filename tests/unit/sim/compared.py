@@ -8,12 +8,12 @@ from tests.unit.sim.causes import Cause, why_later, why_waited
 from tests.unit.sim.rules import Change, Rules
 
 LATE = 1.10
-"""A job that took longer by more than this is looked at one by one."""
+"""A job that took longer by more than this gets a cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One job with the policy and without it; `cause` only of one that ended much later."""
+    """One job with the policy and without it; `cause`: why the job ended much later, if it did."""
 
     seed: int
     name: str
@@ -30,7 +30,7 @@ class Compared:
 class Pair:
     """A seed with the policy and without it; `utilisation` and `makespan` with, then without.
 
-    `only_with`, `only_without`: the jobs that end in time only so, and cannot be compared.
+    `only_with`, `only_without`: the jobs that end in time only with it, or only without it.
     """
 
     seed: int
@@ -70,12 +70,12 @@ def _compared(
 ) -> Compared:
     cause = None
     if ended.elapsed > LATE * without.elapsed:
-        specs = {one.name: one for one in cluster.world.jobs}
+        specs = {spec.name: spec for spec in cluster.world.jobs}
         arrived = specs[ended.name].arrives
         waited = why_waited(
             ended.name,
             changes,
-            asked={name: one.workers for name, one in specs.items()},
+            asked={name: spec.workers for name, spec in specs.items()},
             due=arrived + without.began,
             until=arrived + ended.began,
         )

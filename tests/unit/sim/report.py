@@ -1,7 +1,7 @@
 """Many seeds with the policy and without it: `python -m tests.unit.sim.report --seeds 10000`.
 
-Printed are how much longer or shorter each job takes, and every job that takes much longer, with
-the reason. The seeds are run on several processes, in any order.
+It prints how much longer or shorter each job takes, and each job that takes much longer, with the
+reason. The seeds run on several processes, in any order.
 """
 
 import argparse
@@ -32,14 +32,14 @@ def quantile(ordered: Sequence[float], part: float) -> float:
 
 def report(found: Sequence[Pair]) -> Iterator[str]:
     """Yield the lines of the report."""
-    jobs = [one for pair in found for one in pair.jobs]
-    ordered = sorted(jobs, key=lambda one: one.ratio)
-    ratios = [one.ratio for one in ordered]
+    jobs = [job for pair in found for job in pair.jobs]
+    ordered = sorted(jobs, key=lambda job: job.ratio)
+    ratios = [job.ratio for job in ordered]
     changed = sum(pair.changes > 0 for pair in found)
     yield f"{len(found)} clusters, {len(jobs)} jobs; sizes changed in {changed} clusters"
     for what, names in {
-        "with the policy": [(pair.seed, one) for pair in found for one in pair.only_with],
-        "without it": [(pair.seed, one) for pair in found for one in pair.only_without],
+        "with the policy": [(pair.seed, name) for pair in found for name in pair.only_with],
+        "without it": [(pair.seed, name) for pair in found for name in pair.only_without],
     }.items():
         seeds = ", ".join(f"seed {seed} {name}" for seed, name in names)
         yield f"{len(names)} jobs end only {what}" + (f": {seeds}" if seeds else "")
@@ -47,15 +47,15 @@ def report(found: Sequence[Pair]) -> Iterator[str]:
     shown = {"best": 0.0, "p1": 0.01, "p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "worst": 1.0}
     yield "  " + "  ".join(f"{name} {quantile(ratios, at):.3f}" for name, at in shown.items())
     yield f"  the worst is {ordered[-1].name} of seed {ordered[-1].seed}"
-    with_, without = fmean(one.elapsed for one in jobs), fmean(one.without for one in jobs)
+    with_, without = fmean(job.elapsed for job in jobs), fmean(job.without for job in jobs)
     yield f"mean elapsed time {with_:.1f} s, without {without:.1f} s: {with_ / without - 1:+.1%}"
     for name, values in {
         "utilisation": [pair.utilisation for pair in found],
         "makespan": [pair.makespan for pair in found],
     }.items():
-        one, other = (fmean(value[side] for value in values) for side in (0, 1))
-        yield f"mean {name} {one:.3g}, without {other:.3g}: {one / other - 1:+.1%}"
-    yield from _late([one for one in jobs if one.cause is not None], of=len(jobs))
+        with_, without = (fmean(value[side] for value in values) for side in (0, 1))
+        yield f"mean {name} {with_:.3g}, without {without:.3g}: {with_ / without - 1:+.1%}"
+    yield from _late([job for job in jobs if job.cause is not None], of=len(jobs))
     broken = [sentence for pair in found for sentence in pair.broken]
     yield f"{len(broken)} rules broken"
     yield from broken
@@ -64,12 +64,12 @@ def report(found: Sequence[Pair]) -> Iterator[str]:
 def _late(jobs: Sequence[Compared], *, of: int) -> Iterator[str]:
     share = len(jobs) / of
     yield f"{len(jobs)} jobs ({share:.2%}) took over {LATE - 1:.0%} longer, because of each:"
-    for cause, count in Counter(one.cause for one in jobs).most_common():
+    for cause, count in Counter(job.cause for job in jobs).most_common():
         yield f"  {count:5} {cause}"
-    for one in sorted(jobs, key=lambda one: -one.ratio):
+    for job in sorted(jobs, key=lambda job: -job.ratio):
         yield (
-            f"  seed {one.seed} {one.name}: {one.elapsed:g} s instead of {one.without:g} s "
-            f"({one.ratio:.2f}): {one.cause}"
+            f"  seed {job.seed} {job.name}: {job.elapsed:g} s instead of {job.without:g} s "
+            f"({job.ratio:.2f}): {job.cause}"
         )
 
 
@@ -82,7 +82,7 @@ def main() -> None:
     asked = parser.parse_args()
     seeds = range(asked.first, asked.first + asked.seeds)
     for line in report(list(pairs(seeds, processes=asked.processes))):
-        print(line)  # noqa: T201 - what it is for
+        print(line)  # noqa: T201 - the report
 
 
 if __name__ == "__main__":

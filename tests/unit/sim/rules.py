@@ -9,7 +9,7 @@ from kfext.sim.objects import LiveJob, LivePod
 from tests.unit.sim.change_rules import ChangeRules, priority
 
 REST = 60.0
-"""Seconds between two changes of the size of one job; only what undoes a change may follow it."""
+"""Seconds between two changes of the size of one job; only an undoing may follow sooner."""
 FREE_CHANGES, SECONDS_PER_CHANGE = 2, 120.0
 """A job of some length changes its size at most so often, and once more in each such time."""
 MOST_TURNS = 4
@@ -18,17 +18,17 @@ HEAD_SECONDS = 45.0
 """How long the head of the queue may wait after another job has started: the pods that make room
 for it have up to 30 s to end."""
 UNSEEN = 5.0
-"""Seconds after the line of its first step in which a job may still pass for one without steps. It
-trains on until its new workers have started."""
+"""Seconds after the line of its first step in which a job may still pass for a job without steps.
+It trains on until its new workers have started."""
 _NEVER_GIVEN = frozenset({"ps", "master", "chief"})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another number of workers of a job that runs, or ran; `undoes`: back to what it was before
-        the last one, which was none of that kind itself.
+    """A change of the number of workers of a job that runs, or ran.
 
-    `head`: the first job of the queue at that time, `behind`: the others of the queue.
+    `undoes`: it takes back the change before it, which took nothing back itself.
+    `head`: the first job of the queue at that time, `behind`: the other jobs of the queue.
     """
 
     at: float
@@ -40,14 +40,14 @@ class Change:
 
     @property
     def gives(self) -> bool:
-        """Whether it makes room for another job."""
+        """Whether the change makes room for another job."""
         return self.after < self.before and not self.undoes
 
 
 class Rules:
-    """Watches a cluster; `broken`: what did not hold, in sentences. `changes`: of each job's size.
+    """Watches a cluster; `broken`: the broken rules as sentences, `changes`: of each job's size.
 
-    `found`: how many changes there were, so that a test can see that it has tested anything.
+    `found`: how many changes there were, so that a test can see that it has tested something.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -68,7 +68,7 @@ class Rules:
         return sum(map(len, self.changes.values()))
 
     def ended(self) -> list[str]:
-        """Return all that did not hold, after the end."""
+        """Return all broken rules, after the end."""
         for live in self.cluster.jobs:
             if not live.job.finished:
                 self._say(live, "never ended")
@@ -78,8 +78,8 @@ class Rules:
             lived = live.ended - live.spec.arrives
             if len(changes) > FREE_CHANGES + lived / SECONDS_PER_CHANGE:
                 self._say(live, f"changed its size {len(changes)} times in {lived:g} s")
-            grows = [one.after > one.before for one in changes]
-            turns = sum(one != other for one, other in pairwise(grows))
+            grows = [change.after > change.before for change in changes]
+            turns = sum(earlier != later for earlier, later in pairwise(grows))
             if turns > MOST_TURNS:
                 self._say(live, f"turned from growing to shrinking or back {turns} times")
         return self.broken
@@ -120,7 +120,7 @@ class Rules:
         known.append(change)
         if last is not None and now - last.at < REST and not undoes:
             self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
-        # Before it had shown a step, it may get what it asked for at once.
+        # Before its first step it may get what it asked for at once.
         largest = live.training.largest
         asked = 0 if state_of(live.job).scale.largest else live.spec.workers
         most = max(2 * largest, asked)
@@ -138,15 +138,15 @@ class Rules:
     def _waiting(self) -> list[str]:
         """Return the jobs that wait for room, in the order in which they are to start."""
         waiting = [
-            one for one in self.cluster.jobs if one.job.in_queue and one.training.began is None
+            live for live in self.cluster.jobs if live.job.in_queue and live.training.began is None
         ]
-        waiting.sort(key=lambda one: (-priority(one), one.spec.arrives, one.spec.name))
-        return [one.spec.name for one in waiting]
+        waiting.sort(key=lambda live: (-priority(live), live.spec.arrives, live.spec.name))
+        return [live.spec.name for live in waiting]
 
     def _check_order(self, live: LiveJob) -> None:
-        """Whoever waited behind the head must not start in the room that was made for the head.
+        """Check that no job from behind the head starts in the room that was made for the head.
 
-        It may start in what that leaves, and a moment earlier; then the head follows.
+        A job may start in the rest of that room, or a moment earlier; then the head follows.
         """
         promised, name = self._promised, live.spec.name
         if promised is None or name in self._sizes:
@@ -165,8 +165,8 @@ class Rules:
 
     def _look(self) -> None:
         waiting, late = self._waiting(), self.cluster.clock.now - HEAD_SECONDS
-        self._accused = [one for one in self._accused if one[1] in waiting]
-        for live, head, at in [one for one in self._accused if one[2] <= late]:
+        self._accused = [start for start in self._accused if start[1] in waiting]
+        for live, head, at in [start for start in self._accused if start[2] <= late]:
             self._accused.remove((live, head, at))
             self._say(live, f"started at {at:g} s in the room that was made for {head}")
         kubelets = self.cluster.kubelets

@@ -25,7 +25,7 @@ GROWS = replace(GIVES, before=4, after=5)
             replace(LATER, trained=380.0, redone=90.0), [GIVES], Cause.REDONE, id="lost steps"
         ),
         pytest.param(
-            replace(LATER, trained=380.0), [GROWS, GIVES], Cause.GAVE, id="it was made smaller"
+            replace(LATER, trained=380.0), [GROWS, GIVES], Cause.GAVE, id="it gave workers"
         ),
         pytest.param(
             replace(LATER, trained=380.0), [GROWS], Cause.TRIED, id="it grew and was no faster"
@@ -96,7 +96,7 @@ def test_a_report_names_the_worst_case_and_the_jobs_that_cannot_be_compared() ->
 
 def test_a_seed_is_compared_job_by_job() -> None:
     pair = compare(0)
-    assert [one.name for one in pair.jobs] == sorted(one.name for one in pair.jobs)
-    assert all(one.cause is None or one.ratio > 1 for one in pair.jobs)
+    assert [job.name for job in pair.jobs] == sorted(job.name for job in pair.jobs)
+    assert all(job.cause is None or job.ratio > 1 for job in pair.jobs)
     assert min(pair.makespan) > 0
     assert 0 < min(pair.utilisation) <= max(pair.utilisation) <= 1

@@ -12,7 +12,7 @@ from kfext.sim.training import Doing
 from tests.unit.sim.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
 
 
-@pytest.mark.parametrize("spec", [TORCHRUN, SERVERS, STATIC, MASTER], ids=lambda one: one.style)
+@pytest.mark.parametrize("spec", [TORCHRUN, SERVERS, STATIC, MASTER], ids=lambda spec: spec.style)
 def test_a_job_alone_takes_its_start_and_its_steps(spec: JobSpec) -> None:
     bed = Bed(spec)
     bed.run()
@@ -88,7 +88,7 @@ def test_a_pod_that_is_deleted_is_made_again_and_placed_where_it_was() -> None:
     ("saving", "answered"),
     [
         pytest.param(Saving.ON_REQUEST, True, id="a job that listens saves its work and answers"),
-        pytest.param(Saving.NEVER, False, id="one that does not goes on"),
+        pytest.param(Saving.NEVER, False, id="a job that does not listen goes on"),
     ],
 )
 def test_a_request_for_a_checkpoint(saving: Saving, *, answered: bool) -> None:
@@ -113,7 +113,7 @@ def test_jobs_that_wait_start_in_order_as_room_is_freed() -> None:
     bed = Bed(*(replace(rigid, name=name, arrives=5.0 + at) for at, name in enumerate(names)),
               a=4000)  # fmt: skip
     bed.run()
-    began = [one.training.began or 0.0 for one in bed.jobs]
+    began = [live.training.began or 0.0 for live in bed.jobs]
     assert began == sorted(began)
     assert began[1] > (bed.jobs[0].ended or 0.0)
 
@@ -124,8 +124,8 @@ def test_a_job_uses_the_cores_that_its_neighbours_leave() -> None:
     both = Bed(greedy, replace(greedy, name="other"), a=4000)
     alone.run()
     both.run()
-    (one,) = alone.ended().values()
-    assert both.ended()["train"].trained > 1.3 * one.trained
+    (job,) = alone.ended().values()
+    assert both.ended()["train"].trained > 1.3 * job.trained
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_a_job_uses_the_cores_that_its_neighbours_leave() -> None:
     [
         pytest.param([1, 1], [9, 9], [5.0, 5.0], id="equal weights get the same"),
         pytest.param([1, 3], [9, 9], [2.5, 7.5], id="others get it by weight"),
-        pytest.param([1, 1], [2, 9], [2.0, 8.0], id="what one cannot use the other gets"),
-        pytest.param([1, 1], [2, 3], [2.0, 3.0], id="none gets more than it can use"),
+        pytest.param([1, 1], [2, 9], [2.0, 8.0], id="a job gets what the other cannot use"),
+        pytest.param([1, 1], [2, 3], [2.0, 3.0], id="no job gets more than it can use"),
     ],
 )
 def test_cores_by_weight(weights: list[int], most: list[int], want: list[float]) -> None:

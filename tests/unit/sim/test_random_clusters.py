@@ -1,6 +1,6 @@
-"""Random clusters: whatever the companion decides, these things hold, and no job is worse for it.
+"""Random clusters: the rules hold whatever the companion decides, and no job is worse for it.
 
-`python -m tests.unit.sim.report` prints what the long test does, for as many seeds as asked.
+`python -m tests.unit.sim.report` prints the report of the long test for any number of seeds.
 """
 
 import os

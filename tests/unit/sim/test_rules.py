@@ -32,7 +32,7 @@ def loses(type_: str) -> Callable[[Bed], None]:
 @pytest.mark.parametrize(
     ("spec", "by_hand", "said"),
     [
-        pytest.param(SAVES, scales(5), None, id="a change within the bounds is none"),
+        pytest.param(SAVES, scales(5), None, id="a change within the bounds breaks no rule"),
         pytest.param(SAVES, scales(1), "has 1 workers beyond (2, 6)", id="below the minimum"),
         pytest.param(SAVES, scales(7), "has 7 workers beyond (2, 6)", id="above the maximum"),
         pytest.param(
@@ -59,11 +59,13 @@ def loses(type_: str) -> Callable[[Bed], None]:
         ),
         pytest.param(MASTER, scales(1), "is not elastic and has 1 workers", id="rigid"),
         pytest.param(SERVERS, loses("ps"), "lost its ps while it ran", id="a server is taken"),
-        pytest.param(MASTER, loses("master"), "lost its master while it ran", id="a master is"),
+        pytest.param(
+            MASTER, loses("master"), "lost its master while it ran", id="a master is taken"
+        ),
         pytest.param(STATIC, loses("worker"), "failed", id="a job fails"),
         pytest.param(TORCHRUN, scales(1), "before any checkpoint", id="all work is lost"),
         pytest.param(
-            replace(TORCHRUN, saving=Saving.PERIODIC), scales(3), None, id="what was saved is not"
+            replace(TORCHRUN, saving=Saving.PERIODIC), scales(3), None, id="saved work is not lost"
         ),
     ],
 )
@@ -76,14 +78,14 @@ def test_a_rule_of_one_job(spec: JobSpec, by_hand: Callable[[Bed], None], said: 
     if said is None:
         assert broken == []
     else:
-        assert any(said in one for one in broken), broken
+        assert any(said in sentence for sentence in broken), broken
 
 
 def test_a_job_that_never_ends_is_reported() -> None:
     bed = Bed(TORCHRUN)
     rules = Rules(bed)
     bed.at(100)
-    assert [one for one in rules.ended() if "never ended" in one]
+    assert [sentence for sentence in rules.ended() if "never ended" in sentence]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_a_job_that_never_ends_is_reported() -> None:
         pytest.param(
             2,
             ["seed 0, 150 s: behind started at 103 s in the room that was made for head"],
-            id="a job behind it does not, however well it fits",
+            id="a job behind it does not get the room, however well it fits",
         ),
     ],
 )
@@ -108,27 +110,27 @@ def test_room_is_made_for_the_head_of_the_queue(needs: int, said: list[str]) -> 
 @pytest.mark.parametrize(
     ("giver", "waits", "said"),
     [
-        pytest.param(FILLS, HEAD, [], id="for one that has waited"),
+        pytest.param(FILLS, HEAD, [], id="for a job that has waited"),
         pytest.param(
             replace(FILLS, priority="urgent"),
             replace(HEAD, priority="urgent"),
             [],
-            id="for one of its priority",
+            id="for a job of its priority",
         ),
         pytest.param(
-            FILLS, replace(HEAD, priority="urgent"), [], id="for one of a higher priority"
+            FILLS, replace(HEAD, priority="urgent"), [], id="for a job of a higher priority"
         ),
         pytest.param(
             replace(FILLS, priority="urgent"),
             HEAD,
             ["seed 0, 100 s: train gave workers for a job of a lower priority"],
-            id="for one of a lower priority",
+            id="for a job of a lower priority",
         ),
         pytest.param(
             FILLS,
             replace(HEAD, arrives=71.0),
             ["seed 0, 100 s: train gave workers, and no job had waited for 30 s"],
-            id="for one that came a moment ago",
+            id="for a job that came a moment ago",
         ),
     ],
 )
@@ -149,7 +151,7 @@ EARLY = "train grew without 60 s in which nothing started or changed"
         pytest.param(SERVERS, 100, [], id="once nothing has changed for a while"),
         pytest.param(SERVERS, 40, [EARLY], id="soon after its start"),
         pytest.param(SERVERS, 190, [EARLY], id="soon after another started"),
-        pytest.param(TORCHRUN, 190, [], id="which started while it saved"),
+        pytest.param(TORCHRUN, 190, [], id="soon after another started, while it saved"),
         pytest.param(
             replace(SERVERS, cpu=2000),
             100,
@@ -165,4 +167,4 @@ def test_a_job_grows(grows: JobSpec, second: float, said: list[str]) -> None:
     rules = Rules(bed)
     bed.at(second).scale(3)
     bed.at(second + 10)
-    assert [one.partition(": ")[2] for one in rules.broken] == said
+    assert [sentence.partition(": ")[2] for sentence in rules.broken] == said
