@@ -32,7 +32,6 @@ ONE = "one as a variable"
 NOT_YET = [
     "tests/unit/resizing",
     "tests/unit/scaling",
-    "tests/unit/state",
 ]
 """The rooms that still have such words. A clean room leaves the list."""
 

@@ -23,13 +23,13 @@ def worker(index: int, **more: Any) -> Pod:
 
 
 def free(cluster: Cluster, where: str) -> int:
-    """CPUs that are free on a node."""
+    """Return the CPUs that are free on a node."""
     cluster.settle(0.0)
     return int(cluster.ledger.free(["cpu"])[0, cluster.ledger.row(where)]) // 1000
 
 
 def changed(cluster: Cluster) -> set[str]:
-    """Take what is to be looked at again, if all that came free may help every job that waits."""
+    """Take the jobs to decide on again, if all that came free may help every waiting job."""
     cluster.settle(0.0)
     found, cluster.changed = cluster.changed, set()
     waiting = {uid for uid, tracked in cluster.jobs.items() if tracked.waiting}

@@ -107,7 +107,7 @@ def sharing_node(name: str, *, cpu: str, cordoned: bool = False) -> Node:
 
 
 class History:
-    """The planner, what it is shown, and the writes that it waits for."""
+    """The planner, the objects that it sees, and the writes that it waits for."""
 
     def __init__(self, draw: st.DataObject) -> None:
         self.draw = draw
@@ -132,7 +132,7 @@ class History:
 
     @property
     def moment(self) -> Moment:
-        """The present: the two clocks have nothing to do with each other."""
+        """Return the present; the two clocks have nothing to do with each other."""
         return Moment(wall=self.now, monotonic=self.now - 700.0)
 
     # --- kfext ------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ class History:
         planner.cluster.volumes.observe_class(None, StorageClass("late", delayed=True))
         planner.cluster.volumes.observe_claim(None, self.claim)
         planner.cluster.volumes.observe_volume(None, self.volume)
-        for one in self.nodes.values():
-            planner.cluster.observe_node(None, one)
+        for shown in self.nodes.values():
+            planner.cluster.observe_node(None, shown)
         for card in self.cards.values():
             planner.cluster.observe_card(None, card)
         for raw in self.pods.values():
@@ -166,7 +166,7 @@ class History:
         assert not tick.failures, tick.failures
 
     def end_round(self) -> None:
-        """Decide until nothing is left; a job that was not asked again then had no reason to be."""
+        """Decide until nothing is left; a job that was not decided on again had no reason to be."""
         tick = self.planner.tick(self.moment)
         self.writes += tick.steps
         while tick.remainder:
@@ -174,7 +174,7 @@ class History:
             self.writes += tick.steps
 
     def write(self) -> None:
-        """Carry one step out, or part of it, or have it refused."""
+        """Carry a step out, in whole or in part, or refuse it."""
         if not self.writes:
             return
         at = self.draw.draw(st.integers(0, len(self.writes) - 1), label="which write")
@@ -286,7 +286,7 @@ class History:
         if uid := self._some(self.jobs):
             del self.jobs[uid]
             self.planner.cluster.forget_job(uid)
-            for raw in [one for one in self.pods.values() if parse_pod(one).owner_uid == uid]:
+            for raw in [raw for raw in self.pods.values() if parse_pod(raw).owner_uid == uid]:
                 changed = copied(raw)
                 changed["metadata"]["deletionTimestamp"] = timestamp(self.now)
                 self.put_pod(changed)
@@ -312,10 +312,10 @@ class History:
     def _create_pods(self, uid: str, *, most: int) -> None:
         of = parse_job(self.jobs[uid])
         assert of is not None
-        mine = [one for one in self.pods if parse_pod(self.pods[one]).owner_uid == uid]
+        mine = [pod_uid for pod_uid in self.pods if parse_pod(self.pods[pod_uid]).owner_uid == uid]
         if of.suspend:
-            for one in mine:
-                self.remove_pod(one)
+            for pod_uid in mine:
+                self.remove_pod(pod_uid)
             raw = copied(self.jobs[uid])
             since = {
                 "type": "Suspended",
@@ -325,7 +325,7 @@ class History:
             raw["status"] = {"conditions": [since]}
             self.put_job(raw)
         elif not of.finished:
-            present = {parse_pod(self.pods[one]).replica for one in mine}
+            present = {parse_pod(self.pods[pod_uid]).replica for pod_uid in mine}
             missing = [key for key, _ in of.replicas() if key not in present]
             for key in missing[:most]:
                 self.count += 1
@@ -338,7 +338,7 @@ class History:
                     self.put_pod({**made, "spec": part.spec})
 
     def bind(self) -> None:
-        """kube-scheduler binds a pod that is let go."""
+        """kube-scheduler binds a pod that is not gated any more."""
         loose = {
             uid: raw
             for uid, raw in self.pods.items()
@@ -424,7 +424,7 @@ class History:
             self.planner.queue.promises.keep(uid, members, Places(places, NO_SLOTS))
 
     def stranger(self) -> None:
-        """A pod of no training job comes, or one goes."""
+        """A pod of no training job comes or goes."""
         strangers = {uid: raw for uid, raw in self.pods.items() if uid.startswith("stranger")}
         if bool(strangers) and self.draw.draw(st.booleans(), label="goes"):
             self.remove_pod(str(self._some(strangers)))

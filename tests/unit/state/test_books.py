@@ -116,7 +116,7 @@ def test_a_plan_ends_and_the_queue_hears_of_it(cluster: Cluster, after: JobBuild
     assert "uid-2" in changed(cluster)
 
 
-def test_any_number_of_replicas_is_taken_in_at_once(cluster: Cluster) -> None:
+def test_any_number_of_replicas_is_registered_at_once(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").worker(2**31 - 1, cpu="1").raw)
     assert free(cluster, "a") == 4, "so large a gang is never planned"
 
@@ -177,10 +177,10 @@ def test_nothing_stays_on_the_ledger_after_a_deleted_job(
     stage(cluster)
 
     def pods_go() -> None:
-        for one in cluster.members():
-            cluster.observe_pod(one, replace(one, deleting=True, resource_version="8"))
-        for one in cluster.members():
-            cluster.observe_pod(one, None)
+        for member in cluster.members():
+            cluster.observe_pod(member, replace(member, deleting=True, resource_version="8"))
+        for member in cluster.members():
+            cluster.observe_pod(member, None)
 
     steps = [lambda: cluster.forget_job("uid-1"), pods_go]
     for step in reversed(steps) if pods_first else steps:
@@ -191,7 +191,7 @@ def test_nothing_stays_on_the_ledger_after_a_deleted_job(
     assert (free(cluster, "a"), free(cluster, "b")) == (4, 4)
 
 
-def test_pods_that_a_deleted_job_left_behind_are_nobodys(cluster: Cluster) -> None:
+def test_pods_that_a_deleted_job_left_behind_belong_to_no_job(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").raw)
     before = worker(0, bound="a")
     cluster.observe_pod(None, before)
@@ -241,7 +241,7 @@ def test_nodes_go_and_come_back_with_their_claims(cluster: Cluster) -> None:
 
 
 def resized(cpu: str, version: int, **status: Any) -> Pod:
-    """A pod of nobody that runs on node a."""
+    """A foreign pod that runs on node a."""
     spec = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]}
     raw = raw_pod(OF, "worker", 0, bound="a", owned=False, spec=spec, version=version)
     raw["status"] |= status
@@ -267,7 +267,7 @@ def test_what_the_kubelet_still_allocates_to_a_pod_is_not_free(cluster: Cluster)
     assert free(cluster, "a") == 1
 
 
-def test_a_claim_that_passes_to_its_pod_wakes_nobody(cluster: Cluster) -> None:
+def test_a_claim_that_passes_to_its_pod_wakes_no_job(cluster: Cluster) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
     cluster.observe_job(planned("a", "a").raw)
     cluster.observe_pod(None, worker(0, gated=True))
@@ -310,7 +310,7 @@ def test_a_plan_claims_what_admission_makes_of_its_pods(cluster: Cluster) -> Non
     assert cluster.jobs["uid-1"].job.groups[0].requests == seen.requests
 
 
-# --- plans are checked before they are believed: whoever may edit a job might write one ---
+# --- plans are checked before they are believed: a person who edits a job might write a plan ---
 
 START = Moment(wall=1000.0, monotonic=300.0)
 OPTED_IN = {names.MANAGED: "true"}
@@ -354,12 +354,12 @@ def of_masters(made: JobBuilder) -> JobBuilder:
 
 
 def submit(planner: Planner, *made: JobBuilder) -> None:
-    for one in made:
-        planner.cluster.observe_job(one.raw)
+    for builder in made:
+        planner.cluster.observe_job(builder.raw)
 
 
 def starts(planner: Planner, now: Moment = START) -> list[str]:
-    """The jobs that are started now."""
+    """Return the jobs that are started now."""
     planner.cluster.mark_queue()
     steps = planner.tick(now).steps
     return [tracked.job.name for tracked, step in steps if isinstance(step, Unsuspend)]
@@ -380,7 +380,7 @@ UNBELIEVED: dict[str, Callable[[], JobBuilder]] = {
 
 
 @pytest.mark.parametrize("forged", UNBELIEVED.values(), ids=UNBELIEVED)
-def test_a_plan_that_is_not_believed_keeps_nobody_waiting(
+def test_a_plan_that_is_not_believed_keeps_no_job_waiting(
     planner: Planner, forged: Callable[[], JobBuilder]
 ) -> None:
     submit(planner, forged(), victim())
@@ -435,9 +435,9 @@ def test_a_plan_of_kueue_s_job_lapses_when_its_pods_do_not_come(planner: Planner
     assert planner.cluster.jobs["victim"].verdict.reason == REASON_NO_ROOM  # type: ignore[union-attr]
     assert planner.next_alarm() <= after(60).monotonic
     again = planner_of(snapshot_of(planner, after(59)), after(59))
-    for one in (planner, again):
-        assert starts(one, after(59)) == []
-        assert starts(one, after(61)) == ["victim"]
+    for leader in (planner, again):
+        assert starts(leader, after(59)) == []
+        assert starts(leader, after(61)) == ["victim"]
 
 
 def test_that_a_plan_has_lapsed_is_known_from_a_snapshot(planner: Planner) -> None:
@@ -459,7 +459,7 @@ def test_a_plan_claims_again_when_the_pods_come_after_all(planner: Planner) -> N
     assert len(planner.cluster.ledger) == 8
 
 
-def test_a_plan_does_not_claim_for_ever_for_pods_that_the_webhook_missed(planner: Planner) -> None:
+def test_a_plan_does_not_claim_forever_for_pods_that_the_webhook_missed(planner: Planner) -> None:
     of = under_plan(pods=3, where="a", cpu="2")
     submit(planner, of)
     for index in range(3):
@@ -470,7 +470,7 @@ def test_a_plan_does_not_claim_for_ever_for_pods_that_the_webhook_missed(planner
     assert len(planner.cluster.ledger) == 0
 
 
-# --- pods that somebody pinned by name keep nobody waiting for longer than they must ---
+# --- pods that another client pinned by name keep no job waiting for longer than they must ---
 
 CREATED = 1000.0
 
@@ -480,7 +480,7 @@ def at(seconds: float) -> Moment:
 
 
 def stranger(cpu: str = "4", *, uid: str = "x", on: str = "a", **spec: Any) -> Pod:
-    """A new pod of nobody that is pinned to a node, which it fills."""
+    """A new foreign pod that is pinned to a node and fills it."""
     containers = [{"resources": {"requests": {"cpu": cpu}}}]
     metadata = {"namespace": "theirs", "uid": uid, "creationTimestamp": moment(CREATED)}
     made = {"affinity": affinity_to(on), "containers": containers, **spec}
@@ -497,7 +497,7 @@ def pinning() -> Planner:
 
 
 def started(pinning: Planner, seconds: float) -> bool:
-    """Whether the waiting job is started by then."""
+    """Return whether the waiting job is started by then."""
     return any(tracked.job.uid == "waits" for tracked, _ in pinning.tick(at(seconds)).steps)
 
 
@@ -549,7 +549,7 @@ def test_a_pinned_pod_counts_again_when_its_node_could_run_it(pinning: Planner) 
     assert started(pinning, 1)
 
 
-def test_any_number_of_pods_that_can_never_run_keeps_nobody_waiting(pinning: Planner) -> None:
+def test_any_number_of_pods_that_can_never_run_keeps_no_job_waiting(pinning: Planner) -> None:
     for number in range(100):
         pinning.cluster.observe_pod(None, stranger("1000", uid=f"x-{number}"))
     assert started(pinning, 0)
@@ -581,7 +581,7 @@ def test_of_pods_that_are_called_the_same_none_is_waited_for(pinning: Planner) -
     assert started(pinning, 0)
 
 
-def test_a_pod_that_kfext_pinned_is_nobody_s_once_its_job_is_gone(pinning: Planner) -> None:
+def test_a_pod_that_kfext_pinned_belongs_to_no_job_once_its_job_is_gone(pinning: Planner) -> None:
     gang(pinning, "p0")
     assert not started(pinning, 0)
     pinning.cluster.forget_job("gang")

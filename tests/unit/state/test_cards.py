@@ -1,4 +1,4 @@
-"""The GPUs that jobs share: what is known and needed of each, who is kept apart, and the steps."""
+"""The GPUs that jobs share: what each has and needs, the jobs kept apart, and the steps."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -35,7 +35,7 @@ GPU = slot("n", card="GPU-1", reservation="uid")
 
 
 class Bed:
-    """Cards over a ledger of one node, and who was called."""
+    """Cards over a ledger of one node, and the jobs that were called."""
 
     def __init__(self) -> None:
         self.ledger = Ledger([plain_node("n", cards=2)])
@@ -64,12 +64,15 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
     "nothing is there": ([], UNREADY),
     "the pod alone": ([reserved()], UNREADY),
     "the agent has reported its card": ([reserved(), reported()], CardView()),
-    "that of an earlier pod": ([reserved(), reported(), reserved(uid="new")], UNREADY),
+    "the agent has reported the card of an earlier pod": (
+        [reserved(), reported(), reserved(uid="new")],
+        UNREADY,
+    ),
     "the card is not healthy": (
         [reserved(), reported(healthy=False, trouble=MIG)],
         replace(LOST, troubles={HERE: MIG}),
     ),
-    "nobody says why it is not": (
+    "no report says why it is not healthy": (
         [reserved(), reported(healthy=False)],
         replace(LOST, troubles={HERE: "it is unhealthy"}),
     ),
@@ -81,7 +84,7 @@ VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
         [reserved(), reported(sharers=(LEAVER,))],
         CardView(evicted=(HERE,), parts=((replace(GPU, sharers=(LEAVER,)), LEAVER),)),
     ),
-    "another is to leave": (
+    "another job is to leave": (
         [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
         CardView(),
     ),
@@ -99,8 +102,8 @@ def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: 
 
 RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
     "nothing is there": ([], False),
-    "the pod alone, which has a node": ([reserved()], True),
-    "the pod alone, which has none": (
+    "the pod alone, on a node": ([reserved()], True),
+    "the pod alone, on no node yet": (
         [reserved(node_name="", pinned_to="n")],
         False,
     ),
@@ -110,12 +113,12 @@ RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
         [reserved(deleting=True), reported()],
         True,
     ),
-    "that of an earlier pod": ([reported(), reserved(uid="new")], False),
+    "the agent has reported the card of an earlier pod": ([reported(), reserved(uid="new")], False),
     "the pod has ended": (
         [reserved(phase="Failed"), reported()],
         False,
     ),
-    "the agent has reported none": ([reserved(), reported(card="", reservation="")], False),
+    "the agent has reported no card": ([reserved(), reported(card="", reservation="")], False),
 }
 
 
@@ -130,7 +133,7 @@ def test_whether_a_gpu_is_reserved_for_a_slot(
     assert bed.cards.unreserved(None) == ()
 
 
-def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
+def test_a_job_is_kept_from_the_jobs_that_it_had_to_leave() -> None:
     bed = Bed()
     bed.ledger.claim("high", Claim("n", taken_by(GpuShare(50, high=True).need, 0), job="uid-high"))
     bed.ledger.claim("low", Claim("n", taken_by(GpuShare(20).need, 0), job="uid-1"))
@@ -141,7 +144,7 @@ def test_a_job_is_kept_from_those_beside_which_it_had_to_leave() -> None:
     assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
 
 
-def test_a_job_is_kept_from_those_that_had_to_leave_it_wherever_they_are_now() -> None:
+def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now() -> None:
     bed = Bed()
     bed.cards.apart.record("uid-a", ("uid-1",))
     bed.cards.apart.record("uid-b", ("uid-1",))
@@ -161,7 +164,7 @@ def test_a_job_that_left_as_many_as_are_remembered_is_kept_from_all_others() -> 
     assert bed.cards.view(None, [], job_uid="uid-new").shunned == (("m", 1),)
 
 
-def test_a_job_is_placed_on_other_nodes_and_slots_than_those_that_failed_it() -> None:
+def test_a_job_is_placed_on_other_nodes_and_slots_than_the_slots_that_failed_it() -> None:
     cluster = Cluster()
     cluster.books.cards.want("uid-high", {HERE: ()})
     state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
@@ -199,7 +202,7 @@ def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> 
     bed.cards.want("uid-2", {HERE: ()})
     assert bed.free() == 1
     bed.cards.observe_pod("uid", reservation("n"))
-    assert bed.free() == 2, "its own claim is not a matter of these"
+    assert bed.free() == 2, "the claim of that pod stands elsewhere"
     bed.cards.observe_pod("uid", reservation("n", phase="Failed"))
     assert bed.free() == 1, "it has ended, and claims nothing"
     bed.cards.observe_pod("uid", None)
@@ -274,28 +277,31 @@ def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_troubl
 # --- kept apart ---------------------------------------------------------------------------------
 
 NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
-    "nobody had to leave": ([], {"low": set(), "high": set()}),
-    "it holds for both": (
-        [lambda one: one.record("low", ("high",))],
+    "no job had to leave": ([], {"low": set(), "high": set()}),
+    "both jobs are kept apart": (
+        [lambda apart: apart.record("low", ("high",))],
         {"low": {"high"}, "high": {"low"}, "other": set()},
     ),
-    "one left beside two, and two beside one": (
-        [lambda one: one.record("low", ("high", "first")), lambda one: one.record("b", ("high",))],
+    "a job left two jobs, and two jobs left a job": (
+        [
+            lambda apart: apart.record("low", ("high", "first")),
+            lambda apart: apart.record("b", ("high",)),
+        ],
         {"low": {"high", "first"}, "high": {"low", "b"}, "first": {"low"}},
     ),
-    "its state has forgotten one": (
-        [lambda one: one.record("low", ("a", "b")), lambda one: one.record("low", ("b",))],
+    "the state of the job has forgotten a job": (
+        [lambda apart: apart.record("low", ("a", "b")), lambda apart: apart.record("low", ("b",))],
         {"low": {"b"}, "a": set(), "b": {"low"}},
     ),
-    "the one that left is gone": (
-        [lambda one: one.record("low", ("high",)), lambda one: one.forget("low")],
+    "the job that left is gone": (
+        [lambda apart: apart.record("low", ("high",)), lambda apart: apart.forget("low")],
         {"low": set(), "high": set()},
     ),
-    "the one beside which it was is gone": (
+    "the job that it left is gone": (
         [
-            lambda one: one.record("low", ("high",)),
-            lambda one: one.forget("high"),
-            lambda one: one.record("low", ("high", "next")),
+            lambda apart: apart.record("low", ("high",)),
+            lambda apart: apart.forget("high"),
+            lambda apart: apart.record("low", ("high", "next")),
         ],
         {"high": set(), "next": {"low"}},
     ),
@@ -303,7 +309,7 @@ NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
 
 
 @pytest.mark.parametrize(("given", "want"), NOTES.values(), ids=NOTES)
-def test_who_is_kept_from_whom(
+def test_which_jobs_are_kept_apart(
     given: list[Callable[[Apart], None]], want: dict[str, set[str]]
 ) -> None:
     apart = Apart()
@@ -364,7 +370,7 @@ def test_so_does_a_pod_that_keeps_its_part() -> None:
     assert not demand.wants(HERE)
 
 
-def test_what_a_plan_tolerates_comes_first_and_that_of_a_job_which_is_gone_still_holds() -> None:
+def test_what_a_plan_tolerates_comes_first_and_what_a_gone_job_tolerated_still_holds() -> None:
     demand = CardDemand()
     demand.keep("pod", HERE, ON_SPOT)
     demand.keep("pod", HERE, ())

@@ -36,7 +36,7 @@ def test_an_older_version_of_a_pod_is_ignored(cluster: Cluster) -> None:
     cluster.observe_job(planned("a", "a").suspended().raw)
     cluster.observe_pod(None, worker(0, pinned="a", version=10))
     cluster.observe_pod(worker(0, gated=True), worker(0, gated=True, version=9))
-    assert [one.home for one in cluster.pods("uid-1")] == ["a"]
+    assert [pod.home for pod in cluster.pods("uid-1")] == ["a"]
     assert free(cluster, "a") == 3
 
 
@@ -89,7 +89,7 @@ def test_a_job_created_again_under_its_name_is_another_job(cluster: Cluster) -> 
     cluster.forget_job("uid-1")
     assert set(cluster.jobs) == {"uid-2"}
     assert not cluster.pods("uid-2")
-    assert free(cluster, "a") == 3, "the pod of the first one still runs"
+    assert free(cluster, "a") == 3, "the pod of the first job still runs"
 
 
 def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Cluster) -> None:
@@ -104,10 +104,10 @@ def test_a_pod_in_another_namespace_belongs_to_no_job_of_this_one(cluster: Clust
     assert not cluster.members()
 
 
-# --- who is woken, and when -------------------------------------------------------------------
+# --- which jobs are woken, and when -----------------------------------------------------------
 
 
-def test_room_that_is_freed_wakes_the_queue_and_who_waits_behind_the_gate(
+def test_room_that_is_freed_wakes_the_queue_and_the_job_that_waits_behind_the_gate(
     cluster: Cluster,
 ) -> None:
     cluster.observe_job(job(uid="queued").worker(cpu="1").held().raw)
@@ -145,7 +145,7 @@ def test_what_restarts_the_clock_of_a_step(cluster: Cluster, after: Pod, want: b
 
 
 def quiet(cluster: Cluster, now: float, *, uid: str = "uid-1") -> float:
-    """For how long no pod was created that a job waits for."""
+    """Return for how long no pod was created that a job waits for."""
     cluster.settle(now)
     return cluster.backlog.quiet(uid, now)
 
@@ -163,13 +163,13 @@ def test_the_wait_for_the_operator_begins_again_with_each_new_pod(cluster: Clust
     assert cluster.jobs["uid-1"].settled_at == 30.0
 
 
-def test_the_pods_of_a_job_that_no_plan_started_are_waited_for_by_nobody(cluster: Cluster) -> None:
-    cluster.observe_job(planned("a", "a", uid="ours").raw)
+def test_the_pods_of_a_job_that_no_plan_started_keep_no_job_waiting(cluster: Cluster) -> None:
+    cluster.observe_job(planned("a", "a", uid="gang").raw)
     plain = job(name="plain").worker(2, cpu="1").resumed()
     cluster.observe_job(plain.raw)
     assert quiet(cluster, 0.0) == 0.0
     cluster.observe_pod(None, worker(0, bound="a", phase="Running"))
-    assert quiet(cluster, 20.0, uid="ours") == 20.0
+    assert quiet(cluster, 20.0, uid="gang") == 20.0
 
 
 @pytest.mark.parametrize("raw", [{}, {"kind": "Job"}, {"kind": "PyTorchJob"}], ids=str)
@@ -195,7 +195,7 @@ def test_the_replicas_of_a_huge_job_are_never_counted_one_by_one(
     made: JobBuilder, monkeypatch: pytest.MonkeyPatch, *, gated: bool
 ) -> None:
     def count(self: TrainingJob) -> None:
-        raise AssertionError("somebody counts them")
+        raise AssertionError("the replicas are counted")
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
     planner = Planner()
@@ -234,7 +234,7 @@ def test_the_reservation_passes_by_a_job_that_became_huge(monkeypatch: pytest.Mo
     counted = TrainingJob.replicas
 
     def count(self: TrainingJob) -> Any:
-        assert self.pods <= 4, "somebody counts the replicas of the huge one"
+        assert self.pods <= 4, "the replicas of the huge job are counted"
         return counted(self)
 
     monkeypatch.setattr(TrainingJob, "replicas", count)
@@ -271,7 +271,7 @@ ENDS: dict[str, tuple[list[dict[str, Any]], bool]] = {
 
 
 @pytest.mark.parametrize(("stages", "want"), ENDS.values(), ids=ENDS)
-def test_a_pod_that_had_succeeded_and_is_deleted_is_noted(
+def test_a_pod_that_had_succeeded_and_is_deleted_is_recorded(
     cluster: Cluster, stages: list[dict[str, Any]], *, want: bool
 ) -> None:
     cluster.observe_job(planned("a", "a").raw)
@@ -304,9 +304,11 @@ OLDER: dict[str, tuple[str, str, bool]] = {
 }
 
 
-@pytest.mark.parametrize(("one", "other", "want"), OLDER.values(), ids=OLDER)
-def test_versions_of_one_object_are_compared_as_numbers(one: str, other: str, want: bool) -> None:
-    assert is_older(one, other) is want
+@pytest.mark.parametrize(("version", "other", "want"), OLDER.values(), ids=OLDER)
+def test_versions_of_one_object_are_compared_as_numbers(
+    version: str, other: str, want: bool
+) -> None:
+    assert is_older(version, other) is want
 
 
 NEWER: dict[str, tuple[str, bool]] = {

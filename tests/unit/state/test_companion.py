@@ -32,7 +32,7 @@ BEYOND = "maximum cpu usage per Container is 1, but limit is 1400m"
 def contended(
     policy: TrainingPolicy | None = None, *, resize: str = "cpu", limit: int | None = None
 ) -> CpuBed:
-    """Two jobs that have converged long since, the first with a limit, and one that grows."""
+    """Two jobs that have converged long since, the first with a limit, and a job that grows."""
     bed = CpuBed(policy)
     bed.add("old", converges=2.0, resize=resize, limit=limit)
     bed.add("older", converges=2.0, resize=resize)
@@ -62,7 +62,7 @@ def later(bed: CpuBed, seconds: float) -> Moment:
 
 
 def refusing(why: str) -> Callable[[LivePod], Verdict | None]:
-    """Kubelets that set no limit but that of a whole node."""
+    """Kubelets that set no limit but the size of the node."""
 
     def problem(live: LivePod) -> Verdict | None:
         limit = live.pod.trainer.limit if live.pod.trainer else None
@@ -267,11 +267,11 @@ def test_an_error_of_ours_with_one_job_leaves_that_job_out(
     }[part]
     real = getattr(owner, method)
 
-    def fails(one: RunningJob | TrackedJob, *rest: object, **more: object) -> object:
-        tracked = one.tracked if isinstance(one, RunningJob) else one
+    def fails(job: RunningJob | TrackedJob, *rest: object, **more: object) -> object:
+        tracked = job.tracked if isinstance(job, RunningJob) else job
         if tracked.job.name == "older":
             raise KeyError("a bug")
-        return real(one, *rest, **more)
+        return real(job, *rest, **more)
 
     monkeypatch.setattr(owner, method, fails)
     failures = bed.driver.failures = []

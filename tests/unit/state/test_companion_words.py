@@ -45,41 +45,43 @@ def shown(
     return cpu_shown(bed.job, job, signals, proposed, decided=decided, paused=paused)
 
 
-def is_refused(one: RunningJob) -> None:
-    one.cpu.refused = REFUSED
+def is_refused(running: RunningJob) -> None:
+    running.cpu.refused = REFUSED
 
 
-def is_moved(one: RunningJob) -> None:
-    one.cpu.operation = ResizeOperation(proposal("uid-1"))
+def is_moved(running: RunningJob) -> None:
+    running.cpu.operation = ResizeOperation(proposal("uid-1"))
 
 
-def is_restored(one: RunningJob) -> None:
-    one.cpu.operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
+def is_restored(running: RunningJob) -> None:
+    running.cpu.operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
 
 
-def is_unfit(one: RunningJob) -> None:
-    one.cpu.unfit = "Kueue manages it"
+def is_unfit(running: RunningJob) -> None:
+    running.cpu.unfit = "Kueue manages it"
 
 
-def rests(one: RunningJob) -> None:
-    one.tracked.state = JobState(cpu=CpuState(rests={"resize": "its budget", "shift": "by hand"}))
+def rests(running: RunningJob) -> None:
+    running.tracked.state = JobState(
+        cpu=CpuState(rests={"resize": "its budget", "shift": "by hand"})
+    )
 
 
-def one_rests(one: RunningJob) -> None:
-    one.tracked.state = JobState(cpu=CpuState(rests={"resize": "its budget"}))
+def one_rests(running: RunningJob) -> None:
+    running.tracked.state = JobState(cpu=CpuState(rests={"resize": "its budget"}))
 
 
-def stands_down(one: RunningJob) -> None:
-    one.cpu.stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
+def stands_down(running: RunningJob) -> None:
+    running.cpu.stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
 
 
-def one_stands_down(one: RunningJob) -> None:
-    one.cpu.stood_down = {"resize": "not Burstable", "shift": ""}
+def one_stands_down(running: RunningJob) -> None:
+    running.cpu.stood_down = {"resize": "not Burstable", "shift": ""}
 
 
-def is_unread(one: RunningJob) -> None:
-    one.cpu.stood_down = {"resize": "metrics is off"}
-    one.cpu.unread = "metrics is off"
+def is_unread(running: RunningJob) -> None:
+    running.cpu.stood_down = {"resize": "metrics is off"}
+    running.cpu.unread = "metrics is off"
 
 
 Change = Callable[[RunningJob], None]
@@ -96,7 +98,7 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "one policy that rests": ([one_rests], names.REASON_RESTS, "its budget"),
     "why all leave it alone, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
     "that its growth is not known": ([], names.REASON_TOO_EARLY, "its growth"),
-    "why one leaves it alone that would need its growth": (
+    "why a policy that needs its growth leaves it alone": (
         [one_stands_down],
         names.REASON_NOTHING_TO_MOVE,
         "resize leaves it alone: not Burstable",
@@ -208,26 +210,26 @@ def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
 
 
 def changing(phase: Phase) -> RunningJob:
-    one = scaled()
+    running = scaled()
     change = Workers(Cause.GUARD, 2)
-    proposal = workers_proposal(one.uid, change, "a job waits")
-    one.size.begin(proposal, change, phase, at=10.0)
-    return one
+    proposal = workers_proposal(running.uid, change, "a job waits")
+    running.size.begin(proposal, change, phase, at=10.0)
+    return running
 
 
 def refused(*, until: float) -> RunningJob:
-    one = scaled()
-    one.size.refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
-    one.size.not_before = until
-    return one
+    running = scaled()
+    running.size.refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
+    running.size.not_before = until
+    return running
 
 
-def unfit(one: RunningJob) -> RunningJob:
-    one.size.unfit = "Kueue manages it"
-    return one
+def unfit(running: RunningJob) -> RunningJob:
+    running.size.unfit = "Kueue manages it"
+    return running
 
 
-RESTING = JobState(scale=ScaleState(rests="somebody set 4"))
+RESTING = JobState(scale=ScaleState(rests="another client set 4"))
 CASES: dict[str, tuple[RunningJob, Readiness, str, bool, str]] = {
     "it has what it asked for": (scaled(), Readiness.READY, "", False, names.REASON_AS_ASKED),
     "it has fewer": (
@@ -307,30 +309,32 @@ CASES: dict[str, tuple[RunningJob, Readiness, str, bool, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("one", "ready", "would", "holds", "reason"), CASES.values(), ids=CASES.keys()
+    ("running", "ready", "would", "holds", "reason"), CASES.values(), ids=CASES.keys()
 )
 def test_what_is_shown(
-    one: RunningJob, ready: Readiness, would: str, *, holds: bool, reason: str
+    running: RunningJob, ready: Readiness, would: str, *, holds: bool, reason: str
 ) -> None:
     if would:
-        one.size.would = workers_proposal(one.uid, Workers(Cause.GROWTH, 5), "there is room")
-    found = size_shown(one, ready, now=40.0)
+        running.size.would = workers_proposal(
+            running.uid, Workers(Cause.GROWTH, 5), "there is room"
+        )
+    found = size_shown(running, ready, now=40.0)
     assert (found.holds, found.verdict.reason) == (holds, reason)
     assert would in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
     assert reason in SCALED.reasons
 
 
 def test_the_words_give_both_numbers() -> None:
-    one = scaled(now=2, state=JobState(asked=4, admitted=2))
-    found = size_shown(one, Readiness.READY, now=0.0)
+    running = scaled(now=2, state=JobState(asked=4, admitted=2))
+    found = size_shown(running, Readiness.READY, now=0.0)
     assert found.verdict.message.endswith(
         "2 of the 4 workers that it asked for; it gets the others once there is room"
     )
-    one.size.hindered = "quota q allows 2 pods"
-    found = size_shown(one, Readiness.READY, now=0.0)
+    running.size.hindered = "quota q allows 2 pods"
+    found = size_shown(running, Readiness.READY, now=0.0)
     assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
-    one.size.sizes = replace(one.size.sizes, asked=2)
-    assert "2 workers" in size_shown(one, Readiness.READY, now=0.0).verdict.message
+    running.size.sizes = replace(running.size.sizes, asked=2)
+    assert "2 workers" in size_shown(running, Readiness.READY, now=0.0).verdict.message
 
 
 AUTOSCALER = {

@@ -26,7 +26,7 @@ def records(*uids: str) -> dict[str, CpuRecord]:
 
 
 def charged(**first: Any) -> tuple[float, float]:
-    """What the first of two jobs has used and lost after 10 s."""
+    """Return what the first of two jobs has used and lost after 10 s."""
     of = records("j", "k")
     here = signals(job("j", pod("j-0", **first)), job("k", pod("k-0", use=900)))
     charge(here, of, seconds=SECONDS, now=NOW)
@@ -50,9 +50,9 @@ def test_a_job_loses(first: dict[str, Any], want: tuple[float, float]) -> None:
 @pytest.mark.parametrize(
     ("left", "want"),
     [
-        pytest.param((400.0, 100.0), (0, 3.5), id="lends to one that ends before it"),
+        pytest.param((400.0, 100.0), (0, 3.5), id="lends to a job that ends before it"),
         pytest.param((math.inf, math.inf), (0, 3.5), id="lends while no end is known yet"),
-        pytest.param((400.0, None), (3.5, 0), id="loses beside one that does not show its end"),
+        pytest.param((400.0, None), (3.5, 0), id="loses beside a job that does not show its end"),
     ],
 )
 def test_a_restricted_job(left: tuple[float, float | None], want: tuple[float, float]) -> None:
@@ -105,17 +105,17 @@ def test_what_another_controller_left_is_charged_once() -> None:
 
 
 BORROWED: dict[str, tuple[float, float, float]] = {
-    "since the note of the one that lends": (9_000.0, 0.0, 1000),
+    "since the record of the job that lends": (9_000.0, 0.0, 1000),
     "since its pod runs": (9_000.0, 9_600.0, 400),
     "in the last seconds if all is counted": (0.0, 0.0, SECONDS),
 }
 
 
-@pytest.mark.parametrize(("noted", "created", "seconds"), BORROWED.values(), ids=BORROWED)
+@pytest.mark.parametrize(("counted_at", "created", "seconds"), BORROWED.values(), ids=BORROWED)
 def test_after_a_restart_a_served_job_has_borrowed(
-    noted: float, created: float, seconds: float
+    counted_at: float, created: float, seconds: float
 ) -> None:
-    state = CpuState(lent=1.0, counted_at=noted)
+    state = CpuState(lent=1.0, counted_at=counted_at)
     of = {"j": cpu_record(state, 0.0), **records("k")}
     here = signals(
         job("j", pod("j-0", use=350, limit=350), left=400.0),
@@ -131,13 +131,13 @@ def test_after_a_restart_a_served_job_has_borrowed(
 
 
 def after(uses: list[int], *, ended: str = "k", **of: Any) -> tuple[CpuRecord, list[Any]]:
-    """A trial of j for k, which used 400m before; with what is to be undone at last."""
-    one = records("j", "k")
-    one["j"].trial = Trial(proposal("j", serves="k"), before=(400, 400))
+    """Return a trial of j for k, which used 400m before, and what is to be undone at last."""
+    found = records("j", "k")
+    found["j"].trial = Trial(proposal("j", serves="k"), before=(400, 400))
     undone: list[Any] = []
     for use in uses:
-        undone = judged(served(use, **of), one, ended={ended})
-    return one["j"], undone
+        undone = judged(served(use, **of), found, ended={ended})
+    return found["j"], undone
 
 
 def served(use: int, **of: Any) -> Signals:
@@ -146,34 +146,34 @@ def served(use: int, **of: Any) -> Signals:
 
 
 def test_a_trial_ends_with_a_gain() -> None:
-    one, undone = after([600])
-    assert (one.trial, undone) == (None, [])
+    record, undone = after([600])
+    assert (record.trial, undone) == (None, [])
 
 
 def test_a_trial_without_a_gain_is_to_be_undone_until_that_begins() -> None:
-    one, undone = after([400] * (WINDOWS + 1))
+    record, undone = after([400] * (WINDOWS + 1))
     (back,) = undone
     assert (back.job, back.rank, back.rests) == ("j", Rank.RESTORE, True)
-    assert one.trial is not None
+    assert record.trial is not None
 
 
 def test_only_windows_of_the_job_that_is_served_count() -> None:
-    one, undone = after([600] * WINDOWS, ended="j")
-    assert one.trial is not None
-    assert (one.trial.after, undone) == ((), [])
+    record, undone = after([600] * WINDOWS, ended="j")
+    assert record.trial is not None
+    assert (record.trial.after, undone) == ((), [])
 
 
 def test_no_window_counts_while_an_operation_is_in_flight() -> None:
-    one, _ = after([600], in_flight=True)
-    assert one.trial is not None
-    assert one.trial.after == ()
+    record, _ = after([600], in_flight=True)
+    assert record.trial is not None
+    assert record.trial.after == ()
 
 
 def test_a_trial_is_moot_when_the_job_that_is_served_has_gone() -> None:
-    one = records("j")
-    one["j"].trial = Trial(proposal("j", serves="k"), before=(400,))
-    assert judged(signals(job("j")), one, ended=()) == []
-    assert one["j"].trial is None
+    found = records("j")
+    found["j"].trial = Trial(proposal("j", serves="k"), before=(400,))
+    assert judged(signals(job("j")), found, ended=()) == []
+    assert found["j"].trial is None
 
 
 def test_a_job_without_a_trial_is_left_as_it_is() -> None:

@@ -43,7 +43,7 @@ def test_of_a_pod_that_may_not_be_measured_counts(
     bed.cluster.observe_pod(None, beside)
     found = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
     bed.uses.take(
-        {uid: cores(one) for uid, one in found.items() if one is not None},
+        {uid: cores(used) for uid, used in found.items() if used is not None},
         {NODE: cores(all_use)} if all_use is not None else {},
     )
     of = bed.signals()[0]
@@ -82,7 +82,7 @@ def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
 def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
     bed = TwoWorkers(limit=400)
     bed.measure(0.0, 0)
-    seen = {one.uid: one for one in bed.signals()[0].pods}
+    seen = {pod.uid: pod for pod in bed.signals()[0].pods}
     first = PodSignal(
         bed.pod(0).uid, "worker", NODE, request=20, limit=400, user_limit=400, use=100
     )
@@ -93,23 +93,23 @@ def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
 @pytest.mark.parametrize(
     ("limit", "want"),
     [
-        pytest.param(350, 1000, id="what is noted of one that kfext resized"),
+        pytest.param(350, 1000, id="what is recorded of a pod that kfext resized"),
         pytest.param(1000, 1000, id="what it has if that is the user's"),
-        pytest.param(777, 777, id="what somebody else wrote since"),
+        pytest.param(777, 777, id="what another client wrote since"),
     ],
 )
 def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
     bed = TwoWorkers(limit=limit)
     state = CpuState(asked=ASKED, written={"worker-0": (350,), "worker-1": (350,)})
     bed.job.tracked.state = JobState(cpu=state)
-    assert {one.user_limit for one in bed.signals()[0].pods} == {want}
+    assert {pod.user_limit for pod in bed.signals()[0].pods} == {want}
 
 
 def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:
     bed = TwoWorkers()
     bed.change(0, phase="Succeeded")
-    one = bed.pod(1)
-    for unseen in (replace(one, node_name=""), replace(one, trainer=None)):
+    second = bed.pod(1)
+    for unseen in (replace(second, node_name=""), replace(second, trainer=None)):
         seen = job_signal(bed.job, (bed.pod(0), unseen), None, bed.uses, in_flight=False)
         assert seen.pods == ()
 

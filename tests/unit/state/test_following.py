@@ -80,7 +80,7 @@ def test_growth_that_does_not_pay_is_taken_back(before: int, asked: int, want: i
     ("silence", "replaced"),
     [
         pytest.param(5.0, True, id="that was never silent for so long"),
-        pytest.param(0.0, False, id="of which it is not known how seldom it prints"),
+        pytest.param(0.0, False, id="that prints at unknown times"),
     ],
 )
 def test_the_workers_are_replaced_of_a_job_without_a_step(

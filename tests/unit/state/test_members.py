@@ -9,11 +9,11 @@ def test_pods_are_found_by_their_job_until_they_are_removed() -> None:
     members = Members()
     pods = [pod(ONE, "worker", 0, uid="p0"), pod(ONE, "worker", 1, uid="p1")]
     pods.append(pod(OTHER, "worker", 0, uid="p2"))
-    for one in pods:
-        members.put(one)
+    for member in pods:
+        members.put(member)
     assert members.of("one", namespace="team") == tuple(pods[:2])
     assert members.of("one", namespace="theirs") == ()
-    assert members.of("nobody", namespace="team") == ()
+    assert members.of("unknown", namespace="team") == ()
     assert members.all() == tuple(pods)
     members.remove(pods[2])
     members.remove(pods[2])

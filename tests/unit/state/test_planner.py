@@ -1,4 +1,4 @@
-"""Where ticks are cut changes nothing: the sequence of decisions is one sequence."""
+"""The length of ticks changes nothing: the sequence of decisions stays the same."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +38,7 @@ def submit(planner: Planner, name: str, *, created: float, **fields: Any) -> Non
 
 
 def decided(planner: Planner, now: Moment = NOW) -> list[tuple[str, Step]]:
-    """The steps of ticks at one moment until nothing is left."""
+    """Return the steps of ticks at one moment until nothing is left."""
     steps = []
     for _ in range(1000):
         tick = planner.tick(now)
@@ -72,7 +72,7 @@ def test_so_they_do_after_any_history(data: st.DataObject) -> None:
     for most in (1, 2, 64):
         planner = recorded_planner(snapshot_of(history.planner, history.moment), history.moment)
         planner._most = most
-        for name in ("x", "y"):  # capacity comes: those that wait are looked at again
+        for name in ("x", "y"):  # capacity comes: the jobs that wait are decided on again
             planner.cluster.observe_node(None, node(name, cpu="3"))
         found.append(decided(planner, history.moment))
     assert found[0] == found[1] == found[2]
@@ -110,8 +110,8 @@ def test_a_tick_decides_on_fewer_jobs_if_these_are_large() -> None:
     assert sum(planner.tick(NOW).decided for _ in range(3)) == 6
 
 
-def looks(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How often a claim is looked at while jobs of 20 shapes find no place and no reservation."""
+def reads(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how often a claim is read while jobs of 20 shapes find no place and no reservation."""
     planner = planner_of(64, a="1")
     for number in range(pods):
         spec = {"nodeName": "a", "containers": [{"resources": {"requests": {"cpu": "2"}}}]}
@@ -136,10 +136,10 @@ def looks(pods: int, monkeypatch: pytest.MonkeyPatch) -> int:
     return len(found)
 
 
-def test_a_tick_looks_at_no_more_claims_on_a_cluster_with_more_pods(
+def test_a_tick_reads_no_more_claims_on_a_cluster_with_more_pods(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert looks(1000, monkeypatch) == looks(10, monkeypatch)
+    assert reads(1000, monkeypatch) == reads(10, monkeypatch)
 
 
 def test_a_step_that_is_being_written_is_not_decided_again_until_it_is_finished() -> None:

@@ -47,7 +47,7 @@ def started(*uids: str) -> PodCreationBacklog:
 
 
 def at(backlog: PodCreationBacklog, now: float, *uids: str) -> list[float]:
-    """For how long the gangs have waited in vain."""
+    """Return for how long the gangs have waited in vain."""
     backlog.settle(now)
     return [backlog.quiet(uid, now) for uid in uids]
 
@@ -81,7 +81,7 @@ def test_a_gang_that_was_whole_and_lost_a_pod_is_waited_for_by_no_earlier_gang(
     assert at(backlog, 40.0, "waits") == [40.0]
 
 
-def test_a_pod_that_is_created_and_deleted_for_ever_does_not_make_the_wait_endless() -> None:
+def test_a_pod_that_is_created_and_deleted_forever_does_not_make_the_wait_endless() -> None:
     backlog = started("one", "next")
     for number in range(100):
         backlog.record_created("one", worker(number % 2))
@@ -99,7 +99,7 @@ def test_another_plan_has_the_pods_created_anew() -> None:
     assert at(backlog, 20.0, "one") == [0.0]
 
 
-def test_pods_that_did_not_come_in_time_are_waited_for_by_nobody() -> None:
+def test_pods_that_did_not_come_in_time_keep_no_gang_waiting() -> None:
     backlog = PodCreationBacklog()
     backlog.expect("late", MOST_OUTSTANDING, attempt=1)
     assert backlog.crowded
@@ -128,22 +128,22 @@ def test_what_is_known_of_the_gangs_is_taken_over() -> None:
 
 COMING: dict[str, tuple[JobBuilder, tuple[Pod, ...], int | None]] = {
     "a job that was just started": (job().worker(3).resumed(), (), 3),
-    "one of whose pods two exist": (
+    "a job with two of its pods": (
         job().worker(3).resumed(),
         (pod(OF, "worker", 0), pod(OF, "worker", 1)),
         1,
     ),
-    "one that runs and has lost pods": (
+    "a job that runs and has lost pods": (
         job().worker(3).resumed(),
         (pod(OF, "worker", 0, bound="a"),),
         0,
     ),
-    "one of which a pod still ends": (
+    "a job with a pod that still ends": (
         job().worker(3).resumed(),
         (*pods(OF)[:2], pod(OF, "worker", 2, deleting=True)),
         0,
     ),
-    "one that is whole": (job().worker(3).resumed(), tuple(pods(OF)), None),
+    "a job that is whole": (job().worker(3).resumed(), tuple(pods(OF)), None),
     "a job in the queue": (job().worker(3).held(), (), None),
     "a job that ended": (job().worker(3).resumed().condition("Succeeded"), (), None),
     "a job that is being deleted": (job().worker(3).resumed().deleting(), (), None),
@@ -156,7 +156,7 @@ UNPLANNED: dict[str, tuple[tuple[Pod, ...], int | None]] = {
 
 
 @pytest.mark.parametrize(("there", "want"), UNPLANNED.values(), ids=UNPLANNED)
-def test_the_pods_of_a_job_that_another_system_started_keep_nobody_waiting(
+def test_the_pods_of_a_job_that_another_system_started_keep_no_gang_waiting(
     there: tuple[Pod, ...], want: int | None
 ) -> None:
     assert still_to_come(job().worker(3).resumed().build(), there, planned=False) == want

@@ -21,13 +21,13 @@ def elastic(workers: int) -> JobBuilder:
 def printers(
     builder: JobBuilder, *states: dict[str, Any]
 ) -> tuple[TrainingJob, Printers, list[Pod]]:
-    """A job and its printers, whose workers, bound to a node, have these states."""
+    """Return a job, its printers, and its workers, bound to a node and with these states."""
     cluster, of, made = Cluster(), builder.build(), []
     cluster.observe_job(builder.raw)
     for index, state in enumerate(states):
-        one = replace(pod(of, "worker", index, bound="a"), **state)
-        cluster.observe_pod(None, one)
-        made.append(one)
+        worker = replace(pod(of, "worker", index, bound="a"), **state)
+        cluster.observe_pod(None, worker)
+        made.append(worker)
     return of, Printers(cluster), made
 
 
@@ -38,15 +38,18 @@ def name(found: Pod | None) -> str:
 @pytest.mark.parametrize(
     ("states", "shown", "want"),
     [
-        pytest.param([RUNS] * 3, None, "train-worker-0", id="none has shown progress: rank 0"),
-        pytest.param([RUNS] * 3, 2, "train-worker-2", id="the one that has"),
+        pytest.param([RUNS] * 3, None, "train-worker-0", id="no worker has shown progress: rank 0"),
+        pytest.param([RUNS] * 3, 2, "train-worker-2", id="the worker that has shown progress"),
         pytest.param(
-            [RUNS, RUNS, {"phase": "Failed"}], 2, "train-worker-0", id="the one that has, has ended"
+            [RUNS, RUNS, {"phase": "Failed"}],
+            2,
+            "train-worker-0",
+            id="the worker that has shown progress has ended",
         ),
         pytest.param(
             [RUNS, RUNS, {**RUNS, "deleting": True}], 2, "train-worker-0", id="it is being deleted"
         ),
-        pytest.param([{"phase": "Pending"}] * 2, None, "", id="none runs yet"),
+        pytest.param([{"phase": "Pending"}] * 2, None, "", id="no worker runs yet"),
         pytest.param([], None, "", id="no pods"),
     ],
 )
@@ -66,14 +69,14 @@ def test_where_the_ranks_are_fixed_only_rank_0_prints() -> None:
 def test_the_others_are_asked_every_second_time_while_nothing_is_shown() -> None:
     of, found, _ = printers(elastic(3), RUNS, RUNS, RUNS)
     asked = [name(found.next(of, fruitless=number)) for number in range(6)]
-    assert "".join(one[-1] for one in asked) == "010201"
+    assert "".join(pod_name[-1] for pod_name in asked) == "010201"
 
 
-def test_the_others_of_one_that_printed_are_asked_later() -> None:
+def test_the_others_beside_a_worker_that_printed_are_asked_later() -> None:
     of, found, pods = printers(elastic(3), RUNS, RUNS, RUNS)
     found.read(of.uid, pods[1], shown=True)
     asked = [name(found.next(of, fruitless=number)) for number in range(8)]
-    assert "".join(one[-1] for one in asked) == "11101210"
+    assert "".join(pod_name[-1] for pod_name in asked) == "11101210"
 
 
 def test_a_pod_that_ended_is_read_once() -> None:

@@ -44,8 +44,8 @@ class Bed:
         self.cluster.observe_job(made.raw)
         built = made.build()
         for index in range(pods):
-            one = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}")
-            self.cluster.observe_pod(None, replace(one, phase=phase))
+            worker = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}")
+            self.cluster.observe_pod(None, replace(worker, phase=phase))
         tracked = self.cluster.jobs[built.uid]
         tracked.phase = PLACED
         return tracked
@@ -93,8 +93,8 @@ def test_the_log_of_the_training_container_of_rank_0_is_read() -> None:
     ("fields", "want"),
     [
         pytest.param({"phase": "Pending"}, 0, id="a pod that has not started has no log"),
-        pytest.param({"phase": "Running"}, 1, id="a pod that runs has"),
-        pytest.param({"phase": "Succeeded"}, 1, id="one that ended has"),
+        pytest.param({"phase": "Running"}, 1, id="a pod that runs has a log"),
+        pytest.param({"phase": "Succeeded"}, 1, id="a pod that ended has a log"),
     ],
 )
 def test_which_pods_have_a_log(fields: dict[str, Any], want: int) -> None:
@@ -209,7 +209,7 @@ def test_the_log_of_a_job_that_finishes_is_read_at_once() -> None:
     bed.take(read, *LOSS)
     assert bed.due(1.0) == []
     bed.cluster.observe_job(training().condition("Succeeded").version(2).raw)
-    assert [one.uid for one in bed.due(2.0)] == [tracked.job.uid]
+    assert [read.uid for read in bed.due(2.0)] == [tracked.job.uid]
     bed.take(read, "step 9 loss 0.1")
     assert bed.due(3.0) == []
 
@@ -370,8 +370,10 @@ def cores(amount: float) -> CpuUse:
     ("found", "want"),
     [
         pytest.param([cores(0.5), cores(0.25)], (0.75, None), id="the sum of its pods"),
-        pytest.param([cores(0.5), PENDING_USE], (None, None), id="one is not measured yet"),
-        pytest.param([cores(0.5), FORBIDDEN_USE], (None, FORBIDDEN_USE), id="one may not be"),
+        pytest.param([cores(0.5), PENDING_USE], (None, None), id="a pod is not measured yet"),
+        pytest.param(
+            [cores(0.5), FORBIDDEN_USE], (None, FORBIDDEN_USE), id="a pod may not be measured"
+        ),
         pytest.param([], (None, None), id="nothing was measured"),
     ],
 )
@@ -382,7 +384,7 @@ def test_the_cpu_use_of_a_job(
     elastic = job(uid="e").worker(2, cpu="1").resumed()
     tracked = bed.runs(elastic, pods=2)
     bed.due()
-    assert [one.uid for one in bed.progress.running()] == ["e-0", "e-1"]
+    assert [pod.uid for pod in bed.progress.running()] == ["e-0", "e-1"]
     bed.progress.measured({f"e-{number}": use for number, use in enumerate(found)})
     reported = bed.progress.reported(tracked.job.uid)
     assert reported is not None
@@ -464,7 +466,7 @@ def test_a_read_that_failed_is_none() -> None:
     assert bed.progress.last_read(uid) == 5.0
 
 
-@pytest.mark.parametrize("gone", [False, True], ids=["a job that was not read", "a deleted one"])
+@pytest.mark.parametrize("gone", [False, True], ids=["a job that was not read", "a deleted job"])
 def test_nothing_was_shown_of_a_job_that_is_not_known(gone: bool) -> None:
     bed = Bed()
     uid = bed.runs(training()).job.uid

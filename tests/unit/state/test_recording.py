@@ -83,7 +83,7 @@ def of(workers: int, **more: Any) -> dict[str, Any]:
 
 AT_ONCE = 64
 DIVERGED: dict[str, tuple[Script, tuple[Act, ...], dict[str, Any]]] = {
-    "a waiting job whose colocation an edit made malformed": (
+    "a waiting job with a colocation that an edit made malformed": (
         Script(AT_ONCE, of(10, colocation="required"), "job-1", (names.COLOCATION, "requierd")),
         (History.submit, History.go_on, History.edit),
         of(4),
@@ -140,8 +140,8 @@ def test_they_are_equal_where_a_reservation_is_lost_while_the_namespace_is_opted
 def _assert_equal_again(history: History) -> None:
     first = snapshot_of(history.planner, history.moment)
     again = snapshot_of(planner_of(first, history.moment), history.moment)
-    for one in type(first).__dataclass_fields__:
-        assert _sorted(getattr(again, one)) == _sorted(getattr(first, one)), one
+    for field in type(first).__dataclass_fields__:
+        assert _sorted(getattr(again, field)) == _sorted(getattr(first, field)), field
 
 
 def _sorted(value: object) -> object:

@@ -1,4 +1,4 @@
-"""What is about to be freed is kept for the job that it is for."""
+"""Room that is about to come free is kept for the job that it is for."""
 
 import msgspec
 import pytest
@@ -52,7 +52,7 @@ def test_a_promise_replaces_the_one_before() -> None:
     assert (bed.left, bed.promises.kept()) == (2000, ("one",))
 
 
-def test_a_promise_that_is_dropped_frees_what_it_kept_and_has_others_looked_at() -> None:
+def test_a_promise_that_is_dropped_frees_what_it_kept_and_wakes_the_others() -> None:
     bed = Bed()
     bed.keep()
     bed.promises.drop("one")
@@ -73,7 +73,7 @@ def shared(**settings: str) -> list[Member]:
 
 
 def promised(members: list[Member], *, reserved: bool = False) -> tuple[Ledger, Promises]:
-    """A node of two cards, of the first of which such members are promised their part."""
+    """A node of two cards; these members are promised their part of the first card."""
     ledger = Ledger([sharing_node("n", cards=2)])
     if reserved:
         ledger.claim("reservation", reserved_gpu(("n", 0)))
@@ -89,9 +89,9 @@ LEFT: dict[str, tuple[list[Member], CardNeed, int]] = {
     "no more than that half": (shared(min_share="0"), CardNeed(60), 1),
     "as much memory": (shared(memory="12Gi"), CardNeed(10, memory=8000), 1),
     "a place of high priority, once": (shared(priority="high"), HIGH, 1),
-    "none of high priority beside one of low": (shared(), HIGH, 1),
-    "but one beside one without a minimum": (shared(min_share="0"), HIGH, 2),
-    "no low priority beside one of high": (shared(priority="high"), LOW, 1),
+    "no high priority beside a low job": (shared(), HIGH, 1),
+    "high priority beside a low job without a minimum": (shared(min_share="0"), HIGH, 2),
+    "no low priority beside a high job": (shared(priority="high"), LOW, 1),
 }
 
 

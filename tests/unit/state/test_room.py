@@ -1,4 +1,4 @@
-"""For which sizes of a job that runs there is room."""
+"""The sizes of a running job that there is room for."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ DECLARED = {"containers": [{"name": "tensorflow", "ports": [{"containerPort": 90
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """A job whose workers run on the nodes `on`, with a block of ports from `port` on, 0: none."""
+    """A job with workers on the nodes `on`, and a block of ports that begins at `port`, 0: none."""
 
     made: JobBuilder
     on: str

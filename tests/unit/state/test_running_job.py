@@ -44,8 +44,8 @@ def record(state: CpuState | None = None) -> CpuRecord:
 
 
 def test_what_it_lost_under_another_controller_counts_on() -> None:
-    one = record(CpuState(used=100.0, lost=5.0))
-    assert (one.budget.used, one.budget.lost) == (100.0, 5.0)
+    cpu = record(CpuState(used=100.0, lost=5.0))
+    assert (cpu.budget.used, cpu.budget.lost) == (100.0, 5.0)
 
 
 def test_a_step_notes_up_to_when_the_budget_is_counted() -> None:
@@ -80,12 +80,12 @@ HELD: dict[str, tuple[dict[str, bool], float, int, bool]] = {
 
 @pytest.mark.parametrize(("how", "after", "changes", "want"), HELD.values(), ids=HELD)
 def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, want: bool) -> None:
-    one = record()
+    cpu = record()
     restored, lasting = how.get("restored", False), how.get("lasting", False)
-    one.fail(FAILED, lasting=lasting, restoring=restored, changes=0)
-    assert one.pause is not None
+    cpu.fail(FAILED, lasting=lasting, restoring=restored, changes=0)
+    assert cpu.pause is not None
     restoring = how.get("restoring", False)
-    assert one.pause.holds(FAILED + after, changes=changes, restoring=restoring) is want
+    assert cpu.pause.holds(FAILED + after, changes=changes, restoring=restoring) is want
 
 
 @pytest.mark.parametrize(
@@ -96,19 +96,19 @@ def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, wa
     ],
 )
 def test_after_another_failure_what_was_refused_for_good(changes: int, *, lasting: bool) -> None:
-    one = record()
-    one.fail(0.0, lasting=True, restoring=False, changes=0)
-    one.fail(0.0, lasting=False, restoring=False, changes=changes)
-    assert one.pause is not None
-    assert one.pause.lasting is lasting
+    cpu = record()
+    cpu.fail(0.0, lasting=True, restoring=False, changes=0)
+    cpu.fail(0.0, lasting=False, restoring=False, changes=changes)
+    assert cpu.pause is not None
+    assert cpu.pause.lasting is lasting
 
 
 def test_each_failure_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
-    one, pauses = record(), []
+    cpu, pauses = record(), []
     for _ in range(6):
-        one.fail(0.0, lasting=False, restoring=False, changes=0)
-        assert one.pause is not None
-        pauses.append(one.pause.until)
+        cpu.fail(0.0, lasting=False, restoring=False, changes=0)
+        assert cpu.pause is not None
+        pauses.append(cpu.pause.until)
     assert pauses == [30, 60, 120, 240, 300, 300]
 
 
@@ -133,13 +133,13 @@ def test_what_was_seen_before_compares_with_nothing_after(
     keeps_trial: bool,
     keeps_history: bool,
 ) -> None:
-    one = record()
-    one.meet(ALONE)
-    one.trial = TRIAL
-    one.history.take(Progress(), 350, now=0.0)
-    one.meet(company)
-    assert (one.trial is TRIAL) is keeps_trial
-    assert bool(one.history.of(Measure.USE)) is keeps_history
+    cpu = record()
+    cpu.meet(ALONE)
+    cpu.trial = TRIAL
+    cpu.history.take(Progress(), 350, now=0.0)
+    cpu.meet(company)
+    assert (cpu.trial is TRIAL) is keeps_trial
+    assert bool(cpu.history.of(Measure.USE)) is keeps_history
 
 
 @pytest.mark.parametrize(
@@ -152,11 +152,11 @@ def test_what_was_seen_before_compares_with_nothing_after(
 def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
     company: frozenset[tuple[str, int | None]], want: Trial | None
 ) -> None:
-    one = record()
-    one.meet(ALONE)
-    one.operation = ResizeOperation(TRIAL.proposal, trial=TRIAL)
-    one.meet(company)
-    assert one.operation.trial is want
+    cpu = record()
+    cpu.meet(ALONE)
+    cpu.operation = ResizeOperation(TRIAL.proposal, trial=TRIAL)
+    cpu.meet(company)
+    assert cpu.operation.trial is want
 
 
 # --- its pods -------------------------------------------------------------------------------------
@@ -200,16 +200,16 @@ def made(state: JobState | None = None, *, asked: int = 3) -> SizeRecord:
     return size_record(tracked(state), Sizes(3, 1, 20, asked))
 
 
-OURS = {
+BY_KFEXT = {
     "kfext has not changed it": (JobState(), False),
     "kfext took workers": (JobState(asked=5, admitted=3), True),
-    "somebody changed it after kfext": (JobState(asked=5, admitted=4), False),
+    "another client changed it after kfext": (JobState(asked=5, admitted=4), False),
 }
 
 
-@pytest.mark.parametrize(("state", "ours"), OURS.values(), ids=OURS)
-def test_whether_its_size_is_by_kfext(state: JobState, *, ours: bool) -> None:
-    assert has_kfext_size(tracked(state)) is ours
+@pytest.mark.parametrize(("state", "by_kfext"), BY_KFEXT.values(), ids=BY_KFEXT)
+def test_whether_its_size_is_by_kfext(state: JobState, *, by_kfext: bool) -> None:
+    assert has_kfext_size(tracked(state)) is by_kfext
 
 
 def all_of_gang(**more: Any) -> tuple[Pod, ...]:
@@ -239,39 +239,39 @@ def test_the_workers_with_the_highest_numbers_leave_and_no_server() -> None:
 
 
 def test_its_speed_is_known_after_thirty_seconds_at_a_size() -> None:
-    one = made()
+    size = made()
     for at, step in ((100.0, 10), (120.0, 50), (130.0, 70)):
-        one.measure(Progress(step=step, at=at), restarts=0)
-    assert (one.speeds, one.largest) == ({3: 2.0}, 3)
+        size.measure(Progress(step=step, at=at), restarts=0)
+    assert (size.speeds, size.largest) == ({3: 2.0}, 3)
 
 
 def test_steps_that_go_back_are_measured_anew() -> None:
-    one = made()
+    size = made()
     for at, step, restarts in ((100.0, 10, 0), (110.0, 5, 1), (140.0, 35, 1)):
-        one.measure(Progress(step=step, at=at), restarts=restarts)
-    assert one.speeds == {3: 1.0}
+        size.measure(Progress(step=step, at=at), restarts=restarts)
+    assert size.speeds == {3: 1.0}
 
 
 def test_a_speed_counts_the_steps_of_one_metric() -> None:
-    one = made()
+    size = made()
     for at, step, metric in (
         (100.0, 10, "accuracy"),
         (130.0, 13, "accuracy"),
         (160.0, 15_000, "loss"),
         (170.0, 15_100, "loss"),
     ):
-        one.measure(Progress(step=step, at=at, metric=metric), restarts=0)
-    assert one.speeds == {}
-    one.measure(Progress(step=15_300, at=190.0, metric="loss"), restarts=0)
-    assert one.speeds == {3: 10.0}
+        size.measure(Progress(step=step, at=at, metric=metric), restarts=0)
+    assert size.speeds == {}
+    size.measure(Progress(step=15_300, at=190.0, metric="loss"), restarts=0)
+    assert size.speeds == {3: 10.0}
 
 
 def test_no_more_speeds_are_kept_than_are_remembered() -> None:
-    one = made(JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0))))
+    size = made(JobState(scale=ScaleState(speeds=dict.fromkeys(range(4, 4 + MOST_SPEEDS), 1.0))))
     for at, step in ((100.0, 10), (130.0, 40)):
-        one.measure(Progress(step=step, at=at), restarts=0)
-    assert len(one.speeds) == MOST_SPEEDS
-    assert 3 in one.speeds
+        size.measure(Progress(step=step, at=at), restarts=0)
+    assert len(size.speeds) == MOST_SPEEDS
+    assert 3 in size.speeds
 
 
 def test_what_is_noted_of_another_size() -> None:

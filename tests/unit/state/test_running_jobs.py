@@ -12,12 +12,12 @@ from tests.builders import job
 MOVED = Shown(holds=True, verdict=Verdict(names.REASON_CPU_MOVED, "why"))
 
 
-def one(uid: str) -> RunningJob:
+def running(uid: str) -> RunningJob:
     return RunningJob(TrackedJob({}, job(uid=uid).worker(1).build(), None, JobState()))
 
 
 def test_what_is_shown_is_news_once() -> None:
-    shown, of = ShownJobs(), one("a")
+    shown, of = ShownJobs(), running("a")
     for _ in range(2):
         shown.show(of, names.RESIZED, MOVED)
     assert shown.news() == [(of.tracked, names.RESIZED, MOVED)]
@@ -26,7 +26,7 @@ def test_what_is_shown_is_news_once() -> None:
 
 
 def test_of_jobs_that_are_not_followed_nothing_is_shown_any_more() -> None:
-    shown, followed, left = ShownJobs(), one("a"), one("b")
+    shown, followed, left = ShownJobs(), running("a"), running("b")
     among = {"a": followed.tracked, "b": left.tracked}
     shown.show(left, names.RESIZED, MOVED)
     for _ in range(2):

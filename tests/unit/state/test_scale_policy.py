@@ -98,7 +98,7 @@ def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None
 
 def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once() -> None:
     of = scaled_bed(replace(LONG, answers=5000.0), GANG).at(400)
-    asked = [one for one in of.driver.written if isinstance(one.step, RequestCheckpoint)]
+    asked = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
     assert (len(asked), sizes(of)) == (1, [])
     assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
 
@@ -244,7 +244,7 @@ def test_D4_the_least_fulfilled_job_gets_workers_first_up_to_97_percent_of_the_c
     rich = replace(DYNAMIC, name="rich", workers=4, bounds=(3, 6))
     other = replace(GANG, workers=5, arrives=1.0, steps=60)
     of = scaled_bed(other, rich, poor, cpu=12_000).at(1500)
-    first = next(one.job for one in of.driver.written if isinstance(one.step, Rescale))
+    first = next(write.job for write in of.driver.written if isinstance(write.step, Rescale))
     assert first == "poor"
     assert max(sizes(of, "poor")) == 4
     assert max(sizes(of, "rich")) == 5  # with the sixth all of the CPU would be requested
@@ -330,7 +330,7 @@ def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> N
         of.at(of.clock.now + 1)
     of.job().training.hang()
     of.at(1500)
-    restarts = [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+    restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
     assert len(restarts) == 1
     assert shown(of)[1] == names.REASON_RESTS
 
@@ -342,6 +342,6 @@ def test_workers_of_which_one_changed_before_it_was_replaced_are_replaced_once_m
     of.job().training.hang()
     refuse_once(of, lambda _uid, change: change is None)
     of.at(1500)
-    restarts = [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+    restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
     assert len(restarts) == 2
     assert shown(of)[1] == names.REASON_RESTS

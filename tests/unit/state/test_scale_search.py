@@ -90,7 +90,7 @@ AGAIN: dict[str, tuple[JobSpec, float, float]] = {
     "no more than a change waits for": (PERIODIC, 100.0, 10.0),
     "the same of a job that is stopped": (ANEW, 4.0, 4.0),
     "nothing with a clock that is ahead": (PERIODIC, -5.0, 0.0),
-    "nothing of one that saves when it is asked and has not been": (LONG, 4.0, 0.0),
+    "nothing of a job that saves when it is asked and has not been": (LONG, 4.0, 0.0),
     "nothing of a TFJob with dynamic workers": (DYNAMIC, 4.0, 0.0),
 }
 
@@ -122,7 +122,7 @@ GIVER, WAITING = "giving", "waiting"
 
 
 def across(of: Bed, *forbidding: str) -> Bed:
-    """Show the planner two namespaces, and a policy for those that allow nothing across."""
+    """Show the planner two namespaces, and a policy for each that allows nothing across."""
     for name in (GIVER, WAITING):
         shown = Namespace(name, labels={MANAGED: "true", "name": name})
         of.planner.settings.observe_namespace(None, shown)
@@ -137,8 +137,8 @@ def across(of: Bed, *forbidding: str) -> Bed:
 
 ACROSS: dict[str, tuple[str, tuple[str, ...], list[int]]] = {
     "both allow it": (WAITING, (), [2]),
-    "that of the job that waits does not": (WAITING, (WAITING,), []),
-    "that of the job that would give does not": (WAITING, (GIVER,), []),
+    "the namespace of the waiting job does not": (WAITING, (WAITING,), []),
+    "the namespace of the giving job does not": (WAITING, (GIVER,), []),
     "within a namespace nothing has to be allowed": (GIVER, (GIVER,), [2]),
 }
 

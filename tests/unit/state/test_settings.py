@@ -84,17 +84,17 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
         source(namespace=True, policy=True),
         "preferred",
     ),
-    "a job whose annotation was spoilt later": (
+    "a job with an annotation that was spoilt later": (
         job().annotated(COLOCATION, "sometimes"),
         source(namespace=True),
         "required",
     ),
-    "a job whose annotation was spoilt later, as admission left it": (
+    "a spoilt annotation, and the value as admission left it": (
         spoilt(admitted="off"),
         source(namespace=True),
         "off",
     ),
-    "a namespace that nobody has seen": (job(), SettingsSource(), "preferred"),
+    "a namespace that was never seen": (job(), SettingsSource(), "preferred"),
 }
 
 

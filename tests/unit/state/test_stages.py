@@ -1,4 +1,4 @@
-"""Operations on a job of two workers, of which one shrinks before the other grows."""
+"""Operations on a job of two workers: one worker shrinks before the other grows."""
 
 import pytest
 
@@ -177,7 +177,7 @@ def test_that_something_was_restored_ends_no_pause() -> None:
     assert bed.job.cpu.pause is not None
 
 
-# --- to whom sizes are due ------------------------------------------------------------------------
+# --- the policies that sizes are due to -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -73,14 +73,14 @@ def test_only_a_change_of_what_counts_as_progress_restarts_the_clock(tracked: Tr
 def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> None:
     gated, pinned = pod(tracked.job, "worker", 0, gated=True), pod(tracked.job, "worker", 1)
     tracked.observe_unbound([gated, pinned], at=1.0)
-    tracked.observe_unbound([pinned], at=2.0)  # the other one went,
+    tracked.observe_unbound([pinned], at=2.0)  # the other pod went,
     tracked.observe_unbound([gated, pinned], at=3.0)  # and came back
     assert tracked.unbound == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
     tracked.observe_unbound([replace(gated, gates=()), replace(pinned, node_name="a")], at=4.0)
     assert tracked.unbound == {(gated.uid, False): 4.0}
 
 
-def test_so_has_each_slot_for_which_no_gpu_is_reserved(tracked: TrackedJob) -> None:
+def test_so_has_each_slot_without_a_reserved_gpu(tracked: TrackedJob) -> None:
     tracked.observe_unreserved([("n", 0), ("n", 1)], at=1.0)
     tracked.observe_unreserved([("n", 1)], at=2.0)
     tracked.observe_unreserved([("n", 0), ("n", 1)], at=3.0)
@@ -101,7 +101,7 @@ def test_a_step_is_given_up_after_so_many_refusals_in_a_row(tracked: TrackedJob)
     assert not attempt(at=1000.0)
 
 
-def test_one_that_was_refused_is_forgotten_when_what_it_rests_on_changes(
+def test_a_step_that_was_refused_is_forgotten_when_what_it_rests_on_changes(
     tracked: TrackedJob,
 ) -> None:
     tracked.refuse("denied", at=1.0)

@@ -18,23 +18,23 @@ def tracked(name: str, created: float) -> TrackedJob:
 
 
 def add(agenda: Agenda, *jobs: TrackedJob) -> None:
-    for one in jobs:
-        agenda.add(one, turn(one.job, {}))
+    for waiting in jobs:
+        agenda.add(waiting, turn(waiting.job, {}))
 
 
 def taken(agenda: Agenda, *, most: int) -> list[str]:
-    """The next jobs of a round, at most so many."""
+    """Return the next jobs of a round, at most so many."""
     found = (agenda.pop() for _ in range(most))
-    return [one.job.name for one in found if one is not None]
+    return [waiting.job.name for waiting in found if waiting is not None]
 
 
 @given(ages=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)), again=st.booleans())
 def test_jobs_come_once_and_in_order(ages: dict[str, int], again: bool) -> None:
     agenda, want = Agenda(), []
     for name, created in ages.items():
-        one = tracked(name, created)
-        want.append((turn(one.job, {}), name))
-        add(agenda, *[one] * (1 + again))
+        waiting = tracked(name, created)
+        want.append((turn(waiting.job, {}), name))
+        add(agenda, *[waiting] * (1 + again))
     assert len(agenda) == len(ages)
     assert taken(agenda, most=9) == [name for _, name in sorted(want)]
     assert agenda.is_over

@@ -14,10 +14,10 @@ UNKNOWN = Verdict("NotMeasured", "the metrics API does not answer")
 
 
 def numbers(*rounds: dict[str, CpuUse | Verdict]) -> list[int | None]:
-    """How often pod p had been measured after each round."""
+    """Return how often pod p had been measured after each round."""
     uses, found = Uses(), []
-    for one in rounds:
-        uses.take(one)
+    for measured in rounds:
+        uses.take(measured)
         known = uses.of("p")
         found.append(known.number if known else None)
     return found
@@ -47,7 +47,7 @@ def test_each_new_measurement_counts() -> None:
     assert numbers(at(30), at(60), at(90)) == [1, 2, 3]
 
 
-def test_one_that_is_read_again_does_not_count() -> None:
+def test_a_measurement_that_is_read_again_does_not_count() -> None:
     assert numbers(at(30), at(30), at(60)) == [1, 1, 2]
 
 
@@ -63,19 +63,19 @@ USE = CpuUse(0.5, at=1.0, window=30.0)
 
 FOUND: dict[str, tuple[list[CpuUse | Verdict], float | None, Verdict | None]] = {
     "the sum": ([USE, USE], 1.0, None),
-    "those that are measured": ([USE], 0.5, None),
-    "none was measured": ([], None, None),
-    "one is not yet": ([USE, PENDING], None, None),
-    "one may not be": ([USE, FORBIDDEN], None, FORBIDDEN),
+    "the pods that are measured": ([USE], 0.5, None),
+    "no pod was measured": ([], None, None),
+    "a pod is not measured yet": ([USE, PENDING], None, None),
+    "a pod may not be measured": ([USE, FORBIDDEN], None, FORBIDDEN),
 }
 
 
 @pytest.mark.parametrize(("found", "cores", "why"), FOUND.values(), ids=FOUND)
-def test_what_is_noted(
+def test_what_is_recorded(
     found: list[CpuUse | Verdict], cores: float | None, why: Verdict | None
 ) -> None:
     followed = Followed()
-    uses = {one.uid: use for one, use in zip(PODS, found, strict=False)}
+    uses = {pod.uid: use for pod, use in zip(PODS, found, strict=False)}
     record_use(followed, PODS, uses, ledger=Ledger([node("a", cpu="4")]))
     reported = followed.reported()
     assert (reported.cpu, reported.unmeasured) == (cores, why)

@@ -1,4 +1,4 @@
-"""What volume claims mean for the nodes of a job, and when its jobs are looked at again."""
+"""What volume claims mean for the nodes of a job, and when jobs are decided on again."""
 
 from dataclasses import replace
 
@@ -23,8 +23,8 @@ def claim(volume: str = "", **more: object) -> VolumeClaim:
 
 def volumes(*claims: VolumeClaim) -> Volumes:
     made = Volumes(lambda namespace: None)
-    for one in claims:
-        made.observe_claim(None, one)
+    for seen in claims:
+        made.observe_claim(None, seen)
     for volume in (ANYWHERE, ZONAL, LABELLED):
         made.observe_volume(None, volume)
     for storage_class in (LATE, SOON):
@@ -95,9 +95,9 @@ MEANS: dict[str, tuple[VolumeClaim, VolumeConstraints]] = {
 }
 
 
-@pytest.mark.parametrize(("one", "want"), MEANS.values(), ids=MEANS)
-def test_a_claim_means_for_a_pod(one: VolumeClaim, want: VolumeConstraints) -> None:
-    assert found(volumes(one), "data") == want
+@pytest.mark.parametrize(("known", "want"), MEANS.values(), ids=MEANS)
+def test_a_claim_means_for_a_pod(known: VolumeClaim, want: VolumeConstraints) -> None:
+    assert found(volumes(known), "data") == want
 
 
 def test_two_claims_on_volumes_of_one_zone_are_one_constraint() -> None:
@@ -123,7 +123,7 @@ def test_a_job_without_claims_is_not_copied() -> None:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    """Two jobs of one namespace, of which one has a claim."""
+    """Two jobs of one namespace; the first has a claim."""
     made = Cluster()
     made.take_job(trainer("data"), {})
     made.take_job(replace(trainer(), uid="uid-2", name="plain"), {})
@@ -131,7 +131,7 @@ def cluster() -> Cluster:
     return made
 
 
-def test_the_jobs_of_a_claim_are_looked_at_again_when_it_is_bound(cluster: Cluster) -> None:
+def test_the_jobs_of_a_claim_are_decided_on_again_when_it_is_bound(cluster: Cluster) -> None:
     cluster.volumes.observe_claim(None, claim("zonal", bound=True))
     assert cluster.changed == set()  # it was pending before, and its volume is not there yet
     cluster.volumes.observe_volume(None, ZONAL)
@@ -141,7 +141,7 @@ def test_the_jobs_of_a_claim_are_looked_at_again_when_it_is_bound(cluster: Clust
     assert group.constraints.volumes.terms == (IN_A,)
 
 
-def test_the_jobs_of_a_claim_are_looked_at_again_when_it_goes(cluster: Cluster) -> None:
+def test_the_jobs_of_a_claim_are_decided_on_again_when_it_goes(cluster: Cluster) -> None:
     bound = claim("zonal", bound=True)
     cluster.volumes.observe_volume(None, ZONAL)
     cluster.volumes.observe_claim(None, bound)
@@ -179,7 +179,7 @@ def test_a_claim_concerns_no_job_that_has_ended(cluster: Cluster) -> None:
     assert cluster.changed == set()
 
 
-def test_an_edit_of_a_job_changes_whose_claims_concern_it(cluster: Cluster) -> None:
+def test_an_edit_of_a_job_changes_the_claims_that_concern_it(cluster: Cluster) -> None:
     cluster.take_job(trainer("more"), {})
     cluster.changed.clear()
     cluster.volumes.observe_class(None, LATE)
@@ -189,7 +189,7 @@ def test_an_edit_of_a_job_changes_whose_claims_concern_it(cluster: Cluster) -> N
     assert cluster.changed == {"uid-1"}
 
 
-def test_a_volume_of_another_namespace_concerns_nobody_who_names_it(cluster: Cluster) -> None:
+def test_a_volume_of_another_namespace_concerns_no_job_that_names_it(cluster: Cluster) -> None:
     cluster.volumes.observe_claim(None, claim("zonal", bound=True))
     cluster.volumes.observe_volume(None, replace(ZONAL, namespace="other"))
     assert cluster.changed == set()
@@ -214,10 +214,10 @@ def test_a_job_is_brought_up_to_date_once_however_often_its_claims_change(
     for _ in range(2):
         for tracked in cluster.jobs.values():
             cluster.bring_up_to_date(tracked)
-    assert [one.uid for one in found] == ["uid-1"]
+    assert [job.uid for job in found] == ["uid-1"]
 
 
-def test_a_job_that_is_gone_is_not_looked_at_again(cluster: Cluster) -> None:
+def test_a_job_that_is_gone_is_not_decided_on_again(cluster: Cluster) -> None:
     cluster.forget_job("uid-1")
     cluster.changed.clear()
     cluster.volumes.observe_claim(None, claim(storage_class="late"))

@@ -23,7 +23,7 @@ TWO_STAGES = proposal("uid-1", stages=((SHRINK,), (GROW,)))
 
 
 class TwoWorkers:
-    """`pods`: their names, by which limits are read and set."""
+    """Two pods that run; `change`, `write` and `set` stand for the API server and the kubelet."""
 
     def __init__(self, limit: int | None = 400) -> None:
         self.made = job().worker(2, cpu="20m").resumed()
@@ -33,27 +33,27 @@ class TwoWorkers:
         self.cluster.observe_node(None, node(NODE, cpu=f"{SIZE}m"))
         self.cluster.observe_job(self.made.raw)
         for index in (0, 1):
-            one = pod(self.made.build(), "worker", index, bound=NODE, phase="Running")
+            worker = pod(self.made.build(), "worker", index, bound=NODE, phase="Running")
             cpu = TrainerCpu(20, limit, given=limit)
-            self.cluster.observe_pod(None, replace(one, trainer=cpu))
+            self.cluster.observe_pod(None, replace(worker, trainer=cpu))
         tracked = self.cluster.jobs["uid-1"]
         self.job = RunningJob(tracked, cpu=cpu_record(tracked.state.cpu, 0.0))
         self.resizing = Stages(self.cluster, self.uses, lambda _: self.changes)
 
     def pod(self, index: int) -> Pod:
-        return next(one for one in self.pods if one.replica and one.replica.index == index)
+        return next(pod for pod in self.pods if pod.replica and pod.replica.index == index)
 
     @property
     def pods(self) -> tuple[Pod, ...]:
         return self.cluster.pods("uid-1")
 
     def change(self, index: int, **fields: object) -> None:
-        """Have the API server show a pod otherwise; its CPU by `limit` and `given`."""
-        one = self.pod(index)
-        assert one.trainer is not None
+        """Show another version of a pod; `limit` and `given` are fields of its CPU."""
+        before = self.pod(index)
+        assert before.trainer is not None
         cpu = {key: fields.pop(key) for key in ("limit", "given") if key in fields}
-        newer = replace(one, resource_version=str(int(one.resource_version) + 1), **fields)  # type: ignore[arg-type]
-        self.cluster.observe_pod(one, replace(newer, trainer=replace(one.trainer, **cpu)))  # type: ignore[arg-type]
+        newer = replace(before, resource_version=str(int(before.resource_version) + 1), **fields)  # type: ignore[arg-type]
+        self.cluster.observe_pod(before, replace(newer, trainer=replace(before.trainer, **cpu)))  # type: ignore[arg-type]
 
     def lose(self, index: int) -> None:
         self.cluster.observe_pod(self.pod(index), None)
@@ -68,27 +68,27 @@ class TwoWorkers:
         return self.resizing.begin(self.job, of, resized=False, **more)  # type: ignore[arg-type]
 
     def write(self, step: Resize | None, *, at: float = 0.0) -> None:
-        """Have the API server accept a step."""
+        """Accept a step as the API server does."""
         assert step is not None
         made = self.made.annotated(STATE, step.state.encode(job_uid="uid-1"))
         self.cluster.take_job(made.build(), made.raw)
-        for one, size in step.sizes:
-            assert one.replica is not None
-            self.change(one.replica.index, limit=size.limit)
+        for resized, size in step.sizes:
+            assert resized.replica is not None
+            self.change(resized.replica.index, limit=size.limit)
         self.resizing.finish(self.job, complete=True, final="", now=at)
 
     def refuse(self, final: str = "", *, at: float = 0.0) -> None:
         self.resizing.finish(self.job, complete=False, final=final, now=at)
 
     def set(self, index: int) -> None:
-        """Have the kubelet set the limit of a pod."""
+        """Set the limit of a pod as the kubelet does."""
         trainer = self.pod(index).trainer
         assert trainer is not None
         self.change(index, given=trainer.limit)
 
     def measure(self, at: float, *indices: int) -> None:
         of = [self.pod(index) for index in indices or (0, 1)]
-        self.uses.take({one.uid: CpuUse(0.1, at=at, window=30.0) for one in of})
+        self.uses.take({pod.uid: CpuUse(0.1, at=at, window=30.0) for pod in of})
 
     def advance(self, now: float = 0.0) -> Resize | None:
         return self.resizing.advance(self.job, now=now)
