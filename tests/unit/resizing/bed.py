@@ -67,7 +67,7 @@ class CpuBed(Bed):
         self.size = size
 
     def add(self, name: str, **fields: Any) -> LiveJob:
-        """Submit a job; `fields` as those of `trainer`."""
+        """Submit a job; `fields`: the arguments of `trainer`."""
         return self.submit(trainer(name, size=self.size, **fields))
 
     def at(self, second: float) -> Self:
@@ -105,7 +105,7 @@ class CpuBed(Bed):
     @property
     def resized(self) -> list[tuple[str, Resize]]:
         """The steps that were written in order, with the names of the jobs."""
-        steps = ((one.job, one.step) for one in self.driver.written if not one.refused)
+        steps = ((write.job, write.step) for write in self.driver.written if not write.refused)
         return [(job, step) for job, step in steps if isinstance(step, Resize)]
 
     def shown(self, name: str) -> Shown | None:
@@ -122,14 +122,14 @@ class CpuBed(Bed):
         self.annotate(key, value, name)
 
     def size_by_hand(self, name: str, limit: int, request: int | None = None) -> None:
-        """Somebody else resizes a pod."""
+        """Another client resizes a pod."""
         live = self.pod(name)
         container = live.job.job.kind.container
         patch = resize_patch(live.pod, CpuSize(limit, request), container=container)
         self.api.resize_pod(live.pod, patch)
 
     def request_by_hand(self, name: str, request: int) -> None:
-        """Somebody else changes what a pod requests, but not its limit."""
+        """Another client changes what a pod requests, but not its limit."""
         live = self.pod(name)
         container = live.job.job.kind.container
         patch = resize_patch(live.pod, CpuSize(0, request), container=container)
@@ -137,7 +137,7 @@ class CpuBed(Bed):
         self.api.resize_pod(live.pod, patch)
 
     def replace_pod(self, name: str, key: ReplicaKey = WORKER) -> None:
-        """Have the operator make a pod anew, as the user wrote it."""
+        """Make a pod anew as the operator does, as the user wrote it."""
         self.api.remove_pod(self.pod(name, key))
         while key not in self.job(name).pods:
             self.after(1)
@@ -150,7 +150,7 @@ class CpuBed(Bed):
         self.planner.settings.observe_namespace(TEAM, Namespace("team", {names.MANAGED: value}))
 
 
-# --- a job whose CPU moves from its server to its worker ------------------------------------------
+# --- a job that moves CPU from its server to its worker -------------------------------------------
 
 LIMIT = 400
 """The millicores of the limit of each of its pods."""
@@ -182,5 +182,5 @@ class SplitJob(CpuBed):
 
     def started(self) -> Iterator[str]:
         """The names of the other jobs that were started."""
-        starts = (one.job for one in self.driver.written if isinstance(one.step, Unsuspend))
+        starts = (write.job for write in self.driver.written if isinstance(write.step, Unsuspend))
         return (name for name in starts if name != "train")

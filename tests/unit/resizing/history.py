@@ -1,4 +1,4 @@
-"""Random lives of jobs whose CPU kfext moves, with what must hold after every round.
+"""Random lives of jobs while kfext moves their CPU, and what must hold after every round.
 
 Users opt in and out and resize pods by hand, pods are replaced, kubelets and the API server refuse,
 and controllers die between the patch of a job and the write to its pod.
@@ -21,7 +21,7 @@ from tests.unit.resizing.bed import ROUND, CpuBed
 REQUEST = 20
 MOST_JOBS = 5
 PAUSED = 330.0
-"""Seconds for which a failure may keep anything from being restored."""
+"""Seconds that a failure may keep a limit from being restored."""
 SETTLED = 600.0
 """Seconds after which nothing is under way any more once all jobs have opted out."""
 BY_HAND = (777, 1013)
@@ -39,9 +39,9 @@ ERRORS: dict[str, ApiError | None] = {
 class CpuHistory(CpuBed):
     """A node and what happens there.
 
-    `ours`: the limit of each pod without kfext. `off`: since when a job has opted out.
-    `left_alone`: the jobs that somebody else has resized after kfext had, until that is forgotten.
-    `touched`: the jobs whose pod is not as the operator made it.
+    `without`: the limit of each pod without kfext. `off`: since when a job has opted out.
+    `left_alone`: the jobs that another client resized after kfext, until that is forgotten.
+    `touched`: the jobs with a pod that is not as the operator made it.
     `failed`: when a write or a kubelet failed last.
     """
 
@@ -49,7 +49,7 @@ class CpuHistory(CpuBed):
         super().__init__(size=draw.draw(st.sampled_from([1400, 150]), "size"))
         self.draw = draw
         self.failed = -PAUSED
-        self.ours: dict[str, int | None] = {}
+        self.without: dict[str, int | None] = {}
         self.off: dict[str, float] = {}
         self.left_alone: dict[str, int] = {}
         self.touched: set[str] = set()
@@ -72,7 +72,7 @@ class CpuHistory(CpuBed):
             )
 
     def crowds(self) -> None:
-        """Two jobs that have converged are restricted for one that grows."""
+        """Two jobs that have converged are restricted for a job that grows."""
         for name in ("old", "older"):
             if name not in self.present:
                 self._submits(name, converges=2.0)
@@ -82,7 +82,7 @@ class CpuHistory(CpuBed):
         self.rounds(10)
 
     def _submits(self, name: str, *, limit: int | None = None, **fields: Any) -> None:
-        self.ours[name] = limit
+        self.without[name] = limit
         self.touched.discard(name)
         self.left_alone.pop(name, None)
         self.off.pop(name, None)
@@ -120,12 +120,15 @@ class CpuHistory(CpuBed):
             return
         limit = self.draw.draw(st.sampled_from(BY_HAND), "limit")
         state = self.tracked(name).state.cpu
-        known = {*state.written.get("worker-0", ()), *(one.limit for one in state.asked.values())}
+        known = {
+            *state.written.get("worker-0", ()),
+            *(asked.limit for asked in state.asked.values()),
+        }
         if limit in known:
             return
         self.size_by_hand(name, limit)
         self.touched.add(name)
-        self.ours[name] = limit
+        self.without[name] = limit
         if state.asked and name not in self.off:
             self.left_alone[name] = limit
 
@@ -202,21 +205,21 @@ class CpuHistory(CpuBed):
 
     def _check_written(self) -> None:
         new, self._checked = self.driver.written[self._checked :], len(self.driver.written)
-        for one in new:
-            if isinstance(one.step, Resize):
-                note(f"{one.at:g} {one.job} {[size.limit for _, size in one.step.sizes]}")
-                for _, size in one.step.sizes:
-                    self._check_size(one.job, size.limit)
+        for write in new:
+            if isinstance(write.step, Resize):
+                note(f"{write.at:g} {write.job} {[size.limit for _, size in write.step.sizes]}")
+                for _, size in write.step.sizes:
+                    self._check_size(write.job, size.limit)
 
     def _check_size(self, name: str, limit: int) -> None:
-        asked = self.size if self.ours[name] is None else self.ours[name]
+        asked = self.size if self.without[name] is None else self.without[name]
         assert asked is not None
         assert min(asked, max(LEAST_LIMIT, REQUEST + 1)) <= limit <= asked
         assert limit > REQUEST, "the QoS class is kept"
         assert name not in self.left_alone
 
     def _is_the_users(self, name: str) -> bool:
-        limit, asked = self.limit(name), self.ours[name]
+        limit, asked = self.limit(name), self.without[name]
         return limit == asked or (asked is None and limit == self.size)
 
     def ends(self) -> None:

@@ -1,6 +1,6 @@
 """Ten jobs that come and go on a node of one CPU, in virtual time: with the companion and without.
 
-Each shows how far it is. What a pod used is known up to 20 s later, of each at another time.
+Each job shows how far it is. The use of a pod is known up to 20 s later, each at another time.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from kfext.sim.objects import LivePod
 from tests.unit.resizing.bed import ROUND, STEPS, CpuBed, trainer
 
 JOBS = {0: 40, 10: 82, 20: 24, 40: 22, 50: 66, 60: 23, 70: 86, 80: 34, 90: 25, 100: 44}
-"""The work of each in core-seconds, by the second in which it comes."""
+"""The core-seconds of each job, by the second in which it comes."""
 
 
 _APART = 20.0
@@ -52,7 +52,7 @@ class Crowd(CpuBed):
             if len(training) == len(self.present):
                 used = sum(live.training.share for live in training)
                 self.idle += 1 - used if training else 0.0
-            self.seconds = {name: one.elapsed for name, one in self.ended().items()}
+            self.seconds = {name: ended.elapsed for name, ended in self.ended().items()}
         return self
 
 
@@ -61,7 +61,7 @@ def crowd(resize: str) -> Crowd:
     return Crowd(resize).all_jobs()
 
 
-def test_cpu_moves_to_each_of_the_short_ones() -> None:
+def test_cpu_moves_to_each_of_the_short_jobs() -> None:
     sooner = {
         name for name, took in crowd("cpu").seconds.items() if took < crowd("off").seconds[name]
     }
@@ -73,7 +73,7 @@ def test_no_cpu_idles_beside_restricted_jobs() -> None:
 
 
 def test_the_mean_job_ends_sooner_and_none_later() -> None:
-    plain, ours = crowd("off").seconds, crowd("cpu").seconds
-    assert fmean(ours.values()) <= 0.96 * fmean(plain.values())
-    for name, took in ours.items():
+    plain, moved = crowd("off").seconds, crowd("cpu").seconds
+    assert fmean(moved.values()) <= 0.96 * fmean(plain.values())
+    for name, took in moved.items():
         assert took <= plain[name] + ROUND, name

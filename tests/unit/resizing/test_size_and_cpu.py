@@ -1,4 +1,4 @@
-"""A job that opted into both: of its number of workers and its CPU, one is changed at a time."""
+"""A job that opted into both: its number of workers and its CPU never change together."""
 
 from collections.abc import Callable
 
@@ -12,9 +12,9 @@ MOST_ROUNDS = 30
 
 
 def contended() -> CpuBed:
-    """Two jobs that have converged, of which one may have more workers, and one that grows.
+    """Two jobs that have converged, and a job that grows. The first may have more workers.
 
-    How it would grow is only shown at first.
+    Its growth is only shown at first.
     """
     bed = CpuBed()
     scale(bed, Mode.OBSERVE)
@@ -29,13 +29,13 @@ def contended() -> CpuBed:
 
 
 def scale(bed: CpuBed, mode: Mode) -> None:
-    """Have sizes changed, as soon as there is room, or only shown."""
+    """Let sizes change as soon as there is room, or be only shown."""
     choice = PolicyChoice(mode, {"idle": 0.0, "rest": 0.0})
     bed.planner.settings.observe_policy(TrainingPolicy("p", companion={"scale": choice}))
 
 
 def rounds_until(bed: CpuBed, holds: Callable[[], bool]) -> int:
-    """Return after how many rounds something holds; at least one is looked at."""
+    """Return after how many rounds something holds; at least one round passes."""
     for number in range(1, MOST_ROUNDS):
         bed.after(ROUND)
         if holds():
@@ -70,7 +70,7 @@ def in_the_middle_of_a_change_of_size() -> CpuBed:
 def test_X2_where_both_could_begin_it_is_the_size_and_the_cpu_waits_for_its_end() -> None:
     bed = in_the_middle_of_a_change_of_size()
     assert changes_size(bed)
-    assert bed.limit("older") == SIZE // 4, "that of others is changed meanwhile"
+    assert bed.limit("older") == SIZE // 4, "the CPU of others is changed meanwhile"
     while changes_size(bed):
         assert bed.limit(BOTH) is None
         bed.after(ROUND)

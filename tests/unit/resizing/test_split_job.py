@@ -1,4 +1,4 @@
-"""A job whose CPU moves from its server to its worker, whatever dies meanwhile, in virtual time."""
+"""A job that moves CPU from its server to its worker, whatever dies meanwhile, in virtual time."""
 
 from collections.abc import Callable
 
@@ -13,12 +13,12 @@ from kfext.model.quantity import CPU
 from tests.unit.resizing.bed import LIMIT, ROUND, SERVER, SIZE, WORKER, SplitJob
 
 SETTLED = 60
-"""Rounds after which what was interrupted has been taken up again and judged."""
+"""Rounds after which an interrupted operation has been taken up again and judged."""
 SHIFTED = {"worker": 2 * LIMIT - 50, "ps": 50}
 
 
 def begun(*, writes: int) -> SplitJob:
-    """A job of which so many stages are written: the server shrinks, then the worker grows."""
+    """A job with so many stages written: the server shrinks, then the worker grows."""
     bed = SplitJob()
     while len(bed.written()) < writes:
         bed.after(1)
@@ -81,7 +81,7 @@ def test_what_was_written_before_the_worker_went_is_restored_at_the_next_look() 
     assert bed.after(20).limits() == {"worker": LIMIT, "ps": LIMIT}
 
 
-# --- Guaranteed pods, whose requests move too -----------------------------------------------------
+# --- Guaranteed pods: their requests move too -----------------------------------------------------
 
 BEYOND_FREE = SIZE - 2 * LIMIT + 50
 """Millicores that are free only while the server has given what the worker does not have yet."""
