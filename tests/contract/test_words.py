@@ -29,11 +29,6 @@ OUT = {
 
 ONE = "one as a variable"
 
-NOT_YET = [
-    "tests/unit/scaling",
-]
-"""The rooms that still have such words. A clean room leaves the list."""
-
 _GAP = r"[\s#]+"
 _EXPRESSIONS = {
     re.compile(rf"\b({phrase.replace(' ', _GAP)})\b", re.IGNORECASE): instead
@@ -131,20 +126,8 @@ def found(path: Path) -> list[str]:
     ]
 
 
-def _in(path: Path, room: str) -> bool:
-    return path.is_relative_to(REPOSITORY / room)
-
-
-CLEAN = [path for path in FILES if not any(_in(path, room) for room in NOT_YET)]
-
-
-def test_a_clean_room_has_no_word_that_is_out() -> None:
-    assert [line for path in CLEAN for line in found(path)] == []
-
-
-@pytest.mark.parametrize("room", NOT_YET)
-def test_a_room_that_is_clean_leaves_the_list(room: str) -> None:
-    assert any(found(path) for path in FILES if _in(path, room))
+def test_no_file_has_a_word_that_is_out() -> None:
+    assert [line for path in FILES for line in found(path)] == []
 
 
 @pytest.mark.parametrize(

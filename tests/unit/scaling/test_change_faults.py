@@ -1,4 +1,4 @@
-"""What becomes of a change of size of which a part never comes, is refused, or is lost."""
+"""Changes of size with a part that never comes, is refused, or is lost."""
 
 from dataclasses import replace
 from typing import Any
@@ -41,9 +41,9 @@ def test_a_job_that_never_saves_does_not_get_back_what_it_gave_and_says_why() ->
     began = of.clock.now
     of.at(began + 300)
     asked = [
-        one
-        for one in of.driver.written
-        if isinstance(one.step, RequestCheckpoint) and one.at > began
+        write
+        for write in of.driver.written
+        if isinstance(write.step, RequestCheckpoint) and write.at > began
     ]
     assert (sizes(of), len(asked), any_rescaled(of)) == ([2], 1, False)
     reason, message = said(of)
@@ -58,7 +58,7 @@ def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> 
     ended = of.clock.now
     of.operator.end(of.job())
     of.at(600)
-    assert [one for one in of.driver.written if one.job == "train" and one.at > ended] == []
+    assert [write for write in of.driver.written if write.job == "train" and write.at > ended] == []
     assert not any_rescaled(of)
     assert of.job("next").training.began is not None
 
@@ -123,4 +123,6 @@ def test_a_pod_that_is_lost_after_the_write_is_replaced_and_the_change_goes_on(t
     assert not any_rescaled(of)
     of.at(1500)
     assert (sizes(of), of.job().training.lost_all) == ([2, 4], 0)
-    assert not [one for one in of.driver.written if isinstance(one.step, Rescale) and one.refused]
+    assert not [
+        write for write in of.driver.written if isinstance(write.step, Rescale) and write.refused
+    ]

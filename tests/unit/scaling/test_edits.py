@@ -22,7 +22,7 @@ def shrunk(*, gang_steps: int) -> Bed:
 
 
 def without_a_controller(of: Bed, workers: int) -> Bed:
-    """Have a person set the number of workers between two controllers."""
+    """Set the number of workers by hand between two controllers."""
     of.scale(workers)
     of.restart()
     return of.at(of.clock.now + 20)
@@ -104,12 +104,12 @@ def test_a_required_job_that_is_scaled_up_trains_on_until_there_is_room(
     for _ in range(times):
         of.scale(8)
         of.at(of.clock.now + 600 / times)
-    assert not any(isinstance(one.step, Suspend) for one in of.driver.written)
-    assert [one.pod.node_name for one in of.job().pods.values()].count("a") == 4
+    assert not any(isinstance(write.step, Suspend) for write in of.driver.written)
+    assert [live.pod.node_name for live in of.job().pods.values()].count("a") == 4
     of.planner.cluster.observe_node(node("a", cpu="4"), node("a", cpu="6"))
     of.kubelets.nodes["a"] = 6000
     of.at(of.clock.now + 60)
-    assert [one.pod.phase for one in of.job().pods.values()].count("Running") == 6
+    assert [live.pod.phase for live in of.job().pods.values()].count("Running") == 6
 
 
 def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_alone() -> None:
@@ -126,7 +126,7 @@ def test_nothing_is_noted_of_an_edit_where_the_policy_is_off() -> None:
     of.driver.written.clear()
     of.scale(2)
     of.at(of.clock.now + 20)
-    assert [one.step for one in of.driver.written if isinstance(one.step, SaveState)] == []
+    assert [write.step for write in of.driver.written if isinstance(write.step, SaveState)] == []
 
 
 def test_an_edit_after_opting_out_is_no_reason_to_leave_a_job_alone_that_opts_in() -> None:

@@ -11,7 +11,7 @@ from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
 from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 
 STARVED = replace(GANG, arrives=600.0, steps=200)
-"""Waits for room that only the job gives which trains, and which is asked for it at once."""
+"""Waits for room that only the training job can give, and kfext asks that job at once."""
 SPECS: dict[str, JobSpec] = {
     "PyTorchJob": replace(LONG, saving=Saving.NEVER, steps=10**6),
     "TFJob": replace(ANEW, saving=Saving.NEVER, steps=10**6),
@@ -29,7 +29,7 @@ LOGS: dict[str, Sequence[str]] = {
 
 
 def printing(spec: JobSpec, lines: Sequence[str]) -> Bed:
-    """Let a job train for 1,000 s that prints a step and the next of the lines every five."""
+    """Let a job train for 1,000 s that prints a step and the next of the lines every 5 s."""
     of = scaled_bed(spec, STARVED)
     printed = 0
     for second in range(30, 1000, 5):

@@ -1,4 +1,4 @@
-"""What goes wrong while the size of a job is changed: it converges, and holds nobody else up."""
+"""Faults while the size of a job is changed: the change ends, and holds no other job up."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -91,9 +91,9 @@ def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> No
 
 def test_two_jobs_never_grow_into_the_same_room() -> None:
     first = replace(GANG, name="first", arrives=1.0, workers=1, steps=300)
-    one = replace(PERIODIC, name="one", every=10, steps=20000)
-    two = replace(one, name="two", arrives=6.0)
-    of = scaled_bed(first, one, two, cpu=5000).at(900)
+    early = replace(PERIODIC, name="one", every=10, steps=20000)
+    two = replace(early, name="two", arrives=6.0)
+    of = scaled_bed(first, early, two, cpu=5000).at(900)
     assert sorted([sizes(of, "one"), sizes(of, "two")], key=len) == [[], [2, 3]]
 
 
@@ -141,7 +141,7 @@ def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
     monkeypatch.setattr(progress, "take", lambda read, _, now: progress.fail(read, why, now))
     of.at(of.clock.now + 500)
     assert followed(of).size.phase is not Phase.MEASURING
-    assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+    assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
 
 
 def test_what_was_shown_of_a_job_that_ends_while_no_controller_runs_goes() -> None:
@@ -176,14 +176,14 @@ def test_a_job_that_prints_seldom_holds_up_nobody_elses_growth(
 
 
 def test_jobs_that_save_too_seldom_do_not_keep_others_from_making_room() -> None:
-    """Four of them come before the one that answers, each for as long as an answer may take."""
+    """Four jobs come before the job that answers; each may take as long as an answer."""
     rare = replace(PERIODIC, bounds=(1, 4), every=4000, steps=20_000)
     seldom = [replace(rare, name=f"seldom-{at}") for at in range(4)]
     answers = replace(LONG, name="answers", workers=2, bounds=(1, 2), steps=20_000)
     late = replace(GANG, workers=1, arrives=1050.0)
     of = scaled_bed(*seldom, answers, late, cpu=18_000).at(1750)
     assert sizes(of, "answers")[:1] == [1]
-    assert not any(sizes(of, one.name) for one in seldom)
+    assert not any(sizes(of, spec.name) for spec in seldom)
     assert of.job("gang").job.finished
 
 
@@ -206,13 +206,13 @@ def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_
     of.job().training.hang()
     of.at(of.clock.now + 500)
     assert not any_rescaled(of)
-    assert not [one for one in of.driver.written if isinstance(one.step, RestartWorkers)]
+    assert not [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
 
 
 LOST = {
-    "that of the workers that stay": (1, 0),
-    "that of those that leave, where the job that waits is to go": (1, 3),
-    "that of those that come": (2, 3),
+    "the node of the workers that stay": (1, 0),
+    "the node of the workers that leave, where the waiting job is to go": (1, 3),
+    "the node of the workers that come": (2, 3),
 }
 
 
@@ -274,7 +274,7 @@ def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pa
     of = scaled_bed(LONG, GANG).at(100)
     of.faults.refusal = lambda _uid, change: CONFLICT if "checkpoint" in str(change) else None
     of.at(260)
-    asked = [one for one in of.driver.written if isinstance(one.step, RequestCheckpoint)]
+    asked = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
     assert 1 < len(asked) < 30
 
 
@@ -306,7 +306,7 @@ def test_a_size_that_is_refused_keeps_nobody_waiting_for_what_was_promised() -> 
     of = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
     refuse_once(of, lambda uid, change: uid == "uid-two" and resizes(change))
     of.at(260)
-    assert any(one.refused for one in of.driver.written if one.job == "two")
+    assert any(write.refused for write in of.driver.written if write.job == "two")
     assert of.job("gang").training.began is not None
 
 
@@ -342,8 +342,8 @@ def test_a_new_controller_does_not_count_its_absence_as_a_pause_of_the_training(
     assert followed(of).size.pause > 0
     of.restart()
     of.at(of.clock.now + 60)
-    one = followed(of)
-    assert 0 < one.size.pause == one.tracked.state.scale.pause
+    running = followed(of)
+    assert 0 < running.size.pause == running.tracked.state.scale.pause
 
 
 def test_a_pod_that_is_lost_before_growth_is_taken_back_ends_the_change() -> None:
@@ -401,8 +401,8 @@ def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
     monkeypatch.setattr(ScaleRoom, "grown", watched)
     of.at(120)
     assert max(Counter(looked).values()) <= MOST_LOOKED
-    for one in jobs:
-        shown = followed(of, one.name).shown[names.SCALED]
+    for spec in jobs:
+        shown = followed(of, spec.name).shown[names.SCALED]
         assert shown is not None
         assert shown.verdict.reason == names.REASON_WOULD_SCALE
 
@@ -452,8 +452,8 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
     whole = getattr(where, broken)
 
     def fails(*rest: Any, **kept: Any) -> Any:
-        about = [one.tracked if isinstance(one, RunningJob) else one for one in rest]
-        if any(isinstance(one, TrackedJob) and one.job.uid == "uid-train" for one in about):
+        about = [item.tracked if isinstance(item, RunningJob) else item for item in rest]
+        if any(isinstance(item, TrackedJob) and item.job.uid == "uid-train" for item in about):
             raise ZeroDivisionError
         return whole(*rest, **kept)
 
@@ -486,7 +486,9 @@ def test_of_two_that_give_the_one_that_saved_first_saves_again() -> None:
     slow = replace(LONG, name="slow", arrives=6.0, answers=80.0)
     of = scaled_bed(quick, slow, replace(GANG, workers=4, steps=1000), cpu=8000).at(400)
     assert (sizes(of, "quick"), sizes(of, "slow")) == ([2], [2])
-    asked = Counter(one.job for one in of.driver.written if isinstance(one.step, RequestCheckpoint))
+    asked = Counter(
+        write.job for write in of.driver.written if isinstance(write.step, RequestCheckpoint)
+    )
     assert asked == {"quick": 2, "slow": 1}
     assert of.job("quick").training.lost < 30  # of one step a second and worker
 
