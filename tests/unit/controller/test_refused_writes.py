@@ -12,7 +12,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.names import GATED, PLAN, QUEUED, REASON_WRITE_REFUSED
 from kfext.state.tracked_job import MOST_REFUSALS, TrackedJob
 from tests.builders import JobBuilder, job, pods
-from tests.unit.controller.test_reconciler import Bench, gang, refusing
+from tests.unit.controller.bench import Bench, gang, refusing
 
 TOO_LONG = Invalid(status=422, reason="Invalid", message="metadata.annotations: Too long")
 DENIED = Forbidden(status=403, reason="Forbidden", message="denied by policy no-pod-updates")
