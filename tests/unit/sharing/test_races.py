@@ -15,6 +15,7 @@ from tests.gpu_builders import MEMORY, plain_node, reservation, slot
 from tests.unit.sharing.stages import (
     HOLDING,
     STAGES,
+    World,
     bind,
     decided,
     end,
@@ -26,10 +27,10 @@ from tests.unit.sharing.stages import (
     reserved,
     restart,
     show_reservation,
+    started,
     submit,
     terminate,
 )
-from tests.unit.sharing.test_path import World, started
 
 WORKER = ReplicaKey("worker", 0)
 HERE = ("n", 0)
