@@ -57,7 +57,7 @@ def whole(uid: str = "one") -> JobBuilder:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_job_whose_start_is_refused_for_good_is_released(
+async def test_a_job_is_released_if_its_start_is_refused_for_good(
     bench: Bench, error: Exception
 ) -> None:
     bench.writer.answer = refusing_only(error, Unsuspend)  # type: ignore[arg-type,assignment]
@@ -139,7 +139,7 @@ async def test_what_is_not_said_of_a_failed_write(
     assert bench.reports == []
 
 
-async def test_a_gang_whose_pins_are_refused_for_good_is_released(bench: Bench) -> None:
+async def test_a_gang_is_released_if_its_pins_are_refused_for_good(bench: Bench) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin)  # type: ignore[assignment]
     bench.submit(whole())
     for gated_pod in pods(whole().build(), gated=True):

@@ -82,7 +82,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("written", CHANGES.values(), ids=CHANGES)
-def test_a_pod_whose_template_was_edited_does_not_start(written: str) -> None:
+def test_a_pod_of_an_edited_template_does_not_start(written: str) -> None:
     world = started()
     template = world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"]["annotations"][names.GPU_SLOTS] = written

@@ -240,7 +240,7 @@ ENDING = {"is being deleted": {"deleting": True}, "has ended": {"phase": "Failed
 
 
 @pytest.mark.parametrize("fields", ENDING.values(), ids=ENDING)
-def test_no_job_starts_on_a_card_whose_reservation_ends(fields: dict[str, object]) -> None:
+def test_no_job_starts_on_a_card_while_its_reservation_ends(fields: dict[str, object]) -> None:
     world = reserved()
     pod = show_reservation(world, **fields)
     assert world.reason() == names.REASON_WAITING_FOR_CARD
