@@ -28,7 +28,7 @@ from kfext.state.companion import Companion
 from tests.gpu_builders import sharing
 from tests.unit.gpu.agent.hooked import LOW, joined
 from tests.unit.resizing.bed import CpuBed
-from tests.unit.sharing.test_path import World
+from tests.unit.sharing.stages import World
 from tests.unit.sim.bed import GANG, LONG, Bed
 
 (HOUSE,) = map(Path, kfext.__path__)

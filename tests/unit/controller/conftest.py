@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.controller.test_reconciler import Bench
+from tests.unit.controller.bench import Bench
 
 
 @pytest.fixture

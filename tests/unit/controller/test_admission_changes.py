@@ -90,7 +90,7 @@ PORTS = [{"containerPort": 9100, "hostPort": 9100}]
 SIDECAR = {"initContainers": [{"name": "proxy", "restartPolicy": "Always", "ports": PORTS}]}
 
 
-def test_a_gang_whose_pods_get_a_port_of_the_node_and_too_few_nodes_is_started_once() -> None:
+def test_a_gang_with_pods_that_get_a_port_of_the_node_and_too_few_nodes_is_started_once() -> None:
     nodes = [node(name, cpu="8") for name in "ab"]
     api = ChangingApi(job().worker(3, cpu="1").held().raw, nodes, changed=SIDECAR)
     steps = [step for _, step in lived(api, seconds=1800.0, until=Release)]

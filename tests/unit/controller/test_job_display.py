@@ -11,8 +11,7 @@ from kfext.core.companion.policy import ConditionStatus
 from kfext.core.progress.reported import Reported
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
-from tests.unit.sharing.stages import placed
-from tests.unit.sharing.test_path import World
+from tests.unit.sharing.stages import World, placed
 
 
 class FakePlanWriter:

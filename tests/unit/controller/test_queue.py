@@ -16,45 +16,17 @@ from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
 from kfext.names import (
-    QUEUED,
     REASON_NO_ROOM,
     REASON_QUOTA,
     REASON_RESERVED,
     REASON_WAITING_FOR_OPERATOR,
 )
 from kfext.state import reservations
-from kfext.state.queue import Queue
 from kfext.state.reservations import MOST_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node
-from tests.unit.controller.test_reconciler import Bench, gang
+from tests.unit.controller.bench import Bench, gang, line, running, told
 
 RESERVE_AFTER = 300.0
-
-
-def line(bench: Bench) -> Queue:
-    return bench.planner.queue
-
-
-def told(bench: Bench, uid: str) -> tuple[str, str]:
-    """Return the last reason and the last sentence that a job was told."""
-    verdicts = [why for of, phase, why in bench.reports if of == uid and phase == QUEUED]
-    return verdicts[-1].reason, verdicts[-1].message  # type: ignore[union-attr]
-
-
-def running(uid: str, node_name: str, *, cpu: str, workers: int = 1, **more: Any) -> JobBuilder:
-    """A job that was started under a plan; its pods do not exist yet."""
-    made = gang(uid, cpu=cpu, workers=workers).resumed()
-    del made.raw["metadata"]["annotations"]["kfext.dev/held"]
-    places = ",".join(["0"] * workers)
-    plan = (
-        f'{{"uid":"{uid}","generation":1,"nodes":["{node_name}"],'
-        f'"replicas":{{"worker":[{places}]}}}}'
-    )
-    made.annotated("kfext.dev/plan", plan)
-    if "deadline" in more:
-        made.raw["spec"]["runPolicy"]["activeDeadlineSeconds"] = more["deadline"]
-        made.raw.setdefault("status", {})["startTime"] = "1970-01-01T00:00:01Z"
-    return made
 
 
 async def test_D5_a_younger_job_does_not_take_what_is_kept_for_the_head(bench: Bench) -> None:

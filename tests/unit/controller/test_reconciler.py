@@ -1,14 +1,10 @@
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from kfext import names
-from kfext.controller.metrics import Metrics
-from kfext.controller.reconciler import Reconciler
-from kfext.core.companion.policy import ConditionStatus
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
@@ -16,105 +12,16 @@ from kfext.core.lifecycle.steps import Resize, Step, Unsuspend
 from kfext.core.patches import job as job_patch
 from kfext.errors import Conflict, Invalid, KfextError, Unavailable
 from kfext.model.moment import Moment
-from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import planner as planner_module
-from kfext.state.cards import Reserve, Unreserve
-from kfext.state.planner import MOST_DECISIONS, Planner
+from kfext.state.planner import MOST_DECISIONS
 from kfext.state.running_jobs import News
 from kfext.state.tracked_job import TrackedJob
-from tests.builders import JobBuilder, job, node
+from tests.builders import node
 from tests.gpu_builders import plain_node, sharing, slot
+from tests.unit.controller.bench import Bench, done, gang, refusing
 from tests.unit.controller.model import FakeApi
-
-Answer = Callable[[TrackedJob, Step], Awaitable[bool]]
-
-
-def refusing(error: KfextError) -> Answer:
-    """Return what a writer answers when every write fails with that error."""
-
-    async def answer(entry: TrackedJob, step: Step) -> bool:
-        raise error
-
-    return answer
-
-
-class FakeWriter:
-    """Keeps the steps to be written; answers `answer`, and for cards raises `card_error`."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, Step]] = []
-        self.card_steps: list[Reserve | Unreserve] = []
-        self.card_error: Exception | None = None
-        self.answer: Answer = self._done
-
-    async def _done(self, entry: TrackedJob, step: Step) -> bool:
-        return True
-
-    async def write(self, entry: TrackedJob, step: Step) -> bool:
-        self.steps.append((entry.job.uid, step))
-        return await self.answer(entry, step)
-
-    async def write_card(self, step: Reserve | Unreserve) -> None:
-        self.card_steps.append(step)
-        if self.card_error is not None:
-            raise self.card_error
-
-
-class FakeDisplay:
-    """Keeps what is to be shown of each job, and of the companion."""
-
-    def __init__(self) -> None:
-        self.reports: list[tuple[str, str | None, Verdict | None]] = []
-        self.resized: list[tuple[str, ConditionStatus | None]] = []
-
-    def show(self, tracked: TrackedJob, phase: str | None, verdict: Verdict | None) -> None:
-        self.reports.append((tracked.job.uid, phase, verdict))
-
-    def show_companion(
-        self, tracked: TrackedJob, type_: str, shown: ConditionStatus | None
-    ) -> None:
-        self.resized.append((tracked.job.uid, shown))
-
-
-class Bench:
-    """A reconciler on one node of four CPUs, ticked by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.wake = asyncio.Event()
-        self.planner = Planner(wake=self.wake.set)
-        self.cluster = self.planner.cluster
-        self.planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
-        self.cluster.observe_node(None, node("a", cpu="4"))
-        self.writer = FakeWriter()
-        self.display = FakeDisplay()
-        self.reports, self.resized = self.display.reports, self.display.resized
-        self.reconciler = Reconciler(
-            planner=self.planner,
-            wake=self.wake,
-            writer=self.writer,  # type: ignore[arg-type]
-            display=self.display,  # type: ignore[arg-type]
-            metrics=Metrics(),
-            wall=lambda: self.now,
-            monotonic=lambda: self.now,
-        )
-
-    def submit(self, made: JobBuilder) -> None:
-        self.cluster.observe_job(made.raw)
-
-    async def tick(self) -> None:
-        """One turn of the loop, with all of its writes."""
-        async with asyncio.TaskGroup() as writes:
-            self.reconciler.tick(writes)
-
-    def started(self) -> list[str]:
-        return [uid for uid, step in self.writer.steps if isinstance(step, Unsuspend)]
-
-
-def gang(uid: str, *, cpu: str = "1", workers: int = 3, created: float = 0) -> JobBuilder:
-    return job(name=uid, uid=uid).worker(workers, cpu=cpu).held().created(created)
 
 
 async def test_two_gangs_want_one_node_the_older_gets_it(bench: Bench) -> None:
@@ -162,7 +69,7 @@ async def test_a_server_that_is_away_does_not_end_the_loop(bench: Bench) -> None
 
 async def test_one_step_of_a_job_at_a_time(bench: Bench) -> None:
     async def during(entry: TrackedJob, step: Step) -> bool:
-        bench.writer.answer = _done
+        bench.writer.answer = done
         bench.cluster.mark(entry.job.uid)
         async with asyncio.TaskGroup() as writes:
             bench.reconciler.tick(writes)
@@ -223,7 +130,7 @@ async def test_hope_in_between_starts_the_count_anew(bench: Bench) -> None:
     bench.now = 30.0
     bench.cluster.observe_node(None, node("b", cpu="4"))
     bench.cluster.observe_pod(None, None)
-    bench.writer.answer = _refuse
+    bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     await bench.tick()
     assert bench.started() == ["big"]
     bench.cluster.observe_node(node("b", cpu="4"), None)
@@ -232,14 +139,6 @@ async def test_hope_in_between_starts_the_count_anew(bench: Bench) -> None:
     await bench.tick()
     assert bench.started() == ["big"]
     assert len(bench.writer.steps) == 1, "not released: hopeless for no time yet"
-
-
-async def _done(entry: TrackedJob, step: Step) -> bool:
-    return True
-
-
-async def _refuse(entry: TrackedJob, step: Step) -> bool:
-    raise Conflict(status=409, reason="Conflict", message="again")
 
 
 async def test_a_later_alarm_takes_the_place_of_an_earlier_one(bench: Bench) -> None:

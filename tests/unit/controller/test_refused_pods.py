@@ -11,8 +11,7 @@ from kfext.names import REASON_CREATE_TIMEOUT, REASON_WAITING_FOR_OPERATOR
 from kfext.state import pod_backlog
 from kfext.state.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment, node, pod, pods
-from tests.unit.controller.test_queue import told
-from tests.unit.controller.test_reconciler import Bench, gang
+from tests.unit.controller.bench import Bench, gang, told
 
 NEVER = 1e9
 

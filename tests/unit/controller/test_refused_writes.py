@@ -12,7 +12,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.names import GATED, PLAN, QUEUED, REASON_WRITE_REFUSED
 from kfext.state.tracked_job import MOST_REFUSALS, TrackedJob
 from tests.builders import JobBuilder, job, pods
-from tests.unit.controller.test_reconciler import Bench, gang, refusing
+from tests.unit.controller.bench import Bench, gang, refusing
 
 TOO_LONG = Invalid(status=422, reason="Invalid", message="metadata.annotations: Too long")
 DENIED = Forbidden(status=403, reason="Forbidden", message="denied by policy no-pod-updates")
@@ -57,7 +57,7 @@ def whole(uid: str = "one") -> JobBuilder:
     ],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_job_whose_start_is_refused_for_good_is_released(
+async def test_a_job_is_released_if_its_start_is_refused_for_good(
     bench: Bench, error: Exception
 ) -> None:
     bench.writer.answer = refusing_only(error, Unsuspend)  # type: ignore[arg-type,assignment]
@@ -139,7 +139,7 @@ async def test_what_is_not_said_of_a_failed_write(
     assert bench.reports == []
 
 
-async def test_a_gang_whose_pins_are_refused_for_good_is_released(bench: Bench) -> None:
+async def test_a_gang_is_released_if_its_pins_are_refused_for_good(bench: Bench) -> None:
     bench.writer.answer = refusing_only(DENIED, Pin)  # type: ignore[assignment]
     bench.submit(whole())
     for gated_pod in pods(whole().build(), gated=True):

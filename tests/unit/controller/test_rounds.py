@@ -22,6 +22,7 @@ from kfext.state.planner import MOST_DECISIONS, Planner
 from kfext.state.pod_backlog import MOST_OUTSTANDING
 from kfext.state.reservations import MOST_SEARCHES
 from tests.builders import JobBuilder, job, node
+from tests.unit.controller.bench import gang, running
 
 TEAM = "team"
 JOBS, SHAPES, NODES = 1000, 200, 4
@@ -35,19 +36,6 @@ def alone(uid: str, cpu: str, on: str = "n0", **more: Any) -> Pod:
     spec = {"nodeName": on, "containers": [{"resources": {"requests": {"cpu": cpu}}}], **more}
     metadata = {"namespace": "x", "name": uid, "uid": uid, "resourceVersion": "1"}
     return parse_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
-
-
-def gang(name: str, *, cpu: str, workers: int = 1, created: float = 0) -> JobBuilder:
-    return job(name=name, uid=name).worker(workers, cpu=cpu).held().created(created)
-
-
-def running(name: str, *, on: str, cpu: str, workers: int = 1) -> JobBuilder:
-    """A job that was started under a plan; its pods do not exist yet."""
-    places = ",".join(["0"] * workers)
-    nodes = f'"uid":"{name}","generation":1,"nodes":["{on}"]'
-    plan = f'{{{nodes},"replicas":{{"worker":[{places}]}}}}'
-    made = job(name=name, uid=name).worker(workers, cpu=cpu).created(9000).resumed()
-    return made.annotated("kfext.dev/plan", plan)
 
 
 class Bed:
@@ -128,7 +116,7 @@ def test_the_last_of_1000_jobs_starts_in_a_round_while_pods_end(
     ending = ends(bed, cpu=cpu)
     next(ending)
     bed.tick()
-    bed.submit(gang("small", cpu="1", created=at - 1))
+    bed.submit(gang("small", cpu="1", created=at - 1, workers=1))
     ticks = bed.until(lambda: "small" in bed.started, each=lambda: next(ending), most=2 * ROUND)
     assert ticks <= ROUND
 
@@ -175,7 +163,7 @@ def test_jobs_that_are_edited_again_and_again_keep_no_job_behind_them_from_its_t
 
     edit()
     bed.tick()
-    bed.submit(gang("small", cpu="1", created=5000))
+    bed.submit(gang("small", cpu="1", created=5000, workers=1))
     assert bed.until(lambda: "small" in bed.started, each=edit, most=99) <= ROUND
 
 
@@ -193,7 +181,7 @@ def test_jobs_that_run_and_change_keep_no_job_of_the_queue_from_its_turn() -> No
 
     change()
     bed.tick()
-    bed.submit(gang("small", cpu="1", created=5000))
+    bed.submit(gang("small", cpu="1", created=5000, workers=1))
     assert bed.until(lambda: "small" in bed.started, each=change, most=99) <= 9
 
 
@@ -203,7 +191,7 @@ def test_a_job_that_runs_waits_for_no_round_of_the_queue() -> None:
     bed.rest()
     bed.cluster.mark_queue()
     assert bed.tick() > MOST_DECISIONS
-    bed.submit(running("young", on="n0", cpu="1"))
+    bed.submit(running("young", "n0", cpu="1").created(9000))
     assert bed.tick() > MOST_DECISIONS
     assert bed.cluster.jobs["young"].phase is not None
 
@@ -215,7 +203,10 @@ def small_bed() -> Bed:
     """Two jobs that want what a pod has; the first of them was refused, the second comes next."""
     bed = Bed(nodes=1, most=1)
     bed.cluster.observe_pod(None, alone("taken", "40"))
-    bed.submit(gang("older", cpu="30", created=1), gang("younger", cpu="30", created=2))
+    bed.submit(
+        gang("older", cpu="30", created=1, workers=1),
+        gang("younger", cpu="30", created=2, workers=1),
+    )
     bed.tick()
     assert bed.cluster.jobs["older"].phase == QUEUED
     assert bed.cluster.jobs["younger"].phase is None
@@ -261,7 +252,7 @@ def test_a_job_of_higher_priority_that_comes_in_a_round_goes_first(
 ) -> None:
     bed = small_bed()
     bed.planner.queue.observe_class(None, PriorityClass("high", 100, preempts=False))
-    bed.submit(gang("urgent", cpu="30", created=9).prioritized("high"))
+    bed.submit(gang("urgent", cpu="30", created=9, workers=1).prioritized("high"))
     gain(bed)
     assert first_started(bed) == "urgent"
 
@@ -283,9 +274,11 @@ def test_a_quota_that_allows_more_in_a_round_allows_it_to_the_head_of_the_queue_
 def test_a_job_that_waits_for_the_operator_goes_before_a_later_job_of_a_round() -> None:
     bed = Bed(most=1)
     bed.cluster.observe_node(None, node("big", cpu="5000", pods=5000))
-    bed.submit(running("huge", on="big", cpu="1", workers=MOST_OUTSTANDING))
+    bed.submit(running("huge", "big", cpu="1", workers=MOST_OUTSTANDING).created(9000))
     bed.rest()
-    bed.submit(*(gang(name, cpu="1", created=age) for age, name in ((1, "old"), (2, "new"))))
+    bed.submit(
+        *(gang(name, cpu="1", created=age, workers=1) for age, name in ((1, "old"), (2, "new")))
+    )
     bed.tick()
     verdict = bed.cluster.jobs["old"].verdict
     assert verdict is not None
@@ -301,8 +294,10 @@ def test_what_the_first_of_several_awaited_jobs_frees_is_kept_before_a_later_job
     None
 ):
     bed = Bed(nodes=1, at=LATE)
-    bed.submit(*(running(name, on="n0", cpu="32") for name in ("one", "two")))
-    bed.submit(gang("due", cpu="64", created=1), gang("young", cpu="32", created=2))
+    bed.submit(*(running(name, "n0", cpu="32").created(9000) for name in ("one", "two")))
+    bed.submit(
+        gang("due", cpu="64", created=1, workers=1), gang("young", cpu="32", created=2, workers=1)
+    )
     bed.rest()
     kept = bed.planner.queue.reservations.kept
     assert kept is not None
@@ -320,8 +315,8 @@ def test_the_first_job_that_room_can_be_kept_for_keeps_it_while_pods_end() -> No
     bed = Bed(at=LATE)
     crowd(bed)
     bed.cluster.observe_node(None, node("own", cpu="9"))
-    bed.submit(running("runs", on="own", cpu="9"))
-    bed.submit(gang("due", cpu="9", created=2000))
+    bed.submit(running("runs", "own", cpu="9").created(9000))
+    bed.submit(gang("due", cpu="9", created=2000, workers=1))
     ending = ends(bed, cpu="10m")
     held: list[bool] = []
 

@@ -17,8 +17,7 @@ from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
 from kfext.state import reservations
 from kfext.state.cluster import Cluster
 from tests.builders import ledger, node, pod, raw_pod
-from tests.unit.controller.test_queue import line, running, told
-from tests.unit.controller.test_reconciler import Bench, gang, refusing
+from tests.unit.controller.bench import Bench, gang, line, refusing, running, told
 
 DENIED = Invalid(status=422, reason="Invalid", message="denied")
 LATE = 1000.0

@@ -17,7 +17,7 @@ from kfext.model.pod import parse_pod
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 from tests.traces import HOUSE, Call, executed
-from tests.unit.sharing.test_path import World
+from tests.unit.sharing.stages import World
 
 (WING,) = map(Path, kfext.gpu.__path__)
 SEAMS = (

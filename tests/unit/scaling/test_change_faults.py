@@ -63,7 +63,7 @@ def test_a_job_that_ends_while_its_new_pods_come_leaves_its_room_to_others() -> 
     assert of.job("next").training.began is not None
 
 
-def test_growth_whose_pods_a_new_quota_refuses_is_taken_back_until_the_quota_allows_it() -> None:
+def test_growth_is_taken_back_if_a_new_quota_refuses_its_pods_until_the_quota_allows_it() -> None:
     of = regrown()
     full = Quota("team", "tight", hard={"pods": 2}, used={"pods": 2})
     of.faults.creates = lambda _job, key: key.index < 2

@@ -118,7 +118,7 @@ def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_al
     assert followed(of).tracked.state.scale.rests == ""
 
 
-def test_nothing_is_noted_of_an_edit_where_the_policy_is_off() -> None:
+def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
     of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3))).at(60)
     assert of.job().workers == 1
     of.planner.settings.observe_policy(WITHOUT)

@@ -113,7 +113,7 @@ def until(of: Bed, phase: Phase) -> Bed:
 
 
 @pytest.mark.parametrize(("giver", "phase"), MOMENTS.values(), ids=MOMENTS)
-def test_a_job_that_a_person_suspends_holds_up_nobody_elses_growth(
+def test_a_job_that_a_person_suspends_holds_up_no_growth_of_others(
     giver: JobSpec, phase: Phase
 ) -> None:
     of = until(scaled_bed(giver, GANG), phase)
@@ -132,7 +132,7 @@ def test_an_autoscaler_that_comes_while_a_checkpoint_is_awaited_has_the_job_for_
     assert found.verdict.reason == names.REASON_STANDS_DOWN
 
 
-def test_a_job_whose_log_cannot_be_read_any_more_holds_up_nobody_elses_growth(
+def test_a_job_without_a_readable_log_holds_up_no_growth_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
@@ -155,7 +155,7 @@ def test_what_was_shown_of_a_job_that_ends_while_no_controller_runs_goes() -> No
     assert of.driver.shown["train", names.SCALED] is None
 
 
-def test_nothing_is_shown_of_a_job_whose_namespace_is_not_managed_any_more() -> None:
+def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_not_managed_any_more() -> None:
     of = until_changed(scaled_bed(LONG, GANG))
     of.at(of.clock.now + 60)
     of.planner.settings.observe_namespace(TEAM, Namespace("team"))
@@ -163,7 +163,7 @@ def test_nothing_is_shown_of_a_job_whose_namespace_is_not_managed_any_more() -> 
     assert of.driver.shown["train", names.SCALED] is None
 
 
-def test_a_job_that_prints_seldom_holds_up_nobody_elses_growth(
+def test_a_job_that_prints_seldom_holds_up_no_growth_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     other = replace(LONG, name="other", bounds=(2, 2), workers=2)
@@ -199,7 +199,7 @@ def test_a_job_that_is_edited_again_and_again_does_not_keep_others_from_regrowin
     assert of.job().workers == LONG.workers
 
 
-def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_one_that_hangs() -> None:
+def test_a_job_that_loses_a_pod_before_its_first_step_is_not_taken_for_a_hanging_job() -> None:
     of = until(scaled_bed(LONG, GANG), Phase.MEASURING)
     of.faults.closed.add("a")
     of.api.remove_pod(of.job().pods[ReplicaKey("worker", 1)])
@@ -301,7 +301,7 @@ def until_promised(of: Bed) -> Bed:
     return of
 
 
-def test_a_size_that_is_refused_keeps_nobody_waiting_for_what_was_promised() -> None:
+def test_a_size_that_is_refused_keeps_no_job_waiting_for_what_was_promised() -> None:
     two = replace(LONG, name="two", workers=2, bounds=(1, 2), arrives=6.0)
     of = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
     refuse_once(of, lambda uid, change: uid == "uid-two" and resizes(change))
@@ -380,7 +380,7 @@ def test_room_is_not_looked_for_beyond_what_a_job_could_grow_to(
     assert max(largest) <= 2 * 4 + 1
 
 
-def test_only_a_few_jobs_of_a_policy_that_observes_are_looked_at_in_a_turn(
+def test_only_a_few_jobs_of_a_policy_that_observes_are_searched_for_in_a_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     jobs = [
@@ -467,7 +467,7 @@ def test_an_error_about_one_job_keeps_no_other_from_growing(
 
 
 @pytest.mark.parametrize("answers", range(1, 11))
-def test_no_other_job_starts_in_the_room_of_one_that_is_stopped_for_another_size(
+def test_no_other_job_starts_in_the_room_of_a_job_that_is_stopped_for_another_size(
     answers: int,
 ) -> None:
     # In some of these cases the size is written in the second of a look at all jobs.
@@ -481,7 +481,7 @@ def test_no_other_job_starts_in_the_room_of_one_that_is_stopped_for_another_size
     assert of.job("late").job.suspend
 
 
-def test_of_two_that_give_the_one_that_saved_first_saves_again() -> None:
+def test_of_two_jobs_that_give_the_job_that_saved_first_saves_again() -> None:
     quick = replace(LONG, name="quick", answers=2.0)
     slow = replace(LONG, name="slow", arrives=6.0, answers=80.0)
     of = scaled_bed(quick, slow, replace(GANG, workers=4, steps=1000), cpu=8000).at(400)

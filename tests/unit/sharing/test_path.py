@@ -1,142 +1,25 @@
 """A job that shares a GPU, from the queue to its pods, with the planner alone."""
 
-from copy import deepcopy
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from kfext import names
-from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.lifecycle.steps import (
     Pin,
     Release,
     SaveState,
-    Step,
     Suspend,
     Unsuspend,
     job_operations,
 )
-from kfext.core.patches import pod as pod_patch
 from kfext.model.gpu import GpuShare
-from kfext.model.moment import Moment
-from kfext.model.namespace import Namespace
-from kfext.model.pod import ReplicaKey, parse_pod
+from kfext.model.pod import parse_pod
 from kfext.model.shared_gpu import CALLBACK_LIST, CardSharer
-from kfext.state.cards import Reserve, Unreserve
-from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
-from tests.builders import JobBuilder, job, moment
-from tests.gpu_builders import plain_node, reservation, sharing, slot
-
-TEAM = Namespace("team", labels={names.MANAGED: "true"})
-FIRST = ReplicaKey("worker", 0)
-
-
-class World:
-    """One job, a node of two cards, and an operator and an agent that act when they are told.
-
-    `slots`: how many slots of the node the agent has reported.
-    """
-
-    def __init__(self, made: JobBuilder, *, slots: int = 2) -> None:
-        self.raw: dict[str, Any] = made.raw
-        self.now = 1000.0
-        self.pods: dict[str, dict[str, Any]] = {}
-        self.planner = Planner()
-        self.planner.settings.observe_namespace(None, TEAM)
-        self.planner.cluster.observe_node(None, plain_node("n", cards=2, slots=slots))
-        for number in range(slots):
-            self.planner.cluster.observe_card(None, slot("n", number))
-        self.show()
-
-    @property
-    def moment(self) -> Moment:
-        return Moment(wall=self.now, monotonic=self.now)
-
-    def show(self) -> None:
-        version = int(self.raw["metadata"]["resourceVersion"]) + 1
-        self.raw["metadata"]["resourceVersion"] = str(version)
-        self.planner.cluster.observe_job(deepcopy(self.raw))
-
-    def step(self) -> Step | None:
-        """Decide, write what the step writes, and return it."""
-        tick = self.planner.tick(self.moment)
-        assert not tick.failures
-        if not tick.steps:
-            return None
-        ((tracked, step),) = tick.steps
-        self.write(tracked, step)
-        return step
-
-    def write(self, tracked: TrackedJob, step: Step) -> None:
-        """Carry a step out."""
-        operations = job_operations(step, tracked.raw, tracked.job)
-        if operations is not None:
-            self.raw = jsonpatch.apply_patch(self.raw, operations)
-            self.show()
-        if isinstance(step, Pin):
-            for pod, node in step.pins:
-                patch = pod_patch.pin(pod, node, share=step.share_of(pod))
-                self.pods[pod.uid] = jsonpatch.apply_patch(self.pods[pod.uid], patch)
-                self.see(pod.uid)
-        self.planner.finish(tracked, self.moment)
-
-    def reason(self) -> str:
-        """Return why nothing is written."""
-        assert self.step() is None
-        (tracked,) = self.planner.cluster.jobs.values()
-        assert tracked.verdict is not None
-        return tracked.verdict.reason
-
-    def see(self, uid: str) -> None:
-        self.planner.cluster.observe_pod(None, parse_pod(deepcopy(self.pods[uid])))
-
-    def create(self, index: int = 0) -> str:
-        """Create a pod as the operator does, for the webhook; return why it is refused."""
-        template = self.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
-        owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "uid": "uid-1"}
-        labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker"}
-        raw = deepcopy(template)
-        raw.setdefault("metadata", {}).update(
-            namespace="team",
-            name=f"train-worker-{index}",
-            uid=f"pod-{index}",
-            resourceVersion="1",
-            labels={**labels, names.REPLICA_INDEX: str(index)},
-            ownerReferences=[{**owner, "controller": True}],
-        )
-        mutation = mutate_pod(raw, controller_alive=True)
-        if not mutation.refusal:
-            uid = f"pod-{index}"
-            self.pods[uid] = jsonpatch.apply_patch(raw, list(mutation.ops))
-            self.see(uid)
-        return mutation.refusal
-
-    def reserve(self) -> None:
-        """Create the pods that reserve GPUs, and report their cards as the agent does."""
-        cluster = self.planner.cluster
-        for step in list(self.planner.card_steps(self.now)):
-            assert isinstance(step, Reserve)
-            node, number = step.place
-            pod = reservation(node, number)
-            cluster.observe_pod(None, pod)
-            self.planner.cards.finish(step, self.now)
-            cluster.observe_card(None, slot(node, number, card=f"GPU-{number}"))
-
-
-def admitted(made: JobBuilder) -> JobBuilder:
-    """Return a job as the job webhook leaves it: held, with its settings on the templates."""
-    annotations = {**made.raw["metadata"]["annotations"], names.COLOCATION: "preferred"}
-    for replica in made.raw["spec"]["pytorchReplicaSpecs"].values():
-        replica["template"]["metadata"] = {"annotations": dict(annotations)}
-    return made.held()
-
-
-def started(replicas: int = 1, **settings: str) -> World:
-    world = World(admitted(sharing("0.5", replicas=replicas, **settings)))
-    assert isinstance(world.step(), Unsuspend)
-    return world
+from kfext.state.cards import Unreserve
+from tests.builders import job, moment
+from tests.gpu_builders import sharing, slot
+from tests.unit.sharing.stages import FIRST, World, admitted, started
 
 
 def test_a_pod_gets_its_part_once_the_gpu_is_reserved_and_its_card_known() -> None:
@@ -199,7 +82,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("written", CHANGES.values(), ids=CHANGES)
-def test_a_pod_whose_template_was_edited_does_not_start(written: str) -> None:
+def test_a_pod_of_an_edited_template_does_not_start(written: str) -> None:
     world = started()
     template = world.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
     template["metadata"]["annotations"][names.GPU_SLOTS] = written

@@ -9,8 +9,7 @@ from kfext.core.lifecycle.steps import SaveState, Unsuspend
 from kfext.model.job_state import JobState
 from kfext.model.shared_gpu import CardSharer
 from tests.gpu_builders import sharing, slot
-from tests.unit.sharing.stages import OTHERS, decided, placed, restart, terminate
-from tests.unit.sharing.test_path import World, admitted
+from tests.unit.sharing.stages import OTHERS, World, admitted, decided, placed, restart, terminate
 
 
 def reports(world: World, **sharer: object) -> None:

@@ -13,8 +13,7 @@ from kfext.state.cards import Unreserve
 from kfext.state.room import ScaleRoom
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
-from tests.unit.sharing.stages import OTHERS, decided, placed
-from tests.unit.sharing.test_path import FIRST, World, admitted
+from tests.unit.sharing.stages import FIRST, OTHERS, World, admitted, decided, placed
 
 LONG = 301.0
 """Longer than reserveAfter."""

@@ -15,6 +15,7 @@ from tests.gpu_builders import MEMORY, plain_node, reservation, slot
 from tests.unit.sharing.stages import (
     HOLDING,
     STAGES,
+    World,
     bind,
     decided,
     end,
@@ -26,10 +27,10 @@ from tests.unit.sharing.stages import (
     reserved,
     restart,
     show_reservation,
+    started,
     submit,
     terminate,
 )
-from tests.unit.sharing.test_path import World, started
 
 WORKER = ReplicaKey("worker", 0)
 HERE = ("n", 0)
@@ -239,7 +240,7 @@ ENDING = {"is being deleted": {"deleting": True}, "has ended": {"phase": "Failed
 
 
 @pytest.mark.parametrize("fields", ENDING.values(), ids=ENDING)
-def test_no_job_starts_on_a_card_whose_reservation_ends(fields: dict[str, object]) -> None:
+def test_no_job_starts_on_a_card_while_its_reservation_ends(fields: dict[str, object]) -> None:
     world = reserved()
     pod = show_reservation(world, **fields)
     assert world.reason() == names.REASON_WAITING_FOR_CARD

@@ -14,8 +14,7 @@ from kfext.model.snapshot import Snapshot
 from kfext.state.planner import outlooks
 from kfext.state.recording import planner_of, snapshot_of
 from tests.gpu_builders import reservation, sharing
-from tests.unit.sharing.stages import STAGES, decided, placed, restart, submit
-from tests.unit.sharing.test_path import World
+from tests.unit.sharing.stages import STAGES, World, decided, placed, restart, submit
 
 
 def taken(world: World) -> Snapshot:

@@ -6,8 +6,7 @@ from copy import deepcopy
 from kfext import names
 from kfext.core.lifecycle.steps import Pin
 from tests.builders import moment
-from tests.unit.sharing.stages import decided, placed, renew, terminate
-from tests.unit.sharing.test_path import World
+from tests.unit.sharing.stages import World, decided, placed, renew, terminate
 
 
 def show_second_pod(world: World) -> None:

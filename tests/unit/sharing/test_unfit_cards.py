@@ -14,8 +14,7 @@ from kfext.names import NATIVE_GPU
 from kfext.state.cards import Reserve, Unreserve
 from tests.builders import moment
 from tests.gpu_builders import reservation, sharing, slot
-from tests.unit.sharing.stages import remove
-from tests.unit.sharing.test_path import World, admitted
+from tests.unit.sharing.stages import World, admitted, remove
 
 SEVERAL = "NVIDIA's device plugin gives it to several pods at once"
 HOURS = 2

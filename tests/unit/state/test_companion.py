@@ -72,7 +72,7 @@ def refusing(why: str) -> Callable[[LivePod], Verdict | None]:
 
 
 def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
-    """Have the API server refuse limits above a number; return the pods that were to get them."""
+    """Refuse limits above a number as the API server; return the pods that were to get them."""
     tried: list[str] = []
 
     def refusal(uid: str, change: Any) -> ApiError | None:
@@ -91,7 +91,7 @@ def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
 # --- acting ---------------------------------------------------------------------------------------
 
 
-def test_jobs_that_converged_leave_cpu_to_one_that_grows() -> None:
+def test_jobs_that_converged_leave_cpu_to_a_job_that_grows() -> None:
     bed = squeezed().after(200)
     assert {name for name, _ in bed.resized} == {"old", "older"}
     assert bed.use("new") == SIZE / 2
@@ -232,7 +232,7 @@ def test_what_a_kubelet_refuses_is_restored_at_the_next_look() -> None:
     assert bed.after(20).limit("old") == SIZE
 
 
-def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
+def test_an_error_of_kfext_leaves_all_as_it_is_and_is_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fails(*_: object, **__: object) -> None:
@@ -255,7 +255,7 @@ def test_an_error_of_ours_leaves_all_as_it_is_and_is_reported(
 @pytest.mark.parametrize(
     "part", ["whether it is watched", "what is seen of it", "what it does next"]
 )
-def test_an_error_of_ours_with_one_job_leaves_that_job_out(
+def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
     part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bed = contended()
@@ -280,7 +280,9 @@ def test_an_error_of_ours_with_one_job_leaves_that_job_out(
     assert {name for name, _ in failures} == {"older"}
 
 
-def test_an_error_of_ours_with_cpu_loses_no_change_of_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fails(*_: object) -> None:
         raise KeyError("a bug")
 
@@ -323,7 +325,7 @@ def test_what_is_shown_of_a_job_that_is_left_alone_while_no_controller_runs_goes
     assert bed.shown("old") is None
 
 
-def test_a_job_whose_use_is_not_read_any_more_is_not_capped_for_good() -> None:
+def test_a_job_is_not_capped_for_good_if_its_use_is_not_read_any_more() -> None:
     bed = squeezed()
     bed.opt("old", "off", key=names.METRICS)
     bed.finish("new")
@@ -338,7 +340,7 @@ def test_a_policy_that_is_switched_off_gives_back_although_another_may_act() -> 
     assert limits(bed) == {SIZE}
 
 
-def test_a_size_that_somebody_else_wrote_stays_and_the_job_is_left_alone() -> None:
+def test_a_size_that_another_client_wrote_stays_and_the_job_is_left_alone() -> None:
     bed = squeezed()
     bed.size_by_hand("old", 777)
     bed.after(900)
@@ -347,7 +349,7 @@ def test_a_size_that_somebody_else_wrote_stays_and_the_job_is_left_alone() -> No
     assert [name for name, step in bed.resized if name == "old" and step.sizes] == ["old"]
 
 
-def test_somebody_else_who_puts_the_users_limit_back_is_not_overruled() -> None:
+def test_a_client_that_puts_the_users_limit_back_is_not_overruled() -> None:
     bed = contended(limit=1300).after(120)
     assert bed.limit("old") == SIZE // 4
     bed.size_by_hand("old", 1300)
@@ -357,7 +359,7 @@ def test_somebody_else_who_puts_the_users_limit_back_is_not_overruled() -> None:
 
 
 @pytest.mark.parametrize("off", [False, True], ids=["and it rests", "and it opts out"])
-def test_a_pod_that_somebody_else_gave_another_request_gets_its_limit_back(*, off: bool) -> None:
+def test_a_pod_that_another_client_gave_another_request_gets_its_limit_back(*, off: bool) -> None:
     bed = squeezed()
     bed.request_by_hand("old", 150)
     if off:
@@ -440,7 +442,7 @@ def test_the_budget_of_a_job_is_not_forgotten_at_restarts() -> None:
     assert bed.limit("old") == SIZE
 
 
-def test_a_size_that_was_noted_and_never_written_is_no_hand_of_others() -> None:
+def test_a_size_that_was_recorded_and_never_written_is_no_hand_of_others() -> None:
     bed = squeezed()
     step = next(step for name, step in bed.resized if name == "old")
     (pod, _), noted = step.sizes[0], step.state
@@ -521,7 +523,7 @@ def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
     assert "resize leaves it alone: its pod of type worker is Guaranteed" in shown.verdict.message
 
 
-def test_a_job_whose_log_is_not_read_is_left_alone_with_the_reason() -> None:
+def test_a_job_without_a_read_log_is_left_alone_with_the_reason() -> None:
     bed = CpuBed()
     bed.add("silent")
     bed.opt("silent", "off", key=names.METRICS)
@@ -531,7 +533,7 @@ def test_a_job_whose_log_is_not_read_is_left_alone_with_the_reason() -> None:
     assert "kfext.dev/metrics is off" in shown.verdict.message
 
 
-def test_a_job_of_which_it_is_not_known_what_trains_is_left_alone_with_the_reason() -> None:
+def test_a_job_without_a_known_trainer_is_left_alone_with_the_reason() -> None:
     bed = SplitJob()
     for live in bed.job().pods.values():
         odd = replace(live.pod, trainer=None, resource_version="999")
@@ -568,7 +570,7 @@ def test_cpu_moves_from_the_server_to_the_worker() -> None:
     assert bed.limits() == {"worker": 2 * LIMIT - 50, "ps": 50}
 
 
-def test_a_pod_gets_its_limit_back_when_another_one_of_the_job_does_not_come_back() -> None:
+def test_a_pod_gets_its_limit_back_when_another_pod_of_the_job_does_not_come_back() -> None:
     bed = shrunk().after(ROUND)
     bed.api.mark_deleted(bed.pod("train"))  # on a node that does not answer
     bed.after(200)

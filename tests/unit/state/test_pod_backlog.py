@@ -52,7 +52,7 @@ def at(backlog: PodCreationBacklog, now: float, *uids: str) -> list[float]:
     return [backlog.quiet(uid, now) for uid in uids]
 
 
-def test_a_gang_waits_for_its_own_pods_and_for_those_of_gangs_before_it() -> None:
+def test_a_gang_waits_for_its_own_pods_and_for_the_pods_of_gangs_before_it() -> None:
     backlog = started("first", "second", "third")
     backlog.record_created("second", worker(0))
     assert at(backlog, 10.0, "first", "second", "third") == [10.0, 0.0, 0.0]

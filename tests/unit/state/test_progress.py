@@ -237,7 +237,7 @@ def test_a_job_that_finishes_while_its_log_is_read_is_read_once_more_at_once() -
     assert len(bed.due(2.0)) == 1
 
 
-def test_little_is_kept_of_a_job_whose_last_lines_were_read() -> None:
+def test_little_is_kept_of_a_job_once_its_last_lines_were_read() -> None:
     bed = Bed()
     tracked = bed.runs(training())
     bed.take(bed.due()[0], *LOSS)
@@ -323,7 +323,7 @@ def test_when_another_worker_has_become_rank_0_its_log_is_found() -> None:
     assert "".join(seen) == "000000" + "00" + "010203" + "3"
 
 
-def test_the_jobs_whose_progress_is_known_are_reported() -> None:
+def test_the_jobs_with_known_progress_are_reported() -> None:
     bed = Bed()
     for name in ("shows", "prints-nothing"):
         bed.runs(training(name), on=name)
@@ -415,7 +415,7 @@ def test_growth_is_for_the_share_of_the_nodes_that_was_used(
     assert reported.growth == pytest.approx(growth)
 
 
-def test_a_job_whose_node_is_busy_keeps_its_place() -> None:
+def test_a_job_on_a_busy_node_keeps_its_place() -> None:
     bed = Bed()
     on_busy = {bed.runs(training(f"busy-{number}"), on="busy").job.name for number in range(3)}
     reads = bed.due()

@@ -62,7 +62,7 @@ GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
         "a",
         None,
     ),
-    "where another job has those behind it": (
+    "where another job has the ports behind it": (
         Runs(tensorflow(), "aa", 20000),
         Runs(other(), "aa", 20003),
         "a",

@@ -274,7 +274,7 @@ def test_no_more_speeds_are_kept_than_are_remembered() -> None:
     assert 3 in size.speeds
 
 
-def test_what_is_noted_of_another_size() -> None:
+def test_what_is_recorded_of_another_size() -> None:
     state = made().state_with(JobState(), 2, cause="guard", now=50.0)
     assert (state.asked, state.admitted) == (3, 2)
     assert (state.scale.before, state.scale.changed_at, state.scale.cause) == (3, 50.0, "guard")

@@ -45,7 +45,7 @@ GIVERS = {
 
 
 @pytest.mark.parametrize(("giver", "least"), GIVERS.values(), ids=GIVERS)
-def test_a_job_gives_workers_to_one_that_waits_and_gets_them_back(
+def test_a_job_gives_workers_to_a_job_that_waits_and_gets_them_back(
     giver: JobSpec, least: int
 ) -> None:
     of = scaled_bed(giver, GANG)
@@ -82,7 +82,7 @@ def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> 
 @pytest.mark.parametrize(
     ("cpu", "given"), [(4000, []), (5000, [2])], ids=["no room for its server", "room for all"]
 )
-def test_D3_nobody_gives_unless_the_servers_of_the_waiting_job_fit_too(
+def test_D3_no_job_gives_unless_the_servers_of_the_waiting_job_fit_too(
     cpu: int, given: list[int]
 ) -> None:
     of = scaled_bed(LONG, replace(GANG, kind="TFJob", servers=1, steps=2000), cpu=cpu).at(400)
@@ -103,7 +103,7 @@ def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once
     assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
 
 
-def test_a_size_that_somebody_else_sets_is_the_new_wish() -> None:
+def test_a_size_that_another_client_sets_is_the_new_wish() -> None:
     of = scaled_bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
     until_bound(of, by=200)
     of.scale(2)
@@ -172,7 +172,7 @@ NOT_CHOSEN = (opts_out, observes, is_autoscaled, is_released, is_placed_by_other
 
 @pytest.mark.parametrize("then", NOT_CHOSEN)
 @pytest.mark.parametrize("job", [PERIODIC, replace(DYNAMIC, workers=4, bounds=(2, 4))])
-def test_a_job_that_started_with_fewer_gets_its_own_size_whoever_scales_it_then(
+def test_a_job_that_started_with_fewer_gets_its_own_size_whatever_scales_it_then(
     job: JobSpec, then: Callable[[Bed], None]
 ) -> None:
     if then is is_autoscaled and job.kind == "TFJob":
@@ -335,7 +335,7 @@ def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> N
     assert shown(of)[1] == names.REASON_RESTS
 
 
-def test_workers_of_which_one_changed_before_it_was_replaced_are_replaced_once_more() -> None:
+def test_workers_are_replaced_once_more_if_a_worker_changed_before_it_was_replaced() -> None:
     of = scaled_bed(LONG, GANG)
     while not sizes(of):
         of.at(of.clock.now + 1)

@@ -42,7 +42,7 @@ def until_changed(of: Bed) -> Bed:
 
 
 def steps_when_whole(of: Bed) -> None:
-    """Have the old processes print another step once all workers run."""
+    """Let the old processes print another step once all workers run."""
     while followed(of).phase is not Phase.MEASURING:
         of.at(of.clock.now + 0.5)
     training = of.job().training

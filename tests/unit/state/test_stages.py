@@ -50,7 +50,7 @@ def test_what_grows_waits_until_the_kubelet_has_set_what_shrinks() -> None:
     assert limits(bed.advance()) == [GROW.limit]
 
 
-def test_every_stage_is_noted_before_it_is_written() -> None:
+def test_every_stage_is_recorded_before_it_is_written() -> None:
     bed = TwoWorkers()
     first = bed.begin()
     assert first is not None
@@ -97,7 +97,7 @@ def test_nothing_grows_if_the_pod_that_was_to_grow_has_gone() -> None:
     assert (bed.job.cpu.undo[0], bed.job.cpu.undo[1].reason) == ("resize", "BrokenOff")
 
 
-def test_nothing_grows_if_somebody_else_has_changed_its_limit_meanwhile() -> None:
+def test_nothing_grows_if_another_client_has_changed_its_limit_meanwhile() -> None:
     bed = shrunk()
     bed.change(1, limit=300)
     assert bed.advance() is None
@@ -106,7 +106,7 @@ def test_nothing_grows_if_somebody_else_has_changed_its_limit_meanwhile() -> Non
     assert bed.job.cpu.undo[1].message == "another client changed the CPU of a pod"
 
 
-def test_what_was_written_before_an_error_of_ours_is_to_be_restored() -> None:
+def test_what_was_written_before_an_error_of_kfext_is_to_be_restored() -> None:
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]
     assert bed.advance() is None
@@ -149,7 +149,7 @@ def test_a_trial_begins_once_every_pod_was_measured_twice() -> None:
     assert bed.job.cpu.operation is None
 
 
-def test_a_pod_that_is_measured_no_more_is_not_waited_for_for_ever() -> None:
+def test_a_pod_that_is_measured_no_more_is_not_waited_for_forever() -> None:
     bed = grown()
     for at in (30, 60, 90):
         bed.measure(at, 0)
@@ -183,10 +183,12 @@ def test_that_something_was_restored_ends_no_pause() -> None:
 @pytest.mark.parametrize(
     ("resized", "rank", "want"),
     [
-        pytest.param(True, Rank.RESIZE, {"shift", "resize"}, id="those before and this one"),
-        pytest.param(False, Rank.RESIZE, {"resize"}, id="this one where nothing was resized"),
-        pytest.param(True, Rank.RESTORE, {"shift"}, id="those before while it is restored"),
-        pytest.param(False, Rank.RESTORE, set(), id="none once all is restored"),
+        pytest.param(
+            True, Rank.RESIZE, {"shift", "resize"}, id="the policies before and this policy"
+        ),
+        pytest.param(False, Rank.RESIZE, {"resize"}, id="this policy where nothing was resized"),
+        pytest.param(True, Rank.RESTORE, {"shift"}, id="the policies before while it is restored"),
+        pytest.param(False, Rank.RESTORE, set(), id="no policy once all is restored"),
     ],
 )
 def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
@@ -261,7 +263,7 @@ def test_what_a_kubelet_does_not_set_is_to_be_restored() -> None:
     assert bed.resizing.paused(bed.job, KUBELET_SECONDS)
 
 
-def test_what_was_written_of_stages_before_one_that_is_refused_is_to_be_restored() -> None:
+def test_what_was_written_of_stages_before_a_refused_stage_is_to_be_restored() -> None:
     bed = shrunk()
     assert limits(bed.advance()) == [GROW.limit]
     bed.refuse(BEYOND)

@@ -143,7 +143,7 @@ def test_no_namespace_is_served_twice_while_another_waits(namespaces: list[str])
 
 
 @given(st.integers(1, 9), st.integers(0, 40))
-def test_everybody_has_one_turn_before_the_first_has_another(most: int, number: int) -> None:
+def test_each_has_a_turn_before_the_first_has_another(most: int, number: int) -> None:
     turns, among = InTurn(most), range(number)
     for _ in range(2):
         looked: list[int] = []
