@@ -341,7 +341,7 @@ def ledger(*nodes: Node, used: Mapping[str, Mapping[str, str]] | None = None) ->
 
 def limits(
     *,
-    one_node: bool = False,
+    max_nodes: int | None = None,
     excluded: Iterable[str] = (),
     closed: Iterable[Place] = (),
     topology_keys: Iterable[str] = (),
@@ -350,7 +350,7 @@ def limits(
 ) -> Limits:
     """Limits that allow everything but what is said."""
     return Limits(
-        one_node=one_node,
+        max_nodes=max_nodes,
         excluded=tuple(excluded),
         closed=tuple(closed),
         topology_keys=tuple(topology_keys),

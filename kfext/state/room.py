@@ -97,14 +97,14 @@ class ScaleRoom:
     ) -> Assignment | None:
         """Return the places of all pods of a job with more workers, or None without room.
 
-        Its pods stay where they are. A job that needs one node and is on several does not grow. On
+        Its pods stay where they are. A job that is on more nodes than it may use does not grow. On
         the host network the new pods use ports of the job's block.
         """
         tracked = job.tracked
         grown, plan = with_workers(tracked.job, workers), tracked.plan
         pods = present(grown, self._cluster.pods(job.uid))
         limits = self.limits(tracked, settings, now=now)
-        torn = limits.one_node and len({pod.home for pod in pods.values() if pod.home}) > 1
+        torn = not limits.allow({pod.home for pod in pods.values() if pod.home})
         if plan is None or torn or self.quota_refuses(job, workers):
             return None
         members = members_of(hosted(grown) if plan.port else grown, pods.values())

@@ -188,7 +188,7 @@ class Limits:
     Equal limits give equal answers, so limits are part of the key of cached answers. No field has a
     default, so that the type checker finds a limit that is not passed on.
 
-    `one_node`: whether all members must go to a single node.
+    `max_nodes`: how many nodes the gang may use; None: any number.
     `excluded`: the names of nodes that may not be used.
     `closed`: the slots of nodes that may not be shared.
     `topology_keys`: labels of nodes, the widest domain first, such as a zone and then a rack.
@@ -197,7 +197,7 @@ class Limits:
         None: the CPU that pods can use does not count.
     """
 
-    one_node: bool
+    max_nodes: int | None
     excluded: tuple[str, ...]
     closed: tuple[Place, ...]
     topology_keys: tuple[str, ...]
@@ -207,11 +207,11 @@ class Limits:
     def with_terms(self, pods: Iterable[Constraints]) -> Self:
         """Return the limits of a gang of such pods, which may require one node themselves."""
         together = any(constraints.together for constraints in pods)
-        return replace(self, one_node=True) if together else self
+        return replace(self, max_nodes=1) if together else self
 
     def allow(self, nodes: Collection[str]) -> bool:
         """Return whether a whole gang may be on these nodes."""
-        return not (self.one_node and len(set(nodes)) > 1)
+        return self.max_nodes is None or len(set(nodes)) <= self.max_nodes
 
 
 def limits_of(
@@ -224,7 +224,7 @@ def limits_of(
     """
     placement = settings.placement
     return Limits(
-        one_node=settings.colocation is Colocation.REQUIRED,
+        max_nodes=1 if settings.colocation is Colocation.REQUIRED else None,
         excluded=tuple(excluded),
         closed=tuple(closed),
         topology_keys=placement.topology_keys,

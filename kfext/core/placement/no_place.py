@@ -41,28 +41,27 @@ def no_place(
     `possible` marks per batch the rows that its constraints allow, `open_` those rows where its
     host ports are free; `free` has shape (resources, rows).
     """
-    one_node = limits.one_node
     narrowest = min(range(len(possible)), key=lambda at: np.count_nonzero(possible[at]))
     eligible = [*_eligible(gang, narrowest, ledger, possible)]
     if not possible[narrowest].any():
         return Verdict(REASON_NO_ELIGIBLE_NODE, "; ".join(eligible))
     anywhere = np.logical_or.reduce(possible)
-    most = 1 if one_node else int(np.count_nonzero(anywhere))
+    number = int(np.count_nonzero(anywhere))
+    most = number if limits.max_nodes is None else min(limits.max_nodes, number)
     shortages = [
         sentence
-        for number, resource in enumerate(gang.resources)
-        if (sentence := _shortage(gang, number, resource, free[number][anywhere], one_node))
+        for at, resource in enumerate(gang.resources)
+        if (sentence := _shortage(gang, at, free[at][anywhere], limits.max_nodes))
     ]
     if shortages:
         shortages += _cards(gang, [ledger.nodes[row] for row in np.flatnonzero(anywhere)])
-    where = "on one node" if one_node else "together"
     why = [*shortages, *_apart(gang, most)] or [
-        _taken_ports(gang, possible, open_) or _in_pieces(one_node=one_node)
+        _taken_ports(gang, possible, open_) or _in_pieces(limits.max_nodes)
     ]
     if not ever:
         why.append("it would not fit even if the nodes were empty")
     needs = f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'}"
-    message = "; ".join((f"{needs} {_amounts(gang)} {where}", *why, *eligible))
+    message = "; ".join((f"{needs} {_amounts(gang)} {_where(limits.max_nodes)}", *why, *eligible))
     return Verdict(REASON_NO_ROOM if ever else REASON_TOO_BIG, message)
 
 
@@ -130,11 +129,19 @@ def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
         )
 
 
-def _in_pieces(*, one_node: bool) -> str:
+def _where(max_nodes: int | None) -> str:
+    """Return how the pods may be divided."""
+    if max_nodes is None:
+        return "together"
+    return "on one node" if max_nodes == 1 else f"on at most {max_nodes} nodes"
+
+
+def _in_pieces(max_nodes: int | None) -> str:
     """Return what is missing when each resource by itself would suffice."""
-    if one_node:
+    if max_nodes == 1:
         return "no single node has all of it"
-    return "no division of the pods over the eligible nodes fits"
+    some = "" if max_nodes is None else f"{max_nodes} of "
+    return f"no division of the pods over {some}the eligible nodes fits"
 
 
 def _apart(gang: Gang, most: int) -> Iterator[str]:
@@ -161,17 +168,17 @@ def _amounts(gang: Gang) -> str:
     )
 
 
-def _shortage(gang: Gang, number: int, resource: str, free: Amounts, one_node: bool) -> str | None:
-    """Return how much of a resource is missing, or None."""
-    wanted = int(gang.total[number])
-    most = max(int(free.max(initial=0)), 0)
-    total = int(np.maximum(free, 0).sum())
-    if one_node and most < wanted:
-        return (
-            f"the freest node has {human(resource, most)}, {human(resource, wanted - most)} short"
-        )
+def _shortage(gang: Gang, number: int, free: Amounts, max_nodes: int | None) -> str | None:
+    """Return how much of a resource is missing on the nodes with the most, or None."""
+    resource, wanted = gang.resources[number], int(gang.total[number])
+    freest = np.sort(np.maximum(free, 0))[::-1]
+    most, total = int(freest.max(initial=0)), int(freest[:max_nodes].sum())
     if total < wanted:
-        return f"{human(resource, total)} free, {human(resource, wanted - total)} short"
+        has, short = human(resource, total), f"{human(resource, wanted - total)} short"
+        if max_nodes is None or len(freest) < max_nodes:
+            return f"{has} free, {short}"
+        which = "node has" if max_nodes == 1 else f"{max_nodes} nodes have"
+        return f"the freest {which} {has}, {short}"
     largest = int(gang.largest[number])
     if most < largest:
         return (

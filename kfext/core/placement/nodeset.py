@@ -28,8 +28,8 @@ from kfext.core.placement.score import (
     fullest,
 )
 
-MOST_NODES = 2
-"""A balanced node set has at most this many times the fewest nodes that hold the gang."""
+SPREAD = 2
+"""How many times the fewest nodes that hold the gang a balanced node set may have."""
 
 _TRIES = 12
 """How many sizes of a node set are tried for unequal members; for equal ones the first is right."""
@@ -41,25 +41,26 @@ def divide(
     *,
     ranking: Ranking,
     weights: Weights = DEFAULT,
-    most: int | None = None,
+    balanced: int | None = None,
     bound: Bound | None = None,
 ) -> Rows | None:
     """Return the row of each member, or None without a node set that holds the gang.
 
-    `most` limits how many nodes balance may cost; if it is unset, the limit follows from the pool.
+    `balanced` is how many nodes balance may cost; if it is unset, it follows from the pool.
     `bound` limits the searches for unlike members (core.placement.pool); at 0 there is no search.
     """
     if not pool.may_hold(gang):
         return None
     count = len(gang.members)
     sizes, _ = divisions(pool.capacity, count, weights=weights)
-    if most is not None:
-        sizes = sizes[sizes <= max(most, sizes.min())]
+    sizes = sizes[sizes <= pool.max_nodes]
+    if balanced is not None:
+        sizes = sizes[sizes <= max(balanced, sizes.min())]
     if len(gang.batches) == 1:
         spots, shares = _nodes(pool, count, int(sizes[0]), ranking=ranking)
         return np.repeat(pool.rows[spots], shares)
-    balanced = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
-    chosen = _unlike(gang, pool, balanced, ranking=ranking, weights=weights, bound=bound)
+    even_ = _balanced(gang, pool, sizes[:_TRIES], ranking=ranking)
+    chosen = _unlike(gang, pool, even_, ranking=ranking, weights=weights, bound=bound)
     return None if chosen is None else pool.rows[chosen]
 
 
@@ -76,7 +77,7 @@ def divisions(capacity: Counts, count: int, *, weights: Weights) -> tuple[Counts
     """
     capacity = np.sort(capacity)[::-1]
     fewest = int(np.searchsorted(np.cumsum(capacity), count)) + 1
-    sizes = np.arange(fewest, min(MOST_NODES * fewest, len(capacity), count) + 1)
+    sizes = np.arange(fewest, min(SPREAD * fewest, len(capacity), count) + 1)
     prices = costs(count, sizes, fullest(capacity, count, sizes), weights=weights)
     cheapest = np.argsort(prices, kind="stable")
     return sizes[cheapest], prices[cheapest]
@@ -141,17 +142,18 @@ def _unlike(
     searches = bound is None or bound.left > 0
     found = [] if balanced is None else [balanced]
     found += decreasing(gang, pool, ranking=ranking)
+    found = [placed for placed in found if pool.allows(placed)]
     if not found:
         return searched(gang, pool, ranking=ranking, bound=bound) if searches else None
     least = _at_least(gang, pool)
     most = min(len(np.unique(placed)) for placed in found)
     if searches:
-        sizes = range(least, (most - 1) // MOST_NODES + 1)  # on less than half as many nodes
+        sizes = range(least, (most - 1) // SPREAD + 1)  # on less than half as many nodes
         tighter = searched(gang, pool, ranking=ranking, sizes=sizes, bound=bound) if sizes else None
         found += [] if tighter is None else [tighter]
     divisions = [np.unique(placed, return_counts=True)[1].tolist() for placed in found]
     # Balance is not worth many more nodes than are provably needed.
-    most = max(MOST_NODES * least, min(map(len, divisions)))
+    most = max(SPREAD * least, min(map(len, divisions)))
     allowed = [number for number, shares in enumerate(divisions) if len(shares) <= most]
     return found[min(allowed, key=lambda number: cost(divisions[number], weights))]
 
@@ -174,11 +176,12 @@ def surroundings(
     """Yield sets of positions in the pool that lie near each other, the best first, all last.
 
     `levels` are the domains of all rows, the widest level first. A domain is left out if the gang
-    takes more than MOST_NODES times as many nodes there as elsewhere: many small nodes in one rack
-    are no better than a few large ones.
+    takes more nodes there than it may use, or more than SPREAD times as many as elsewhere: many
+    small nodes in one rack are no better than a few large ones.
     """
     if levels:
-        most = MOST_NODES * fewest_nodes(pool.capacity, len(gang.members))
+        fewest = fewest_nodes(pool.capacity, len(gang.members))
+        most = min(SPREAD * fewest, pool.max_nodes)
         inner: Domains | None = None
         for wide in reversed(levels):
             level = wide[pool.rows]

@@ -55,7 +55,7 @@ def place(
         weights=weights,
         homes=_rows(bound.values(), ledger),
         levels=ledger.domains(limits.topology_keys),
-        limits=limits,
+        max_nodes=limits.max_nodes,
     )
     free = ledger.free(moving.resources, ignoring=ignoring)
     rows = solve(task, free)

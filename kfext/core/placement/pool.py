@@ -29,6 +29,7 @@ class Pool:
     `holds`: `holds[b]` is how many members of batch b alone each row holds.
     `capacity`: how many members each row holds; exact if all members are equal, else an upper bound
         by the smallest member.
+    `max_nodes`: how many of the rows the gang may use.
     """
 
     rows: Rows
@@ -36,6 +37,7 @@ class Pool:
     masks: Sequence[Mask]
     holds: Sequence[Counts]
     capacity: Counts
+    max_nodes: int
 
     def only(self, spots: Rows) -> "Pool":
         """Return the pool of some of the rows, given as positions in it."""
@@ -46,27 +48,49 @@ class Pool:
             masks=[mask[spots] for mask in self.masks],
             holds=[capacity if each is self.capacity else each[spots] for each in self.holds],
             capacity=capacity,
+            max_nodes=self.max_nodes,
         )
+
+    def allows(self, spots: Rows) -> bool:
+        """Return whether the gang may be at these positions, as far as their number decides."""
+        return self.max_nodes >= len(self.rows) or len(np.unique(spots)) <= self.max_nodes
 
     def may_hold(self, gang: Gang) -> bool:
         """Return whether the pool passes the simple necessary checks for the gang."""
         return all(
-            int(capacity.sum()) >= count
+            self._in_all(capacity) >= count
             for capacity, count in (
                 (self.capacity, len(gang.members)),
                 *zip(self.holds, (batch.count for batch in gang.batches), strict=True),
             )
         )
 
+    def _in_all(self, capacity: Counts) -> int:
+        """Return how many members the roomiest `max_nodes` rows hold together."""
+        if (small := len(capacity) - self.max_nodes) > 0:
+            capacity = np.partition(capacity, small)[small:]
+        return int(capacity.sum())
 
-def pool(gang: Gang, *, free: Amounts, masks: Sequence[Mask]) -> Pool:
-    """Return the pool within `free`, shape (resources, rows), and the masks of the batches."""
+
+def pool(gang: Gang, *, free: Amounts, masks: Sequence[Mask], max_nodes: int | None = None) -> Pool:
+    """Return the pool within `free`, shape (resources, rows), and the masks of the batches.
+
+    `max_nodes`: how many rows the gang may use; None: any number.
+    """
     holds = [
         _holds(batch, free, mask, most=batch.count)
         for batch, mask in zip(gang.batches, masks, strict=True)
     ]
     capacity = holds[0] if len(holds) == 1 else _capacity(gang, free, masks)
-    whole = Pool(np.arange(free.shape[1]), free, masks, holds, capacity)
+    everything = free.shape[1]
+    whole = Pool(
+        rows=np.arange(everything),
+        free=free,
+        masks=masks,
+        holds=holds,
+        capacity=capacity,
+        max_nodes=everything if max_nodes is None else max_nodes,
+    )
     return whole.only(np.flatnonzero(capacity))
 
 
@@ -193,9 +217,9 @@ def searched(
 ) -> Rows | None:
     """Return the position in the pool of each member, or None without a find within the bound.
 
-    `sizes`: the largest number of nodes, tried in this order; all nodes if it is unset. In small
-        pools the search is complete: it finds a placement on so many nodes if there is one. All
-        sizes share the bound; if it is unset, the search has its own.
+    `sizes`: the largest number of nodes, tried in this order; if it is unset, as many as the gang
+        may use. In small pools the search is complete: it finds a placement on so many nodes if
+        there is one. All sizes share the bound; if it is unset, the search has its own.
     """
     bound = bound or Bound()
     batches = gang.batches
@@ -212,7 +236,7 @@ def searched(
     search = _Search(gang, pool.only(turn), order, most_steps=bound.left)
     found = any(
         search.finds(size)
-        for size in ([len(turn)] if sizes is None else sizes)
+        for size in ([min(len(turn), pool.max_nodes)] if sizes is None else sizes)
         if search.steps <= search.most_steps
     )
     bound.left -= search.steps

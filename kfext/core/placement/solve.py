@@ -18,9 +18,9 @@ import numpy as np
 from kfext.core.ledger.columns import LARGEST, Amounts, Domains
 from kfext.core.ledger.fit import Mask
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.placement.gang import Batch, Gang, Limits, Member, gang_of
+from kfext.core.placement.gang import Batch, Gang, Member, gang_of
 from kfext.core.placement.nodeset import (
-    MOST_NODES,
+    SPREAD,
     divide,
     fewest_nodes,
     side_by_side,
@@ -39,12 +39,12 @@ class Task:
     """A gang to place, with everything that decides where, except what is free.
 
     `gang`: the members to place.
-    `masks`: per batch of the gang, the rows that it may use.
+    `masks`: per batch of the gang, the rows that it may use: the limits on single nodes.
     `ranking`: the order of preference among rows.
     `weights`: the costs of divisions.
     `homes`: the row of each bound member of the job, if its node still exists.
     `levels`: the topology domains of all rows, the widest level first.
-    `limits`: the limits of the job; the masks already respect limits on single nodes.
+    `max_nodes`: how many nodes the job may use; None: any number.
     `searches`: whether divisions are tried one by one if the usual ways find none.
     """
 
@@ -54,48 +54,61 @@ class Task:
     weights: Weights
     homes: Rows
     levels: Sequence[Domains]
-    limits: Limits
+    max_nodes: int | None
     searches: bool = True
 
 
 def solve(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member within `free`, shape (resources, rows), or None."""
+    """Return the row of each member within `free`, shape (resources, rows), or None.
+
+    Members go to the homes of bound members, else near them, on as many other nodes as the job may
+    use.
+    """
     if not len(task.homes):
         return _unanchored(task, free)
-    if task.limits.one_node:
-        return _at_homes(task, free)
-    for number, near in enumerate(_nearness(task)):
-        closer = replace(task, masks=[mask & near for mask in task.masks])
-        found = _beside(closer, free) if number else _unanchored(closer, free)
+    homes = _homes(task)
+    for rows in homes:
+        found = _unanchored(_only(replace(task, max_nodes=None), _marked(task, rows)), free)
         if found is not None:
             return found
+    others = None if task.max_nodes is None else task.max_nodes - len(homes[-1])
+    if others is None or others > 0:
+        for near in _nearness(task):
+            found = _beside(_only(replace(task, max_nodes=others), near), free)
+            if found is not None:
+                return found
     return None
 
 
-def _at_homes(task: Task, free: Amounts) -> Rows | None:
-    """Return the row of each member of a job that is to be on one node.
+def _homes(task: Task) -> Sequence[Rows]:
+    """Return the sets of homes to try, all homes last.
 
-    This is the node with most of its bound members: other bound members may have been sent
-    elsewhere by hand. Members without room there go to the other homes.
+    Bound members that were sent elsewhere by hand may have more homes than the job may use. Then
+    the homes with the most members come first.
     """
     homes, members = np.unique(task.homes, return_counts=True)
-    for rows in (homes[[members.argmax()]], homes):
-        at_home = np.isin(np.arange(len(task.masks[0])), rows)
-        found = _unanchored(replace(task, masks=[mask & at_home for mask in task.masks]), free)
-        if found is not None:
-            return found
-    return None
+    if task.max_nodes is None or len(homes) <= task.max_nodes:
+        return (homes,)
+    return homes[np.argsort(-members, kind="stable")[: task.max_nodes]], homes
 
 
 def _nearness(task: Task) -> Iterator[Mask]:
-    """Yield the rows of bound members, then the rows in their domains, then all rows."""
-    at_home = np.zeros(len(task.masks[0]), dtype=np.bool_)
-    at_home[task.homes] = True
-    yield at_home
+    """Yield the rows in the domains of bound members, then all rows."""
+    at_home = _marked(task, task.homes)
     for level in reversed(task.levels):
         own = level[task.homes]
         yield at_home | np.isin(level, own[own >= 0])
     yield np.ones_like(at_home)
+
+
+def _marked(task: Task, rows: Rows) -> Mask:
+    mask = np.zeros(len(task.masks[0]), dtype=np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _only(task: Task, allowed: Mask) -> Task:
+    return replace(task, masks=[mask & allowed for mask in task.masks])
 
 
 def _unanchored(task: Task, free: Amounts) -> Rows | None:
@@ -108,18 +121,17 @@ def _unanchored(task: Task, free: Amounts) -> Rows | None:
     if len(rows) and not task.gang.apart:
         best = rows[task.ranking(rows).argmin()]
         return np.full(len(task.gang.members), best)
-    if task.limits.one_node and len(np.unique(task.homes)) <= 1:
-        return None
-    return _divided(task, free)
+    return None if task.max_nodes == 1 else _divided(task, free)
 
 
 def _divided(task: Task, free: Amounts) -> Rows | None:
     """Return the cheapest division within the nearest surroundings that hold the gang."""
-    gang, nodes = task.gang, pool(task.gang, free=free, masks=task.masks)
+    gang = task.gang
+    nodes = pool(gang, free=free, masks=task.masks, max_nodes=task.max_nodes)
     if not nodes.may_hold(gang):
         return None
     # This counts all nodes, so that balance within a rack of small nodes does not cost more.
-    most = MOST_NODES * fewest_nodes(nodes.capacity, len(gang.members))
+    balanced = SPREAD * fewest_nodes(nodes.capacity, len(gang.members))
     parts = Bound() if task.searches else Bound(left=0)  # all domains share it
     for near in surroundings(gang, nodes, task.levels, weights=task.weights):
         place, is_part = nodes.only(near), len(near) < len(nodes.rows)
@@ -128,7 +140,7 @@ def _divided(task: Task, free: Amounts) -> Rows | None:
             place,
             ranking=task.ranking,
             weights=task.weights,
-            most=most,
+            balanced=balanced,
             bound=parts if is_part or not task.searches else Bound(),
         )
         if rows is not None:

@@ -99,7 +99,7 @@ def test_a_node_is_out_of_the_question_until_its_time_is_over() -> None:
 @pytest.mark.parametrize("colocation", Colocation)
 def test_only_a_required_job_must_be_on_one_node(colocation: Colocation) -> None:
     found = replace(QUEUED, settings=Settings(colocation=colocation))
-    assert found.limits.one_node is (colocation == "required")
+    assert found.limits.max_nodes == (1 if colocation == "required" else None)
     assert found.never_released is (colocation == "required")
 
 

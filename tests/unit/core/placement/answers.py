@@ -36,9 +36,9 @@ def verdict_of(found: Assignment | Verdict) -> Verdict:
 
 
 def placed(
-    of: JobBuilder, on: Ledger, *, one_node: bool = False, weights: Weights = DEFAULT
+    of: JobBuilder, on: Ledger, *, max_nodes: int | None = None, weights: Weights = DEFAULT
 ) -> list[str]:
-    return nodes_of(place(of.members(), on, limits(one_node=one_node), weights=weights))
+    return nodes_of(place(of.members(), on, limits(max_nodes=max_nodes), weights=weights))
 
 
 def gpus(capacity: Mapping[str, int]) -> Ledger:

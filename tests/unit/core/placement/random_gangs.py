@@ -14,6 +14,7 @@ RESOURCES = ("cpu", "memory", "pods", GPU)
 APART = GangTerm("train", namespace="team")
 
 bursts = st.sampled_from([None, 0, 4])
+node_limits = st.sampled_from([None, 1, 2, 3])
 """What is assumed of a pod without a CPU limit, if it counts what pods can use."""
 some_amounts = st.fixed_dictionaries(
     {"pods": st.just(1)},

@@ -16,7 +16,7 @@ from kfext.core.settings.values import Colocation
 from kfext.model.gang_terms import GangTerm
 from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import COLOCATION
-from tests.builders import JobBuilder, apart, job, pod
+from tests.builders import JobBuilder, apart, job, limits, pod
 from tests.unit.core.placement.answers import members_in
 
 BATCHES: dict[str, tuple[JobBuilder, list[int]]] = {
@@ -147,7 +147,7 @@ def test_who_asks_for_what(pods: list[Mapping[str, Any]], want: list[int]) -> No
 
 NOTHING = limits_of(Settings(), excluded=())
 SET: dict[str, tuple[Limits, object]] = {
-    "one_node": (limits_of(Settings(colocation=Colocation.REQUIRED), excluded=()), True),
+    "max_nodes": (limits_of(Settings(colocation=Colocation.REQUIRED), excluded=()), 1),
     "excluded": (limits_of(Settings(), excluded=["b", "a"]), ("b", "a")),
     "closed": (limits_of(Settings(), excluded=(), closed=[("a", 0)]), (("a", 0),)),
     "topology_keys": (
@@ -191,8 +191,10 @@ def test_what_pods_can_use_counts_unless_colocation_is_set(
 
 ALLOWED: dict[str, tuple[Limits, list[str], bool]] = {
     "anywhere": (NOTHING, ["a", "b"], True),
-    "one node, if required": (SET["one_node"][0], ["a", "a"], True),
-    "not two, if one is required": (SET["one_node"][0], ["a", "b"], False),
+    "one node, if required": (SET["max_nodes"][0], ["a", "a"], True),
+    "not two, if one is required": (SET["max_nodes"][0], ["a", "b"], False),
+    "as many as are allowed": (limits(max_nodes=2), ["a", "b", "a"], True),
+    "no more": (limits(max_nodes=2), ["a", "b", "c"], False),
 }
 
 

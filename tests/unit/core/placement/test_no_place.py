@@ -21,7 +21,7 @@ from tests.unit.core.placement.answers import GPU, verdict_of
 
 def test_required_with_pods_that_want_one_host_port_has_no_place() -> None:
     on = ledger(node("a"), node("b"))
-    verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, limits(one_node=True)))
+    verdict = verdict_of(place(job().worker(2, ports=[80]).members(), on, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
     want = "2 of its pods want host port 80, which a node has only once"
     assert want in verdict.message
@@ -65,12 +65,12 @@ EACH = "by its anti-affinity, 3 of its pods need a node each"
 def test_required_with_pods_that_must_be_apart_has_no_place() -> None:
     on = ledger(node("a", cpu="1"), node("b"), node("c"))
     of = job().master(cpu="1", spec=TRAIN).worker(2, cpu="1", spec=TRAIN).members()
-    verdict = verdict_of(place(of, on, limits(one_node=True)))
+    verdict = verdict_of(place(of, on, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
     assert EACH in verdict.message
     # Also beside a shortage; its end would not help.
     on = ledger(node("a", cpu="2"))
-    verdict = verdict_of(place(of, on, limits(one_node=True)))
+    verdict = verdict_of(place(of, on, limits(max_nodes=1)))
     assert numbers(r"(\d) cpu short", verdict.message) == (1,)
     assert EACH in verdict.message
 
@@ -124,9 +124,18 @@ def test_a_shortage_says_how_much_is_free_and_how_much_is_short() -> None:
 
 def test_required_says_what_the_freest_node_has() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=8), used={"b": {GPU: "3"}})
-    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(one_node=True)))
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(max_nodes=1)))
     assert verdict.reason == REASON_NO_ROOM
     assert numbers(r"freest node has (\d+) nvidia.com/gpu, (\d+)", verdict.message) == (5, 2)
+
+
+def test_a_limit_on_the_nodes_is_named_and_says_what_the_freest_nodes_have() -> None:
+    on = ledger(*(node(name, gpus=3) for name in "abc"), used={"c": {GPU: "1"}})
+    verdict = verdict_of(place(job().worker(7, gpus=1).members(), on, limits(max_nodes=2)))
+    assert verdict.reason == REASON_TOO_BIG
+    assert f"on at most 2 nodes; the freest 2 nodes have 6 {GPU}, 1 {GPU} short" in verdict.message
+    verdict = verdict_of(place(job().worker(9, gpus=1).members(), on, limits(max_nodes=4)))
+    assert f"on at most 4 nodes; 8 {GPU} free, 1 {GPU} short" in verdict.message
 
 
 def test_a_pod_that_is_too_large_for_every_node() -> None:
@@ -205,16 +214,19 @@ def test_no_more_than_three_causes_are_named_the_most_frequent_first() -> None:
     assert message.endswith("; 1 more node is excluded")
 
 
-IN_PIECES: dict[str, tuple[JobBuilder, bool, str]] = {
-    "two pods on two nodes at least": (job().worker(2, cpu="3", gpus=1), True, "no single node"),
-    "a pod that wants both": (job().worker(2, cpu="3", gpus=1), False, "no division"),
+IN_PIECES: dict[str, tuple[JobBuilder, int | None, str]] = {
+    "two pods on two nodes at least": (job().worker(2, cpu="3", gpus=1), 1, "no single node"),
+    "a pod that wants both": (job().worker(2, cpu="3", gpus=1), None, "over the eligible nodes"),
+    "also on two nodes": (job().worker(2, cpu="3", gpus=1), 2, "over 2 of the eligible nodes fits"),
 }
 
 
-@pytest.mark.parametrize(("made", "one_node", "why"), IN_PIECES.values(), ids=IN_PIECES)
-def test_where_each_resource_by_itself_would_do(made: JobBuilder, one_node: bool, why: str) -> None:
+@pytest.mark.parametrize(("made", "max_nodes", "why"), IN_PIECES.values(), ids=IN_PIECES)
+def test_where_each_resource_by_itself_would_do(
+    made: JobBuilder, max_nodes: int | None, why: str
+) -> None:
     on = ledger(node("a", cpu="7", gpus=1), node("b", cpu="2", gpus=3))
-    assert why in verdict_of(place(made.members(), on, limits(one_node=one_node))).message
+    assert why in verdict_of(place(made.members(), on, limits(max_nodes=max_nodes))).message
 
 
 EVER: dict[str, tuple[int, str]] = {

@@ -33,7 +33,7 @@ def test_C1_whole_job_on_one_node_although_others_can_hold_a_part() -> None:
     )
     four = job().master(gpus=1).worker(replicas=3, gpus=1)
     assert placed(four, on) == ["c"] * 4
-    required = place(four.members(), on, limits(one_node=True))
+    required = place(four.members(), on, limits(max_nodes=1))
     assert not isinstance(required, Verdict)
     assert set(required.values()) == {"c"}
 
@@ -241,6 +241,19 @@ def test_topology_never_costs_the_place_nor_more_than_twice_the_nodes_nor_overco
     assert not isinstance(beside, Verdict)
     others = [where for key, where in beside.items() if key not in bound]
     assert all(others.count(name) <= made[name][2] for name in made)
+
+
+@settings(max_examples=200, deadline=None)
+@given(nodes=some_nodes, pods=st.integers(1, 16), max_nodes=st.integers(1, 4))
+def test_equal_pods_have_a_place_if_as_many_nodes_as_they_may_use_hold_them(
+    nodes: list[Where], pods: int, max_nodes: int
+) -> None:
+    on = cluster({f"n{number}": where for number, where in enumerate(nodes)})
+    within = limits(max_nodes=max_nodes, topology_keys=KEYS)
+    found = place(job().worker(pods, gpus=1).members(), on, within)
+    capacity = sorted((count for *_, count in nodes), reverse=True)
+    assert isinstance(found, Verdict) is (sum(capacity[:max_nodes]) < pods)
+    assert isinstance(found, Verdict) or within.allow(found.values())
 
 
 def test_a_policy_names_the_keys_and_empty_ones_are_left_out() -> None:

@@ -28,6 +28,7 @@ from tests.unit.core.placement.random_gangs import (
     APART,
     RESOURCES,
     bursts,
+    node_limits,
     some_amounts,
     some_members,
     some_nodes,
@@ -36,7 +37,7 @@ from tests.unit.core.placement.random_gangs import (
 
 def test_required_never_takes_a_second_node() -> None:
     on = ledger(node("a", gpus=4), node("b", gpus=4))
-    verdict = verdict_of(place(job().worker(5, gpus=1).members(), on, limits(one_node=True)))
+    verdict = verdict_of(place(job().worker(5, gpus=1).members(), on, limits(max_nodes=1)))
     assert verdict.reason == REASON_TOO_BIG
 
 
@@ -144,7 +145,7 @@ def test_parameter_servers_and_workers_that_need_different_pools() -> None:
 
 
 def test_a_job_without_replicas_needs_no_node() -> None:
-    assert place(job().worker(0).members(), ledger(), limits(one_node=True)) == {}
+    assert place(job().worker(0).members(), ledger(), limits(max_nodes=1)) == {}
 
 
 # --- odd amounts ------------------------------------------------------------------------------
@@ -195,8 +196,8 @@ def test_no_overcommit_and_no_broken_constraint(
     excluded = data.draw(st.sets(st.sampled_from(names), max_size=2))
     ignoring = data.draw(st.sets(st.sampled_from([("other", n) for n in range(6)]), max_size=2))
     before = on.free(RESOURCES, ignoring=ignoring)
-    one_node, burst = data.draw(st.booleans()), data.draw(bursts)
-    within = limits(one_node=one_node, excluded=excluded, assumed_burst=burst)
+    max_nodes, burst = data.draw(node_limits), data.draw(bursts)
+    within = limits(max_nodes=max_nodes, excluded=excluded, assumed_burst=burst)
     found = place(gang, on, within, bound=bound, ignoring=ignoring)
     if isinstance(found, Verdict):
         return
@@ -220,12 +221,21 @@ def test_no_overcommit_and_no_broken_constraint(
             if claim.node == where.name and k not in ignoring
             for port in (*claim.host_ports, *claim.gang_terms)
         }
-    if not bound:
-        assert within.allow(set(found.values()))
-    if one_node and len(set(bound.values())) <= 1:
-        assert len(set(found.values())) == 1
+    homes = set(bound.values())
+    assert within.allow(set(found.values())) or set(found.values()) == homes
     rest = {member.key: found[member.key] for member in moving}
     assert still_fits(moving, on, assignment=rest, excluded=excluded, ignoring=ignoring)
+
+
+@settings(max_examples=300, deadline=None)
+@given(nodes=some_nodes, gang=some_members)
+def test_a_limit_that_a_placement_keeps_leaves_a_place(
+    nodes: list[Node], gang: list[Member]
+) -> None:
+    found = place(gang, Ledger(nodes), limits())
+    if not isinstance(found, Verdict):
+        within = limits(max_nodes=len(set(found.values())))
+        assert not isinstance(place(gang, Ledger(nodes), within), Verdict)
 
 
 @settings(max_examples=200, deadline=None)
@@ -233,14 +243,14 @@ def test_no_overcommit_and_no_broken_constraint(
     nodes=some_nodes,
     gang=some_members,
     seed=st.integers(0, 99),
-    one_node=st.booleans(),
+    max_nodes=node_limits,
     burst=bursts,
 )
 def test_the_order_in_which_nodes_were_seen_does_not_matter(
     nodes: list[Node],
     gang: list[Member],
     seed: int,
-    one_node: bool,
+    max_nodes: int | None,
     burst: int | None,
 ) -> None:
     shuffled = random.Random(seed).sample(nodes, len(nodes))
@@ -248,7 +258,7 @@ def test_the_order_in_which_nodes_were_seen_does_not_matter(
     for domain in ("passing", nodes[0].name):
         come_back.remove_node(domain)
     come_back.set_node(nodes[0])
-    within = limits(one_node=one_node, assumed_burst=burst)
+    within = limits(max_nodes=max_nodes, assumed_burst=burst)
     want = place(gang, Ledger(nodes), within)
     assert place(gang, Ledger(shuffled), within) == want
     assert place(gang, come_back, within) == want

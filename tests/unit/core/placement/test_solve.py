@@ -24,7 +24,7 @@ from kfext.names import REASON_NO_ROOM
 from tests.builders import JobBuilder, job, ledger, limits, node, pod
 from tests.unit.core.placement.answers import nodes_of, placed, verdict_of
 from tests.unit.core.placement.racks import KEYS, Where, cluster
-from tests.unit.core.placement.random_gangs import some_members, some_nodes
+from tests.unit.core.placement.random_gangs import node_limits, some_members, some_nodes
 
 
 def key(index: int) -> ReplicaKey:
@@ -55,10 +55,10 @@ def test_others_go_beside_bound_members(
 def test_required_stays_with_its_bound_members_or_waits() -> None:
     on = ledger(node("a"), node("b"), used={"a": {"cpu": "32"}})
     members = job().worker(2, cpu="1").members()
-    found = place(members, on, limits(one_node=True), bound={key(0): "a"})
+    found = place(members, on, limits(max_nodes=1), bound={key(0): "a"})
     assert verdict_of(found).reason == REASON_NO_ROOM
     on.drop(("other", "a"))
-    assert nodes_of(place(members, on, limits(one_node=True), bound={key(0): "a"})) == ["a", "a"]
+    assert nodes_of(place(members, on, limits(max_nodes=1), bound={key(0): "a"})) == ["a", "a"]
 
 
 NEAR: dict[str, tuple[Mapping[str, Where], Mapping[int, str], int, str]] = {
@@ -112,7 +112,37 @@ def test_required_whose_bound_members_are_apart_already_fills_their_nodes() -> N
     on = ledger(node("a", gpus=1), node("b", gpus=1), node("c", gpus=8))
     members = job().worker(4, gpus=1).members()
     bound = {key(0): "a", key(1): "b"}
-    assert nodes_of(place(members, on, limits(one_node=True), bound=bound)) == ["a", "b", "a", "b"]
+    assert nodes_of(place(members, on, limits(max_nodes=1), bound=bound)) == ["a", "b", "a", "b"]
+
+
+LIMITED: dict[str, tuple[Mapping[str, Where], str, int, str]] = {
+    "on a home and one other node": (
+        {"a": ("z", "1", 1), "b": ("z", "1", 2), "c": ("z", "1", 2), "d": ("z", "1", 4)}, "a", 5,
+        "aaddd"),
+    "on the homes, if there are as many as the job may use": (
+        {"a": ("z", "1", 2), "b": ("z", "1", 2), "c": ("z", "1", 8)}, "ab", 4, "abaa"),
+    "further away, if the nodes nearby are too many": (
+        {"a": ("z", "1", 0), "b": ("z", "1", 2), "c": ("z", "1", 2), "d": ("y", "2", 4)}, "a", 5,
+        "adddd"),
+    "nowhere, if the nodes are too many": (
+        {"a": ("z", "1", 0), "b": ("z", "1", 2), "c": ("z", "1", 2)}, "a", 5, ""),
+    "on the homes, if they are more than the job may use": (
+        {"a": ("z", "1", 0), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abc", 5,
+        "abcbc"),
+    "on the homes with the most of it before the others": (
+        {"a": ("z", "1", 8), "b": ("z", "1", 1), "c": ("z", "1", 1), "d": ("z", "1", 8)}, "abbcc",
+        7, "abbccbc"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "homes", "pods", "want"), LIMITED.values(), ids=LIMITED)
+def test_others_go_where_a_job_that_may_use_two_nodes_may_be(
+    nodes: Mapping[str, Where], homes: str, pods: int, want: str
+) -> None:
+    bound = {key(index): name for index, name in enumerate(homes)}
+    within = limits(max_nodes=2, topology_keys=KEYS)
+    found = place(job().worker(pods, gpus=1).members(), cluster(nodes), within, bound=bound)
+    assert ("" if isinstance(found, Verdict) else "".join(nodes_of(found))) == want
 
 
 def test_members_that_want_one_host_port_are_not_put_on_one_node_that_has_room() -> None:
@@ -135,7 +165,7 @@ def test_a_member_of_a_job_that_is_to_be_on_one_node_goes(cpu: str, to: str) -> 
         claim = pod_claim(pod(made, "worker", key.index, bound=name))
         assert claim is not None
         on.claim(key, claim)
-    found = place(members_of(made), on, limits(one_node=True), bound=bound)
+    found = place(members_of(made), on, limits(max_nodes=1), bound=bound)
     assert found == {**bound, ReplicaKey("worker", 3): to}
 
 
@@ -293,8 +323,8 @@ def test_all_other_resources_must_be_there_too() -> None:
 
 def test_where_one_node_is_required_it_is_the_one_that_gives_most() -> None:
     on = ledger(node("a", cpu="3"), node("b", cpu="16"), used={"b": {"cpu": "11"}})
-    required = limits(one_node=True, assumed_burst=4000)
-    assert nodes_of(place(pair().members(), on, limits(one_node=True))) == ["a", "a"]
+    required = limits(max_nodes=1, assumed_burst=4000)
+    assert nodes_of(place(pair().members(), on, limits(max_nodes=1))) == ["a", "a"]
     assert nodes_of(place(pair().members(), on, required)) == ["b", "b"]
 
 
@@ -346,13 +376,13 @@ def least_cpu(found: Assignment, members: Sequence[Member], on: Ledger, *, assum
 
 
 @settings(max_examples=300, deadline=None)
-@given(nodes=some_nodes, gang=some_members, assumed=st.integers(0, 8), one_node=st.booleans())
+@given(nodes=some_nodes, gang=some_members, assumed=st.integers(0, 8), max_nodes=node_limits)
 def test_no_gang_is_refused_or_gets_less_because_of_what_it_can_use(
-    nodes: list[Node], gang: list[Member], assumed: int, one_node: bool
+    nodes: list[Node], gang: list[Member], assumed: int, max_nodes: int | None
 ) -> None:
     on = Ledger(nodes)
-    by_requests = place(gang, on, limits(one_node=one_node))
-    found = place(gang, on, limits(one_node=one_node, assumed_burst=assumed))
+    by_requests = place(gang, on, limits(max_nodes=max_nodes))
+    found = place(gang, on, limits(max_nodes=max_nodes, assumed_burst=assumed))
     if isinstance(by_requests, Verdict) or not can_burst(gang, assumed=assumed):
         assert found == by_requests
         return

@@ -211,10 +211,10 @@ def reserved(
     *,
     gpus: int = 1,
     ends: Mapping[str, float] | None = None,
-    one_node: bool = False,
+    max_nodes: int | None = None,
 ) -> Reservation | None:
     head = job(uid="head").worker(pods, gpus=gpus).build()
-    return reserve("head", members_of(head), ledger, limits(one_node=one_node), ends=ends or {})
+    return reserve("head", members_of(head), ledger, limits(max_nodes=max_nodes), ends=ends or {})
 
 
 def kept(of: Reservation) -> dict[str, int]:
@@ -233,14 +233,14 @@ class Case:
     kept: Mapping[str, int]
     ends: Mapping[str, float] = field(default_factory=dict)
     until: float = math.inf
-    one_node: bool = False
+    max_nodes: int | None = None
 
 
 CASES = {
     "the node where the least is to be freed": Case(
         use={"a": {"x": 6}, "b": {"y": 5}, "c": {"z": 8}},
         pods=4,
-        one_node=True,
+        max_nodes=1,
         nodes=("b",),
         waits_for=("y",),
         kept={"b": 0},
@@ -290,7 +290,7 @@ CASES = {
     "but not when only one node will do": Case(
         use={"a": {"x": 8}, "b": {"y": 5, "": 1}, "c": {"z": 5, "": 1}},
         pods=8,
-        one_node=True,
+        max_nodes=1,
         nodes=("a",),
         waits_for=("x",),
         kept={"a": 0},
@@ -324,7 +324,7 @@ CASES = {
     "of equal nodes the first by name": Case(
         use={"c": {"x": 8}, "b": {"y": 8}, "a": {"z": 8}},
         pods=2,
-        one_node=True,
+        max_nodes=1,
         nodes=("a",),
         waits_for=("z",),
         kept={"a": 0},
@@ -334,7 +334,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_D5_room_is_kept_for_the_head_of_the_queue(case: Case) -> None:
-    found = reserved(cluster(case.use), case.pods, ends=case.ends, one_node=case.one_node)
+    found = reserved(cluster(case.use), case.pods, ends=case.ends, max_nodes=case.max_nodes)
     assert found is not None
     assert found.nodes == case.nodes
     assert found.waits_for == case.waits_for
@@ -352,7 +352,7 @@ def test_pods_that_want_one_host_port_have_room_kept_on_a_node_each() -> None:
     found = reserve("head", head, on, limits(), ends={})
     assert found is not None
     assert found.nodes == ("a", "b")
-    assert reserve("head", head, on, limits(one_node=True), ends={}) is None
+    assert reserve("head", head, on, limits(max_nodes=1), ends={}) is None
 
 
 def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
@@ -362,7 +362,7 @@ def test_pods_that_must_be_apart_have_room_kept_on_a_node_each() -> None:
     found = reserve("head", head, on, limits(), ends={})
     assert found is not None
     assert found.nodes == ("a", "b")
-    assert reserve("head", head, on, limits(one_node=True), ends={}) is None
+    assert reserve("head", head, on, limits(max_nodes=1), ends={}) is None
 
 
 def test_pods_that_must_be_together_have_room_kept_on_one_node() -> None:
@@ -427,7 +427,7 @@ def test_the_claims_of_the_reservation_before_are_free_for_the_next() -> None:
     where = {
         ignoring: found.nodes
         for ignoring in ((), ("before",))
-        if (found := reserve("head", head, on, limits(one_node=True), ends={}, ignoring=ignoring))
+        if (found := reserve("head", head, on, limits(max_nodes=1), ends={}, ignoring=ignoring))
     }
     assert where == {(): ("b",), ("before",): ("a",)}
 
@@ -451,7 +451,8 @@ def test_the_claims_of_a_reservation_never_take_more_than_is_free(use: Use, pods
 
 # The limits that each setting makes by itself: what place demands, a reservation must know too.
 WITHIN = sorted(
-    {
+    {limits(max_nodes=most) for most in (2, 3)}
+    | {
         limits_of(
             settings_of(job().annotated(key, value).build(), Namespace("team"), ()),
             excluded=excluded,
@@ -488,29 +489,25 @@ def test_the_head_fits_once_the_jobs_that_it_waits_for_have_ended(
         assert not isinstance(place(head, made, inside), Verdict)
 
 
-def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_limits_that_only_the_solver_can_keep_decide_which_nodes_are_reserved() -> None:
     """The most is free on three nodes together; the limits allow two."""
     on = cluster({"a": {"v": 4}, "b": {"v": 4}, "c": {"w": 4}}, gpus=8)
     head = members_of(job(uid="head").worker(14, gpus=1).build())
     usual = reserve("head", head, on, limits(), ends={})
     assert usual is not None
     assert len(usual.nodes) == 3
-    monkeypatch.setattr(Limits, "allow", lambda self, nodes: len(set(nodes)) <= 2)
-    found = reserve("head", head, on, limits(), ends={})
+    found = reserve("head", head, on, limits(max_nodes=2), ends={})
     assert found is not None
     assert len(found.nodes) == 2
     assert len(found.waits_for) > 0
 
 
-def test_no_more_is_reserved_for_what_pods_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_is_reserved_for_what_pods_can_use() -> None:
     on = ledger(*(node(name, cpu="8") for name in "abc"))
     for name in "abc":
         on.claim(name, Claim(name, {"cpu": 4000}, job=f"on-{name}"))
     head = members_of(job(uid="head").worker(10, cpu="1", cpu_limit="").build())
-    within = limits(assumed_burst=4000)
-    monkeypatch.setattr(Limits, "allow", lambda self, nodes: len(set(nodes)) <= 2)
+    within = limits(max_nodes=2, assumed_burst=4000)
     found = reserve("head", head, on, within, ends={})
     assert found is not None
     assert len(found.nodes) == 2
