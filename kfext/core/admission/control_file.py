@@ -10,9 +10,8 @@ from typing import Any
 
 from kfext import names
 from kfext.core.patches.json_patch import Operation, appended
-from kfext.core.settings.table import parsed
+from kfext.core.settings.table import settings_of_pod
 from kfext.core.settings.values import NEVER
-from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import container_named
@@ -62,9 +61,8 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
 
 def _opted_in(annotations: Mapping[str, str]) -> bool:
     """Return whether kfext may need a checkpoint of the job."""
-    short = {key: text for key, text in annotations.items() if len(text) <= LONGEST_SETTING}
-    elastic, migrate = (parsed(key, short.get(key)) for key in MAY_SAVE)
-    return elastic not in {(), (None,)} or migrate not in {(), (NEVER,)}
+    settings = settings_of_pod(annotations)
+    return settings.elastic is not None or settings.migrate != NEVER
 
 
 def _is_list(value: object) -> bool:

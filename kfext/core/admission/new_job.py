@@ -17,8 +17,7 @@ from kfext.core.admission.notices import edits, scaling_warnings, warnings
 from kfext.core.admission.review import Facts, Mutation
 from kfext.core.patches.json_patch import Changes, Unpatchable, operations
 from kfext.core.settings.resolve import settings_of
-from kfext.core.settings.table import Settings
-from kfext.core.settings.values import NEVER
+from kfext.core.settings.table import TO_PODS, Settings
 from kfext.model.job import TrainingJob, parse_job, template_of
 from kfext.model.networking import istio_sidecar
 from kfext.model.replica_group import ReplicaGroup
@@ -27,7 +26,6 @@ from kfext.model.verdict import Verdict
 
 _HELD = "true"
 _GPU = f"{names.DOMAIN}/gpu-"
-_INTERRUPTS = frozenset({names.ELASTIC, names.MIGRATE})
 _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
 # Only a plan puts pods on the host network or gives them parts of GPUs.
 _NO_PLAN = dict.fromkeys(
@@ -155,15 +153,12 @@ def _template(
         return {}
     metadata = _metadata(job, body, group)
     written = mapping(metadata.get("annotations")).keys()
-    sharing = {key for key in written if key.startswith(_GPU)}
     changes: Changes = {
         "annotations": {
             # The pod webhook reads these keys, but only the job's own annotations count.
-            **dict.fromkeys(sharing | (written & _INTERRUPTS)),
-            **_interrupting(settings),
+            **{key: None for key in written if key in TO_PODS or key.startswith(_GPU)},
             **settings.stated,
-            names.COLOCATION: settings.colocation.value,
-            names.NETWORK: settings.network,
+            **settings.to_pods,
             # With it no pod is gated, even of a type without such a term.
             names.RELEASED: reason if reason == names.REASON_UNMODELLED else None,
             **_NO_PLAN,
@@ -173,16 +168,6 @@ def _template(
         changes["annotations"][names.ISTIO_INJECT] = "false"
         changes["labels"] = {names.ISTIO_INJECT: "false"}
     return changes
-
-
-def _interrupting(settings: Settings) -> Changes:
-    """Return the settings that give its pods a control file, wherever they are written."""
-    stated: Changes = {}
-    if settings.elastic is not None:
-        stated[names.ELASTIC] = f"{settings.elastic.minimum}-{settings.elastic.maximum}"
-    if settings.migrate != NEVER:
-        stated[names.MIGRATE] = settings.migrate
-    return stated
 
 
 def _metadata(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:

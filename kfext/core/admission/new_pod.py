@@ -13,6 +13,7 @@ from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.review import Mutation
 from kfext.core.patches.host_network import host_network
 from kfext.core.patches.json_patch import Operation, appended
+from kfext.core.settings.table import settings_of_pod
 from kfext.core.settings.values import Colocation
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -97,13 +98,11 @@ def _shares_gpus(metadata: Mapping[str, Any]) -> bool:
 def _let_go(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
     """Return whether kfext does not place the pod; it still uses the network of its peers."""
     annotations = strings(metadata.get("annotations"))
-    colocation = annotations.get(names.COLOCATION)
-    if names.RELEASED in annotations or colocation == Colocation.OFF:
+    if names.RELEASED in annotations or annotations.get(names.COLOCATION) == Colocation.OFF:
         return True
-    # The controller releases a started job as a whole, and reports why; a required job waits behind
-    # the gate.
-    started = names.PLAN_GENERATION in annotations
-    return not (started or colocation == Colocation.REQUIRED) and bool(unmodelled(spec))
+    if names.PLAN_GENERATION in annotations or not unmodelled(spec):
+        return False  # the controller releases a started job as a whole, and reports why
+    return not settings_of_pod(annotations).why_never_released
 
 
 def unbuffered(kind: JobKind, spec: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Operation]]:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from kfext.core.ledger.columns import LARGEST
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import Colocation
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import Exclusive
 from kfext.model.gpu import CardNeed, Place, parts_in, without_parts
@@ -224,7 +223,7 @@ def limits_of(
     """
     placement = settings.placement
     return Limits(
-        max_nodes=1 if settings.colocation is Colocation.REQUIRED else None,
+        max_nodes=min(settings.node_limits.values(), default=None),
         excluded=tuple(excluded),
         closed=tuple(closed),
         topology_keys=placement.topology_keys,

@@ -52,7 +52,7 @@ class Pool:
         )
 
     def allows(self, spots: Rows) -> bool:
-        """Return whether the gang may be at these positions, as far as their number decides."""
+        """Return whether these are no more positions than the gang may use."""
         return self.max_nodes >= len(self.rows) or len(np.unique(spots)) <= self.max_nodes
 
     def may_hold(self, gang: Gang) -> bool:

@@ -5,7 +5,7 @@ and its name with dashes. `make generate` writes the schema of TrainingPolicy, i
 table of docs/settings.md from the rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
@@ -31,6 +31,7 @@ from kfext.core.settings.values import (
     word_of,
 )
 from kfext.errors import SettingError
+from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.policy import HostNetwork, Placement, PolicyChoice
 from kfext.names import DOMAIN, GPU_PRIORITY, GPU_SHARE
@@ -51,6 +52,10 @@ class Row:
     `allowed`, `example`: the values in words, and a value that is not the default.
     `schema`: of the field in a TrainingPolicy; empty if only a job's own annotation counts.
     `effect`, `since`: what the setting does, and when an edit takes effect, in Markdown.
+    `max_nodes`: from a value, how many nodes the job may use; None: any number. A job with a limit
+        is never released.
+    `to_pods`: from a value, what admission writes into the pod templates wherever the setting comes
+        from, for the pod webhook; None: nothing.
     """
 
     parse: Parser
@@ -59,6 +64,8 @@ class Row:
     effect: str
     since: str
     schema: Mapping[str, Any] = field(default_factory=dict)
+    max_nodes: Callable[[Any], int | None] | None = None
+    to_pods: Callable[[Any], str | None] | None = None
 
 
 def _row(default: Any, **row: Any) -> Any:
@@ -99,6 +106,8 @@ class Settings:
         "means that [CPU beyond the requests](queue.md#cpu-beyond-the-requests) does not count. "
         "`off`: kfext neither suspends the job nor places its pods",
         since="at CREATE and at the next plan; a queued job that is set to `off` is released",
+        max_nodes=lambda value: 1 if value is Colocation.REQUIRED else None,
+        to_pods=str,
     )
     network: str = _words(
         POD,
@@ -106,6 +115,7 @@ class Settings:
         effect="`host`: the pods use [the network of their node](network.md), with ports that do "
         "not clash",
         since="at the next plan",
+        to_pods=str,
     )
     elastic: Range | None = _row(
         None,
@@ -129,6 +139,7 @@ class Settings:
         since="at CREATE a job that starts torchrun is [made elastic](elastic.md#how-kfext-makes-a-"
         "job-elastic), and gets its [control file](elastic.md#the-request); the range "
         "holds within seconds or at the next plan; `off` gives a running job its own number back",
+        to_pods=lambda value: value and f"{value.minimum}-{value.maximum}",
     )
     resize: Resize = _words(
         *Resize,
@@ -142,6 +153,7 @@ class Settings:
         effect="`checkpointed`: kfext may move the job to another node; you assert that it resumes "
         "from its [checkpoints](elastic.md). kfext moves no job yet",
         since="at CREATE it adds the [control file](elastic.md#the-request)",
+        to_pods=lambda value: None if value == NEVER else value,
     )
     metrics: MetricsSource = _row(
         MetricsSource(),
@@ -238,11 +250,29 @@ class Settings:
         )
 
     @property
+    def node_limits(self) -> Mapping[str, int]:
+        """By key of a setting that limits the nodes of the job: how many the job may use."""
+        if self.colocation is Colocation.OFF:
+            return {}
+        found = ((key, of(self.value(key))) for key, of in _NODE_LIMITS.items())
+        return {key: most for key, most in found if most is not None}
+
+    @property
     def why_never_released(self) -> str:
         """Why the job waits for kfext without limit, in a clause; empty if it does not."""
-        if self.colocation is Colocation.REQUIRED:
-            return "colocation is required"
+        for key in self.node_limits:
+            return f"{key.removeprefix(PREFIX)} is {self.value(key)}"
         return SHARES_GPUS if self.shares_gpus else ""
+
+    @property
+    def to_pods(self) -> Mapping[str, str]:
+        """The annotations of pod templates that tell the pod webhook the settings."""
+        found = ((key, of(self.value(key))) for key, of in TO_PODS.items())
+        return {key: text for key, text in found if text is not None}
+
+    def value(self, key: str) -> Any:
+        """Return the value of a key of the table."""
+        return getattr(self, field_of(key))
 
     def source(self, key: str) -> str:
         """Return where the value of a key comes from, for a sentence."""
@@ -257,6 +287,9 @@ TABLE: Mapping[str, Row] = {
 """The rows by key."""
 OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
 """The keys of GPU sharing, which only count as annotations of the job itself."""
+TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
+"""By key that the pod webhook reads: from a value, what admission writes into pod templates."""
+_NODE_LIMITS = {key: row.max_nodes for key, row in TABLE.items() if row.max_nodes}
 _FORMER = {
     f"{PREFIX}gpu-limit": (
         f"{GPU_SHARE}: what others leave of a GPU goes to all that have work",
@@ -299,6 +332,13 @@ def parsed(key: str, written: str | None) -> tuple[Any, ...]:
         with suppress(SettingError):
             return (parse_setting(key, written, place=key),)
     return ()
+
+
+def settings_of_pod(annotations: Mapping[str, str]) -> Settings:
+    """Return the settings that admission wrote into the template of a pod; never raises."""
+    written = {key: annotations[key][:LONGEST_SETTING] for key in TO_PODS if key in annotations}
+    known = ((field_of(key), value) for key, text in written.items() for value in parsed(key, text))
+    return Settings(**dict(known))
 
 
 def is_setting(key: str) -> bool:

@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -8,12 +8,16 @@ from kfext import names
 from kfext.core.settings.table import (
     OF_A_JOB,
     TABLE,
+    TO_PODS,
     Settings,
     field_of,
     is_setting,
     parse_setting,
+    settings_of_pod,
 )
+from kfext.core.settings.values import Colocation
 from kfext.errors import SettingError
+from kfext.model.bounds import MOST_ANNOTATIONS, kept
 from kfext.model.gpu import GpuShare
 from tests.setting_samples import MALFORMED
 
@@ -60,6 +64,45 @@ def test_only_gpu_settings_are_of_a_job_alone() -> None:
 def test_the_example_is_no_default(key: str) -> None:
     default = {field.name: field.default for field in fields(Settings)}[field_of(key)]
     assert parse_setting(key, TABLE[key].example, place="f") != default
+
+
+def settings_with(key: str) -> Settings:
+    return Settings(**{field_of(key): parse_setting(key, TABLE[key].example, place="f")})
+
+
+LIMITS = [key for key, row in TABLE.items() if row.max_nodes]
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_a_job_with_a_limit_on_its_nodes_is_never_released(key: str) -> None:
+    limited = settings_with(key)
+    assert limited.node_limits.keys() == {key}
+    why = limited.why_never_released
+    assert why == f"{key.removeprefix('kfext.dev/')} is {TABLE[key].example}"
+    assert replace(limited, colocation=Colocation.OFF).why_never_released == ""
+    assert Settings().node_limits == {}
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_a_limit_on_the_nodes_is_known_of_a_pod_and_of_a_job_with_too_many_annotations(
+    key: str,
+) -> None:
+    limited = settings_with(key)
+    of_pod = settings_of_pod({**limited.to_pods, "other": "x"})
+    assert of_pod.why_never_released == limited.why_never_released
+    many = {f"kfext.dev/x{number}": "" for number in range(MOST_ANNOTATIONS)}
+    assert key in kept({**many, key: TABLE[key].example})
+
+
+@pytest.mark.parametrize("key", TO_PODS)
+def test_the_pod_webhook_reads_what_admission_writes(key: str) -> None:
+    written = settings_with(key)
+    assert settings_of_pod(written.to_pods) == written
+
+
+def test_the_pod_webhook_takes_what_it_cannot_read_for_the_default() -> None:
+    read = settings_of_pod({names.COLOCATION: "requierd", names.ELASTIC: " " * 2000 + "2-8"})
+    assert read == Settings()
 
 
 @pytest.mark.parametrize("key", TABLE)
