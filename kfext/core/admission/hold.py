@@ -21,10 +21,11 @@ def hold_of(
     job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, facts: Facts
 ) -> Verdict:
     """Return whether a job is held, and why or why not."""
-    if (verdict := _not_handled(job, body, settings)) is not None:
+    stays = waits(settings, facts)
+    if (verdict := _not_handled(job, body, stays=stays)) is not None:
         return verdict
     why = why_not_placed(job, settings, facts)
-    return _not_held(job, settings, why) or _held(job, settings, why)
+    return _not_held(job, why, stays=stays) or _held(job, settings, why)
 
 
 def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
@@ -37,16 +38,24 @@ def why_not_placed(job: TrainingJob, settings: Settings, facts: Facts) -> str:
     return "" if alive else "kfext's controller does not answer"
 
 
-def outcome(job: TrainingJob, settings: Settings) -> str:
+def waits(settings: Settings, facts: Facts) -> bool:
+    """Return whether a job that kfext cannot place waits; else it runs as on plain Kubernetes.
+
+    Without a controller, only jobs that share GPUs wait.
+    """
+    return settings.shares_gpus or (facts.controller_alive and bool(settings.why_never_released))
+
+
+def outcome(job: TrainingJob, settings: Settings, facts: Facts) -> str:
     """Return what becomes of a job that kfext handles and does not place, as a clause."""
-    if not settings.why_never_released:
+    if not waits(settings, facts):
         return "it runs as on plain Kubernetes"
     return "its pods wait at the gate" if job.kueue_managed else "it stays suspended"
 
 
-def _not_handled(job: TrainingJob, body: Mapping[str, Any], settings: Settings) -> Verdict | None:
+def _not_handled(job: TrainingJob, body: Mapping[str, Any], *, stays: bool) -> Verdict | None:
     """Return why kfext does not handle the job, or None."""
-    if job.excess and not job.released and not settings.why_never_released:
+    if job.excess and not job.released and not stays:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
     if not job.pods:
         return Verdict(
@@ -68,7 +77,7 @@ def _not_handled(job: TrainingJob, body: Mapping[str, Any], settings: Settings) 
     return None
 
 
-def _not_held(job: TrainingJob, settings: Settings, why: str) -> Verdict | None:
+def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
     """Return why a job is not suspended now, or None.
 
     `why`: why kfext will not place it; empty if it will.
@@ -81,7 +90,7 @@ def _not_held(job: TrainingJob, settings: Settings, why: str) -> Verdict | None:
         return Verdict(
             names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set in the submitted job"
         )
-    if not why or settings.why_never_released:
+    if not why or stays:
         return None
     return not_placed(job) or Verdict(names.REASON_NOT_HELD, why)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from kfext import names
-from kfext.core.admission.hold import outcome, why_not_placed
+from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import Facts
 from kfext.core.companion.stand_down import why_left_alone
@@ -34,7 +34,7 @@ def warnings(
         yield "kfext leaves this job alone: it has no replicas"
     elif job.excess:
         if handles(verdict) or verdict.message == job.excess:
-            yield f"kfext does not place this job: {job.excess}; {outcome(job, settings)}"
+            yield f"kfext does not place this job: {job.excess}; {outcome(job, settings, facts)}"
     else:
         if handles(verdict):
             yield from _placement(job, settings, facts)
@@ -52,17 +52,14 @@ def _placement(job: TrainingJob, settings: Settings, facts: Facts) -> Iterator[s
     """Yield how the placement of a job will differ from what its settings suggest."""
     if not facts.controller_alive:
         shares = "it shares GPUs, so it stays suspended until the controller is back"
-        effect = shares if settings.shares_gpus else "the job runs as on plain Kubernetes"
+        effect = shares if waits(settings, facts) else "the job runs as on plain Kubernetes"
         yield f"kfext's controller does not answer: {effect}"
     if settings.colocation is Colocation.OFF:
         return
     if term := not_placed(job):
-        yield f"kfext does not place this job: {term.message}; {outcome(job, settings)}"
-    elif settings.colocation is Colocation.REQUIRED and (apart := _apart(job)) > 1:
-        yield (
-            f"kfext cannot place this job: {apart} of its pods cannot share a node, but "
-            f"{names.COLOCATION} is required; {outcome(job, settings)}"
-        )
+        yield f"kfext does not place this job: {term.message}; {outcome(job, settings, facts)}"
+    elif why := _too_few_nodes(job, settings):
+        yield f"kfext cannot place this job: {why}; {outcome(job, settings, facts)}"
     elif names.COLOCATION in settings.stated:
         yield from _crowding(job, assumed=settings.placement.assumed_burst)
     if names.RESERVATION_PRIORITY in job.priority_classes:
@@ -123,9 +120,13 @@ def scaling_warnings(
         )
 
 
-def _apart(job: TrainingJob) -> int:
-    """Return how many pods need a node of their own."""
-    return one_each((group.constraints, group.replicas) for group in job.groups)
+def _too_few_nodes(job: TrainingJob, settings: Settings) -> str:
+    """Return which limit leaves too few nodes for pods that need a node each; empty if none."""
+    apart = one_each((group.constraints, group.replicas) for group in job.groups)
+    for key, most in settings.node_limits.items():
+        if apart > most:
+            return f"{apart} of its pods cannot share a node, but {key} is {settings.value(key)}"
+    return ""
 
 
 def _crowding(job: TrainingJob, *, assumed: int) -> Iterator[str]:

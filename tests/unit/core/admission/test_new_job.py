@@ -112,6 +112,11 @@ LEFT_ALONE: dict[str, tuple[Raw, Facts, str]] = {
         names.REASON_UNMODELLED,
     ),
     "the controller is away": (job(), ALONE, names.REASON_NOT_HELD),
+    "the controller is away, and the job must be on one node": (
+        job(annotations={names.COLOCATION: "required"}),
+        ALONE,
+        names.REASON_NOT_HELD,
+    ),
     "it has no replicas": (job(specs={"Worker": replica(0)}), FACTS, names.REASON_HANDS_OFF),
     "it has no replica types": (job(specs={}), FACTS, names.REASON_HANDS_OFF),
     "it has no type that is run": (

@@ -306,6 +306,17 @@ BY_ZONE = {"Worker": replica(2, affinity=ZONED)}
 ELSEWHERE = {"managedBy": "kueue.x-k8s.io/multikueue"}
 IN_TEMPLATE = {"Worker": replica(2, metadata={"annotations": {names.COLOCATION: "required"}})}
 
+SHARE = {names.GPU_SHARE: "0.5"}
+GPU_CONTAINER = {"name": "pytorch", "resources": {"limits": {names.NATIVE_GPU: 1}}}
+PLACED = {"Worker": replica(2, containers=[GPU_CONTAINER])}
+UNPLACED: dict[str, Raw] = {
+    "no term": PLACED,
+    "a term that kfext does not model": {
+        "Worker": replica(2, containers=[GPU_CONTAINER], affinity=ZONED)
+    },
+    "beyond a bound": {"Worker": replica(2**20, containers=[GPU_CONTAINER])},
+}
+
 SAID: dict[str, tuple[Raw, Facts, str, list[str]]] = {
     "Kueue starts it, kfext places it": (
         job(labels=KUEUE), FACTS, "Kueue decides when the job starts; then kfext places it", [],
@@ -339,6 +350,12 @@ SAID: dict[str, tuple[Raw, Facts, str, list[str]]] = {
         ALONE,
         "Kueue decides when the job starts; kfext does not place it: kfext's controller does not",
         ["does not answer"],
+    ),
+    "no controller, and required": (
+        job(annotations=REQUIRED, specs={"Worker": replica(1)}),
+        ALONE,
+        "kfext's controller does not answer",
+        ["does not answer: the job runs as on plain Kubernetes"],
     ),
     "required, and a term that kfext does not model": (
         job(specs=BY_ZONE, annotations=REQUIRED),
@@ -384,6 +401,18 @@ def test_verdict_and_warnings_say_the_same(
     assert verdict in mutation.verdicts[0].message
     assert len(mutation.warnings) == bool(warnings)
     assert all(words in mutation.warnings[0] for words in warnings)
+
+
+@pytest.mark.parametrize("alive", [True, False])
+@pytest.mark.parametrize("setting", [{}, REQUIRED, SHARE])
+@pytest.mark.parametrize("spec", UNPLACED.values(), ids=UNPLACED)
+def test_a_job_that_is_said_to_run_is_not_held(spec: Raw, setting: Raw, *, alive: bool) -> None:
+    mutation = mutate_job(job(specs=spec, annotations=setting), FACTS if alive else ALONE)
+    held = mutation.verdicts[0].reason == names.REASON_HELD
+    told = "; ".join(mutation.warnings)
+    assert ("as on plain Kubernetes" in told) is not (held or bool(mutation.refusal))
+    assert held or "stays suspended" not in told
+    assert bool(told) is not (bool(mutation.refusal) or (alive and spec == PLACED))
 
 
 @pytest.mark.parametrize("raw", [*(case[0] for case in (*WARNED.values(), *SCALED.values()))])
