@@ -252,10 +252,11 @@ class Settings:
     @property
     def node_limits(self) -> Mapping[str, int]:
         """By key of a setting that limits the nodes of the job: how many the job may use."""
-        if self.colocation is Colocation.OFF:
-            return {}
-        found = ((key, of(self.value(key))) for key, of in _NODE_LIMITS.items())
-        return {key: most for key, most in found if most is not None}
+        found: dict[str, int] = {}
+        for key, name, max_nodes in _NODE_LIMITS:  # each decision asks several times
+            if (most := max_nodes(getattr(self, name))) is not None:
+                found[key] = most
+        return {} if self.colocation is Colocation.OFF else found
 
     @property
     def why_never_released(self) -> str:
@@ -289,7 +290,11 @@ OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
 """The keys of GPU sharing, which only count as annotations of the job itself."""
 TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
 """By key that the pod webhook reads: from a value, what admission writes into pod templates."""
-_NODE_LIMITS = {key: row.max_nodes for key, row in TABLE.items() if row.max_nodes}
+_NODE_LIMITS = tuple(
+    (key, key.removeprefix(PREFIX).replace("-", "_"), row.max_nodes)
+    for key, row in TABLE.items()
+    if row.max_nodes
+)
 _FORMER = {
     f"{PREFIX}gpu-limit": (
         f"{GPU_SHARE}: what others leave of a GPU goes to all that have work",
