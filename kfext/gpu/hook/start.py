@@ -50,7 +50,7 @@ def _report_failure() -> None:
 
 
 def _frameworks() -> ModuleType:
-    """Import the rest of the hook, of which a process without a framework has no need."""
+    """Import the rest of the hook. A process without a framework does not need it."""
     return import_module(".frameworks", __package__)
 
 

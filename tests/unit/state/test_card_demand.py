@@ -7,28 +7,31 @@ from kfext.state.card_demand import Apart, CardDemand
 
 HERE = ("n", 0)
 NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
-    "nobody had to leave": ([], {"low": set(), "high": set()}),
-    "it holds for both": (
-        [lambda one: one.record("low", ("high",))],
+    "no job had to leave": ([], {"low": set(), "high": set()}),
+    "both jobs are kept apart": (
+        [lambda apart: apart.record("low", ("high",))],
         {"low": {"high"}, "high": {"low"}, "other": set()},
     ),
-    "one left beside two, and two beside one": (
-        [lambda one: one.record("low", ("high", "first")), lambda one: one.record("b", ("high",))],
+    "a job left two jobs, and two jobs left a job": (
+        [
+            lambda apart: apart.record("low", ("high", "first")),
+            lambda apart: apart.record("b", ("high",)),
+        ],
         {"low": {"high", "first"}, "high": {"low", "b"}, "first": {"low"}},
     ),
-    "its state has forgotten one": (
-        [lambda one: one.record("low", ("a", "b")), lambda one: one.record("low", ("b",))],
+    "the state of the job has forgotten a job": (
+        [lambda apart: apart.record("low", ("a", "b")), lambda apart: apart.record("low", ("b",))],
         {"low": {"b"}, "a": set(), "b": {"low"}},
     ),
-    "the one that left is gone": (
-        [lambda one: one.record("low", ("high",)), lambda one: one.forget("low")],
+    "the job that left is gone": (
+        [lambda apart: apart.record("low", ("high",)), lambda apart: apart.forget("low")],
         {"low": set(), "high": set()},
     ),
-    "the one beside which it was is gone": (
+    "the job that it left is gone": (
         [
-            lambda one: one.record("low", ("high",)),
-            lambda one: one.forget("high"),
-            lambda one: one.record("low", ("high", "next")),
+            lambda apart: apart.record("low", ("high",)),
+            lambda apart: apart.forget("high"),
+            lambda apart: apart.record("low", ("high", "next")),
         ],
         {"high": set(), "next": {"low"}},
     ),
