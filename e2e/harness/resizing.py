@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from e2e.harness.install import component
 from e2e.harness.wait import until
@@ -18,6 +21,12 @@ from kfext.model.cpu_size import CpuSize, TrainerCpu
 from kfext.model.pod import Pod, parse_pod
 
 CONTAINER = "pytorch"
+_OWNER = {
+    "apiVersion": f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}",
+    "kind": "PyTorchJob",
+    "uid": "none",
+    "controller": True,
+}
 _RIGHT = "pod-resize"
 _SERVICE = f"system:serviceaccount:{names.NAMESPACE}"
 
@@ -36,7 +45,7 @@ class Resizing:
 
     def pod(self, name: str) -> Pod:
         """Return a pod as it is now."""
-        return parse_pod(self._bed.api.get(paths.pods(self._namespace, name)))
+        return parse_pod(_owned(self._bed.api.get(paths.pods(self._namespace, name))))
 
     def trainer(self, name: str) -> TrainerCpu:
         """Return the CPU of a pod that trains as it is now."""
@@ -51,7 +60,7 @@ class Resizing:
             body = resize(pod, size, container=CONTAINER)
             path = paths.pods(pod.namespace, pod.name, subresource)
             async with await Client.connect(self._config) as client:
-                return await client.strategic_patch_as(path, body, decode=decode_pod)
+                return await client.strategic_patch_as(path, body, decode=_decode)
 
         return asyncio.run(write())
 
@@ -79,3 +88,13 @@ def resizing(bed: Testbed, namespace: str) -> Iterator[Resizing]:
     finally:
         for manifest in given:
             bed.api.delete(bed.api.path(manifest))
+
+
+def _owned(raw: Any) -> Any:
+    """Return a pod of a case as a pod of a PyTorchJob; the cluster deletes pods of absent jobs."""
+    metadata = raw["metadata"]
+    return {**raw, "metadata": {"ownerReferences": [_OWNER], **metadata}}
+
+
+def _decode(raw: bytes) -> Pod:
+    return decode_pod(msgspec.json.encode(_owned(msgspec.json.decode(raw))))
