@@ -34,7 +34,7 @@ from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
 from kfext.state.cards import Reserve, Unreserve
-from kfext.state.cpu_executor import LOOK_SECONDS
+from kfext.state.executor import TURN_SECONDS
 from kfext.state.planner import Planner, Report
 from kfext.state.tracked_job import TrackedJob
 
@@ -128,7 +128,7 @@ class Reconciler:
 
     def _companion_is_due(self) -> bool:
         """Return whether running jobs are due although other jobs still wait for a decision."""
-        due = min(self._companion_at + LOOK_SECONDS, self._planner.companion.next_look())
+        due = min(self._companion_at + TURN_SECONDS, self._planner.companion.next_look())
         return self._monotonic() >= due
 
     def _change_running(self, writes: asyncio.TaskGroup) -> None:

@@ -26,15 +26,13 @@ from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import cpu_shown
 from kfext.state.cpu_signals import CpuSignals
-from kfext.state.executor import Executor, Steps
+from kfext.state.executor import TURN_SECONDS, Executor, Steps
 from kfext.state.progress import JobsProgress
 from kfext.state.running_job import CpuRecord, RunningJob, cpu_record, live_pods
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.stages import Stages
 from kfext.state.tracked_job import TrackedJob
 
-LOOK_SECONDS = 10.0
-"""Seconds between two looks at the CPU of all jobs that opted in."""
 MOST_BEGUN = 16
 """The most operations that begin after one look."""
 _FRESH = WINDOWS_BEFORE * INTERVAL
@@ -112,8 +110,8 @@ class CpuExecutor(Executor):
             with self.running.failures.about(job.tracked):
                 begun.append((job, self._stages.advance(job, now=at)))
         self._look = None
-        if at - self._looked >= LOOK_SECONDS or self._signals.any_has_left():
-            seconds = min(at - self._looked, 2 * LOOK_SECONDS)
+        if at - self._looked >= TURN_SECONDS or self._signals.any_has_left():
+            seconds = min(at - self._looked, 2 * TURN_SECONDS)
             self._looked = at
             self.enrol(now)
             self._look = look = self._new_look(at, seconds=seconds)
@@ -169,7 +167,7 @@ class CpuExecutor(Executor):
         self._stages.finish(job, complete=complete, final=final, now=now)
 
     def next_look(self) -> float:
-        """Return infinity: the controller has a turn often enough for the CPU of jobs."""
+        """Return infinity: every turn of the companion is enough."""
         return math.inf
 
     # --- one look -------------------------------------------------------------------------------

@@ -14,6 +14,9 @@ from kfext.state.running_job import RunningJob
 from kfext.state.running_jobs import Followed, RunningJobs
 from kfext.state.tracked_job import TrackedJob
 
+TURN_SECONDS = 10.0
+"""The companion has a turn at least this often, whatever is left to decide."""
+
 Steps = list[tuple[TrackedJob, Step]]
 
 

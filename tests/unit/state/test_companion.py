@@ -19,7 +19,8 @@ from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
 from kfext.state import cpu_executor
-from kfext.state.cpu_executor import LOOK_SECONDS, MOST_BEGUN
+from kfext.state.cpu_executor import MOST_BEGUN
+from kfext.state.executor import TURN_SECONDS
 from kfext.state.running_job import RunningJob
 from kfext.state.tracked_job import TrackedJob
 from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
@@ -291,7 +292,7 @@ def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
     sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
     monkeypatch.setattr(companions.sizes, "advance", lambda now: [(tracked, sized)])
     monkeypatch.setattr(companions.cpu, "enrol", fails)
-    assert companions.steps(later(bed, LOOK_SECONDS)) == [(tracked, sized)]
+    assert companions.steps(later(bed, TURN_SECONDS)) == [(tracked, sized)]
     assert [str(error) for _, error in companions.failures] == ["'a bug'"]
 
 
