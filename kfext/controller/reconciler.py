@@ -6,7 +6,6 @@ Steps of many jobs are written at once, but never two steps of one job.
 import asyncio
 import time
 from collections.abc import Callable
-from typing import assert_never
 
 import structlog
 
@@ -14,21 +13,9 @@ from kfext.controller.job_display import JobDisplay
 from kfext.controller.metrics import Metrics, guard
 from kfext.controller.step_executor import StepExecutor
 from kfext.core.lifecycle.steps import (
-    DeleteUnbound,
-    ForgetPlan,
-    Pin,
-    Release,
-    Replan,
-    RequestCheckpoint,
-    Rescale,
     Resize,
-    RestartWorkers,
-    SaveState,
     Step,
-    Suspend,
-    Ungate,
-    Unsuspend,
-    Wait,
+    log_fields,
 )
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
@@ -163,7 +150,7 @@ class Reconciler:
         """Write one step. After a failure the job is decided on anew."""
         job, name = tracked.job, type(step).__name__
         log = _log.bind(job=job.name, namespace=job.namespace, uid=job.uid, kind=job.kind.name)
-        log = log.bind(**_decision(step))
+        log = log.bind(**log_fields(step))
         complete = refused = False
         final = ""
         try:
@@ -189,27 +176,3 @@ def _final(error: Exception) -> str:
     """Return the API server's refusal if the same request would be refused again; else empty."""
     final = isinstance(error, Unpatchable) or (isinstance(error, ApiError) and error.final)
     return str(error) if final else ""
-
-
-def _decision(step: Step) -> dict[str, object]:
-    """Return the fields of a decision in a log line: its reason and its nodes."""
-    match step:
-        case Unsuspend(plan, verdict) | Replan(plan, verdict) | Rescale(plan, verdict=verdict):
-            return {"reason": verdict.reason, "nodes": plan.nodes}
-        case Pin(pins):
-            return {"nodes": tuple(sorted({node for _, node in pins}))}
-        case Suspend(state) | SaveState(state):
-            return {"reason": state.reason}
-        case DeleteUnbound(pods, state):
-            return {"reason": state.reason, "nodes": tuple(sorted({pod.home for pod in pods}))}
-        case (
-            Release(verdict=verdict)
-            | Resize(verdict=verdict)
-            | RequestCheckpoint(verdict=verdict)
-            | RestartWorkers(verdict=verdict)
-        ):
-            return {"reason": verdict.reason}
-        case Wait() | Ungate() | ForgetPlan():
-            return {}
-        case _:
-            assert_never(step)

@@ -8,21 +8,12 @@ from typing import Any, assert_never
 
 from kfext.core.lifecycle.steps import (
     Change,
-    DeleteUnbound,
-    ForgetPlan,
-    Pin,
-    Release,
+    OfRunningJob,
     Replan,
-    RequestCheckpoint,
-    Rescale,
-    Resize,
-    RestartWorkers,
-    SaveState,
     Step,
     Suspend,
-    Ungate,
     Unsuspend,
-    Wait,
+    event_of,
     job_operations,
     pod_writes,
 )
@@ -96,7 +87,7 @@ class StepExecutor:
         operations = job_operations(step, tracked.raw, job)
         if operations is not None:
             await self._patch_job(job, operations)
-        runs = isinstance(step, Resize | RequestCheckpoint | Rescale | RestartWorkers)
+        runs = isinstance(step, OfRunningJob)
         if not runs:
             self._tell(job, step)
         writes = (self._write_pod(pod, change) for pod, change in pod_writes(step, job))
@@ -125,27 +116,10 @@ class StepExecutor:
 
     def _tell(self, job: TrainingJob, step: Step) -> None:
         """Record the events of a step."""
-        match step:
-            case (
-                Unsuspend(verdict=verdict, network=network)
-                | Replan(verdict=verdict, network=network)
-            ):
-                self._record(job, verdict, action=type(step).__name__)
-                self._record_network(job, network, action=type(step).__name__)
-            case Suspend(state, workers):
-                why = Verdict(state.reason, state.message)
-                self._record(job, why, action="Suspend", warning=workers is None)
-            case DeleteUnbound(state=state):
-                why = Verdict(state.reason, state.message)
-                self._record(job, why, action="Evict", warning=True)
-            case Release(verdict=verdict):
-                self._record(job, verdict, action="Release", warning=True)
-            case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
-                self._record(job, step.verdict, action=type(step).__name__)
-            case ForgetPlan() | SaveState() | Pin() | Ungate() | Wait():
-                pass
-            case _:
-                assert_never(step)
+        if (event := event_of(step)) is not None:
+            self._record(job, event.verdict, action=event.action, warning=event.warning)
+        if isinstance(step, Unsuspend | Replan):
+            self._record_network(job, step.network, action=type(step).__name__)
 
     async def _write_pod(self, pod: Pod, change: Change) -> None:
         """Delete a pod, patch it, or resize it."""

@@ -3,28 +3,16 @@
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import Any
 
 from kfext.core.elastic import with_workers
 from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.capacity import HOPELESS
 from kfext.core.lifecycle.situation import queued_since
 from kfext.core.lifecycle.steps import (
-    DeleteUnbound,
-    ForgetPlan,
-    Pin,
-    Release,
-    Replan,
-    RequestCheckpoint,
-    Rescale,
-    Resize,
-    RestartWorkers,
-    SaveState,
     Step,
-    Suspend,
-    Ungate,
-    Unsuspend,
     Wait,
+    plan_after,
 )
 from kfext.model.backoff import exponential_backoff
 from kfext.model.gpu import Place
@@ -188,7 +176,7 @@ class TrackedJob:
         self.hopeless_since = self._hopeless_since(step, at=at)
         if not isinstance(step, Wait):
             self.busy, self.unclaimed, self.step = True, False, type(step).__name__
-            self.assumed, self.assumed_workers = _assumed(step)
+            self.assumed, self.assumed_workers = plan_after(step)
             return None
         ended = None
         if step.phase != self.phase:
@@ -252,31 +240,6 @@ class Failures:
         """Return the errors, and forget them."""
         errors, self._errors = self._errors, []
         return errors
-
-
-def _assumed(step: Step) -> tuple[Plan | None, int | None]:
-    """Return the plan and the workers of a job after a step; None: unchanged."""
-    match step:
-        case Unsuspend(plan) | Replan(plan):
-            return plan, None
-        case Rescale(plan, workers):
-            return plan, workers
-        case (
-            Wait()
-            | Pin()
-            | Suspend()
-            | ForgetPlan()
-            | DeleteUnbound()
-            | Release()
-            | Ungate()
-            | SaveState()
-            | Resize()
-            | RequestCheckpoint()
-            | RestartWorkers()
-        ):
-            return None, None
-        case _:
-            assert_never(step)
 
 
 def _basis(job: TrainingJob, plan: Plan | None) -> tuple[object, ...]:

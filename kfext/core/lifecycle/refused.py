@@ -12,6 +12,7 @@ from kfext.core.lifecycle.network import let_go
 from kfext.core.lifecycle.patience import suspend
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import (
+    DEEDS,
     DeleteUnbound,
     ForgetPlan,
     Pin,
@@ -38,22 +39,6 @@ from kfext.names import (
     REASON_WRITE_REFUSED,
     SUSPENDED,
 )
-
-_DEEDS: dict[str, str] = {
-    Unsuspend.__name__: "to unsuspend it under its plan",
-    Replan.__name__: "its new plan",
-    Pin.__name__: "to pin its pods",
-    Suspend.__name__: "to suspend it",
-    ForgetPlan.__name__: "to forget its plan",
-    DeleteUnbound.__name__: "to delete its unbound pods",
-    Release.__name__: "to release it",
-    Ungate.__name__: "to ungate its pods",
-    SaveState.__name__: "to record its state",
-    Resize.__name__: "to resize its pods",
-    RequestCheckpoint.__name__: "to ask it for a checkpoint",
-    Rescale.__name__: "to give it another number of workers",
-    RestartWorkers.__name__: "to record why its workers are replaced",
-}
 
 
 def instead_of(situation: Situation, step: Step) -> Step:
@@ -84,7 +69,7 @@ def while_refused(situation: Situation, step: str, message: str) -> Wait | None:
 
 
 def _what(step: str, message: str) -> str:
-    return f"the API server refuses {_DEEDS[step]}: {message}"
+    return f"the API server refuses {DEEDS[step]}: {message}"
 
 
 def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Step]:

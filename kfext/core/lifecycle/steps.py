@@ -1,4 +1,4 @@
-"""The steps that the controller can carry out for a job, and what each writes to the API server."""
+"""The steps that the controller can carry out for a job: what each writes, and what is told."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -186,6 +186,26 @@ Step = (
     | RestartWorkers
 )
 
+OfRunningJob = Resize | RequestCheckpoint | Rescale | RestartWorkers
+"""Steps of a job that trains on meanwhile."""
+
+DEEDS: dict[str, str] = {
+    Unsuspend.__name__: "to unsuspend it under its plan",
+    Replan.__name__: "its new plan",
+    Pin.__name__: "to pin its pods",
+    Suspend.__name__: "to suspend it",
+    ForgetPlan.__name__: "to forget its plan",
+    DeleteUnbound.__name__: "to delete its unbound pods",
+    Release.__name__: "to release it",
+    Ungate.__name__: "to ungate its pods",
+    SaveState.__name__: "to record its state",
+    Resize.__name__: "to resize its pods",
+    RequestCheckpoint.__name__: "to ask it for a checkpoint",
+    Rescale.__name__: "to give it another number of workers",
+    RestartWorkers.__name__: "to record why its workers are replaced",
+}
+"""By name of a step, what the API server refuses if it refuses the step."""
+
 Change = list[Operation] | pod_patch.Body | None
 """A JSON patch, a strategic merge patch of the subresource `resize`, or a deletion if unset."""
 
@@ -237,3 +257,66 @@ def pod_writes(step: Step, job: TrainingJob) -> list[tuple[Pod, Change]]:
         case _:
             assert_never(step)
     return writes
+
+
+def plan_after(step: Step) -> tuple[Plan | None, int | None]:
+    """Return the plan and the number of workers of a job after a step; None: unchanged."""
+    match step:
+        case Unsuspend(plan) | Replan(plan):
+            return plan, None
+        case Rescale(plan, workers):
+            return plan, workers
+        case Wait() | Pin() | Suspend() | ForgetPlan() | DeleteUnbound() | Release() | Ungate():
+            return None, None
+        case SaveState() | Resize() | RequestCheckpoint() | RestartWorkers():
+            return None, None
+        case _:
+            assert_never(step)
+
+
+@dataclass(frozen=True, slots=True)
+class StepEvent:
+    """The event about a step; `action` is its verb."""
+
+    verdict: Verdict
+    action: str
+    warning: bool = False
+
+
+def event_of(step: Step) -> StepEvent | None:
+    """Return the event about a step, if users are told of it."""
+    name = type(step).__name__
+    match step:
+        case Unsuspend(verdict=verdict) | Replan(verdict=verdict):
+            return StepEvent(verdict, name)
+        case Suspend(state, workers):
+            return StepEvent(Verdict(state.reason, state.message), name, warning=workers is None)
+        case DeleteUnbound(state=state):
+            return StepEvent(Verdict(state.reason, state.message), "Evict", warning=True)
+        case Release(verdict=verdict):
+            return StepEvent(verdict, name, warning=True)
+        case Resize() | RequestCheckpoint() | Rescale() | RestartWorkers():
+            return StepEvent(step.verdict, name)
+        case ForgetPlan() | SaveState() | Pin() | Ungate() | Wait():
+            return None
+        case _:
+            assert_never(step)
+
+
+def log_fields(step: Step) -> dict[str, object]:
+    """Return the fields of a step in a log line: its reason and its nodes."""
+    match step:
+        case Unsuspend(plan, verdict) | Replan(plan, verdict) | Rescale(plan, verdict=verdict):
+            return {"reason": verdict.reason, "nodes": plan.nodes}
+        case Pin(pins):
+            return {"nodes": tuple(sorted({node for _, node in pins}))}
+        case Suspend(state) | SaveState(state):
+            return {"reason": state.reason}
+        case DeleteUnbound(pods, state):
+            return {"reason": state.reason, "nodes": tuple(sorted({pod.home for pod in pods}))}
+        case Release() | Resize() | RequestCheckpoint() | RestartWorkers():
+            return {"reason": step.verdict.reason}
+        case Wait() | Ungate() | ForgetPlan():
+            return {}
+        case _:
+            assert_never(step)
