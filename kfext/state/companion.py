@@ -48,6 +48,7 @@ class Companion:
         steps: Steps = []
         for executor in self._executors:
             with self._keeping(steps):
+                executor.look(now)
                 steps += _decided(executor, executor.advance(now), now)
         proposals: list[Proposal] = []
         for executor in self._executors:

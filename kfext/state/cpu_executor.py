@@ -1,6 +1,5 @@
 """Changes the CPU of pods: the policies visit jobs that share nodes, group by group."""
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -67,6 +66,7 @@ class CpuExecutor(Executor):
     """
 
     condition: ClassVar[Condition] = RESIZED
+    look_seconds: ClassVar[float] = TURN_SECONDS
 
     def __init__(
         self,
@@ -81,7 +81,6 @@ class CpuExecutor(Executor):
         self._signals = CpuSignals(cluster, progress, running.settings_of, self._stages.paused)
         self._policies = signal_policies(RESIZED)
         self._cadences = {policy.name: Cadence() for policy in self._policies}
-        self._looked = -math.inf
         self._look: _Look | None = None
         self._first = 0
 
@@ -102,6 +101,10 @@ class CpuExecutor(Executor):
         """Forget the CPU of a job."""
         job.cpu = CpuRecord()
 
+    def looks_early(self) -> bool:
+        """Return whether a pod has ended beside restricted pods."""
+        return self._signals.any_has_left()
+
     def advance(self, now: Moment) -> Steps:
         """Go on with operations, and restore what kfext may no longer change."""
         at = now.monotonic
@@ -110,10 +113,8 @@ class CpuExecutor(Executor):
             with self.running.failures.about(job.tracked):
                 begun.append((job, self._stages.advance(job, now=at)))
         self._look = None
-        if at - self._looked >= TURN_SECONDS or self._signals.any_has_left():
-            seconds = min(at - self._looked, 2 * TURN_SECONDS)
-            self._looked = at
-            self.enrol(now)
+        if self.looks:
+            seconds = min(self.seconds, 2 * TURN_SECONDS)
             self._look = look = self._new_look(at, seconds=seconds)
             for here in list(look.groups):
                 with self._visit(look, here):
@@ -165,10 +166,6 @@ class CpuExecutor(Executor):
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write."""
         self._stages.finish(job, complete=complete, final=final, now=now)
-
-    def next_look(self) -> float:
-        """Return infinity: every turn of the companion is enough."""
-        return math.inf
 
     # --- one look -------------------------------------------------------------------------------
 

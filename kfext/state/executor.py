@@ -1,5 +1,6 @@
 """An executor: what carries out one kind of change of running jobs, and shows one condition."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
@@ -23,18 +24,41 @@ Steps = list[tuple[TrackedJob, Step]]
 class Executor(ABC):
     """Follows jobs and carries out one kind of change of them.
 
-    The companion calls, in this order, `advance`, `propose` and `begin` in each turn, and `finish`
-    with the outcome of each step.
+    The companion calls, in this order, `look`, `advance`, `propose` and `begin` in each turn, and
+    `finish` with the outcome of each step. An error of kfext about one job must not affect other
+    jobs: what is done for a job is done within `running.failures.about(job.tracked)`.
     `condition`: the condition that tells of the jobs that the executor follows.
-    `jobs`: these jobs, by uid.
+    `look_seconds`: the time between two looks at all jobs.
+    `jobs`: the followed jobs, by uid.
+    `looks`: whether this turn is a look. `seconds`: from the look before to the last look.
     """
 
     condition: ClassVar[Condition]
+    look_seconds: ClassVar[float]
 
     def __init__(self, running: RunningJobs) -> None:
         self.jobs: Followed = {}
         self.running = running
+        self.looks = False
+        self.seconds = math.inf
+        self.looked = -math.inf
         running.follow(self.jobs)
+
+    def look(self, now: Moment) -> None:
+        """Begin a turn; in a look, find the jobs to follow."""
+        at = now.monotonic
+        self.looks = at - self.looked >= self.look_seconds or self.looks_early()
+        if self.looks:
+            self.seconds, self.looked = at - self.looked, at
+            self.enrol(now)
+
+    def looks_early(self) -> bool:
+        """Return whether a look cannot wait."""
+        return False
+
+    def next_look(self) -> float:
+        """Return when the next turn is due, in monotonic seconds; infinity: no job is followed."""
+        return self.looked + self.look_seconds if self.jobs else math.inf
 
     def enrol(self, now: Moment) -> None:
         """Follow the jobs that are to be followed now, and only these.
@@ -96,7 +120,3 @@ class Executor(ABC):
     @abstractmethod
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a step; `final`: why the API server would refuse it again."""
-
-    @abstractmethod
-    def next_look(self) -> float:
-        """Return when the next turn is due, in monotonic seconds; infinity: never."""

@@ -38,6 +38,7 @@ class SizeExecutor(Executor):
     """Changes the number of workers of jobs."""
 
     condition: ClassVar[Condition] = SCALED
+    look_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(
         self, running: RunningJobs, cluster: Cluster, queue: Queue, progress: JobsProgress
@@ -71,7 +72,7 @@ class SizeExecutor(Executor):
             failures=failures,
         )
         self._following = Following(cluster, progress, self._rescaling, settings_of)
-        self._looked = self._followed = -math.inf
+        self._followed = -math.inf
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
@@ -100,26 +101,22 @@ class SizeExecutor(Executor):
 
     def advance(self, now: Moment) -> Steps:
         """Follow the present sizes and the operations."""
-        at = now.monotonic
-        looks, self._followed = self._looks(at), at
-        if looks:
-            self.enrol(now)
+        self._followed = now.monotonic
         steps: list[SizeStep] = []
         for job in self.jobs.values():
-            if looks or job.size.operation is not None:
+            if self.looks or job.size.operation is not None:
                 steps += self._followed_up(job, now)
         steps += self._rescaling.steps(now)
         return [(job.tracked, step) for job, step in steps]
 
     def propose(self, now: Moment) -> list[Proposal]:
-        """Return the proposals of `scale`, at most once in LOOK_SECONDS."""
-        return self._scale.propose(now) if self._looks(now.monotonic) else []
+        """Return the proposals of `scale`."""
+        return self._scale.propose(now) if self.looks else []
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
         """Begin the chosen proposals, and set what each job shows."""
         at, steps = now.monotonic, list[SizeStep]()
-        if self._looks(at):
-            self._looked = at
+        if self.looks:
             self._begin(chosen.act, at)
             for proposal in chosen.observe:
                 self.jobs[proposal.job].size.would = proposal
@@ -132,12 +129,10 @@ class SizeExecutor(Executor):
         return [(job.tracked, step) for job, step in steps]
 
     def next_look(self) -> float:
-        """Return when the next look at sizes is due."""
-        if not self.jobs:
-            return math.inf
-        look = self._looked + LOOK_SECONDS
+        """Return when the next look is due; a change under way is followed more often."""
         changing = any(job.size.operation is not None for job in self.jobs.values())
-        return min(look, self._followed + FOLLOW_SECONDS) if changing else look
+        following = self._followed + FOLLOW_SECONDS if changing else math.inf
+        return min(super().next_look(), following)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
@@ -161,9 +156,6 @@ class SizeExecutor(Executor):
         if final:
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
         size.end(at=now, pause=PAUSE_SECONDS if final else _RETRY_SECONDS)
-
-    def _looks(self, at: float) -> bool:
-        return at - self._looked >= LOOK_SECONDS
 
     def _any_moves(self, at: float) -> bool:
         """Return whether pods come or go for a change, or a job is on trial; `at` is monotonic.

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from kfext.core.companion.cpu import RESIZED
-from kfext.core.companion.registry import POLICIES
+from kfext.core.companion.policy import Condition
+from kfext.core.companion.registry import CONDITIONS, POLICIES
 from kfext.core.companion.scale import SCALED
 from kfext.core.ledger.columns import ASSUMED
 from kfext.model.policy import TrainingPolicy, parse_policy
@@ -105,11 +106,11 @@ def test_the_page_on_progress_has_the_expression_of_every_log_that_needs_one() -
     assert {*rows, *RECOGNISED} == {*TRAINING}
 
 
-PAGES = {"docs/resize.md": RESIZED.reasons, "docs/elastic.md": SCALED.reasons}
+PAGES = {RESIZED.type: "docs/resize.md", SCALED.type: "docs/elastic.md"}
 
 
-@pytest.mark.parametrize(("page", "reasons"), PAGES.items(), ids=PAGES)
-def test_a_page_has_every_reason_of_its_condition(page: str, reasons: frozenset[str]) -> None:
-    rows = [only(row["reason"]) for row in table(page, "reason")]
+@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.type)
+def test_a_page_has_every_reason_of_a_condition(condition: Condition) -> None:
+    rows = [only(row["reason"]) for row in table(PAGES[condition.type], "reason")]
     assert len(rows) == len(set(rows))
-    assert set(rows) == reasons
+    assert set(rows) == condition.reasons

@@ -1,6 +1,5 @@
 """Which jobs an executor follows, whatever kind of change it carries out."""
 
-import math
 from collections.abc import Collection
 
 import pytest
@@ -25,6 +24,7 @@ NOW = Moment(wall=0.0, monotonic=0.0)
 class Recording(Executor):
     """Follows the jobs that it is told to follow, and records the calls."""
 
+    look_seconds = 5.0
     condition = Condition("Recorded", "Record", "RecordRefused", frozenset({"RecordRefused"}))
 
     def __init__(self, running: RunningJobs) -> None:
@@ -59,9 +59,6 @@ class Recording(Executor):
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         pass
 
-    def next_look(self) -> float:
-        return math.inf
-
 
 @pytest.fixture
 def running() -> RunningJobs:
@@ -80,6 +77,16 @@ def test_a_job_is_met_once_and_left_once(running: RunningJobs) -> None:
     executor.wanted = {"b"}
     executor.enrol(NOW)
     assert (executor.met, executor.left, list(executor.jobs)) == (["a", "b"], ["a"], ["b"])
+
+
+def test_jobs_are_looked_for_at_an_interval(running: RunningJobs) -> None:
+    executor, looks = Recording(running), []
+    executor.wanted = {"a"}
+    for at in (0.0, 4.0, 5.0, 11.0):
+        executor.look(Moment(wall=at, monotonic=at))
+        looks.append(executor.looks)
+    assert looks == [True, False, True, True]
+    assert (executor.seconds, executor.next_look(), executor.met) == (6.0, 16.0, ["a"])
 
 
 def test_two_executors_that_follow_a_job_have_one_record_of_it(running: RunningJobs) -> None:

@@ -23,8 +23,8 @@ def test_jobs_give_workers_together_or_not_at_all(givers: list[str], *, begins: 
     sizes = of.planner.companion.sizes
     rescue = Rescue("uid-gang", workers=1, sizes=dict.fromkeys(givers, 2))
     proposal = workers_proposal("uid-train", Workers(Cause.GUARD, 2, rescue), "room for a job")
-    at = of.driver.moment.monotonic + LOOK_SECONDS
-    sizes.begin(
-        Chosen((proposal,)), Moment(wall=of.driver.moment.wall + LOOK_SECONDS, monotonic=at)
-    )
+    wall, monotonic = of.driver.moment.wall, of.driver.moment.monotonic
+    later = Moment(wall=wall + LOOK_SECONDS, monotonic=monotonic + LOOK_SECONDS)
+    sizes.look(later)
+    sizes.begin(Chosen((proposal,)), later)
     assert (sizes.jobs["uid-train"].size.operation is not None) is begins
