@@ -351,7 +351,7 @@ class Cluster:
             managed = self._managed(tracked.job.namespace)
             tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
             tracked.observe_unbound(pods, at=now)
-            plan = tracked.plan if managed else None
+            plan = tracked.plan if managed and not tracked.job.finished else None
             if plan is not None and plan.slots:
                 plan = with_slots_in_use(plan, tracked.job, pods)
                 unreserved = self.books.cards.unreserved(plan)

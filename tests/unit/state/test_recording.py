@@ -137,6 +137,17 @@ def test_they_are_equal_where_a_reservation_is_lost_while_the_namespace_is_opted
     _assert_equal_again(history)
 
 
+def test_they_are_equal_where_a_slot_of_a_finished_job_is_reserved_for_another_job() -> None:
+    low, high = of(1, gpu="low"), of(1, gpu="high")
+    history = History(Script(AT_ONCE, low, "job-1", high))  # type: ignore[arg-type]
+    for act in (History.submit, History.go_on, History.finish, History.go_on):
+        act(history)
+    history.now += 301
+    for act in (History.go_on, History.submit, History.go_on, History.end_round):
+        act(history)
+    _assert_equal_again(history)
+
+
 def _assert_equal_again(history: History) -> None:
     first = snapshot_of(history.planner, history.moment)
     again = snapshot_of(planner_of(first, history.moment), history.moment)
