@@ -17,6 +17,7 @@ from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.patches.host_network import edits_of
+from kfext.core.settings.table import TO_PODS
 from kfext.core.settings.values import HOST, POD, Colocation
 from kfext.core.words import listed
 from kfext.core.words import pods as many_pods
@@ -35,8 +36,8 @@ _UNPLACED = "not placed by kfext"
 _MOST_ROWS = 12
 """The most pods that the table names; pods of larger jobs are grouped by node and status."""
 _ANNOTATIONS = (
-    *(names.COLOCATION, names.NETWORK, names.PORT_BASE, names.INTERFACES),
-    *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED, names.ELASTIC, names.MIGRATE),
+    *(*TO_PODS, names.PORT_BASE, names.INTERFACES),
+    *(names.PLAN_GENERATION, names.ISTIO_INJECT, names.RELEASED),
 )
 """The annotations of templates that kfext writes."""
 

@@ -6,7 +6,7 @@ from typing import Any
 from kfext import names
 from kfext.core.admission.review import ReviewContext
 from kfext.core.eligibility import not_placed
-from kfext.core.settings.table import Settings
+from kfext.core.settings.table import PREFIX, Settings
 from kfext.core.settings.values import Colocation
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.replica_group import ReplicaGroup
@@ -98,11 +98,12 @@ def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
 def _held(job: TrainingJob, settings: Settings, why: str) -> Verdict:
     if why:
         return Verdict(names.REASON_HELD, f"suspended; kfext does not place it: {why}")
-    return Verdict(
-        names.REASON_HELD,
-        f"suspended until {job.pods} pods have a place together "
-        f"(colocation {settings.colocation}, from {settings.source(names.COLOCATION)})",
+    why_so = ", ".join(
+        f"{key.removeprefix(PREFIX)} {settings.value(key)}, from {settings.source(key)}"
+        for key in dict.fromkeys((names.COLOCATION, *settings.node_limits))
     )
+    message = f"suspended until {job.pods} pods have a place together ({why_so})"
+    return Verdict(names.REASON_HELD, message)
 
 
 def _scheduler(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> str:
