@@ -175,7 +175,7 @@ def sharing_job(**fields: Any) -> Any:
 
 def sharing_pod(**spec: Any) -> Any:
     annotations = {**SHARED, names.GPU_SLOTS: "50@0"}
-    labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
+    labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
     fields = {"containers": [LIMITED], **spec}
     return pod(annotations=annotations, labels=labels, spec=fields)
 
