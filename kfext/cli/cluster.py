@@ -13,7 +13,7 @@ from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import NoAccess, namespace_of
-from kfext.kube.discovery import has_autoscaler, served_kinds
+from kfext.kube.discovery import has_autoscaler, served_kinds, why_unserved
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -227,8 +227,7 @@ async def kinds_in(client: Client, word: str | None = None) -> Sequence[JobKind]
     served = await served_kinds(client)
     if found := [kind for kind in wanted if kind in served]:
         return found
-    plurals = " or ".join(kind.plural for kind in wanted)
-    raise UserError(f"the cluster serves no {plurals}; install the training-operator 1.8 or 1.9")
+    raise UserError(why_unserved(wanted))
 
 
 def _parsed(raw: Raw) -> TrainingJob:

@@ -20,7 +20,7 @@ from kfext.errors import ApiError, KfextError, LeaseLost, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import find_access
-from kfext.kube.discovery import served_kinds
+from kfext.kube.discovery import served_kinds, why_unserved
 from kfext.kube.snapshot_file import write_snapshot
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -182,8 +182,7 @@ async def _missing_requirements(client: Client, kinds: Sequence[JobKind]) -> lis
             f"Kubernetes {served[0]}.{served[1]} is too old; kfext needs {_OLDEST[0]}.{_OLDEST[1]}"
         )
     if not kinds:
-        plurals = " or ".join(kind.plural for kind in KINDS.values())
-        missing.append(f"the cluster serves no {plurals}; install the training-operator 1.8 or 1.9")
+        missing.append(why_unserved(KINDS.values()))
     own = {
         "trainingplans": paths.plans(),
         "trainingpolicies": paths.policies(),

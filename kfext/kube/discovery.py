@@ -1,5 +1,7 @@
 """What the API server serves in this cluster: kinds of training jobs, and an autoscaler."""
 
+from collections.abc import Iterable
+
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
@@ -22,6 +24,12 @@ async def served_kinds(client: Client) -> tuple[JobKind, ...]:
         return ()  # without any CRD of the group, the API server does not know the group
     served = {text(mapping(resource).get("name")) for resource in resources}
     return tuple(kind for kind in KINDS.values() if kind.plural in served)
+
+
+def why_unserved(kinds: Iterable[JobKind]) -> str:
+    """Return that the cluster serves none of some kinds, and what provides them."""
+    plurals = " or ".join(kind.plural for kind in kinds)
+    return f"the cluster serves no {plurals}; install the training-operator 1.8 or 1.9"
 
 
 async def has_autoscaler(client: Client) -> bool:

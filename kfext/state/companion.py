@@ -54,7 +54,7 @@ class Companion:
         for executor in self._executors:
             with self._keeping(steps):
                 proposals += executor.propose(now)
-        chosen = arbitrate(proposals, self._running.signals())
+        chosen = arbitrate(proposals, self._running.signals(proposals))
         for executor in self._executors:
             with self._keeping(steps):
                 steps += _decided(executor, executor.begin(self._part(chosen, executor), now), now)

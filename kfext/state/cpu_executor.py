@@ -47,14 +47,13 @@ class _Look:
 
     `groups`: the jobs that share nodes, in the order of their turns; a group on which kfext fails
         is dropped. `due`: whom the policies visit. `ended`: the jobs with a window that has just
-        ended. `seconds`: since the last look. `begun`: the jobs with an operation that began in it.
+        ended. `begun`: the jobs with an operation that began in it.
     `early`: the jobs with a proposal too early to judge.
     """
 
     groups: list[Signals]
     due: _Due
     ended: Collection[str]
-    seconds: float
     begun: set[str] = field(default_factory=set)
     early: set[str] = field(default_factory=set)
 
@@ -114,8 +113,7 @@ class CpuExecutor(Executor):
                 begun.append((job, self._stages.advance(job, now=at)))
         self._look = None
         if self.looks:
-            seconds = min(self.seconds, 2 * TURN_SECONDS)
-            self._look = look = self._new_look(at, seconds=seconds)
+            self._look = look = self._new_look(at)
             for here in list(look.groups):
                 with self._visit(look, here):
                     for signal in here.jobs:
@@ -130,10 +128,11 @@ class CpuExecutor(Executor):
         look, proposals = self._look, list[Proposal]()
         if look is None:
             return proposals
+        seconds = min(self.seconds, 2 * TURN_SECONDS)
         for here in list(look.groups):
             with self._visit(look, here):
                 records = {job.uid: self.jobs[job.uid].cpu for job in here.jobs}
-                charge(here, records, seconds=look.seconds, now=now)
+                charge(here, records, seconds=seconds, now=now)
                 advised = judged(here, records, ended=look.ended)
                 for policy in self._policies:
                     advised += self._advised(policy, here, look.due[policy.name])
@@ -169,7 +168,7 @@ class CpuExecutor(Executor):
 
     # --- one look -------------------------------------------------------------------------------
 
-    def _new_look(self, at: float, *, seconds: float) -> _Look:
+    def _new_look(self, at: float) -> _Look:
         jobs: list[JobSignal] = []
         ended = set()
         for job in self.jobs.values():
@@ -189,7 +188,7 @@ class CpuExecutor(Executor):
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
         turns = (*groups[self._first :], *groups[: self._first])
-        return _Look([_among(group, signals) for group in turns], due, ended, seconds)
+        return _Look([_among(group, signals) for group in turns], due, ended)
 
     @contextmanager
     def _visit(self, look: _Look, here: Signals) -> Iterator[None]:

@@ -103,7 +103,7 @@ class Executor(ABC):
 
     @abstractmethod
     def leave(self, job: RunningJob, now: Moment) -> None:
-        """Cease to follow a job."""
+        """Stop following a job."""
 
     @abstractmethod
     def advance(self, now: Moment) -> Steps:

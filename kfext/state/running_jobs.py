@@ -1,9 +1,10 @@
 """The running jobs that executors follow, and the conditions of them that are to be shown."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from itertools import chain
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kfext.core.companion.policy import ConditionStatus
+from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.registry import chosen_policies
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.settings.table import Settings
@@ -62,11 +63,11 @@ class RunningJobs:
         self.failures = Failures()
         self.settings_of = settings_of
         self._cluster = cluster
-        self._followed: list[Followed] = []
+        self._followed: ChainMap[str, RunningJob] = ChainMap()
 
     def follow(self, followed: Followed) -> None:
         """Register the jobs of an executor."""
-        self._followed.append(followed)
+        self._followed.maps.append(followed)
 
     @property
     def tracked(self) -> Mapping[str, TrackedJob]:
@@ -75,8 +76,7 @@ class RunningJobs:
 
     def record(self, tracked: TrackedJob) -> RunningJob:
         """Return the record of a job, a new record if no executor follows the job."""
-        records = (jobs.get(tracked.job.uid) for jobs in self._followed)
-        return next((job for job in records if job is not None), None) or RunningJob(tracked)
+        return self._followed.get(tracked.job.uid) or RunningJob(tracked)
 
     def policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
         """Return by name the policies that may visit a job."""
@@ -84,12 +84,10 @@ class RunningJobs:
             return {}
         return chosen_policies(self.settings_of(tracked))
 
-    def signals(self) -> Signals:
-        """Return what arbitration has to know of all followed jobs."""
-        return Signals({}, tuple(map(_signal, self._all())))
-
-    def _all(self) -> Iterator[RunningJob]:
-        return iter({job.uid: job for job in chain(*map(dict.values, self._followed))}.values())
+    def signals(self, proposals: Iterable[Proposal]) -> Signals:
+        """Return what arbitration has to know of the jobs of the proposals."""
+        uids = {proposal.job for proposal in proposals} & self._followed.keys()
+        return Signals({}, tuple(_signal(self._followed[uid]) for uid in uids))
 
 
 def _signal(job: RunningJob) -> JobSignal:

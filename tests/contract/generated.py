@@ -129,8 +129,13 @@ def _policy(policy: Policy) -> dict[str, Any]:
 
 
 def _sentence(effect: str) -> str:
-    plain = _LINK.sub(r"\1", effect).replace("`", "")
+    plain = _plain(effect)
     return f"{plain[0].upper()}{plain[1:]}."
+
+
+def _plain(effect: str) -> str:
+    """Return Markdown without links and marks."""
+    return _LINK.sub(r"\1", effect).replace("`", "")
 
 
 def _number(value: float) -> float | int:
@@ -153,7 +158,7 @@ def _values(row: Row) -> str:
 
 
 def _description(key: str, row: Row) -> str:
-    plain = _LINK.sub(r"\1", row.effect).replace("`", "")
+    plain = _plain(row.effect)
     words = "" if "enum" in row.schema else f"{row.allowed}: "
     return f"{words}{plain}. Default {_default(key) or 'unset'}.".replace("`", "")
 

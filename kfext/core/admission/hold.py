@@ -98,11 +98,11 @@ def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
 def _held(job: TrainingJob, settings: Settings, why: str) -> Verdict:
     if why:
         return Verdict(names.REASON_HELD, f"suspended; kfext does not place it: {why}")
-    why_so = ", ".join(
+    reasons = ", ".join(
         f"{key.removeprefix(PREFIX)} {settings.value(key)}, from {settings.source(key)}"
         for key in dict.fromkeys((names.COLOCATION, *settings.node_limits))
     )
-    message = f"suspended until {job.pods} pods have a place together ({why_so})"
+    message = f"suspended until {job.pods} pods have a place together ({reasons})"
     return Verdict(names.REASON_HELD, message)
 
 

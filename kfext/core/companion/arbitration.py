@@ -116,8 +116,7 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
 
     The order is by rank, and within a rank by the number of pods written, fewest first. A job gets
     one proposal. A policy that rests for a job, or that lost its permission, can only give back
-    what it took. A proposal that is only shown does
-    not keep another from acting.
+    what it took. A proposal that is only shown does not keep another from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}

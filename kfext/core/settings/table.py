@@ -280,6 +280,11 @@ class Settings:
         return self.sources.get(key, DEFAULT)
 
 
+def field_of(key: str) -> str:
+    """Return the name of the field of a key."""
+    return key.removeprefix(PREFIX).replace("-", "_")
+
+
 TABLE: Mapping[str, Row] = {
     f"{PREFIX}{row.name.replace('_', '-')}": row.metadata["row"]
     for row in fields(Settings)
@@ -291,9 +296,7 @@ OF_A_JOB = frozenset(key for key, row in TABLE.items() if not row.schema)
 TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
 """By key that the pod webhook reads: from a value, what admission writes into pod templates."""
 _NODE_LIMITS = tuple(
-    (key, key.removeprefix(PREFIX).replace("-", "_"), row.max_nodes)
-    for key, row in TABLE.items()
-    if row.max_nodes
+    (key, field_of(key), row.max_nodes) for key, row in TABLE.items() if row.max_nodes
 )
 _FORMER = {
     f"{PREFIX}gpu-limit": (
@@ -306,11 +309,6 @@ _FORMER = {
     ),
 }
 """By key of an earlier version, how to say it now and an example."""
-
-
-def field_of(key: str) -> str:
-    """Return the name of the field of a key."""
-    return key.removeprefix(PREFIX).replace("-", "_")
 
 
 def parse_setting(key: str, written: str, *, place: str) -> Any:
