@@ -63,6 +63,8 @@ class ApiServer:
         raw = patched(raw, admitted.ops)
         if raw["spec"]["runPolicy"].get("suspend"):
             raw["status"] = {"conditions": [self._condition("Suspended", "True")]}
+        else:
+            raw["status"] = {"startTime": timestamp(self._clock.wall)}
         live = self.jobs[spec.uid] = LiveJob(spec, raw, self._shown(self._stamp(raw)), training)
         self._tell(live)
         return live
@@ -80,13 +82,13 @@ class ApiServer:
         self._planner.cluster.forget_job(live.uid)
 
     def set_condition(self, live: LiveJob, type_: str, status: str) -> None:
-        """Set a condition in the status of a job."""
-        present = live.raw.get("status", {}).get("conditions", [])
-        others = [condition for condition in present if condition["type"] != type_]
-        conditions = {"conditions": [*others, self._condition(type_, status)]}
-        self._put_job(
-            live, {**live.raw, "metadata": {**live.raw["metadata"]}, "status": conditions}
-        )
+        """Set a condition in the status of a job; a job that is resumed starts anew."""
+        before = live.raw.get("status", {})
+        others = [one for one in before.get("conditions", []) if one["type"] != type_]
+        after = {**before, "conditions": [*others, self._condition(type_, status)]}
+        if (type_, status) == ("Suspended", "False"):
+            after["startTime"] = timestamp(self._clock.wall)
+        self._put_job(live, {**live.raw, "metadata": {**live.raw["metadata"]}, "status": after})
 
     def _condition(self, type_: str, status: str) -> Raw:
         return {"type": type_, "status": status, "lastTransitionTime": timestamp(self._clock.wall)}

@@ -61,6 +61,7 @@ class JobSpec:
         `serves`: each parameter server, if that is another number.
     `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
     `guaranteed`: whether its pods are Guaranteed: they request their limit.
+    `trains`: the program that its pods run; a program of its own if unset.
     `starts`: from bound to Running. `meets`: from the last of its pods to the first step.
     `grace`: from the deletion of a pod to its end.
     `every`: the steps between two checkpoints. `answers`: from a request to the answer.
@@ -84,6 +85,7 @@ class JobSpec:
     serves: int | None = None
     limit: int | None = None
     guaranteed: bool = False
+    trains: str = ""
     starts: float = 10.0
     meets: float = 8.0
     grace: float = 2.0
@@ -145,7 +147,7 @@ class JobSpec:
         command = "torchrun" if self.style is Style.TORCHRUN else "python"
         container = {
             "name": KINDS[self.kind].container,
-            "command": [command, "train.py"],
+            "command": [command, f"{self.trains or self.name}.py"],
             "resources": self._resources(),
         }
         spec: Raw = {"containers": [container], "terminationGracePeriodSeconds": int(self.grace)}

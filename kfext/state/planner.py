@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from kfext.core.companion.scale import SCALE
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
@@ -26,10 +27,12 @@ from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
+from kfext.model.policy import Mode, QueueOrder
 from kfext.model.verdict import Verdict
 from kfext.state.cards import Reserve, Unreserve, with_slots_in_use
 from kfext.state.cluster import Cluster
 from kfext.state.companion import Companion
+from kfext.state.lengths import Lengths
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.settings import SettingsSource
@@ -90,10 +93,11 @@ class Planner:
             managed=self.settings.is_managed,
         )
         self.settings.on_managed_changed = self.cluster.recount_namespace
-        self.queue = Queue(self.cluster, self.settings.cached)
         self.progress = JobsProgress(
             self.cluster, lambda tracked: self.settings.cached(tracked).settings
         )
+        lengths = Lengths(self.progress, self._counts_length)
+        self.queue = Queue(self.cluster, self.settings.cached, lengths)
         self.companion = Companion(
             self.cluster,
             self.queue,
@@ -321,9 +325,17 @@ class Planner:
                 for part in (self.queue, self.settings, self.alarms):
                     part.forget(uid)
             else:
+                self.queue.observe(tracked)
                 self._add(tracked, now)
         if self._running.is_over:
             self._running.begin_round()
+
+    def _counts_length(self, tracked: TrackedJob) -> bool:
+        """Return whether the length of a job counts for its turn."""
+        settings = self.settings.cached(tracked).settings
+        if settings.queue_order is QueueOrder.SHORTEST:
+            return True
+        return SCALE.effective(settings).mode is Mode.ACT
 
     def _add(self, tracked: TrackedJob, now: float) -> None:
         if self._is_decidable(tracked, now):

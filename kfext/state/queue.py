@@ -16,6 +16,7 @@ from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED
 from kfext.state.cluster import Cluster
+from kfext.state.lengths import Lengths
 from kfext.state.quotas import Quotas
 from kfext.state.reservations import Promises, ReservationManager
 from kfext.state.settings import JobSettings
@@ -34,7 +35,9 @@ class Queue:
     `started_at`: when a job last started, in monotonic seconds.
     """
 
-    def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings], lengths: Lengths
+    ) -> None:
         self.classes: dict[str, PriorityClass] = {}
         self.quotas = Quotas(cluster)
         self.no_fits = NoFitCache()
@@ -42,9 +45,10 @@ class Queue:
         self.started_at = -math.inf
         self.promises = Promises(cluster.ledger, cluster.wake)
         self.reservations = ReservationManager(cluster, settings, self.promises)
+        self.lengths = lengths
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
-        self._turns: dict[str, tuple[TrainingJob, Turn]] = {}
+        self._priorities: dict[str, tuple[TrainingJob, int]] = {}
         self._shown: dict[str, int] = {}
         self._moved = False
         self._looked_at: tuple[int, int] | None = None
@@ -56,7 +60,7 @@ class Queue:
             self.classes.pop(old.name, None)
         if new is not None:
             self.classes[new.name] = new
-        self._turns.clear()
+        self._priorities.clear()
         self._moved = True
         self._cluster.recount_priorities()
         self._cluster.mark_queue()
@@ -68,11 +72,15 @@ class Queue:
             self._cluster.mark_queue()
 
     def turn(self, tracked: TrackedJob) -> Turn:
-        """Return the sort key of a job; it is computed again only if it may have changed."""
-        cached = self._turns.get(tracked.job.uid)
+        """Return the sort key of a waiting job."""
+        return turn(tracked.job, self.priority(tracked), self.lengths.for_turn(tracked))
+
+    def priority(self, tracked: TrackedJob) -> int:
+        """Return the priority of a job; it is looked up again only if it may have changed."""
+        cached = self._priorities.get(tracked.job.uid)
         if cached is None or cached[0] is not tracked.job:
-            cached = (tracked.job, turn(tracked.job, self.classes))
-            self._turns[tracked.job.uid] = cached
+            cached = (tracked.job, priority_class(tracked.job, self.classes).value)
+            self._priorities[tracked.job.uid] = cached
         return cached[1]
 
     def record(self, tracked: TrackedJob) -> None:
@@ -102,9 +110,14 @@ class Queue:
         ahead = (job.turns for job in jobs if job.turns and self.turn(job) < position)
         return max(ahead, default=0)
 
+    def observe(self, tracked: TrackedJob) -> None:
+        """Record a changed job: the end of a job may change the turns of its series."""
+        self._moved |= self.lengths.observe(tracked.job)
+
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
-        self._turns.pop(uid, None)
+        self._priorities.pop(uid, None)
+        self.lengths.forget(uid)
         self._shown.pop(uid, None)
         self.promises.drop(uid)
         if self._queued.pop(uid, None) is not None:
@@ -214,7 +227,14 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(tracked.job.uid),
             quota=self.quotas.of(tracked, self.classes),
+            length=self.lengths.rest(tracked.job, now=now),
+            ends=lambda: self._ends(now),
         )
+
+    def _ends(self, now: float) -> dict[str, float]:
+        """Return by uid when running jobs are expected to end."""
+        running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
+        return {job.uid: now + self.lengths.rest(job, now=now) for job in running}
 
     def moved(self) -> Iterator[TrackedJob]:
         """Yield the queued jobs that show an outdated position, and record the new position."""

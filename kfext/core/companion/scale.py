@@ -68,11 +68,11 @@ SCALE = Policy(
             "user asked for",
         ),
         "idle": Parameter(
-            60.0, 1.0, _DAY, "seconds without a start or a change of size before a job grows"
+            10.0, 1.0, _DAY, "seconds without a start or a change of size before a job grows"
         ),
         "rest": Parameter(60.0, 1.0, _DAY, "seconds between two changes of the size of one job"),
         "wait": Parameter(
-            30.0,
+            5.0,
             1.0,
             _DAY,
             "seconds that a job waits for room before others give workers for it; the value of the "

@@ -13,8 +13,9 @@ from kfext.core.placement.gang import Limits, members_of
 from kfext.core.placement.place import place, why_more_nodes
 from kfext.core.placement.score import DEFAULT, FEWEST, Weights
 from kfext.core.placement.solve import can_burst, in_words
+from kfext.core.queue.length import is_worth_starting
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
-from kfext.core.queue.reservation import Reservation
+from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.words import clock
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.plan import Assignment
@@ -108,7 +109,28 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
         fewer = [pod for pod in everyone if pod.key.type != worker or pod.key.index < workers]
         return place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
 
-    return most_with_a_place(placed, fewest=fewest, most=most) if everyone else whole
+    found = most_with_a_place(placed, fewest=fewest, most=most) if everyone else whole
+    if isinstance(found, Verdict) or situation.context.promised:
+        return found
+    workers = sum(key.type == worker for key in found)
+    worth = is_worth_starting(
+        workers, most + 1, length=situation.context.length, wait=_wait(situation, ledger)
+    )
+    return found if worth else whole
+
+
+def _wait(situation: Situation, ledger: Ledger) -> float:
+    """Return the seconds until there is room for the whole job, by the expected ends of others."""
+    job, ignoring = situation.job, situation.open_claims
+    room = reserve(
+        job.uid,
+        members_of(job),
+        ledger,
+        situation.limits,
+        ends=situation.context.ends(),
+        ignoring=ignoring,
+    )
+    return math.inf if room is None else max(0.0, room.until - situation.now)
 
 
 def most_with_a_place(

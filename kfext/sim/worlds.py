@@ -1,0 +1,220 @@
+"""Worlds in which policies are compared, each drawn from a seed.
+
+Sources of the shapes: nine jobs of e2e/bench/stream; Poisson arrivals with lognormal lengths, as in
+the workloads of Pollux (Qiao et al., OSDI 2021); TFJobs with one server (Lin et al., DRAGON,
+CLOSER 2019). A slot is a pod of one CPU.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import assert_never
+
+from kfext.sim.cluster import World
+from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+
+_PER_NODE = 4
+"""Slots of a node."""
+_MEAN_SECONDS = 240.0
+_SHORTEST, _LONGEST = 30.0, 20 * _MEAN_SECONDS
+_SIZES = (1, 2, 2, 4, 4, 8)
+_CLASSES = 12
+_START_SECONDS = 15.0
+"""From the pods of a job to its first step."""
+
+
+def stream(seed: int) -> World:
+    """Return nine jobs that come within five minutes to eight slots, as in e2e/bench/stream."""
+    random = Random(seed)
+    jobs = random.sample(_STREAM, len(_STREAM))
+    times = [0.0, *sorted(random.uniform(0, 300) for _ in jobs[1:])]
+    nodes = {f"node-{number}": 2000 for number in range(4)}
+    return World(nodes, tuple(map(_arriving, jobs, times)))
+
+
+def _torch(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
+    pace = Pace(0.664, 0.03, 0.0)
+    spec = JobSpec(name, "PyTorchJob", Style.TORCHRUN, 0.0, asked, pace, steps)
+    saves = Saving.ON_REQUEST
+    return replace(spec, bounds=(least, most), starts=6.0, meets=13.0, saving=saves, answers=2.0)
+
+
+def _servers(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
+    pace = Pace(0.0586, 0.0, 0.0)
+    spec = JobSpec(name, "TFJob", Style.SERVERS, 0.0, asked, pace, steps, servers=1)
+    return replace(spec, bounds=(least, most), starts=13.0)
+
+
+def _rigid(name: str, pods: int, steps: int, seconds: float) -> JobSpec:
+    """Return a job of a Master and workers whose step takes so many seconds."""
+    pace = Pace(seconds * pods, 0.0, 0.0)
+    spec = JobSpec(name, "PyTorchJob", Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
+    return replace(spec, starts=6.0, meets=7.0)
+
+
+_STREAM = (
+    _torch("elastic-wide", 2, 4, 8, 600),
+    _torch("elastic-pair", 1, 2, 6, 450),
+    _torch("elastic-late", 1, 4, 8, 520),
+    _servers("server-wide", 1, 3, 6, 4200),
+    _servers("server-small", 1, 2, 4, 2800),
+    _rigid("rigid-pair-one", 2, 5200, 0.0154),
+    _rigid("rigid-pair-two", 2, 3000, 0.015),
+    _rigid("rigid-pair-three", 2, 4200, 0.0148),
+    _rigid("rigid-four", 4, 4000, 0.0255),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Jobs that a user submits again and again: they ask for the same and take about as long."""
+
+    seconds: float
+    workers: int
+    style: Style
+    pace: Pace
+
+
+def cluster(
+    seed: int,
+    *,
+    load: float,
+    cv: float = 1.0,
+    jobs: int = 60,
+    slots: int = 16,
+    elastic: float = 0.6,
+) -> World:
+    """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
+
+    `cv`: the coefficient of variation of the lengths of the classes. `elastic`: the part of the
+        classes whose number of workers may change.
+    """
+    random = Random(seed)
+    sigma = math.sqrt(math.log(1 + cv * cv))
+
+    def draw() -> _Class:
+        seconds = random.lognormvariate(math.log(_MEAN_SECONDS) - sigma**2 / 2, sigma)
+        style = random.choice([Style.TORCHRUN, Style.SERVERS])
+        style = style if random.random() < elastic else Style.GANG
+        pace = Pace(1.0, random.uniform(0.0, 0.08), random.uniform(0.0, 0.01))
+        bounded = min(max(seconds, _SHORTEST), _LONGEST)
+        return _Class(bounded, random.choice(_SIZES), style, pace)
+
+    classes = [draw() for _ in range(_CLASSES)]
+    chosen = [random.randrange(_CLASSES) for _ in range(jobs)]
+    specs = [
+        _of_class(
+            f"job-{number}",
+            replace(classes[kind], seconds=classes[kind].seconds * random.uniform(0.8, 1.25)),
+            trains=f"program-{kind}",
+        )
+        for number, kind in enumerate(chosen)
+    ]
+    return _spread_over(specs, random, load=load, slots=slots)
+
+
+def dragon(seed: int, *, load: float) -> World:
+    """Return DRAGON's setting: TFJobs with a server, of which each may have a quarter to twice."""
+    world = cluster(seed, load=load, elastic=0.0)
+    random = Random(seed)
+
+    def as_server_job(spec: JobSpec) -> JobSpec:
+        asked = spec.workers + spec.leaders
+        bounds = (max(1, asked // 4), 2 * asked)
+        made = replace(spec, kind="TFJob", style=Style.SERVERS, workers=asked, leaders=0, servers=1)
+        return replace(made, bounds=bounds, starts=13.0)
+
+    return _spread_over(
+        [as_server_job(spec) for spec in world.jobs], random, load=load, slots=_slots(world)
+    )
+
+
+def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
+    """Return a job that takes as long as its class at the number of workers it asks for."""
+    pace, asked = kind.pace, kind.workers
+    bounds = None if kind.style is Style.GANG else (max(1, asked // 4), 2 * asked)
+    # Steps of about a second, so that the log shows them as real jobs do.
+    steps = max(20, round(kind.seconds))
+    scale = kind.seconds / steps / pace.seconds(asked)
+    pace = Pace(pace.work * scale, pace.fixed * scale, pace.each * scale)
+    match kind.style:
+        case Style.TORCHRUN:
+            return JobSpec(
+                name,
+                "PyTorchJob",
+                kind.style,
+                0.0,
+                asked,
+                pace,
+                steps,
+                bounds=bounds,
+                trains=trains,
+                starts=5.0,
+                meets=10.0,
+                saving=Saving.ON_REQUEST,
+                answers=3.0,
+            )
+        case Style.SERVERS:
+            return JobSpec(
+                name,
+                "TFJob",
+                kind.style,
+                0.0,
+                asked,
+                pace,
+                steps,
+                servers=1,
+                bounds=bounds,
+                trains=trains,
+                starts=13.0,
+            )
+        case Style.GANG:
+            return JobSpec(
+                name,
+                "PyTorchJob",
+                kind.style,
+                0.0,
+                asked - 1,
+                pace,
+                steps,
+                leaders=1,
+                trains=trains,
+                starts=5.0,
+                meets=10.0,
+            )
+        case _:
+            assert_never(kind.style)
+
+
+def _spread_over(specs: Sequence[JobSpec], random: Random, *, load: float, slots: int) -> World:
+    """Return the jobs with times of arrival such that they are `load` of the slots' work."""
+    held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
+    times = sorted(random.uniform(0, held / (slots * load)) for _ in specs)
+    nodes = {f"node-{number}": 1000 * _PER_NODE for number in range(slots // _PER_NODE)}
+    return World(nodes, tuple(map(_arriving, specs, times)))
+
+
+def _seconds(spec: JobSpec) -> float:
+    return spec.steps * spec.pace.seconds(spec.workers + spec.leaders)
+
+
+def _slots(world: World) -> int:
+    return sum(world.nodes.values()) // 1000
+
+
+def _arriving(spec: JobSpec, at: float) -> JobSpec:
+    return replace(spec, arrives=float(round(at)))
+
+
+Draw = Callable[[int], World]
+
+WORLDS: dict[str, Draw] = {
+    "stream": stream,
+    "cpu .5": lambda seed: cluster(seed, load=0.5),
+    "cpu .8": lambda seed: cluster(seed, load=0.8),
+    "cpu 1.2": lambda seed: cluster(seed, load=1.2),
+    "cpu .8 cv 2.5": lambda seed: cluster(seed, load=0.8, cv=2.5),
+    "dragon .8": lambda seed: dragon(seed, load=0.8),
+}
+"""The worlds by name."""

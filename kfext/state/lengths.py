@@ -1,0 +1,71 @@
+"""What kfext knows of the lengths of jobs: from their progress, and from jobs that have ended."""
+
+from collections.abc import Callable
+from heapq import nlargest
+
+from kfext.core.queue.length import USUAL_SECONDS, expected_rest, usual_length
+from kfext.model.job import TrainingJob
+from kfext.state.progress import JobsProgress
+from kfext.state.tracked_job import TrackedJob
+
+_MOST_ENDED = 16
+"""The last ended jobs of a series that count."""
+
+
+class Lengths:
+    """The lengths of the jobs that exist. Times are epoch seconds.
+
+    `is_known`: whether the length of a job counts for its turn.
+    """
+
+    def __init__(self, progress: JobsProgress, counts: Callable[[TrackedJob], bool]) -> None:
+        self._progress = progress
+        self._counts = counts
+        self._ended: dict[str, dict[str, tuple[float, float]]] = {}
+        self._usual: dict[str, float | None] = {}
+        self._series_of: dict[str, str] = {}
+
+    def observe(self, job: TrainingJob) -> bool:
+        """Record a job as last seen; return whether the lengths of other jobs may change."""
+        length = job.took
+        if length is None or job.uid in self._series_of:
+            return False
+        self._series_of[job.uid] = job.series
+        self._ended.setdefault(job.series, {})[job.uid] = (job.started + length, length)
+        self._usual.pop(job.series, None)
+        return True
+
+    def forget(self, uid: str) -> None:
+        """Forget a job that is gone."""
+        series = self._series_of.pop(uid, "")
+        if series:
+            ended = self._ended[series]
+            del ended[uid]
+            self._usual.pop(series, None)
+            if not ended:
+                del self._ended[series]
+
+    def usual(self, job: TrainingJob) -> float | None:
+        """Return the length of the last ended jobs of its series; None without such jobs."""
+        series = job.series
+        if series not in self._ended:
+            return None
+        if series not in self._usual:
+            last = nlargest(_MOST_ENDED, self._ended[series].values())
+            self._usual[series] = usual_length(length for _, length in last)
+        return self._usual[series]
+
+    def rest(self, job: TrainingJob, *, now: float) -> float:
+        """Return the seconds that a job has left at its present size."""
+        reported = self._progress.reported(job.uid)
+        if reported is not None and (left := reported.progress.left) is not None:
+            return left
+        runs = job.started and not job.suspend
+        ran = max(0.0, now - job.started) if runs else 0.0
+        return expected_rest(self.usual(job), ran=ran)
+
+    def for_turn(self, tracked: TrackedJob) -> float:
+        """Return the length of a waiting job that counts for its turn."""
+        if not self._counts(tracked):
+            return USUAL_SECONDS
+        return self.rest(tracked.job, now=0.0)
