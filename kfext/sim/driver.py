@@ -17,7 +17,6 @@ from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
 from kfext.sim.kubelets import Kubelets, is_printer, uses_of
 from kfext.sim.objects import LivePod
-from kfext.sim.training import Doing
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 
@@ -68,6 +67,7 @@ class Driver:
     written: list[Written] = field(default_factory=list)
     shown: dict[tuple[str, str], ConditionStatus | None] = field(default_factory=dict)
     _turned: float = 0.0
+    _looked: dict[str, tuple[float, float]] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -138,11 +138,15 @@ class Driver:
                 progress.take(read, lines, self.moment)
 
     def use_of(self, live: LivePod) -> CpuUse | None:
-        """Return what metrics-server says that a pod uses."""
-        training = live.job.training
-        busy = training.share if training.doing is Doing.TRAINS else 0.0
-        cores = busy * uses_of(live) / 1000
-        return CpuUse(cores, at=self.clock.wall, window=self.measure_seconds)
+        """Return what metrics-server says that a pod uses: the mean since it last looked."""
+        live.job.training.advance()
+        now, busy = self.clock.now, live.job.training.busy
+        since, before = self._looked.get(live.pod.uid, (now, busy))
+        self._looked[live.pod.uid] = now, busy
+        if now <= since:
+            return None
+        cores = (busy - before) / (now - since) * uses_of(live) / 1000
+        return CpuUse(cores, at=self.clock.wall, window=now - since)
 
     def _measure(self) -> None:
         progress = self.planner.progress

@@ -130,6 +130,40 @@ def dragon(seed: int, *, load: float) -> World:
     )
 
 
+_MEASURED = {
+    3: ((0, 104), (11, 109), (80, 100)),
+    10: (
+        *((0, 43), (13, 85), (26, 25), (45, 22), (50, 68)),
+        *((65, 22), (76, 87), (79, 34), (85, 25), (100, 44)),
+    ),
+}
+"""Arrivals and core-seconds of the jobs of e2e/bench/companion, by their number."""
+_LENGTHS = {3: (80, (40, 110, 300)), 10: (100, (25, 40, 80))}
+"""The seconds in which random jobs arrive, and their core-seconds, by their number."""
+
+
+def shared_node(seed: int, jobs: int) -> World:
+    """Return 3 or 10 jobs of one thread that share a node of one CPU; seed 0: as measured."""
+    random = Random(seed)
+    within, lengths = _LENGTHS[jobs]
+    times = [0.0, *sorted(random.uniform(0, within) for _ in range(jobs - 2)), float(within)]
+    drawn = [(at, random.choice(lengths) * random.uniform(0.8, 1.25)) for at in times]
+    come = drawn if seed else _MEASURED[jobs]
+    specs = [_thread(f"job-{number}", takes) for number, (_, takes) in enumerate(come)]
+    arrivals = [float(at) for at, _ in come]
+    return World({"node-0": 1000}, tuple(map(_arriving, specs, arrivals)))
+
+
+def _thread(name: str, takes: float) -> JobSpec:
+    """Return a job of one pod that takes so many core-seconds."""
+    spec = JobSpec(name, "PyTorchJob", Style.GANG, 0.0, 0, _THREAD, 0, leaders=1, resize="cpu")
+    steps = round(takes / _THREAD.work)
+    return replace(spec, steps=steps, cpu=20, limit=0, starts=1.0, meets=1.0, prints=2.0)
+
+
+_THREAD = Pace(0.1, 0.0, 0.0)
+
+
 def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
     """Return a job that takes as long as its class at the number of workers it asks for."""
     pace, asked = kind.pace, kind.workers

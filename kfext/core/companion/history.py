@@ -69,8 +69,8 @@ class History:
         return (now.step - before.step) / (now.at - before.at)
 
 
-_LEAST_CPU = 4.0
-"""Core-seconds after which the CPU of a step is known."""
+_LEAST_SECONDS = 15.0
+"""The time over which the CPU of a step is measured at least."""
 _KEPT = 16
 """Reports of steps, and measurements, kept to pair them by their times."""
 
@@ -88,15 +88,16 @@ class Work:
         self._measured: dict[str, float] = {}
         self._used: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT)
-        self._from: tuple[float, float] | None = None
+        self._from: tuple[float, float, float] | None = None
         self._each = math.inf
 
     def measure(self, pod: str, use: CpuUse) -> None:
         """Record a new measurement of a pod, by uid."""
-        before = self._measured.get(pod)
-        if before is not None and use.at > before:
+        before = self._measured.get(pod, use.at - use.window)
+        if not self._measured:
+            self._used.append((before, 0.0))
+        if use.at > before:
             self._cpu += use.cores * (use.at - before)
-        if before is None or use.at > before:
             self._measured[pod] = use.at
             self._used.append((max(self._measured.values()), self._cpu))
 
@@ -114,8 +115,8 @@ class Work:
             return
         if self._from is None:
             self._from = newest
-        (step, cpu), (first, before) = newest, self._from
-        if step > first and cpu - before >= _LEAST_CPU:
+        (at, step, cpu), (since, first, before) = newest, self._from
+        if step > first and at - since >= _LEAST_SECONDS:
             self._each = (cpu - before) / (step - first)
 
     def left(self, progress: Progress) -> float | None:
@@ -128,12 +129,16 @@ class Work:
         steps = max(0, progress.total - progress.step)
         return steps * self._each if steps else 0.0
 
-    def _newest(self) -> tuple[float, float] | None:
-        """Return the step at the newest measurement that can be paired, and the CPU until then."""
+    def done(self, progress: Progress) -> float:
+        """Return the core-seconds of the steps that the job has made, 0 while unknown."""
+        return (progress.step or 0) * self._each if math.isfinite(self._each) else 0.0
+
+    def _newest(self) -> tuple[float, float, float] | None:
+        """Return the newest measurement that can be paired: its time, the step and all CPU then."""
         for time, cpu in reversed(self._used):
             step = self._step_at(time)
             if step is not None:
-                return step, cpu
+                return time, step, cpu
         return None
 
     def _step_at(self, at: float) -> float | None:
