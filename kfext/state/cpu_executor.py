@@ -163,7 +163,7 @@ class CpuExecutor(Executor):
                         begun.append(self._begin(proposal, here))
                 for job in here.jobs:
                     self._show(job, here, look, would.get(job.uid), now.monotonic)
-        self._shrinking = tuple(job for job, step in begun if step is not None)
+        self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
         return _written(begun)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
@@ -287,6 +287,14 @@ def _among(group: tuple[JobSignal, ...], signals: Signals) -> Signals:
     """Return the signals of a group of jobs that share nodes."""
     nodes = {node for job in group for node in job.nodes}
     return replace(signals, nodes={node: signals.nodes[node] for node in nodes}, jobs=group)
+
+
+def _shrinks(step: Resize) -> bool:
+    """Return whether a step lowers the request of a pod, so that other pods may grow."""
+    return any(
+        size.request is not None and pod.trainer is not None and size.request < pod.trainer.request
+        for pod, size in step.sizes
+    )
 
 
 def _written(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.fair import Sharer, fair_ends
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
-from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
+from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals, use_of
 from kfext.core.companion.stand_down import why_no_resize, why_unread
 from kfext.core.ledger.claims import pod_key
 from kfext.core.progress.reported import Reported
@@ -22,6 +22,13 @@ from kfext.state.progress import JobsProgress
 from kfext.state.running_job import EARLY_SECONDS, RunningJob, all_measured, is_whole, live_pods
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
+
+_CROWDED = 0.9
+"""Jobs contend for a node from this share of its CPU in use."""
+_REMEMBERED = 32
+"""Jobs of a node that are remembered after their end."""
+_MEASURED_SECONDS = 60.0
+"""After so many seconds all pods are measured again."""
 
 
 class CpuSignals:
@@ -48,6 +55,7 @@ class CpuSignals:
         self._beside: dict[str, frozenset[str]] = {}
         self._raised: dict[str, int] = {}
         self._sharers: dict[str, dict[str, Sharer]] = {}
+        self._crowded_at: dict[str, float] = {}
 
     def together(self, jobs: Sequence[JobSignal], now: float) -> Signals:
         """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
@@ -60,6 +68,7 @@ class CpuSignals:
         self._raised = _raised(signals)
         nodes = {name: self._with_the_past(name, signals, now) for name in signals.nodes}
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
+        self._crowded_at = {name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()}
         return Signals(
             {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._room_in(signals)
         )
@@ -67,18 +76,34 @@ class CpuSignals:
     def _with_the_past(
         self, name: str, signals: Signals, now: float
     ) -> tuple[NodeSignal, dict[str, Sharer]]:
-        """Return a node with the jobs that are gone, and all jobs that shared its CPU."""
+        """Return a node with the jobs that are gone, and all jobs that shared its CPU.
+
+        Under equal shares a job that is gone would have shared with a job that is still there.
+        """
         node = signals.nodes[name]
         present = {job.uid: job.sharer(name) for job in signals.on(name)}
         sharers = self._sharers.get(name, {}) | present
         ends = fair_ends(sharers.values(), cores=max(1, node.allocatable - node.others) / 1000)
-        gone = {
-            uid: sharer
-            for uid, sharer in sharers.items()
-            if uid not in present and now < ends[uid] < math.inf
-        }
+        first = min(sharer.came for sharer in present.values())
+        ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
+        gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
         awaited = self._raised.get(name, 0) > 0 and self.is_awaited(name, node.free)
-        return replace(node, awaited=awaited, gone=tuple(gone.values())), present | gone
+        crowded = self._is_crowded(name, signals, now)
+        past = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
+        return past, present | gone
+
+    def _is_crowded(self, name: str, signals: Signals, now: float) -> bool:
+        """Return whether jobs contend for a node; a job of unknown use counts with an equal part.
+
+        What a job leaves shows in the use of the others only when they are measured again.
+        """
+        node, jobs = signals.nodes[name], signals.on(name)
+        uses = [use_of(job.on(name)) for job in jobs]
+        part = node.allocatable // max(1, len(jobs))
+        used = node.others + sum(part if use is None else use for use in uses)
+        if len(jobs) > 1 and used >= _CROWDED * node.allocatable:
+            self._crowded_at[name] = now
+        return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
 
     def is_awaited(self, name: str, free: int) -> bool:
         """Return whether a pod waits for CPU of a node that is free but for raised requests."""
@@ -149,7 +174,6 @@ class CpuSignals:
             or (job.cpu.operation is not None and not job.cpu.operation.is_set)
             or self._paused(job, now)
             or not is_whole(job.tracked, pods)
-            or not all_measured(pods, self._progress.uses)
         )
 
 
@@ -232,8 +256,7 @@ def job_signal(
         for pod in live_pods(pods)
         if pod.node_name and pod.trainer is not None
     )
-    began = min((pod.created for pod in signals), default=now)
-    return JobSignal(
+    signal = JobSignal(
         uid=job.uid,
         namespace=job.tracked.job.namespace,
         pods=signals,
@@ -247,9 +270,9 @@ def job_signal(
         whole=is_whole(job.tracked, pods),
         left=left,
         done=cpu.work.done(reported.progress) if reported else 0.0,
-        young=now - began < EARLY_SECONDS,
         unread=cpu.unread,
     )
+    return replace(signal, young=now - signal.began < EARLY_SECONDS)
 
 
 def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:

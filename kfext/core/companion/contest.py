@@ -11,16 +11,14 @@ from dataclasses import dataclass
 
 from kfext.core.companion.cpu import Part, share_out
 from kfext.core.companion.fair import fair_ends
-from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals, use_of
+from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
 
 SPARE = 0.1
 """The part of what is free on a node, or in a quota, that no raise takes."""
 LEAST_REQUEST = 10
 """The lowest request, in millicores, that a job keeps where it gives way; its weight is 1 or 2."""
-_CROWDED = 0.9
-"""Jobs contend for a node from this share of its CPU in use."""
 _CLEARLY = 0.1
-"""A job takes the turn of the favourite if it ends earlier by more than this part of its work."""
+"""A job takes the turn of the favourite if it ends earlier by more than this part of its time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,20 +44,12 @@ class Contest:
         raised = [job for job in self.jobs if self.extra(job) > 0]
         if any(not (job.known or job.young or job.growth is not None) for job in raised):
             return False
-        return bool(raised) or self._is_crowded
+        return bool(raised) or self.of.crowded
 
     @property
     def by_growth(self) -> bool:
         """Whether growth decides, because a job that learns does not show its end."""
         return any(job.left is None and job.growth is not None for job in self.jobs)
-
-    @property
-    def _is_crowded(self) -> bool:
-        used = self.of.others
-        for job in self.jobs:
-            use = use_of(job.on(self.node))
-            used += self.asked(job) if use is None else use
-        return len(self.jobs) > 1 and used >= _CROWDED * self.of.allocatable
 
     def asked(self, job: JobSignal) -> int:
         """Return what the pods of a job here request as their user wrote it."""
@@ -203,7 +193,7 @@ def favourites(of: Mapping[str, Contest], candidates: Iterable[JobSignal]) -> di
     def end(job: JobSignal) -> tuple[float, str]:
         last = max(ends[node][job.uid] for node in job.nodes)
         favoured = all(_leads(of[node], job) for node in job.nodes)
-        return (last - _CLEARLY * (job.left or 0.0) if favoured else last, job.uid)
+        return (last - _CLEARLY * (last - job.began) if favoured else last, job.uid)
 
     chosen: dict[str, JobSignal] = {}
     for job in sorted((job for job in candidates if job.known), key=end):

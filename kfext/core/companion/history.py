@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -110,11 +111,10 @@ class Work:
             self._from = None
         if not self._steps or progress.at > self._steps[-1][0]:
             self._steps.append((progress.at, progress.step))
-        newest = self._newest()
-        if newest is None:
+        newest = next(self._paired(reversed(self._used)), None)
+        self._from = self._from or next(self._paired(self._used), None)
+        if newest is None or self._from is None:
             return
-        if self._from is None:
-            self._from = newest
         (at, step, cpu), (since, first, before) = newest, self._from
         if step > first and at - since >= _LEAST_SECONDS:
             self._each = (cpu - before) / (step - first)
@@ -133,13 +133,14 @@ class Work:
         """Return the core-seconds of the steps that the job has made, 0 while unknown."""
         return (progress.step or 0) * self._each if math.isfinite(self._each) else 0.0
 
-    def _newest(self) -> tuple[float, float, float] | None:
-        """Return the newest measurement that can be paired: its time, the step and all CPU then."""
-        for time, cpu in reversed(self._used):
+    def _paired(
+        self, measurements: Iterable[tuple[float, float]]
+    ) -> Iterator[tuple[float, float, float]]:
+        """Yield the measurements with a known step: the time, the step, and all CPU until then."""
+        for time, cpu in measurements:
             step = self._step_at(time)
             if step is not None:
-                return time, step, cpu
-        return None
+                yield time, step, cpu
 
     def _step_at(self, at: float) -> float | None:
         """Return the step at a time, with a fraction, or None without a report on both sides."""

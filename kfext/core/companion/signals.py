@@ -60,7 +60,7 @@ class JobSignal:
     `policies`: by name, the policies that may decide on it. `rests`: the policies that leave it
         alone.
     `by`: the policies that account for its sizes, where these are not the user's.
-    `in_flight`: whether sizes are being written or set, or a pod is missing or not measured.
+    `in_flight`: whether sizes are being written or set, or a pod is missing.
     `whole`: whether all of its pods exist, and each has ended or runs.
     `settling`: whether its figures may be older than the last change of its sizes.
     `reported`: the progress that its log shows, or None.
@@ -108,6 +108,11 @@ class JobSignal:
         return self.left is not None and math.isfinite(self.left)
 
     @property
+    def began(self) -> float:
+        """When its first pod was created, in seconds since the epoch."""
+        return min((pod.created for pod in self.pods), default=0.0)
+
+    @property
     def nodes(self) -> list[str]:
         """The nodes of its pods, in the order of their names."""
         return sorted({pod.node for pod in self.pods})
@@ -132,7 +137,7 @@ class JobSignal:
         limits = [pod.asked.limit for pod in here]
         return Sharer(
             uid=self.uid,
-            came=min((pod.created for pod in self.pods), default=0.0),
+            came=self.began,
             work=(math.inf if self.left is None else self.left + self.done)
             * len(here)
             / max(1, len(self.pods)),
@@ -145,13 +150,15 @@ class NodeSignal:
     """A node: its allocatable CPU, and the use of pods that belong to no job of the signals.
 
     `free`: the allocatable CPU less all requests, as users wrote them.
+    `crowded`: whether its pods use all of it, or did when they were last measured.
     `awaited`: whether a pod waits for the CPU that is free but for the requests that kfext raised.
-    `gone`: the jobs that have ended and under equal shares would still run.
+    `gone`: the jobs that have ended and under equal shares would have shared it with a job there.
     """
 
     allocatable: int
     others: int = 0
     free: int = 0
+    crowded: bool = False
     awaited: bool = False
     gone: tuple[Sharer, ...] = ()
 
