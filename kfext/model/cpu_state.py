@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from kfext.model.bounds import MOST_REPLICA_TYPES
 from kfext.model.tolerant import mapping, sequence, strings, text
 
-MOST_RESIZED = 48
+MOST_RESIZED = 36
 """Pods with sizes that are remembered: as many as fit beside the rest of the state. A pod with
 other CPU than its type counts twice."""
 REMEMBERED = 3

@@ -133,7 +133,7 @@ class Kubelets:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
 
     def _resize(self, live: LivePod) -> None:
-        """Give a running pod the resources of its spec, if its node has room and no fault is set."""
+        """Give a running pod the resources of its spec, if there is room and no fault."""
         if not (live.runs and self._api.stores(live)):
             return
         problem = self._faults.resize(live) or self._lack(live)

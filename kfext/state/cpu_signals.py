@@ -68,7 +68,9 @@ class CpuSignals:
         self._raised = _raised(signals)
         nodes = {name: self._with_the_past(name, signals, now) for name in signals.nodes}
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
-        self._crowded_at = {name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()}
+        self._crowded_at = {
+            name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
+        }
         return Signals(
             {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._room_in(signals)
         )

@@ -17,6 +17,8 @@ SPARE = 0.1
 """The part of what is free on a node, or in a quota, that no raise takes."""
 LEAST_REQUEST = 10
 """The lowest request, in millicores, that a job keeps where it gives way; its weight is 1 or 2."""
+_ENOUGH = 2
+"""A node is full if a raise leaves the favourite less than so often the weight of all others."""
 _CLEARLY = 0.1
 """A job takes the turn of the favourite if it ends earlier by more than this part of its time."""
 
@@ -108,7 +110,7 @@ class Contest:
             if job is not first and job.namespace == first.namespace and job.uid not in wanted
         ]
         least = {job.uid: min(asked[job.uid], LEAST_REQUEST) for job in donors}
-        full = 2 * asked[first.uid] + pool < total
+        full = asked[first.uid] + pool < _ENOUGH * (total - asked[first.uid])
         gifts = sum(asked[uid] - least[uid] for uid in least) if full else 0
         grows = max(0, min(pool + gifts, self.most(first) - asked[first.uid]))
         rest = sum(asked[uid] for uid in least) - max(0, grows - pool)

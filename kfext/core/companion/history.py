@@ -100,7 +100,10 @@ class Work:
         if use.at > before:
             self._cpu += use.cores * (use.at - before)
             self._measured[pod] = use.at
-            self._used.append((max(self._measured.values()), self._cpu))
+            newest = max(self._measured.values())
+            if self._used[-1][0] == newest:
+                self._used.pop()
+            self._used.append((newest, self._cpu))
 
     def take(self, progress: Progress) -> None:
         """Record how far the job is."""

@@ -11,7 +11,7 @@ from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.proposal import Cause, Rank, Workers
 from kfext.core.companion.scale import SCALED, Sizes, workers_proposal
 from kfext.core.progress.reported import Reported
-from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import ScaleState
@@ -26,7 +26,7 @@ from tests.unit.state.two_workers import TwoWorkers
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
 REFUSED = Verdict(names.REASON_RESIZE_REFUSED, "beyond the quota")
 OLD = Verdict(names.REASON_CPU_MOVED, "350m of 1400m")
-RESIZED = CpuState(asked={"worker": AskedCpu(20, 1000)}, written={"worker-0": (400,)})
+RESIZED = CpuState(asked={"worker": PodCpu(20, 1000)}, written={"worker-0": (400,)})
 
 
 def bed_of(state: CpuState | None = None) -> TwoWorkers:

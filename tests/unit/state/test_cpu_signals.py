@@ -8,7 +8,7 @@ from kfext.core.companion.signals import NodeSignal, PodSignal
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import shifted_key
 from kfext.core.progress.reported import GrowthState, Progress, Reported
-from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
@@ -16,7 +16,7 @@ from kfext.state.cpu_signals import job_signal, signals_of
 from tests.builders import job, node, pod
 from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
 
-ASKED = {"worker": AskedCpu(20, 1000)}
+ASKED = {"worker": PodCpu(20, 1000)}
 
 
 def cores(used: float) -> CpuUse:
