@@ -75,9 +75,10 @@ def _of_cpu(
         if cpu.unread:
             yield Verdict(names.REASON_STANDS_DOWN, cpu.unread)
         yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
-    if signal.growth is None and RESIZE.name in policies.keys() - reasons.keys():
-        windows = f"two windows of {INTERVAL:g} s with two values each"
-        message = f"its growth is not known yet: that takes {windows}"
+    unknown = not signal.known and signal.growth is None
+    if unknown and RESIZE.name in policies.keys() - reasons.keys():
+        windows = f"two windows of {INTERVAL:g} s"
+        message = f"its progress is not known yet: without a total that takes {windows}"
         yield Verdict(names.REASON_TOO_EARLY, message)
 
 
