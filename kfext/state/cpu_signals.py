@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from kfext.core.companion.contest import SPARE
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.fair import Sharer, fair_ends
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
@@ -89,7 +90,7 @@ class CpuSignals:
         first = min(sharer.came for sharer in present.values())
         ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
         gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
-        awaited = self._raised.get(name, 0) > 0 and self.is_awaited(name, node.free)
+        awaited = self._is_awaited(name, node.free)
         crowded = self._is_crowded(name, signals, now)
         past = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
         return past, present | gone
@@ -107,12 +108,16 @@ class CpuSignals:
             self._crowded_at[name] = now
         return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
 
-    def is_awaited(self, name: str, free: int) -> bool:
-        """Return whether a pod waits for CPU of a node that is free but for raised requests."""
-        room = free - self._raised[name]
+    def _is_awaited(self, name: str, free: int) -> bool:
+        """Return whether a pod waits for CPU of a node that is free but for raised requests.
+
+        A pod that kube-scheduler refused has none of it raised until it is bound.
+        """
+        room = free - self._raised.get(name, 0)
+        left = min(room, int(SPARE * free))
         pods = self._cluster.books.refused.values()
-        return room < 0 or any(
-            room < pod.requests.get(CPU, 0) <= free and pod.pinned_to in {None, "", name}
+        return room < 0 < self._raised.get(name, 0) or any(
+            left < pod.requests.get(CPU, 0) <= free and pod.pinned_to in {None, "", name}
             for pod in pods
         )
 

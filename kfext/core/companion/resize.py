@@ -22,11 +22,11 @@ def _propose(signals: Signals) -> Advice:
     willing, stood_down = RESIZE.eligible_jobs(signals, _why_not)
     stood_down |= {job.uid: job.unread for job in willing if job.unread}
     acting = [job for job in willing if _acts(job)]
-    proposals = list(_decided(signals, acting))
+    proposals = list(_decided(signals, acting, at_once=True))
     if observing := [job for job in willing if not _acts(job)]:
         # What is shown is what would be done if all jobs let kfext act.
         uids = {job.uid for job in observing}
-        would = _decided(signals, [*acting, *observing])
+        would = _decided(signals, [*acting, *observing], at_once=False)
         proposals += [proposal for proposal in would if proposal.job in uids]
     return Advice(tuple(proposals), stood_down)
 
@@ -88,8 +88,10 @@ class _Node:
         return given
 
 
-def _decided(signals: Signals, candidates: Collection[JobSignal]) -> Iterator[Proposal]:
-    """Yield the proposals for the candidates, as far as there is room for them now."""
+def _decided(
+    signals: Signals, candidates: Collection[JobSignal], *, at_once: bool
+) -> Iterator[Proposal]:
+    """Yield the proposals for the candidates; `at_once`: as far as there is room for them now."""
     of = contests(signals)
     first = favourites(of, candidates)
     nodes = {
@@ -100,7 +102,7 @@ def _decided(signals: Signals, candidates: Collection[JobSignal]) -> Iterator[Pr
         node.shrinks = any(_lowers(job, node) for job in candidates)
     for job in candidates:
         here = [nodes[node] for node in job.nodes]
-        sizes = [size for node in here for size in _sizes(job, node)]
+        sizes = [size for node in here for size in _sizes(job, node, at_once=at_once)]
         if sizes:
             yield Proposal(
                 policy=RESIZE.name,
@@ -127,11 +129,11 @@ def _lowers(job: JobSignal, node: _Node) -> bool:
     return not job.in_flight and any(to < pod.request for pod, to in changes)
 
 
-def _sizes(job: JobSignal, node: _Node) -> list[Size]:
-    """Return the new requests of a job's pods on a node, as far as there is room for them now."""
+def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
+    """Return the new requests of a job's pods; `at_once`: as far as the node has room now."""
     changes = list(_changes(job, node, node.wanted.get(job.uid)))
     growth = sum(to - pod.request for pod, to in changes)
-    if growth > 0 and (given := node.may_grow(job, growth)) < growth:
+    if at_once and growth > 0 and (given := node.may_grow(job, growth)) < growth:
         now = sum(pod.request for pod in job.on(node.contest.node))
         changes = list(_changes(job, node, now + given))
     return [Size(pod.uid, request=to) for pod, to in changes]

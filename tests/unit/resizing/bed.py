@@ -94,6 +94,9 @@ class CpuBed(Bed):
     def limit(self, name: str) -> int | None:
         return self.cpu(name).limit
 
+    def request(self, name: str) -> int:
+        return self.cpu(name).request
+
     def use(self, name: str) -> float:
         """The millicores that the worker of a job uses."""
         live = self.job(name)
@@ -121,19 +124,13 @@ class CpuBed(Bed):
     def opt(self, name: str, value: str, key: str = names.RESIZE) -> None:
         self.annotate(key, value, name)
 
-    def size_by_hand(self, name: str, limit: int, request: int | None = None) -> None:
+    def size_by_hand(
+        self, name: str, *, request: int | None = None, limit: int | None = None
+    ) -> None:
         """Another client resizes a pod."""
         live = self.pod(name)
         container = live.job.job.kind.container
         patch = resize_patch(live.pod, CpuSize(limit, request), container=container)
-        self.api.resize_pod(live.pod, patch)
-
-    def request_by_hand(self, name: str, request: int) -> None:
-        """Another client changes what a pod requests, but not its limit."""
-        live = self.pod(name)
-        container = live.job.job.kind.container
-        patch = resize_patch(live.pod, CpuSize(0, request), container=container)
-        del patch["spec"]["containers"][0]["resources"]["limits"]
         self.api.resize_pod(live.pod, patch)
 
     def replace_pod(self, name: str, key: ReplicaKey = WORKER) -> None:
@@ -178,7 +175,7 @@ class SplitJob(CpuBed):
 
     def written(self) -> list[int]:
         """All limits that were written."""
-        return [size.limit for _, step in self.resized for _, size in step.sizes]
+        return [size.limit or 0 for _, step in self.resized for _, size in step.sizes]
 
     def started(self) -> Iterator[str]:
         """The names of the other jobs that were started."""

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import note
 from hypothesis import strategies as st
 
-from kfext.core.companion.cpu import LEAST_LIMIT
 from kfext.core.lifecycle.steps import Resize
 from kfext.errors import ApiError, Conflict, Forbidden
 from kfext.model.cpu_state import CpuState
