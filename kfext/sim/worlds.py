@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import assert_never
 
-from kfext.sim.cluster import World
+from kfext.sim.cluster import World, random_world
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from kfext.sim.pollux import gpus
 
 _PER_NODE = 4
 """Slots of a node."""
@@ -67,7 +68,7 @@ _STREAM = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Class:
+class JobClass:
     """Jobs that a user submits again and again: they ask for the same and take about as long."""
 
     seconds: float
@@ -93,18 +94,18 @@ def cluster(
     random = Random(seed)
     sigma = math.sqrt(math.log(1 + cv * cv))
 
-    def draw() -> _Class:
+    def draw() -> JobClass:
         seconds = random.lognormvariate(math.log(_MEAN_SECONDS) - sigma**2 / 2, sigma)
         style = random.choice([Style.TORCHRUN, Style.SERVERS])
         style = style if random.random() < elastic else Style.GANG
         pace = Pace(1.0, random.uniform(0.0, 0.08), random.uniform(0.0, 0.01))
         bounded = min(max(seconds, _SHORTEST), _LONGEST)
-        return _Class(bounded, random.choice(_SIZES), style, pace)
+        return JobClass(bounded, random.choice(_SIZES), style, pace)
 
     classes = [draw() for _ in range(_CLASSES)]
     chosen = [random.randrange(_CLASSES) for _ in range(jobs)]
     specs = [
-        _of_class(
+        of_class(
             f"job-{number}",
             replace(classes[kind], seconds=classes[kind].seconds * random.uniform(0.8, 1.25)),
             trains=f"program-{kind}",
@@ -130,7 +131,7 @@ def dragon(seed: int, *, load: float) -> World:
     )
 
 
-def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
+def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     """Return a job that takes as long as its class at the number of workers it asks for."""
     pace, asked = kind.pace, kind.workers
     bounds = None if kind.style is Style.GANG else (max(1, asked // 4), 2 * asked)
@@ -210,11 +211,17 @@ def _arriving(spec: JobSpec, at: float) -> JobSpec:
 Draw = Callable[[int], World]
 
 WORLDS: dict[str, Draw] = {
+    "small": random_world,
     "stream": stream,
-    "cpu .5": lambda seed: cluster(seed, load=0.5),
-    "cpu .8": lambda seed: cluster(seed, load=0.8),
-    "cpu 1.2": lambda seed: cluster(seed, load=1.2),
-    "cpu .8 cv 2.5": lambda seed: cluster(seed, load=0.8, cv=2.5),
-    "dragon .8": lambda seed: dragon(seed, load=0.8),
+    "cpu-0.5": lambda seed: cluster(seed, load=0.5),
+    "cpu-0.8": lambda seed: cluster(seed, load=0.8),
+    "cpu-1.2": lambda seed: cluster(seed, load=1.2),
+    "cpu-0.8-varied": lambda seed: cluster(seed, load=0.8, cv=2.5),
+    "gpu-0.5": lambda seed: gpus(seed, load=0.5),
+    "gpu-1": lambda seed: gpus(seed, load=1.0),
+    "dragon-0.5": lambda seed: dragon(seed, load=0.5),
+    "dragon-0.7": lambda seed: dragon(seed, load=0.7),
+    "dragon-0.8": lambda seed: dragon(seed, load=0.8),
+    "dragon-0.9": lambda seed: dragon(seed, load=0.9),
 }
-"""The worlds by name."""
+"""The worlds by name. The number is the load: the work that comes / what all slots can do."""
