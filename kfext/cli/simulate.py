@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import astuple, fields, replace
 from pathlib import Path
@@ -105,9 +106,7 @@ def simulate(
     draw = _draw(scenario, nodes)
     chosen = _chosen(arms, against, policies)
     numbers = range(first, first + seeds)
-    with click.progressbar(
-        numbers, label="simulating", file=click.get_text_stream("stderr")
-    ) as bar:
+    with click.progressbar(numbers, label="simulating", file=sys.stderr) as bar:
         rows = compare(draw, chosen, bar, against=against)
     click.echo(_csv(rows) if as_csv else "\n".join(columns(_SHOWN, rows)) + "\n", nl=False)
 

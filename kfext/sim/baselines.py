@@ -2,8 +2,8 @@
 
 `Plain` is Kubernetes alone: pods are bound one by one, so jobs may start by halves and never end.
 `Carrier` carries out a rule of whole jobs: DRAGON as published, equal shares, or the shortest job
-first. The last two are what a policy could reach at best: they know what is left of each job and
-how fast it is with each number of workers, and a change of size loses no step.
+first. The last two show what a policy could reach: they know what is left of each job and how fast
+it is with each number of workers, and a job saves its work at once before it changes its size.
 """
 
 import math

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from kfext.sim.arms import Arm
-from kfext.sim.cluster import Cluster, World
+from kfext.sim.arms import ARMS, GANG, Arm
+from kfext.sim.cluster import Cluster, Ended, World
 from kfext.sim.objects import LiveJob
 from kfext.sim.worlds import Draw
 
@@ -25,16 +25,25 @@ _LUCKS = 1000
 class Run:
     """A world under an arm. Times are in seconds.
 
-    `elapsed`: of each job, from its arrival to its end; `alone`: of the same job without others.
-    `ended`: whether all jobs ended in time. `changes`: of the sizes of jobs that had begun.
+    `jobs`: those that ended in time; `alone`: the time of each job of the world without others.
+    `changes`: of the sizes of jobs that had begun.
     """
 
-    elapsed: Mapping[str, float]
+    jobs: Mapping[str, Ended]
     alone: Mapping[str, float]
-    ended: bool
     makespan: float
     utilisation: float
     changes: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether all jobs ended in time."""
+        return len(self.jobs) == len(self.alone)
+
+    @property
+    def mean(self) -> float:
+        """The mean time of a job."""
+        return fmean(job.elapsed for job in self.jobs.values())
 
 
 def run(arm: Arm, world: World, *, luck: int) -> Run:
@@ -42,11 +51,9 @@ def run(arm: Arm, world: World, *, luck: int) -> Run:
     cluster = arm(world, luck)
     changes = _Changes(cluster)
     cluster.run()
-    ended = cluster.ended()
     return Run(
-        elapsed={name: job.elapsed for name, job in ended.items()},
+        jobs=cluster.ended(),
         alone={spec.name: spec.alone for spec in world.jobs},
-        ended=len(ended) == len(world.jobs),
         makespan=cluster.clock.now,
         utilisation=cluster.utilisation,
         changes=changes.found,
@@ -96,14 +103,15 @@ class Row:
 
 
 def compare(
-    draw: Draw, arms: Mapping[str, Arm], seeds: Iterable[int], *, against: str
+    draw: Draw, arms: Mapping[str, Arm], seeds: Iterable[int], *, against: str = GANG
 ) -> list[Row]:
-    """Return a row for each arm; `against` is one of them."""
+    """Return a row for each arm; `against`: an arm of these, or of ARMS."""
+    other = arms.get(against) or ARMS[against]
     found: dict[str, list[Run]] = {name: [] for name in arms}
     reference: list[Run] = []
     for seed in seeds:
         world, luck = draw(seed), seed * _LUCKS
-        reference.append(run(arms[against], world, luck=luck))
+        reference.append(run(other, world, luck=luck))
         for name, arm in arms.items():
             found[name].append(run(arm, world, luck=luck + (name == against)))
     return [row(name, runs, reference) for name, runs in found.items()]
@@ -117,20 +125,20 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         if run.ended and other.ended
     ]
     stretches = [
-        seconds / run.alone[name] for run, _ in pairs for name, seconds in run.elapsed.items()
+        job.elapsed / run.alone[name] for run, _ in pairs for name, job in run.jobs.items()
     ]
     ratios = [
-        seconds / other.elapsed[name]
+        job.elapsed / other.jobs[name].elapsed
         for run, other in pairs
-        for name, seconds in run.elapsed.items()
+        for name, job in run.jobs.items()
     ]
-    mean = _mean(fmean(run.elapsed.values()) for run, _ in pairs)
+    mean = _mean(run.mean for run, _ in pairs)
     return Row(
         arm,
         seeds=len(runs),
         unended=sum(not run.ended for run in runs),
         mean=mean,
-        against=mean / _mean(fmean(other.elapsed.values()) for _, other in pairs) - 1,
+        against=mean / _mean(other.mean for _, other in pairs) - 1,
         stretch=_mean(stretches),
         stretch_p99=quantile(stretches, 0.99),
         late=_mean(ratio > LATE for ratio in ratios),
@@ -138,7 +146,7 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
         worst=quantile(ratios, 1.0),
         makespan=_mean(run.makespan for run, _ in pairs),
         utilisation=_mean(run.utilisation for run, _ in pairs),
-        changes=_mean(run.changes / len(run.elapsed) for run, _ in pairs),
+        changes=_mean(run.changes / len(run.jobs) for run, _ in pairs),
     )
 
 

@@ -51,6 +51,8 @@ def read_world(text: str, *, name: str, nodes: str) -> World:
         where = f"{name}, line {rows.line_num}"
         if len(jobs) == MOST_JOBS:
             raise UserError(f"{where}: there may be {MOST_JOBS:,} jobs at most")
+        if None in row or "" in row:
+            raise UserError(f"{where} has more cells than columns: {', '.join(_COLUMNS)}")
         job = _job(row, where)
         if job.name in jobs:
             raise UserError(f"{where}: a job before has the name {job.name!r}")
