@@ -25,7 +25,7 @@ _LUCKS = 1000
 class Run:
     """A world under an arm. Times are in seconds.
 
-    `jobs`: those that ended in time; `alone`: the time of each job of the world without others.
+    `jobs`: the jobs that ended in time; `alone`: the time of each job of the world without others.
     `changes`: of the sizes of jobs that had begun.
     """
 

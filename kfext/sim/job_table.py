@@ -11,12 +11,12 @@ from dataclasses import replace
 
 from kfext.errors import UserError
 from kfext.sim.cluster import World
-from kfext.sim.jobs import JobSpec, Pace, Style
+from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Style
 from kfext.sim.worlds import JobClass, of_class
 
 _PACE = Pace(1.0, 0.04, 0.005)
 """The usual gain of workers in the shipped worlds."""
-_KINDS = ("PyTorchJob", "TFJob")
+_KINDS = (PYTORCH, TENSORFLOW)
 MOST_JOBS, MOST_NODES = 1000, 500
 _NODES = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,6})m")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
@@ -24,7 +24,7 @@ _WEEK = 7 * 86_400
 _NUMBERS = {
     "arrives": (0, _WEEK, "seconds since the start, e.g. 90"),
     "workers": (1, 256, "training pods, Master or Chief included, e.g. 4"),
-    "servers": (0, 64, "parameter servers of a TFJob, e.g. 1"),
+    "servers": (0, 64, f"parameter servers of a {TENSORFLOW}, e.g. 1"),
     "min": (1, 256, "the fewest training pods of an elastic job, e.g. 2"),
     "max": (1, 256, "the most training pods of an elastic job, e.g. 8"),
     "cpu": (1, 1_000_000, "millicores that each pod requests, e.g. 1000"),
@@ -90,15 +90,15 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
     workers, servers, low, high = (given[it] for it in ("workers", "servers", "min", "max"))
     if workers is None or given["seconds"] is None:
         raise UserError(f"{where}: {name} needs workers and seconds, e.g. 4 and 600")
-    if servers and kind != "TFJob":
-        raise UserError(f"{where}: servers {servers} is for a TFJob only, not for a {kind}")
+    if servers and kind != TENSORFLOW:
+        raise UserError(f"{where}: servers {servers} is for a {TENSORFLOW}, not for a {kind}")
     if (low is None) != (high is None) or (low and high and not low <= workers <= high):
         raise UserError(
             f"{where}: min {low} and max {high} must both be given, with min <= workers "
             f"({workers}) <= max, e.g. 2 and 8; neither for a job that keeps its size"
         )
     elastic = low is not None and high is not None
-    style = Style.SERVERS if servers else Style.TORCHRUN if kind == "PyTorchJob" else Style.GANG
+    style = Style.SERVERS if servers else Style.TORCHRUN if kind == PYTORCH else Style.GANG
     of = JobClass(given["seconds"], workers, style if elastic else Style.GANG, _PACE)
     made = of_class(name, of, trains=name)
     leaders = int(style is not Style.SERVERS and not elastic)

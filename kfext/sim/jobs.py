@@ -11,6 +11,8 @@ from kfext.model.kinds.registered import KINDS
 
 Raw = dict[str, Any]
 
+PYTORCH, TENSORFLOW = "PyTorchJob", "TFJob"
+"""The kinds of jobs in the model."""
 MOST_WORKERS = 6
 """Workers of a random job, at most."""
 
@@ -136,7 +138,7 @@ class JobSpec:
     @property
     def fails_with_ending_pods(self) -> bool:
         """Whether the operator fails the job if a pod is still ending when the job is to run."""
-        return (self.kind, self.style) in {("TFJob", Style.GANG)}
+        return (self.kind, self.style) in {(TENSORFLOW, Style.GANG)}
 
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
@@ -240,11 +242,11 @@ class _Form:
     leader: float = 0.0
 
 
-_TORCHRUN = _Form("PyTorchJob", Style.TORCHRUN, elastic=1.0)
-_SERVERS = _Form("TFJob", Style.SERVERS, servers=1, elastic=1.0)
+_TORCHRUN = _Form(PYTORCH, Style.TORCHRUN, elastic=1.0)
+_SERVERS = _Form(TENSORFLOW, Style.SERVERS, servers=1, elastic=1.0)
 _FORMS = (
     *(_TORCHRUN, _TORCHRUN, _SERVERS, _SERVERS),
-    _Form("PyTorchJob", Style.GANG, leader=0.5),
-    _Form("TFJob", Style.GANG, servers=1, elastic=0.3),
+    _Form(PYTORCH, Style.GANG, leader=0.5),
+    _Form(TENSORFLOW, Style.GANG, servers=1, elastic=0.3),
 )
 _SAVINGS = (Saving.PERIODIC, Saving.PERIODIC, Saving.ON_REQUEST, Saving.NEVER)

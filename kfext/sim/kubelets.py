@@ -21,7 +21,7 @@ class Kubelets:
     `used`: the millicores that the bound pods of each node request, until the pods are gone.
     `busy`: the core-seconds that running pods requested so far.
     `turn`: the pod with the lowest value is bound first. `choose`: returns the node that a pod is
-        bound to, of those that have room, or None; by default, the emptiest.
+        bound to, of the nodes with room, or None; by default, the emptiest.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from kfext.sim.cluster import World
-from kfext.sim.jobs import JobSpec, Saving, Style
+from kfext.sim.jobs import PYTORCH, JobSpec, Saving, Style
 
 _NODES, _PER_NODE = 8, 8
 _SHORTER = 4
@@ -108,7 +108,7 @@ def _job(name: str, kind: tuple[str, int, int, int], *, elastic: bool, arrives: 
     leaders = int(bounds is None)
     return JobSpec(
         name,
-        "PyTorchJob",
+        PYTORCH,
         Style.TORCHRUN if bounds else Style.GANG,
         arrives,
         asked - leaders,

@@ -12,7 +12,7 @@ from random import Random
 from typing import assert_never
 
 from kfext.sim.cluster import World, random_world
-from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
 from kfext.sim.pollux import gpus
 
 _PER_NODE = 4
@@ -36,21 +36,21 @@ def stream(seed: int) -> World:
 
 def _torch(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.664, 0.03, 0.0)
-    spec = JobSpec(name, "PyTorchJob", Style.TORCHRUN, 0.0, asked, pace, steps)
+    spec = JobSpec(name, PYTORCH, Style.TORCHRUN, 0.0, asked, pace, steps)
     saves = Saving.ON_REQUEST
     return replace(spec, bounds=(least, most), starts=6.0, meets=13.0, saving=saves, answers=2.0)
 
 
 def _servers(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.0586, 0.0, 0.0)
-    spec = JobSpec(name, "TFJob", Style.SERVERS, 0.0, asked, pace, steps, servers=1)
+    spec = JobSpec(name, TENSORFLOW, Style.SERVERS, 0.0, asked, pace, steps, servers=1)
     return replace(spec, bounds=(least, most), starts=13.0)
 
 
 def _rigid(name: str, pods: int, steps: int, seconds: float) -> JobSpec:
-    """Return a job of a Master and workers whose step takes so many seconds."""
+    """Return a job of a Master and workers in which a step takes so many seconds."""
     pace = Pace(seconds * pods, 0.0, 0.0)
-    spec = JobSpec(name, "PyTorchJob", Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
+    spec = JobSpec(name, PYTORCH, Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
     return replace(spec, starts=6.0, meets=7.0)
 
 
@@ -89,7 +89,7 @@ def cluster(
     """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
 
     `cv`: the coefficient of variation of the lengths of the classes. `elastic`: the part of the
-        classes whose number of workers may change.
+        classes that are elastic.
     """
     random = Random(seed)
     sigma = math.sqrt(math.log(1 + cv * cv))
@@ -116,15 +116,15 @@ def cluster(
 
 
 def dragon(seed: int, *, load: float) -> World:
-    """Return DRAGON's setting: TFJobs with a server, of which each may have a quarter to twice."""
+    """Return DRAGON's setting: TFJobs with a server that may have a quarter to twice their workers."""
     world = cluster(seed, load=load, elastic=0.0)
     random = Random(seed)
 
     def as_server_job(spec: JobSpec) -> JobSpec:
         asked = spec.workers + spec.leaders
         bounds = (max(1, asked // 4), 2 * asked)
-        made = replace(spec, kind="TFJob", style=Style.SERVERS, workers=asked, leaders=0, servers=1)
-        return replace(made, bounds=bounds, starts=13.0)
+        made = replace(spec, kind=TENSORFLOW, style=Style.SERVERS, workers=asked, leaders=0)
+        return replace(made, servers=1, bounds=bounds, starts=13.0)
 
     return _spread_over(
         [as_server_job(spec) for spec in world.jobs], random, load=load, slots=_slots(world)
@@ -143,7 +143,7 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
         case Style.TORCHRUN:
             return JobSpec(
                 name,
-                "PyTorchJob",
+                PYTORCH,
                 kind.style,
                 0.0,
                 asked,
@@ -159,7 +159,7 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
         case Style.SERVERS:
             return JobSpec(
                 name,
-                "TFJob",
+                TENSORFLOW,
                 kind.style,
                 0.0,
                 asked,
@@ -173,7 +173,7 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
         case Style.GANG:
             return JobSpec(
                 name,
-                "PyTorchJob",
+                PYTORCH,
                 kind.style,
                 0.0,
                 asked - 1,

@@ -11,6 +11,8 @@ from kfext.cli.simulate import simulate
 from kfext.errors import UserError
 from kfext.sim.compare import Row
 from kfext.sim.worlds import WORLDS
+from tests.contract.manifests import REPOSITORY
+from tests.contract.tables import quoted, table
 
 JOBS = """name,arrives,kind,workers,servers,min,max,cpu,seconds
 long,0,TFJob,3,1,1,6,1000,300
@@ -46,6 +48,16 @@ def test_a_file_of_jobs_is_compared_and_printed_as_a_table(jobs: str) -> None:
     assert head.split()[:3] == ["ARM", "MEAN", "CHANGE"]
     assert [row.split()[0] for row in rows] == ["gang", "plain", "kfext"]
     assert rows[0].split()[-1] == "0/1"
+
+
+def test_the_example_of_the_manual_runs_and_has_the_columns_of_the_manual() -> None:
+    example = REPOSITORY / "examples/jobs.csv"
+    given = (str(example), "--nodes", "2x4000m,1x8000m", "--arms", "kfext", "--seeds", "1")
+    assert run(*given).splitlines()[-1].split()[-1] == "0/1"
+    documented = {
+        name for row in table("docs/settings.md", "column") for name in quoted(row["column"])
+    }
+    assert {*example.read_text().splitlines()[0].split(",")} == documented
 
 
 def test_csv_has_all_figures(jobs: str) -> None:
