@@ -116,7 +116,7 @@ def cluster(
 
 
 def dragon(seed: int, *, load: float) -> World:
-    """Return DRAGON's setting: TFJobs with a server that may have a quarter to twice their workers."""
+    """Return TFJobs with a server that may have a quarter to twice their workers, like DRAGON's."""
     world = cluster(seed, load=load, elastic=0.0)
     random = Random(seed)
 
