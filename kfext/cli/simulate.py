@@ -25,7 +25,7 @@ from kfext.sim.worlds import WORLDS, Draw
 _LARGEST_FILE = 2**20
 _MOST_SEEDS = 10_000
 _LARGEST_SEED = 10**9
-_USUAL = ("plain", "gang", "kfext", "kfext-shortest")
+_USUAL = ("plain", "gang", "gang-shortest", "kfext")
 
 
 def _percent(part: float) -> str:

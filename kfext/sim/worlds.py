@@ -9,7 +9,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import assert_never
 
 from kfext.sim.cluster import World, random_world
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
@@ -139,53 +138,24 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     steps = max(20, round(kind.seconds))
     scale = kind.seconds / steps / pace.seconds(asked)
     pace = Pace(pace.work * scale, pace.fixed * scale, pace.each * scale)
-    match kind.style:
-        case Style.TORCHRUN:
-            return JobSpec(
-                name,
-                PYTORCH,
-                kind.style,
-                0.0,
-                asked,
-                pace,
-                steps,
-                bounds=bounds,
-                trains=trains,
-                starts=5.0,
-                meets=10.0,
-                saving=Saving.ON_REQUEST,
-                answers=3.0,
-            )
-        case Style.SERVERS:
-            return JobSpec(
-                name,
-                TENSORFLOW,
-                kind.style,
-                0.0,
-                asked,
-                pace,
-                steps,
-                servers=1,
-                bounds=bounds,
-                trains=trains,
-                starts=13.0,
-            )
-        case Style.GANG:
-            return JobSpec(
-                name,
-                PYTORCH,
-                kind.style,
-                0.0,
-                asked - 1,
-                pace,
-                steps,
-                leaders=1,
-                trains=trains,
-                starts=5.0,
-                meets=10.0,
-            )
-        case _:
-            assert_never(kind.style)
+    servers, leaders = int(kind.style is Style.SERVERS), int(kind.style is Style.GANG)
+    spec = JobSpec(
+        name,
+        TENSORFLOW if servers else PYTORCH,
+        kind.style,
+        0.0,
+        asked - leaders,
+        pace,
+        steps,
+        servers=servers,
+        leaders=leaders,
+        bounds=bounds,
+        trains=trains,
+    )
+    if kind.style is Style.SERVERS:
+        return replace(spec, starts=13.0)
+    saves = Saving.ON_REQUEST if kind.style is Style.TORCHRUN else Saving.NEVER
+    return replace(spec, starts=5.0, meets=10.0, saving=saves, answers=3.0)
 
 
 def _spread_over(specs: Sequence[JobSpec], random: Random, *, load: float, slots: int) -> World:
