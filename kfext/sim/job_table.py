@@ -33,16 +33,23 @@ _NUMBERS = {
 """Column -> the smallest and largest number, and what it is."""
 _DEFAULTS = {"arrives": 0, "servers": 0, "cpu": 1000}
 _COLUMNS = ("name", "kind", *_NUMBERS)
+_REQUIRED = ("name", "workers", "seconds")
 
 
 def read_world(text: str, *, name: str, nodes: str) -> World:
     """Return the jobs of a CSV on nodes such as `4x4000m,2x8000m`. Raises UserError."""
     sizes = _nodes(nodes)
     rows = csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="")
-    unknown = [column for column in rows.fieldnames or () if column not in _COLUMNS]
-    lacks = [
-        column for column in ("name", "workers", "seconds") if column not in (rows.fieldnames or ())
-    ]
+    try:
+        return World(sizes, _jobs(rows, name, sizes))
+    except csv.Error as error:
+        raise UserError(f"{name}, line {rows.line_num} is not CSV: {error}") from error
+
+
+def _jobs(rows: "csv.DictReader[str]", name: str, sizes: Mapping[str, int]) -> tuple[JobSpec, ...]:
+    head = rows.fieldnames or ()
+    unknown = [column for column in head if column not in _COLUMNS]
+    lacks = [column for column in _REQUIRED if column not in head]
     if unknown or lacks:
         wrong = f"no column {lacks[0]}" if lacks else f"an unknown column {unknown[0]!r}"
         raise UserError(f"{name} has {wrong}; the columns are {', '.join(_COLUMNS)}")
@@ -51,20 +58,20 @@ def read_world(text: str, *, name: str, nodes: str) -> World:
         where = f"{name}, line {rows.line_num}"
         if len(jobs) == MOST_JOBS:
             raise UserError(f"{where}: there may be {MOST_JOBS:,} jobs at most")
-        if None in row or "" in row:
+        if "" in row:
             raise UserError(f"{where} has more cells than columns: {', '.join(_COLUMNS)}")
         job = _job(row, where)
         if job.name in jobs:
             raise UserError(f"{where}: a job before has the name {job.name!r}")
         if job.pods > (most := sum(size // job.cpu for size in sizes.values())):
             raise UserError(
-                f"{where}: {job.name} has {job.pods} pods of {job.cpu}m, and --nodes {nodes} hold "
-                f"{most}: give more nodes, e.g. --nodes {job.pods}x{job.cpu}m"
+                f"{where}: {job.name} has {job.pods} pods of {job.cpu}m, and the nodes "
+                f"hold {most}: give more nodes, e.g. --nodes {job.pods}x{job.cpu}m"
             )
         jobs[job.name] = job
     if not jobs:
         raise UserError(f"{name} has no jobs, e.g. a line for the columns name,workers,seconds")
-    return World(sizes, tuple(sorted(jobs.values(), key=lambda job: job.arrives)))
+    return tuple(sorted(jobs.values(), key=lambda job: job.arrives))
 
 
 def _nodes(text: str) -> dict[str, int]:

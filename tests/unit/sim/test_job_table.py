@@ -49,6 +49,7 @@ def test_few_columns_are_enough() -> None:
 WRONG = {
     "a column": ("name,workers,second", [], "no column seconds"),
     "another column": (f"{HEAD},gpus", [], "an unknown column 'gpus'; the columns are name"),
+    "what is not CSV": (HEAD, ["a" * 140_000], "jobs.csv, line 1 is not CSV: field larger"),
     "no jobs": (HEAD, [], "no jobs"),
     "a name": (HEAD, ["A_b,0,,1,,,,,60"], "line 2: name 'A_b' is not a DNS label"),
     "a second job of a name": (HEAD, ["a,0,,1,,,,,60"] * 2, "line 3: a job before has the name"),
@@ -66,7 +67,11 @@ WRONG = {
     ),
     "half a range": (HEAD, ["a,0,,2,,1,,,60"], "min 1 and max None must both be given"),
     "a range without the wish": (HEAD, ["a,0,,4,,1,2,,60"], "min <= workers (4) <= max"),
-    "more pods than room": (HEAD, ["a,0,,9,,,,,60"], "a has 9 pods of 1000m, and --nodes 2x4000m"),
+    "more pods than room": (
+        HEAD,
+        ["a,0,,9,,,,,60"],
+        "9 pods of 1000m, and the nodes hold 8: give",
+    ),
 }
 
 
