@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Protocol, Self
 
-from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.policy import TrainingPolicy
 from kfext.model.priority import PriorityClass
 from kfext.sim.api import TEAM, ApiServer
 from kfext.sim.clock import Clock
@@ -24,8 +24,6 @@ LONGEST = 4 * 3600.0
 """Seconds that a run may take at least."""
 URGENT = PriorityClass("urgent", 100, preempts=False)
 """The PriorityClass of jobs that go first."""
-WITHOUT = TrainingPolicy("without", companion={"scale": PolicyChoice(Mode.OFF)})
-"""The policy under which no running job changes its size."""
 
 
 @dataclass(frozen=True, slots=True)

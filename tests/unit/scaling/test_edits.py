@@ -6,11 +6,10 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import SaveState, Suspend
-from kfext.sim.cluster import WITHOUT
 from kfext.sim.jobs import Pace
 from tests.builders import node
 from tests.unit.scaling.test_faults import followed, until_changed
-from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
+from tests.unit.sim.bed import ANEW, GANG, LONG, WITHOUT, Bed, scaled_bed, sizes
 
 ENDLESS = replace(LONG, steps=20000)
 LEFT_ALONE = "set its number of workers to 3: that is the new wish"

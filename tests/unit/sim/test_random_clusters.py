@@ -8,9 +8,10 @@ import os
 import pytest
 
 from kfext.sim.arms import ARMS, GANG, KFEXT
-from kfext.sim.cluster import WITHOUT, Cluster
+from kfext.sim.cluster import Cluster
 from kfext.sim.compare import compare
 from kfext.sim.worlds import WORLDS
+from tests.unit.sim.bed import WITHOUT
 from tests.unit.sim.report import SEEDS, looks, report
 from tests.unit.sim.rules import Rules
 
