@@ -84,7 +84,7 @@ class ApiServer:
     def set_condition(self, live: LiveJob, type_: str, status: str) -> None:
         """Set a condition in the status of a job; a job that is resumed starts anew."""
         before = live.raw.get("status", {})
-        others = [one for one in before.get("conditions", []) if one["type"] != type_]
+        others = [known for known in before.get("conditions", []) if known["type"] != type_]
         after = {**before, "conditions": [*others, self._condition(type_, status)]}
         if (type_, status) == ("Suspended", "False"):
             after["startTime"] = timestamp(self._clock.wall)

@@ -28,6 +28,10 @@ class Style(StrEnum):
     GANG = "gang"
 
 
+USUAL_KIND = {Style.TORCHRUN: "PyTorchJob", Style.SERVERS: "TFJob", Style.GANG: "PyTorchJob"}
+"""The kind that most jobs of a style have."""
+
+
 class Saving(StrEnum):
     """When a job saves its work: every so many steps, on request, or never."""
 

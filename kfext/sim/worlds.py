@@ -12,7 +12,7 @@ from random import Random
 from typing import assert_never
 
 from kfext.sim.cluster import World
-from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from kfext.sim.jobs import USUAL_KIND, JobSpec, Pace, Saving, Style
 
 _PER_NODE = 4
 """Slots of a node."""
@@ -35,21 +35,23 @@ def stream(seed: int) -> World:
 
 def _torch(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.664, 0.03, 0.0)
-    spec = JobSpec(name, "PyTorchJob", Style.TORCHRUN, 0.0, asked, pace, steps)
+    spec = JobSpec(name, USUAL_KIND[Style.TORCHRUN], Style.TORCHRUN, 0.0, asked, pace, steps)
     saves = Saving.ON_REQUEST
     return replace(spec, bounds=(least, most), starts=6.0, meets=13.0, saving=saves, answers=2.0)
 
 
 def _servers(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.0586, 0.0, 0.0)
-    spec = JobSpec(name, "TFJob", Style.SERVERS, 0.0, asked, pace, steps, servers=1)
+    spec = JobSpec(
+        name, USUAL_KIND[Style.SERVERS], Style.SERVERS, 0.0, asked, pace, steps, servers=1
+    )
     return replace(spec, bounds=(least, most), starts=13.0)
 
 
 def _rigid(name: str, pods: int, steps: int, seconds: float) -> JobSpec:
-    """Return a job of a Master and workers whose step takes so many seconds."""
+    """Return a job of a Master and workers; each step takes so many seconds."""
     pace = Pace(seconds * pods, 0.0, 0.0)
-    spec = JobSpec(name, "PyTorchJob", Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
+    spec = JobSpec(name, USUAL_KIND[Style.GANG], Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
     return replace(spec, starts=6.0, meets=7.0)
 
 
@@ -88,7 +90,7 @@ def cluster(
     """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
 
     `cv`: the coefficient of variation of the lengths of the classes. `elastic`: the part of the
-        classes whose number of workers may change.
+        classes with a number of workers that may change.
     """
     random = Random(seed)
     sigma = math.sqrt(math.log(1 + cv * cv))
@@ -115,14 +117,21 @@ def cluster(
 
 
 def dragon(seed: int, *, load: float) -> World:
-    """Return DRAGON's setting: TFJobs with a server, of which each may have a quarter to twice."""
+    """Return the setting of DRAGON: TFJobs with a server; each may have a quarter to twice."""
     world = cluster(seed, load=load, elastic=0.0)
     random = Random(seed)
 
     def as_server_job(spec: JobSpec) -> JobSpec:
         asked = spec.workers + spec.leaders
         bounds = (max(1, asked // 4), 2 * asked)
-        made = replace(spec, kind="TFJob", style=Style.SERVERS, workers=asked, leaders=0, servers=1)
+        made = replace(
+            spec,
+            kind=USUAL_KIND[Style.SERVERS],
+            style=Style.SERVERS,
+            workers=asked,
+            leaders=0,
+            servers=1,
+        )
         return replace(made, bounds=bounds, starts=13.0)
 
     return _spread_over(
@@ -130,20 +139,20 @@ def dragon(seed: int, *, load: float) -> World:
     )
 
 
-def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
+def _of_class(name: str, of: _Class, *, trains: str) -> JobSpec:
     """Return a job that takes as long as its class at the number of workers it asks for."""
-    pace, asked = kind.pace, kind.workers
-    bounds = None if kind.style is Style.GANG else (max(1, asked // 4), 2 * asked)
+    pace, asked = of.pace, of.workers
+    bounds = None if of.style is Style.GANG else (max(1, asked // 4), 2 * asked)
     # Steps of about a second, so that the log shows them as real jobs do.
-    steps = max(20, round(kind.seconds))
-    scale = kind.seconds / steps / pace.seconds(asked)
+    steps = max(20, round(of.seconds))
+    scale = of.seconds / steps / pace.seconds(asked)
     pace = Pace(pace.work * scale, pace.fixed * scale, pace.each * scale)
-    match kind.style:
+    match of.style:
         case Style.TORCHRUN:
             return JobSpec(
                 name,
-                "PyTorchJob",
-                kind.style,
+                USUAL_KIND[of.style],
+                of.style,
                 0.0,
                 asked,
                 pace,
@@ -158,8 +167,8 @@ def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
         case Style.SERVERS:
             return JobSpec(
                 name,
-                "TFJob",
-                kind.style,
+                USUAL_KIND[of.style],
+                of.style,
                 0.0,
                 asked,
                 pace,
@@ -172,8 +181,8 @@ def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
         case Style.GANG:
             return JobSpec(
                 name,
-                "PyTorchJob",
-                kind.style,
+                USUAL_KIND[of.style],
+                of.style,
                 0.0,
                 asked - 1,
                 pace,
@@ -184,7 +193,7 @@ def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
                 meets=10.0,
             )
         case _:
-            assert_never(kind.style)
+            assert_never(of.style)
 
 
 def _spread_over(specs: Sequence[JobSpec], random: Random, *, load: float, slots: int) -> World:
