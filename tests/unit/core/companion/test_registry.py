@@ -119,7 +119,7 @@ def test_the_mode(settings: Settings, want: Mode) -> None:
 def test_a_parameter_is_the_administrators_or_the_default() -> None:
     settings = Settings(companion=OBSERVED)
     assert SCALE.parameter(settings, "wait") == 5.0
-    assert SCALE.parameter(settings, "idle") == SCALE.parameters["idle"].default == 60.0
+    assert SCALE.parameter(settings, "idle") == SCALE.parameters["idle"].default == 10.0
 
 
 GROWS: dict[str, Any] = {"work": 300.0, "converges": 60.0}
