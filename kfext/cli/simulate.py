@@ -2,9 +2,10 @@
 
 import csv
 import io
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, fields, replace
 from pathlib import Path
 from typing import IO
@@ -28,21 +29,27 @@ _LARGEST_SEED = 10**9
 _USUAL = ("plain", "gang", "gang-shortest", "kfext")
 
 
-def _percent(part: float) -> str:
-    return f"{part:.1%}"
+def _figure(field: str, form: str) -> Callable[[Row], str]:
+    """Return what a cell shows of a row: a field in a form, or - without a seed to compare."""
+
+    def cell(row: Row) -> str:
+        value = getattr(row, field)
+        return "-" if math.isnan(value) else format(value, form)
+
+    return cell
 
 
 _SHOWN: Columns = {
     "ARM": lambda row: row.arm,
-    "MEAN": lambda row: f"{row.mean:.0f}s",
-    "CHANGE": lambda row: f"{row.against:+.1%}",
-    "STRETCH": lambda row: f"{row.stretch:.2f}",
-    "P99": lambda row: f"{row.stretch_p99:.1f}",
-    "LATER": lambda row: _percent(row.late),
-    "WORST": lambda row: f"{row.worst:.2f}",
-    "MAKESPAN": lambda row: f"{row.makespan:.0f}s",
-    "USED": lambda row: _percent(row.utilisation),
-    "CHANGES": lambda row: f"{row.changes:.2f}",
+    "MEAN s": _figure("mean", ".0f"),
+    "CHANGE": _figure("against", "+.1%"),
+    "STRETCH": _figure("stretch", ".2f"),
+    "P99": _figure("stretch_p99", ".1f"),
+    "LATER": _figure("late", ".1%"),
+    "WORST": _figure("worst", ".2f"),
+    "MAKESPAN s": _figure("makespan", ".0f"),
+    "USED": _figure("utilisation", ".1%"),
+    "CHANGES": _figure("changes", ".2f"),
     "UNENDED": lambda row: f"{row.unended}/{row.seeds}",
 }
 

@@ -45,7 +45,7 @@ def test_a_file_of_jobs_is_compared_and_printed_as_a_table(jobs: str) -> None:
     head, *rows = run(
         jobs, "--nodes", "1x4000m", "--arms", "plain,kfext", "--seeds", "1"
     ).splitlines()
-    assert head.split()[:3] == ["ARM", "MEAN", "CHANGE"]
+    assert head.split()[:4] == ["ARM", "MEAN", "s", "CHANGE"]
     assert [row.split()[0] for row in rows] == ["gang", "plain", "kfext"]
     assert rows[0].split()[-1] == "0/1"
 
@@ -64,6 +64,13 @@ def test_csv_has_all_figures(jobs: str) -> None:
     (row,) = csv.DictReader(run(jobs, "--csv", "--arms", "gang", "--seeds", "2").splitlines())
     assert [*row] == [field.name for field in fields(Row)]
     assert (row["arm"], row["seeds"], row["unended"]) == ("gang", "2", "0")
+
+
+def test_an_arm_that_never_ends_shows_no_figures(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("name,workers,seconds\n" + "".join(f"job-{at},4,300\n" for at in range(6)))
+    given = (str(path), "--nodes", "1x6000m", "--arms", "plain", "--seeds", "1")
+    assert run(*given).splitlines()[-1].split() == ["plain", *["-"] * 9, "1/1"]
 
 
 def test_a_training_policy_of_a_file_is_an_arm(jobs: str, tmp_path: Path) -> None:
