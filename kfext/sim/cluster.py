@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Self
+from typing import Protocol, Self
 
-from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.policy import TrainingPolicy
 from kfext.model.priority import PriorityClass
 from kfext.sim.api import TEAM, ApiServer
 from kfext.sim.clock import Clock
@@ -21,11 +21,9 @@ from kfext.sim.training_operator import TrainingOperator
 from kfext.state.planner import Planner
 
 LONGEST = 4 * 3600.0
-"""Seconds after which each job must have ended."""
+"""Seconds that a run may take at least."""
 URGENT = PriorityClass("urgent", 100, preempts=False)
 """The PriorityClass of jobs that go first."""
-WITHOUT = TrainingPolicy("without", companion={"scale": PolicyChoice(Mode.OFF)})
-"""The policy under which no running job changes its size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,33 @@ class World:
 
     nodes: Mapping[str, int]
     jobs: tuple[JobSpec, ...]
+
+    @property
+    def longest(self) -> float:
+        """The seconds after which a run ends, whether or not each job has ended.
+
+        They would do for the jobs one after the other, twice.
+        """
+        last = max((job.arrives for job in self.jobs), default=0.0)
+        return max(LONGEST, math.ceil(last + 2 * sum(job.alone for job in self.jobs)))
+
+    def rigid(self) -> "World":
+        """Return the same without elastic jobs."""
+        return replace(self, jobs=tuple(replace(job, bounds=None) for job in self.jobs))
+
+
+class Scheduler(Protocol):
+    """What starts jobs and changes their sizes in place of kfext."""
+
+    def begin(self, cluster: "Cluster") -> None:
+        """Begin to act on a cluster in which there is nothing yet."""
+
+    def next_turn(self) -> float:
+        """Return the second of the next turn if nothing happens before."""
+        ...
+
+    def turn(self) -> None:
+        """Decide and act; called in each second in which something happened."""
 
 
 def random_world(seed: int) -> World:
@@ -73,7 +98,7 @@ class Ended:
 
 
 class Cluster:
-    """A world under kfext and a policy of its administrator.
+    """A world under kfext and a policy of its administrator, or under another scheduler.
 
     `late_writes`: whether two in ten steps are written late.
     `on_second`: called after each second in which something happened.
@@ -86,6 +111,7 @@ class Cluster:
         policy: TrainingPolicy | None = None,
         world: World | None = None,
         late_writes: bool = True,
+        scheduler: Scheduler | None = None,
     ) -> None:
         self.seed = seed
         self.world = world or random_world(seed)
@@ -110,7 +136,11 @@ class Cluster:
         self._show_world()
         for spec in self.world.jobs:
             self.clock.after(spec.arrives, partial(self.submit, spec))
-        self.driver.begin()
+        self._scheduler = scheduler
+        if scheduler:
+            scheduler.begin(self)
+        else:
+            self.driver.begin()
 
     def _show_world(self) -> None:
         self.planner.settings.observe_namespace(None, TEAM)
@@ -129,9 +159,10 @@ class Cluster:
         return self.api.submit(spec, training)
 
     def run(self) -> Self:
-        """Run until each job has ended, or for LONGEST seconds."""
-        while not self.over and self.clock.now < LONGEST:
-            self._go_on(LONGEST)
+        """Run until each job has ended, or for the longest time that the world allows."""
+        longest = self.world.longest
+        while not self.over and self.clock.now < longest:
+            self._go_on(longest)
         self.kubelets.count()
         return self
 
@@ -144,11 +175,12 @@ class Cluster:
 
     def _go_on(self, until: float) -> None:
         """Run the next second in which something happens, or `until`."""
-        self.clock.now = min(self.clock.next(), math.ceil(self.driver.next_turn()), until)
+        loop = self._scheduler or self.driver
+        self.clock.now = math.ceil(min(self.clock.next(), loop.next_turn(), until))
         self.clock.run_due()
-        self.driver.turn()
+        loop.turn()
         while self.clock.run_due():
-            self.driver.turn()
+            loop.turn()
         for look in self.on_second:
             look()
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from kfext import names
 from kfext.model.kinds.job_kind import WORKER
@@ -11,6 +11,8 @@ from kfext.model.kinds.registered import KINDS
 
 Raw = dict[str, Any]
 
+PYTORCH, TENSORFLOW = "PyTorchJob", "TFJob"
+"""The kinds of jobs in the model."""
 MOST_WORKERS = 6
 """Workers of a random job, at most."""
 
@@ -36,6 +38,17 @@ class Saving(StrEnum):
     NEVER = "never"
 
 
+class StepTime(Protocol):
+    """How long a step takes; `work`: the seconds of it that need CPU, of all workers together."""
+
+    @property
+    def work(self) -> float: ...  # noqa: D102
+
+    def seconds(self, workers: int, *, apart: bool = False) -> float:
+        """Return the seconds of a step; `apart`: whether the workers are on several nodes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """The seconds of a step with n workers: work / n + fixed + each * n. Only `work` needs CPU."""
@@ -44,8 +57,8 @@ class Pace:
     fixed: float
     each: float
 
-    def seconds(self, workers: int) -> float:
-        """Return the seconds of a step with so many workers."""
+    def seconds(self, workers: int, *, apart: bool = False) -> float:
+        """Return the seconds of a step with so many workers, wherever they are."""
         return self.work / workers + self.fixed + self.each * workers
 
 
@@ -74,7 +87,7 @@ class JobSpec:
     style: Style
     arrives: float
     workers: int
-    pace: Pace
+    pace: StepTime
     steps: int
     servers: int = 0
     leaders: int = 0
@@ -109,14 +122,23 @@ class JobSpec:
         return self.workers + self.servers + self.leaders
 
     @property
+    def alone(self) -> float:
+        """The seconds that it takes at the size that it asks for if it never waits."""
+        meets = 0.0 if self.style is Style.SERVERS else self.meets
+        training = self.steps * self.pace.seconds(self.workers + self.leaders)
+        return self.starts + meets + training
+
+    @property
     def trains_from(self) -> int:
         """The fewest workers that can train."""
-        return self.bounds[0] if self.bounds and self.style is Style.TORCHRUN else 1
+        if self.style is not Style.TORCHRUN:
+            return 1
+        return self.bounds[0] if self.bounds else self.workers
 
     @property
     def fails_with_ending_pods(self) -> bool:
         """Whether the operator fails the job if a pod is still ending when the job is to run."""
-        return (self.kind, self.style) in {("TFJob", Style.GANG)}
+        return (self.kind, self.style) in {(TENSORFLOW, Style.GANG)}
 
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
@@ -220,11 +242,11 @@ class _Form:
     leader: float = 0.0
 
 
-_TORCHRUN = _Form("PyTorchJob", Style.TORCHRUN, elastic=1.0)
-_SERVERS = _Form("TFJob", Style.SERVERS, servers=1, elastic=1.0)
+_TORCHRUN = _Form(PYTORCH, Style.TORCHRUN, elastic=1.0)
+_SERVERS = _Form(TENSORFLOW, Style.SERVERS, servers=1, elastic=1.0)
 _FORMS = (
     *(_TORCHRUN, _TORCHRUN, _SERVERS, _SERVERS),
-    _Form("PyTorchJob", Style.GANG, leader=0.5),
-    _Form("TFJob", Style.GANG, servers=1, elastic=0.3),
+    _Form(PYTORCH, Style.GANG, leader=0.5),
+    _Form(TENSORFLOW, Style.GANG, servers=1, elastic=0.3),
 )
 _SAVINGS = (Saving.PERIODIC, Saving.PERIODIC, Saving.ON_REQUEST, Saving.NEVER)

@@ -1,6 +1,6 @@
 """kube-scheduler and the kubelets of a model cluster: where pods run, and the CPU that they get."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kfext.model.pod import ReplicaKey
@@ -21,6 +21,8 @@ class Kubelets:
 
     `used`: the millicores that the bound pods of each node request, until the pods are gone.
     `busy`: the core-seconds that running pods requested so far.
+    `turn`: the pod with the lowest value is bound first. `choose`: returns the node that a pod is
+        bound to, of the nodes with room, or None; by default, the emptiest.
     """
 
     def __init__(
@@ -29,6 +31,8 @@ class Kubelets:
         self.nodes = dict(nodes)
         self.used = dict.fromkeys(nodes, 0)
         self.busy = 0.0
+        self.turn: Callable[[LivePod], float] = lambda live: live.number
+        self.choose: Callable[[LivePod, Sequence[str]], str | None] = self._emptiest
         self._running: dict[str, dict[str, LivePod]] = {node: {} for node in nodes}
         self._held: dict[str, tuple[str, int]] = {}
         self._pending: dict[str, LivePod] = {}
@@ -105,16 +109,18 @@ class Kubelets:
 
     def _bind(self) -> None:
         self._scheduled = False
-        for live in sorted(self._pending.values(), key=lambda pod: pod.number):
-            fits = [node for node in self.nodes if self._fits(live, node)]
-            if not fits:
+        for live in sorted(self._pending.values(), key=self.turn):
+            node = self.choose(live, [node for node in self.nodes if self._fits(live, node)])
+            if node is None:
                 self._cannot_bind(live)
                 continue
-            node = max(fits, key=lambda name: self.nodes[name] - self.used[name])
             del self._pending[live.pod.uid]
             self._hold(live, node)
             self._api.bind(live, node)
             self._clock.after(live.job.spec.starts, partial(self._start, live))
+
+    def _emptiest(self, _live: LivePod, fits: Sequence[str]) -> str | None:
+        return max(fits, key=lambda name: self.nodes[name] - self.used[name], default=None)
 
     def _fits(self, live: LivePod, node: str) -> bool:
         here = live.pod.pinned_to in {None, node} and node not in self._faults.closed
@@ -219,11 +225,12 @@ def _allocated(live: LivePod) -> list[Raw]:
 def _meet(job: LiveJob) -> None:
     """Show the training of a job which of its pods run."""
     running = [pod for pod in job.pods.values() if pod.runs]
-    training = sum(pod.trains for pod in running)
+    nodes = [pod.pod.node_name for pod in running if pod.trains]
     job.training.meet(
-        training,
-        others=len(running) - training == job.job.pods - job.job.training_pods,
+        len(nodes),
+        others=len(running) - len(nodes) == job.job.pods - job.job.training_pods,
         everyone=len(running) == job.job.pods,
+        apart=len(set(nodes)) > 1,
     )
 
 

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import assert_never
 
-from kfext.sim.cluster import World
-from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from kfext.sim.cluster import World, random_world
+from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
+from kfext.sim.pollux import gpus
 
 _PER_NODE = 4
 """Slots of a node."""
@@ -35,21 +35,21 @@ def stream(seed: int) -> World:
 
 def _torch(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.664, 0.03, 0.0)
-    spec = JobSpec(name, "PyTorchJob", Style.TORCHRUN, 0.0, asked, pace, steps)
+    spec = JobSpec(name, PYTORCH, Style.TORCHRUN, 0.0, asked, pace, steps)
     saves = Saving.ON_REQUEST
     return replace(spec, bounds=(least, most), starts=6.0, meets=13.0, saving=saves, answers=2.0)
 
 
 def _servers(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
     pace = Pace(0.0586, 0.0, 0.0)
-    spec = JobSpec(name, "TFJob", Style.SERVERS, 0.0, asked, pace, steps, servers=1)
+    spec = JobSpec(name, TENSORFLOW, Style.SERVERS, 0.0, asked, pace, steps, servers=1)
     return replace(spec, bounds=(least, most), starts=13.0)
 
 
 def _rigid(name: str, pods: int, steps: int, seconds: float) -> JobSpec:
-    """Return a job of a Master and workers whose step takes so many seconds."""
+    """Return a job of a Master and workers in which a step takes so many seconds."""
     pace = Pace(seconds * pods, 0.0, 0.0)
-    spec = JobSpec(name, "PyTorchJob", Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
+    spec = JobSpec(name, PYTORCH, Style.GANG, 0.0, pods - 1, pace, steps, leaders=1)
     return replace(spec, starts=6.0, meets=7.0)
 
 
@@ -67,7 +67,7 @@ _STREAM = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Class:
+class JobClass:
     """Jobs that a user submits again and again: they ask for the same and take about as long."""
 
     seconds: float
@@ -88,23 +88,23 @@ def cluster(
     """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
 
     `cv`: the coefficient of variation of the lengths of the classes. `elastic`: the part of the
-        classes whose number of workers may change.
+        classes that are elastic.
     """
     random = Random(seed)
     sigma = math.sqrt(math.log(1 + cv * cv))
 
-    def draw() -> _Class:
+    def draw() -> JobClass:
         seconds = random.lognormvariate(math.log(_MEAN_SECONDS) - sigma**2 / 2, sigma)
         style = random.choice([Style.TORCHRUN, Style.SERVERS])
         style = style if random.random() < elastic else Style.GANG
         pace = Pace(1.0, random.uniform(0.0, 0.08), random.uniform(0.0, 0.01))
         bounded = min(max(seconds, _SHORTEST), _LONGEST)
-        return _Class(bounded, random.choice(_SIZES), style, pace)
+        return JobClass(bounded, random.choice(_SIZES), style, pace)
 
     classes = [draw() for _ in range(_CLASSES)]
     chosen = [random.randrange(_CLASSES) for _ in range(jobs)]
     specs = [
-        _of_class(
+        of_class(
             f"job-{number}",
             replace(classes[kind], seconds=classes[kind].seconds * random.uniform(0.8, 1.25)),
             trains=f"program-{kind}",
@@ -115,15 +115,15 @@ def cluster(
 
 
 def dragon(seed: int, *, load: float) -> World:
-    """Return DRAGON's setting: TFJobs with a server, of which each may have a quarter to twice."""
+    """Return TFJobs with a server that may have a quarter to twice their workers, like DRAGON's."""
     world = cluster(seed, load=load, elastic=0.0)
     random = Random(seed)
 
     def as_server_job(spec: JobSpec) -> JobSpec:
         asked = spec.workers + spec.leaders
         bounds = (max(1, asked // 4), 2 * asked)
-        made = replace(spec, kind="TFJob", style=Style.SERVERS, workers=asked, leaders=0, servers=1)
-        return replace(made, bounds=bounds, starts=13.0)
+        made = replace(spec, kind=TENSORFLOW, style=Style.SERVERS, workers=asked, leaders=0)
+        return replace(made, servers=1, bounds=bounds, starts=13.0)
 
     return _spread_over(
         [as_server_job(spec) for spec in world.jobs], random, load=load, slots=_slots(world)
@@ -156,7 +156,7 @@ def shared_node(seed: int, jobs: int) -> World:
 
 def _thread(name: str, takes: float) -> JobSpec:
     """Return a job of one pod that takes so many core-seconds."""
-    spec = JobSpec(name, "PyTorchJob", Style.GANG, 0.0, 0, _THREAD, 0, leaders=1, resize="cpu")
+    spec = JobSpec(name, PYTORCH, Style.GANG, 0.0, 0, _THREAD, 0, leaders=1, resize="cpu")
     steps = round(takes / _THREAD.work)
     return replace(spec, steps=steps, cpu=20, limit=0, starts=1.0, meets=1.0, prints=2.0)
 
@@ -164,7 +164,7 @@ def _thread(name: str, takes: float) -> JobSpec:
 _THREAD = Pace(0.1, 0.0, 0.0)
 
 
-def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
+def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     """Return a job that takes as long as its class at the number of workers it asks for."""
     pace, asked = kind.pace, kind.workers
     bounds = None if kind.style is Style.GANG else (max(1, asked // 4), 2 * asked)
@@ -172,53 +172,24 @@ def _of_class(name: str, kind: _Class, *, trains: str) -> JobSpec:
     steps = max(20, round(kind.seconds))
     scale = kind.seconds / steps / pace.seconds(asked)
     pace = Pace(pace.work * scale, pace.fixed * scale, pace.each * scale)
-    match kind.style:
-        case Style.TORCHRUN:
-            return JobSpec(
-                name,
-                "PyTorchJob",
-                kind.style,
-                0.0,
-                asked,
-                pace,
-                steps,
-                bounds=bounds,
-                trains=trains,
-                starts=5.0,
-                meets=10.0,
-                saving=Saving.ON_REQUEST,
-                answers=3.0,
-            )
-        case Style.SERVERS:
-            return JobSpec(
-                name,
-                "TFJob",
-                kind.style,
-                0.0,
-                asked,
-                pace,
-                steps,
-                servers=1,
-                bounds=bounds,
-                trains=trains,
-                starts=13.0,
-            )
-        case Style.GANG:
-            return JobSpec(
-                name,
-                "PyTorchJob",
-                kind.style,
-                0.0,
-                asked - 1,
-                pace,
-                steps,
-                leaders=1,
-                trains=trains,
-                starts=5.0,
-                meets=10.0,
-            )
-        case _:
-            assert_never(kind.style)
+    servers, leaders = int(kind.style is Style.SERVERS), int(kind.style is Style.GANG)
+    spec = JobSpec(
+        name,
+        TENSORFLOW if servers else PYTORCH,
+        kind.style,
+        0.0,
+        asked - leaders,
+        pace,
+        steps,
+        servers=servers,
+        leaders=leaders,
+        bounds=bounds,
+        trains=trains,
+    )
+    if kind.style is Style.SERVERS:
+        return replace(spec, starts=13.0)
+    saves = Saving.ON_REQUEST if kind.style is Style.TORCHRUN else Saving.NEVER
+    return replace(spec, starts=5.0, meets=10.0, saving=saves, answers=3.0)
 
 
 def _spread_over(specs: Sequence[JobSpec], random: Random, *, load: float, slots: int) -> World:
@@ -244,11 +215,17 @@ def _arriving(spec: JobSpec, at: float) -> JobSpec:
 Draw = Callable[[int], World]
 
 WORLDS: dict[str, Draw] = {
+    "small": random_world,
     "stream": stream,
-    "cpu .5": lambda seed: cluster(seed, load=0.5),
-    "cpu .8": lambda seed: cluster(seed, load=0.8),
-    "cpu 1.2": lambda seed: cluster(seed, load=1.2),
-    "cpu .8 cv 2.5": lambda seed: cluster(seed, load=0.8, cv=2.5),
-    "dragon .8": lambda seed: dragon(seed, load=0.8),
+    "cpu-0.5": lambda seed: cluster(seed, load=0.5),
+    "cpu-0.8": lambda seed: cluster(seed, load=0.8),
+    "cpu-1.2": lambda seed: cluster(seed, load=1.2),
+    "cpu-0.8-varied": lambda seed: cluster(seed, load=0.8, cv=2.5),
+    "gpu-0.5": lambda seed: gpus(seed, load=0.5),
+    "gpu-1": lambda seed: gpus(seed, load=1.0),
+    "dragon-0.5": lambda seed: dragon(seed, load=0.5),
+    "dragon-0.7": lambda seed: dragon(seed, load=0.7),
+    "dragon-0.8": lambda seed: dragon(seed, load=0.8),
+    "dragon-0.9": lambda seed: dragon(seed, load=0.9),
 }
-"""The worlds by name."""
+"""The worlds by name. The number is the load: the work that comes / what all slots can do."""

@@ -8,6 +8,8 @@ from kfext.model.job import TrainingJob
 from kfext.state.progress import JobsProgress
 from kfext.state.tracked_job import TrackedJob
 
+LATE = 1.2
+"""A job takes up to this many times as long as its progress shows."""
 _MOST_ENDED = 16
 """The last ended jobs of a series that count."""
 
@@ -15,7 +17,7 @@ _MOST_ENDED = 16
 class Lengths:
     """The lengths of the jobs that exist. Times are epoch seconds.
 
-    `is_known`: whether the length of a job counts for its turn.
+    `counts` returns whether the length of a job counts for its turn.
     """
 
     def __init__(self, progress: JobsProgress, counts: Callable[[TrackedJob], bool]) -> None:
@@ -54,6 +56,13 @@ class Lengths:
             last = nlargest(_MOST_ENDED, self._ended[series].values())
             self._usual[series] = usual_length(length for _, length in last)
         return self._usual[series]
+
+    def end(self, job: TrainingJob, *, now: float) -> float | None:
+        """Return when a running job ends by its progress or its deadline; None: unknown."""
+        reported = self._progress.reported(job.uid)
+        left = None if reported is None or job.suspend else reported.progress.left
+        ends = [job.ends, None if left is None else now + LATE * left]
+        return min((end for end in ends if end is not None), default=None)
 
     def rest(self, job: TrainingJob, *, now: float) -> float:
         """Return the seconds that a job has left at its present size."""

@@ -45,7 +45,7 @@ class Queue:
         self.autoscaler = False
         self.started_at = -math.inf
         self.promises = Promises(cluster.ledger, cluster.wake)
-        self.reservations = ReservationManager(cluster, settings, self.promises)
+        self.reservations = ReservationManager(cluster, settings, self.promises, lengths)
         self.lengths = lengths
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
@@ -262,10 +262,14 @@ class Queue:
                 self._shown[tracked.job.uid] = ahead
                 yield tracked
 
+    def ahead(self, tracked: TrackedJob) -> int | None:
+        """Return how many jobs are shown as ahead of a job; None of a job that is not queued."""
+        return self._shown.get(tracked.job.uid) if tracked.phase == QUEUED else None
+
     def sentence(self, tracked: TrackedJob) -> Verdict | None:
         """Return why a job is in its phase, with its position in the queue."""
-        ahead = self._shown.get(tracked.job.uid)
-        if tracked.phase != QUEUED or tracked.verdict is None or ahead is None:
+        ahead = self.ahead(tracked)
+        if tracked.verdict is None or ahead is None:
             return tracked.verdict
         kept, nodes, awaited = self.reservations.kept, "", ""
         if kept is not None and self.reservations.holds(tracked):

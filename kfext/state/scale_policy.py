@@ -132,7 +132,7 @@ class ScaleProposals:
         limit: GrowthLimit,
         now: Moment,
     ) -> list[Proposal]:
-        """Return the growth of the jobs that are ready, the least fulfilled first."""
+        """Return the growth of the jobs that are ready, in the order of the queue."""
         idle, taken = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
         ripe = [
             job

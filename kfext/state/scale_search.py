@@ -1,8 +1,7 @@
 """Searches sizes of jobs: how far each job may grow, and what jobs give up for a waiting job.
 
-Source: DRAGON's first and third phase, with the fulfilment of its first version, all or nothing as
-in its second version, and the marginal gain of Optimus and Pollux as the end of growth. `now` is in
-epoch seconds.
+Sources: DRAGON (Lin et al., CLOSER 2019), all or nothing as in its second version; the marginal
+gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
 """
 
 import math
@@ -30,6 +29,8 @@ from kfext.state.tracked_job import TrackedJob
 
 USUAL_START = 30.0
 """Assumed seconds from the pods of a job to its first step, if unknown."""
+SERVED_SECONDS = 5.0
+"""The guard looks at a waiting job within this time after its `wait`."""
 MOST_SHUT_SECONDS = 300.0
 """New jobs keep other jobs from getting back their workers for at most this long at a time."""
 
@@ -77,8 +78,8 @@ class ScaleSearch:
     def _limit(self, now: float) -> GrowthLimit:
         """Return how far jobs may grow beside the jobs that wait now.
 
-        A new job may be served at once or by the guard, so jobs do not grow. A job that even the
-        guard could not serve cannot use the free room, so jobs may grow to the size that they asked
+        A new job may be served at once or by the guard, so jobs do not grow. A job that the
+        guard did not serve cannot use the free room, so jobs may grow to the size that they asked
         for, and give the workers up again when it helps. They grow further only once capacity is
         reserved for the waiting job, since the ledger then claims it. In a cluster with an
         autoscaler they never grow further, because the autoscaler would keep or add nodes that no
@@ -89,7 +90,7 @@ class ScaleSearch:
             if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(tracked)
-            served = SCALE.parameter(settings, "wait") + 5.0
+            served = SCALE.parameter(settings, "wait") + SERVED_SECONDS
             if tracked.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservations.due_in(tracked, now=now) > 0:

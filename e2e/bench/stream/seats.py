@@ -13,7 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.bench.companion.site import Pods
-from e2e.bench.stream.dragon import (
+from e2e.bench.stream.workload import NEED, StreamJob
+from e2e.harness.jobs import ended, jobs_path
+from e2e.testbed.api import ApiError
+from kfext import names
+from kfext.sim.dragon import (
     Action,
     Dragon,
     Free,
@@ -26,10 +30,6 @@ from e2e.bench.stream.dragon import (
     holds,
     plus,
 )
-from e2e.bench.stream.workload import NEED, StreamJob
-from e2e.harness.jobs import ended, jobs_path
-from e2e.testbed.api import ApiError
-from kfext import names
 
 Object = dict[str, Any]
 _CHANGED = (404, 409)

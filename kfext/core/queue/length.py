@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from statistics import median
 
 USUAL_SECONDS = 300.0
-"""The length of a job of which nothing is known. The lengths of other series say less."""
+"""The length of a job without progress and without an ended job of its series."""
 _LEAST_LEFT = 0.2
 """The part of its length that a job has left that has run for longer than expected."""
 

@@ -8,9 +8,9 @@ from kfext.core.lifecycle.steps import Rescale, Suspend
 from kfext.core.patches.json_patch import pointer
 from kfext.errors import ApiError, Conflict
 from kfext.model.pod import ReplicaKey
-from kfext.model.policy import TrainingPolicy
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.names import CHECKPOINT_REQUEST
-from kfext.sim.cluster import WITHOUT, Cluster, World
+from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.objects import LiveJob
 
@@ -29,6 +29,8 @@ ANEW = replace(DYNAMIC, style=Style.GANG, saving=Saving.PERIODIC, every=20)
 GANG = JobSpec("gang", "PyTorchJob", Style.GANG, 100.0, 2, Pace(1.0, 0.0, 0.0), 100)
 
 
+WITHOUT = TrainingPolicy("without", companion={"scale": PolicyChoice(Mode.OFF)})
+"""The policy under which no running job changes its size."""
 CONFLICT = Conflict(status=409, reason="Conflict", message="it has changed")
 
 

@@ -7,7 +7,7 @@ from kfext.model.job_state import state_of
 from kfext.model.kinds.job_kind import WORKER
 from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
-from tests.unit.sim.change_rules import ChangeRules, priority
+from tests.unit.sim.change_rules import ChangeRules
 
 REST = 60.0
 """Seconds between two changes of the size of one job; only an undoing may follow sooner."""
@@ -118,7 +118,9 @@ class Rules:
         now = self.cluster.clock.now
         change = Change(now, before, after, undoes, head, frozenset(waiting[1:]))
         known.append(change)
-        if last is not None and now - last.at < REST and not undoes:
+        # What it has beyond its wish it gives at once.
+        gives_more = after < before and after >= live.spec.workers + live.spec.leaders
+        if last is not None and now - last.at < REST and not (undoes or gives_more):
             self._say(live, f"went from {before} to {after} {now - last.at:g} s after a change")
         # Before its first step it may get what it asked for at once.
         largest = live.training.largest
@@ -140,7 +142,8 @@ class Rules:
         waiting = [
             live for live in self.cluster.jobs if live.job.in_queue and live.training.began is None
         ]
-        waiting.sort(key=lambda live: (-priority(live), live.spec.arrives, live.spec.name))
+        planner = self.cluster.planner
+        waiting.sort(key=lambda live: planner.queue.turn(planner.cluster.jobs[live.uid]))
         return [live.spec.name for live in waiting]
 
     def _check_order(self, live: LiveJob) -> None:

@@ -7,11 +7,18 @@ import os
 
 import pytest
 
-from kfext.sim.cluster import WITHOUT, Cluster
-from tests.unit.sim.report import SEEDS, pairs, report
+from kfext.sim.arms import ARMS, GANG, KFEXT
+from kfext.sim.cluster import Cluster
+from kfext.sim.compare import compare
+from kfext.sim.worlds import WORLDS
+from tests.unit.sim.bed import WITHOUT
+from tests.unit.sim.report import SEEDS, looks, report
 from tests.unit.sim.rules import Rules
 
 _BLOCK, _BLOCKS = 30, 4
+_WORLDS = 75
+_LATE, _RATIO_P99, _STRETCH_P99 = 0.10, 3.0, 12.0
+"""What no block of worlds exceeds: jobs later than under gang by over 10 %, 99th percentiles."""
 
 
 @pytest.mark.histories
@@ -21,6 +28,19 @@ def test_the_rules_hold_in_random_clusters(block: int) -> None:
         rules = Rules(Cluster(seed))
         rules.cluster.run()
         assert rules.ended() == []
+
+
+@pytest.mark.histories
+@pytest.mark.parametrize("block", range(_BLOCKS))
+def test_jobs_end_sooner_than_without_the_companion_and_few_end_later(block: int) -> None:
+    first = block * _WORLDS
+    arms = {KFEXT: ARMS[KFEXT]}
+    (found,) = compare(WORLDS["small"], arms, range(first, first + _WORLDS), against=GANG)
+    assert found.unended == 0
+    assert found.against < 0
+    assert found.late < _LATE
+    assert found.ratio_p99 < _RATIO_P99
+    assert found.stretch_p99 < _STRETCH_P99
 
 
 @pytest.mark.histories
@@ -39,8 +59,8 @@ def test_a_seed_is_always_the_same_cluster() -> None:
 
 @pytest.mark.long
 def test_ten_thousand_clusters(request: pytest.FixtureRequest) -> None:
-    found = list(pairs(range(SEEDS), processes=os.cpu_count() or 1))
+    found = list(looks(range(SEEDS), processes=os.cpu_count() or 1))
     terminal = request.config.get_terminal_writer()
     for line in report(found):
         terminal.line(line)
-    assert [sentence for pair in found for sentence in pair.broken] == []
+    assert [sentence for seed in found for sentence in seed.broken] == []

@@ -110,4 +110,4 @@ def test_the_mode(settings: Settings, want: Mode) -> None:
 def test_a_parameter_is_the_administrators_or_the_default() -> None:
     settings = Settings(companion=OBSERVED)
     assert SCALE.parameter(settings, "wait") == 5.0
-    assert SCALE.parameter(settings, "idle") == SCALE.parameters["idle"].default == 60.0
+    assert SCALE.parameter(settings, "idle") == SCALE.parameters["idle"].default == 10.0
