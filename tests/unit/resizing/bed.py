@@ -12,13 +12,15 @@ from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import TrainingPolicy
 from kfext.sim.api import TEAM
-from kfext.sim.jobs import JobSpec, Pace, Style
+from kfext.sim.jobs import TENSORFLOW, JobSpec, Pace, Style
 from kfext.sim.objects import LiveJob, LivePod
 from kfext.state.tracked_job import TrackedJob
 from tests.unit.sim.bed import Bed
 
 SIZE, ROUND = 1400, 10.0
 """The millicores of the node, and the seconds between two looks of the companion."""
+CPU = 20
+"""The millicores that a pod requests."""
 STEPS = 100
 """Steps that a job makes with a core-second."""
 ENDLESS = 10**7
@@ -40,7 +42,7 @@ def trainer(
     gets; they follow its CPU if unset. `takes`: its work in core-seconds, which its log shows.
     """
     wanted: dict[str, Any] = {
-        "kind": "TFJob",
+        "kind": TENSORFLOW,
         "style": Style.SERVERS,
         "arrives": 0.0,
         "workers": 1,
@@ -48,7 +50,7 @@ def trainer(
         "steps": round(STEPS * (takes or ENDLESS)),
         "shows_end": takes is not None,
         "halves": STEPS * converges,
-        "cpu": 20,
+        "cpu": CPU,
         "uses": size,
         "limit": 0,
         "starts": 0.0,
