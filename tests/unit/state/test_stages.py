@@ -18,7 +18,7 @@ TRIAL = Trial(TWO_STAGES, before=(1.0,))
 RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE)
 
 
-def limits(step: Resize | None) -> list[int]:
+def limits(step: Resize | None) -> list[int | None]:
     return [size.limit for _, size in step.sizes] if step else []
 
 

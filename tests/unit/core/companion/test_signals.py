@@ -1,5 +1,7 @@
 """What policies see of the jobs that opted in."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.core.companion.jobs import job, pod, signals
@@ -35,7 +37,7 @@ def test_the_use_of_a_job(uses: list[int | None], want: int | None) -> None:
     ],
 )  # fmt: skip
 def test_what_counts_for_a_pod_beyond_what_its_user_wrote(
-    fields: dict[str, int], extra: int, *, resized: bool
+    fields: dict[str, Any], extra: int, *, resized: bool
 ) -> None:
     found = pod(**fields)
     assert (found.resized, found.extra) == (resized, extra)
