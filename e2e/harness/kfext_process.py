@@ -306,18 +306,10 @@ class Kfext:
         self._hooks = (dead, at)
 
     def remove_hooks(self) -> None:
-        """Unregister the webhooks."""
+        """Unregister the webhooks; `ensure` registers them again."""
         self.kube.delete(_HOOKS)
         self.forget_hooks()
         self.wait_hooks(job="untouched", pod="untouched")
-
-    @contextmanager
-    def without_hooks(self) -> Iterator[None]:
-        """Unregister the webhooks for the time of a `with` block."""
-        self.remove_hooks()
-        yield
-        self.configure_hooks()
-        self.wait_hooks()
 
     def remove_everything(self) -> None:
         """End all processes and unregister the webhooks: the cluster as it was before kfext."""
