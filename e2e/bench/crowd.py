@@ -134,11 +134,8 @@ def node_name(index: int) -> str:
 
 
 async def create_namespace(client: Client, name: str) -> None:
-    """Create a namespace with the account that pods need; kfext does not manage it.
-
-    The driver does what the webhooks do, so that they do not share the processor.
-    """
-    labels = {names.MANAGED: "false"}
+    """Create a managed namespace with the account that pods need."""
+    labels = {names.MANAGED: "true"}
     await client.create(paths.namespaces(), {"metadata": {"name": name, "labels": labels}})
     accounts = paths.resource_path("serviceaccounts", namespace=name)
     await client.create(accounts, {"metadata": {"name": "default"}})

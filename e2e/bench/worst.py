@@ -66,7 +66,7 @@ def measure(*, quick: bool) -> str:
     )
     stored = worst_objects.pods(storable=True)
     pods = _table("pod", {what: _pod(make(), repeats) for what, make in stored.items()})
-    with scale_cluster("worst") as bench:
+    with scale_cluster("worst", hooks=True) as bench:
         count = _QUICK if quick else _EACH
         together = with_client(bench, lambda client: _together(bench, client, count))
     return "\n\n".join([singles, pods, together])
@@ -193,8 +193,6 @@ def _kept(work: Callable[[Planner], object]) -> float:
 
 async def _together(bench: ScaleBench, client: Client, count: int) -> str:
     await crowd.create_namespace(client, _NAMESPACE)
-    managed = {"metadata": {"labels": {names.MANAGED: "true"}}}
-    await client.merge_patch(paths.namespaces(_NAMESPACE), managed)
     await crowd.create_nodes(client, _NODES_THERE, gpus=8)
     leader, before = await _leader(client), bench.memory()
     refused = await _create(client, count)

@@ -6,7 +6,7 @@ from e2e.harness.kfext_process import Kfext
 from e2e.harness.standing import running_or_skipped
 from e2e.soak.run import Soak, fake_programs
 
-_SECONDS = 60.0
+_SECONDS = 30.0
 _NODES = 12
 _SEED = 1
 

@@ -305,12 +305,16 @@ class Kfext:
         self.kube.create(_HOOKS.rsplit("/", 1)[0], configuration)
         self._hooks = (dead, at)
 
-    def remove_everything(self) -> None:
-        """End all processes and unregister the webhooks: the cluster as it was before kfext."""
-        self.end_processes()
+    def remove_hooks(self) -> None:
+        """Unregister the webhooks; `ensure` registers them again."""
         self.kube.delete(_HOOKS)
         self.forget_hooks()
         self.wait_hooks(job="untouched", pod="untouched")
+
+    def remove_everything(self) -> None:
+        """End all processes and unregister the webhooks: the cluster as it was before kfext."""
+        self.end_processes()
+        self.remove_hooks()
 
     def end_processes(self) -> None:
         """End what runs, as the deletion of the Deployments would."""

@@ -17,6 +17,7 @@ MARK = "KFEXT_PROCESS_OF"
 _GRACE_SECONDS = 2.0
 _GIVE_UP_SECONDS = 10.0
 _LOOK_SECONDS = 0.05
+_EXEC_SECONDS = 0.001
 
 
 def start(
@@ -29,7 +30,7 @@ def start(
     """Start a long-running process in a session of its own, its output appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -38,6 +39,11 @@ def start(
             env={**os.environ, "NO_PROXY": "*", **(environment or {}), MARK: testbed},
             start_new_session=True,  # Ctrl-C goes to us alone; we end the rest in order
         )
+    # For a moment within exec /proc shows no variables, so the mark would not be found.
+    environ = Path(f"/proc/{process.pid}/environ")
+    while process.poll() is None and not environ.read_bytes():
+        time.sleep(_EXEC_SECONDS)
+    return process
 
 
 def marked(testbed: str) -> Iterator[int]:

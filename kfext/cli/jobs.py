@@ -34,7 +34,7 @@ from kfext.cli.output import (
 from kfext.cli.progress import NO_PROGRESS, is_resized, progress_in, steps
 from kfext.core.queue.order import Classes, priority_class
 from kfext.core.words import CLAUSE
-from kfext.errors import Forbidden, UserError
+from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, amount_text
@@ -174,7 +174,7 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
     try:
         jobs = [other for other, _ in await all_jobs(client, namespace="", kind=None)]
         waiting = in_order(jobs, statuses=await _statuses(client, namespace=""))
-    except (UserError, Forbidden):
+    except (UserError, Forbidden, NotFound):
         return []
     uids = [other.uid for other in waiting]
     return [other.title for other in waiting[: uids.index(job.uid)]] if job.uid in uids else []

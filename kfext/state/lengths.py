@@ -1,12 +1,10 @@
 """What kfext knows of the lengths of jobs: from their progress, and from jobs that have ended."""
 
-from collections.abc import Callable
 from heapq import nlargest
 
-from kfext.core.queue.length import USUAL_SECONDS, expected_rest, usual_length
+from kfext.core.queue.length import expected_rest, usual_length
 from kfext.model.job import TrainingJob
 from kfext.state.progress import JobsProgress
-from kfext.state.tracked_job import TrackedJob
 
 LATE = 1.2
 """A job takes up to this many times as long as its progress shows."""
@@ -15,14 +13,10 @@ _MOST_ENDED = 16
 
 
 class Lengths:
-    """The lengths of the jobs that exist. Times are epoch seconds.
+    """The lengths of the jobs that exist. Times are epoch seconds."""
 
-    `counts` returns whether the length of a job counts for its turn.
-    """
-
-    def __init__(self, progress: JobsProgress, counts: Callable[[TrackedJob], bool]) -> None:
+    def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
-        self._counts = counts
         self._ended: dict[str, dict[str, tuple[float, float]]] = {}
         self._usual: dict[str, float | None] = {}
         self._series_of: dict[str, str] = {}
@@ -72,9 +66,3 @@ class Lengths:
         runs = job.started and not job.suspend
         ran = max(0.0, now - job.started) if runs else 0.0
         return expected_rest(self.usual(job), ran=ran)
-
-    def for_turn(self, tracked: TrackedJob) -> float:
-        """Return the length of a waiting job that counts for its turn."""
-        if not self._counts(tracked):
-            return USUAL_SECONDS
-        return self.rest(tracked.job, now=0.0)

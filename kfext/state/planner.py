@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kfext.core.companion.scale import SCALE
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
@@ -27,7 +26,6 @@ from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
-from kfext.model.policy import Mode, QueueOrder
 from kfext.model.verdict import Verdict
 from kfext.state.cards import Reserve, Unreserve, with_slots_in_use
 from kfext.state.cluster import Cluster
@@ -96,8 +94,7 @@ class Planner:
         self.progress = JobsProgress(
             self.cluster, lambda tracked: self.settings.cached(tracked).settings
         )
-        lengths = Lengths(self.progress, self._counts_length)
-        self.queue = Queue(self.cluster, self.settings.cached, lengths)
+        self.queue = Queue(self.cluster, self.settings.cached, Lengths(self.progress))
         self.companion = Companion(
             self.cluster,
             self.queue,
@@ -329,13 +326,6 @@ class Planner:
                 self._add(tracked, now)
         if self._running.is_over:
             self._running.begin_round()
-
-    def _counts_length(self, tracked: TrackedJob) -> bool:
-        """Return whether the length of a job counts for its turn."""
-        settings = self.settings.cached(tracked).settings
-        if settings.queue_order is QueueOrder.SHORTEST:
-            return True
-        return SCALE.effective(settings).mode is Mode.ACT
 
     def _add(self, tracked: TrackedJob, now: float) -> None:
         if self._is_decidable(tracked, now):

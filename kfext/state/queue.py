@@ -6,12 +6,15 @@ A new process computes the same order and the same reservation from the cluster.
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from kfext.core.companion.scale import SCALE
 from kfext.core.lifecycle.situation import QueueContext
+from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import Turn, in_line, priority_class, turn
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import listed, listed_with_others
 from kfext.model.job import TrainingJob
+from kfext.model.policy import Mode, QueueOrder
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_QUOTA
@@ -47,6 +50,7 @@ class Queue:
         self.promises = Promises(cluster.ledger, cluster.wake)
         self.reservations = ReservationManager(cluster, settings, self.promises, lengths)
         self.lengths = lengths
+        self._settings = settings
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
         self._priorities: dict[str, tuple[TrainingJob, int]] = {}
@@ -88,7 +92,17 @@ class Queue:
 
     def turn(self, tracked: TrackedJob) -> Turn:
         """Return the sort key of a waiting job."""
-        return turn(tracked.job, self.priority(tracked), self.lengths.for_turn(tracked))
+        counts = self._counts_length(tracked)
+        length = self.lengths.rest(tracked.job, now=0.0) if counts else USUAL_SECONDS
+        return turn(tracked.job, self.priority(tracked), length)
+
+    def _counts_length(self, tracked: TrackedJob) -> bool:
+        """Return whether the length of a job counts for its turn."""
+        settings = self._settings(tracked).settings
+        if settings.elastic is None:
+            return settings.queue_order is QueueOrder.SHORTEST
+        acts = SCALE.effective(settings).mode is Mode.ACT
+        return acts or settings.queue_order is QueueOrder.SHORTEST
 
     def priority(self, tracked: TrackedJob) -> int:
         """Return the priority of a job; it is looked up again only if it may have changed."""
@@ -127,7 +141,8 @@ class Queue:
 
     def observe(self, tracked: TrackedJob) -> None:
         """Record a changed job: the end of a job may change the turns of its series."""
-        self._moved |= self.lengths.observe(tracked.job)
+        if tracked.job.took is not None:
+            self._moved |= self.lengths.observe(tracked.job)
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
@@ -242,7 +257,7 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(tracked.job.uid),
             quota=self.quotas.of(tracked, self.classes),
-            length=self.lengths.rest(tracked.job, now=now),
+            length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),
         )
 

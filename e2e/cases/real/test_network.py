@@ -25,6 +25,7 @@ from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
 
 
+@pytest.mark.long
 def test_C4_two_jobs_of_three_train_on_one_node_on_the_host_network(
     bed: Testbed, managed: str, homes: tuple[str, str]
 ) -> None:

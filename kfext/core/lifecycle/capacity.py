@@ -114,7 +114,7 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
         return found
     workers = sum(key.type == worker for key in found)
     worth = is_worth_starting(
-        workers, most + 1, length=situation.context.length, wait=_wait(situation, ledger)
+        workers, most + 1, length=situation.context.length(), wait=_wait(situation, ledger)
     )
     return found if worth else whole
 

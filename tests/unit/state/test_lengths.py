@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kfext.core.queue.length import USUAL_SECONDS
+from kfext.core.queue.order import PATIENCE
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
 from kfext.sim.jobs import JobSpec
@@ -62,7 +63,7 @@ ACTS = {"scale": PolicyChoice(Mode.ACT)}
 OFF = {"scale": PolicyChoice(Mode.OFF)}
 COUNTS: dict[str, tuple[JobSpec, TrainingPolicy, bool]] = {
     "an elastic job's does": (LONG, TrainingPolicy("p", companion=ACTS), True),
-    "that of another job does not": (GANG, TrainingPolicy("p", companion=ACTS), False),
+    "the length of another job does not": (GANG, TrainingPolicy("p", companion=ACTS), False),
     "where the policy is off, an elastic job's does not": (
         LONG,
         TrainingPolicy("p", companion=OFF),
@@ -84,4 +85,5 @@ def test_whether_the_length_of_a_job_counts_for_its_turn(
     late = replace(early, name="early-2", arrives=200.0)
     of = Bed(early, late, policy=policy).at(201)
     tracked = of.planner.cluster.jobs[late.uid]
-    assert (lengths(of).for_turn(tracked) != USUAL_SECONDS) is counts
+    expected = tracked.job.created + PATIENCE * USUAL_SECONDS
+    assert (of.planner.queue.turn(tracked)[1] != expected) is counts

@@ -56,6 +56,7 @@ def starts_of(agent: Object) -> int:
     return int(container["restartCount"]) if container["ready"] else -1
 
 
+@pytest.mark.long
 def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
     team: Team, gpu_node: Node
 ) -> None:

@@ -52,6 +52,7 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
     unreserved(team.bed)
 
 
+@pytest.mark.long
 def test_without_the_gate_they_take_turns(team: Team, gpu_node: Node) -> None:
     # High has kernels on the card all the time, but for what a busy CPU takes between its steps.
     # These are long, so that this is little.
