@@ -14,7 +14,7 @@ from kfext.core.ledger.claims import pod_key
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_size import TrainerCpu
-from kfext.model.cpu_state import CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
@@ -239,7 +239,23 @@ def signals_of(
         if (node := cluster.ledger.node(name)) is not None
     }
     followed = (job for job in signals if set(job.nodes) <= node_signals.keys())
-    return Signals(node_signals, tuple(followed))
+    return Signals(
+        node_signals,
+        tuple(
+            replace(job, pods=tuple(_opened(pod, node_signals[pod.node]) for pod in job.pods))
+            for job in followed
+        ),
+    )
+
+
+def _opened(pod: PodSignal, node: NodeSignal) -> PodSignal:
+    """Return a pod that gets its whole node for a limit where its user wrote none.
+
+    kfext 0.2 wrote limits to such pods, and Kubernetes lets nobody remove a limit.
+    """
+    if pod.user is None or pod.user.limit is not None or pod.limit is None:
+        return pod
+    return replace(pod, user=PodCpu(pod.user.request, node.allocatable))
 
 
 def job_signal(

@@ -227,10 +227,11 @@ def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
     qos: QoS, *, whole: bool, restored: bool
 ) -> None:
     worker = pod("worker-0", limit=350, user_limit=1000, qos=qos)
-    of = job("j", worker, policies={"resize": ACTS}, whole=whole)
-    acts = {"resize": ACTS}
+    acts = {"shift": ACTS}
+    of = job("j", worker, policies=acts, whole=whole)
+    by = state(by=frozenset({"shift"}))
     back = restoring(
-        of, signals(of), pods=[], state=state(), seen={}, chosen=acts, undo=None, unmeasured=0.0
+        of, signals(of), pods=[], state=by, seen={}, chosen=acts, undo=None, unmeasured=0.0
     )
     assert (back is not None) is restored
 
