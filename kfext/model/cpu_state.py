@@ -135,7 +135,7 @@ def _decoded_all(raw: object, asked: PodCpu | None) -> tuple[PodCpu, ...]:
 
 
 def _decoded(raw: object) -> PodCpu | None:
-    """Return the CPU of a pod, or None if an amount is invalid."""
+    """Return the CPU of a pod, or None for an invalid amount."""
     found = sequence(raw)[:2]
     if not found or not all(type(amount) is int and 0 <= amount <= _LARGEST for amount in found):
         return None

@@ -251,7 +251,7 @@ def signals_of(
 def _opened(pod: PodSignal, node: NodeSignal) -> PodSignal:
     """Return a pod that gets its whole node for a limit where its user wrote none.
 
-    kfext 0.2 wrote limits to such pods, and Kubernetes lets nobody remove a limit.
+    kfext 0.2 wrote limits to such pods, and Kubernetes removes no limit.
     """
     if pod.user is None or pod.user.limit is not None or pod.limit is None:
         return pod

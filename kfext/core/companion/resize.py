@@ -91,7 +91,7 @@ class _Node:
 def _decided(
     signals: Signals, candidates: Collection[JobSignal], *, at_once: bool
 ) -> Iterator[Proposal]:
-    """Yield the proposals for the candidates; `at_once`: as far as there is room for them now."""
+    """Yield the proposals for the candidates; `at_once`: no more than has room now."""
     of = contests(signals)
     first = favourites(of, candidates)
     nodes = {
@@ -130,7 +130,7 @@ def _lowers(job: JobSignal, node: _Node) -> bool:
 
 
 def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
-    """Return the new requests of a job's pods; `at_once`: as far as the node has room now."""
+    """Return the new requests of a job's pods; `at_once`: no more than has room now."""
     changes = list(_changes(job, node, node.wanted.get(job.uid)))
     growth = sum(to - pod.request for pod, to in changes)
     if at_once and growth > 0 and (given := node.may_grow(job, growth)) < growth:
@@ -140,7 +140,7 @@ def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
 
 
 def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[PodSignal, int]]:
-    """Yield the pods of a job on a node whose request is worth a write, and their new request.
+    """Yield the pods of a job on a node with a change that is worth a write, and their new request.
 
     `total`: what they should request together; None: what they do now.
     """

@@ -45,7 +45,7 @@ def changed_by_others(pod: Pod, state: CpuState, *, seen: PodCpu | None) -> bool
 
 
 def cpu_of(pod: Pod) -> PodCpu | None:
-    """Return the CPU in the spec of a pod, or None if nothing is known to train in it."""
+    """Return the CPU in the spec of a pod, or None for a pod without a known trainer."""
     return None if pod.trainer is None else PodCpu(pod.trainer.request, pod.trainer.limit)
 
 
@@ -164,7 +164,7 @@ def _why_back(job: JobSignal, signals: Signals, state: CpuState, unmeasured: flo
     if job.resized and not state.by <= acting:
         return f"{' and '.join(sorted(state.by - acting))} may not act on the job any more"
     if SHIFT.name not in state.by and any(pod.limit != pod.asked.limit for pod in job.pods):
-        # Written by kfext 0.2, whose policy resize moved limits.
+        # Written by kfext 0.2: its policy resize moved limits.
         return "limits are the user's: only requests move between jobs"
     for node in job.nodes:
         if signals.nodes[node].awaited and any(pod.extra > 0 for pod in job.on(node)):

@@ -20,8 +20,8 @@ class PodSignal:
 
     `component`: its replica type, e.g. worker.
     `request`, `limit`: now; a limit of None: unlimited.
-    `allocated`: the request that its kubelet has allocated, None if unknown.
-    `user`: what the user wrote, None if kfext never changed it.
+    `allocated`: the request that its kubelet has allocated; None: unknown.
+    `user`: what the user wrote; None: kfext never changed it.
     `use`: the mean over the last interval; None: unknown.
     `created`: in seconds since the epoch.
     """

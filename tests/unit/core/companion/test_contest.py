@@ -156,11 +156,6 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "a job alone has what its user wrote": (
         [ends("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
     ),
-    "by growth where a job does not show its end": (
-        [ends("a", 50.0, growth=0.3), ends("b", None, growth=0.1)],
-        {"free": 800},
-        {"a": 640, "b": 280},
-    ),
 }  # fmt: skip
 
 
@@ -169,6 +164,26 @@ def test_requests(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, i
     node = dict(node)
     headroom = node.pop("headroom", {})
     assert requests(contest(*jobs, headroom=headroom, **node), "a") == want
+
+
+GROWTH: dict[str, tuple[list[JobSignal], dict[str, int]]] = {
+    "what is free is shared out by it": (
+        [ends("a", 50.0, growth=0.3), ends("b", None, growth=0.1)], {"a": 640, "b": 280}
+    ),
+    "a job that has converged keeps what its user wrote": (
+        [ends("a", None, growth=0.3), ends("b", None, growth=0.0)], {"a": 820, "b": 100}
+    ),
+    "without any growth all do": (
+        [ends("a", None, growth=0.0), ends("b", None, growth=0.0)], {"a": 100, "b": 100}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("jobs", "want"), GROWTH.values(), ids=GROWTH)
+def test_F3_where_a_job_does_not_show_its_end_growth_decides(
+    jobs: list[JobSignal], want: dict[str, int]
+) -> None:
+    assert requests(contest(*jobs, free=800), "a") == want
 
 
 def test_pods_of_a_job_share_its_request_as_their_user_wrote_it() -> None:

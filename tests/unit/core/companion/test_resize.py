@@ -20,7 +20,7 @@ SIZE = 1000
 
 
 def ends(uid: str, left: float | None, request: int = 100, **fields: Any) -> JobSignal:
-    """A job whose user wrote a request of 100m; it needs so many core-seconds."""
+    """A job that requests 100m by its user; it needs so many core-seconds."""
     own = {key: fields.pop(key) for key in fields.keys() & {"limit", "allocated", "qos", "node"}}
     its = pod(f"{uid}-0", request=request, user_request=100, use=300, **own)
     return job(uid, its, left=left, **fields)
