@@ -1,5 +1,6 @@
 """kfext in a model cluster: the real planner, driven as the controller's loop and readers do."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,8 @@ class Driver:
     `seed`: decides which steps of a job are written late; no step if unset.
     `successor`: makes the planner of the next controller if this one dies.
 
-    `measure`: what a pod uses, or None: unknown. It is asked every `measure_seconds`.
+    `measure`: what a pod uses, or None: unknown. It is asked as often as kfext measures, or after
+        `measure_seconds` if that is sooner.
     `failures`: collects the errors of kfext with the names of the jobs; if unset they end the run.
     `woken`: whether there is something to decide. `written`: all steps, in order.
     `shown`: what the companion last shows, by the name of the job and the condition.
@@ -60,7 +62,7 @@ class Driver:
     faults: Faults
     seed: int | None
     successor: Callable[[], Planner]
-    measure_seconds: float = 30.0
+    measure_seconds: float = math.inf
     measure: Callable[[LivePod], CpuUse | None] = field(init=False)
     failures: list[tuple[str, Exception]] | None = None
     woken: bool = False
@@ -153,7 +155,7 @@ class Driver:
         pods = [live for pod in progress.running() if (live := self.api.find(pod))]
         uses = {live.pod.uid: self.measure(live) for live in pods}
         progress.measured({uid: use for uid, use in uses.items() if use})
-        self.clock.after(self.measure_seconds, self._measure)
+        self.clock.after(min(self.measure_seconds, progress.measure_seconds), self._measure)
 
     # --- steps ------------------------------------------------------------------------------------
 

@@ -227,5 +227,7 @@ WORLDS: dict[str, Draw] = {
     "dragon-0.7": lambda seed: dragon(seed, load=0.7),
     "dragon-0.8": lambda seed: dragon(seed, load=0.8),
     "dragon-0.9": lambda seed: dragon(seed, load=0.9),
+    "node-3": lambda seed: shared_node(seed, 3),
+    "node-10": lambda seed: shared_node(seed, 10),
 }
 """The worlds by name. The number is the load: the work that comes / what all slots can do."""

@@ -122,7 +122,7 @@ class Contest:
         self, asked: Mapping[str, int], acting: Collection[JobSignal], *, pool: int
     ) -> dict[str, int]:
         """Return the requests that keep an equal share for jobs that have just begun."""
-        newcomers = [job for job in acting if job.young and not job.known and job.growth is None]
+        newcomers = [job for job in acting if job.young and not self._is_known(job)]
         equal = (sum(asked.values()) + pool) // len(self.jobs)
         wanted: dict[str, int] = {}
         for job in newcomers:
@@ -131,6 +131,10 @@ class Contest:
             wanted[job.uid] = asked[job.uid] + given
             pool -= given
         return wanted
+
+    def _is_known(self, job: JobSignal) -> bool:
+        """Return whether what decides here is known of a job."""
+        return job.known or (self.by_growth and job.growth is not None)
 
     def _by_growth(self, asked: Mapping[str, int], acting: Collection[JobSignal]) -> dict[str, int]:
         """Return the requests by growth efficiency: the pool is shared out by it."""

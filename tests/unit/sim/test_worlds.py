@@ -5,7 +5,9 @@ import pytest
 from kfext.sim.pollux import GpuPace
 from kfext.sim.worlds import WORLDS
 
-LOADS = {name: float(name.split("-")[1]) for name in WORLDS if name not in {"small", "stream"}}
+LOADS = {
+    name: float(name.split("-")[1]) for name in WORLDS if name.startswith(("cpu", "gpu", "dragon"))
+}
 
 
 @pytest.mark.parametrize("name", WORLDS)

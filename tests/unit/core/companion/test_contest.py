@@ -152,6 +152,11 @@ REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
     "a job that has just begun keeps an equal share": (
         [A, B, YOUNG], {"free": 700}, {"a": 520, "b": 100, "y": 310}
     ),
+    "although its growth is known sooner than its end": (
+        [A, B, ends("y", math.inf, young=True, growth=0.4)],
+        {"free": 700},
+        {"a": 520, "b": 100, "y": 310},
+    ),
     "and does not give way": ([A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}),
     "a job alone has what its user wrote": (
         [ends("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
