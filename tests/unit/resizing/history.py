@@ -118,6 +118,7 @@ class CpuHistory(CpuBed):
         sizes = (*state.written.get("worker-0", ()), *state.asked.values())
         if request in {size.request for size in sizes} or request >= (self.limit(name) or SIZE):
             return
+        self._check_written()
         self.size_by_hand(name, request=request)
         self.touched.add(name)
         self.without[name] = request

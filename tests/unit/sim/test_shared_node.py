@@ -2,10 +2,16 @@
 
 import pytest
 
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.sim.arms import ARMS, GANG
+from kfext.sim.cluster import Cluster
 from kfext.sim.compare import compare
+from kfext.sim.driver import Written
 from kfext.sim.worlds import WORLDS
+from tests.unit.sim.rules import Rules
 
+OFF = TrainingPolicy("off", companion={"resize": PolicyChoice(Mode.OFF)})
 ONLY_RESIZE = {"resize": ARMS["only-resize"]}
 
 
@@ -19,3 +25,18 @@ def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> N
     assert found.unended == 0
     assert found.against < -sooner
     assert found.worst < 1.02
+
+
+@pytest.mark.parametrize(
+    "policy", [pytest.param(None, id="by default"), pytest.param(OFF, id="off")]
+)
+def test_limits_stay_and_requests_fit_the_node(policy: TrainingPolicy | None) -> None:
+    for seed in range(5):
+        rules = Rules(Cluster(seed, policy=policy, world=WORLDS["node-10"](seed)))
+        rules.cluster.run()
+        assert rules.ended() == []
+        assert any(map(_resizes, rules.cluster.driver.written)) is (policy is None)
+
+
+def _resizes(written: Written) -> bool:
+    return isinstance(written.step, Resize)
