@@ -45,7 +45,7 @@ class Bed(Cluster):
         **nodes: int,
     ) -> None:
         world = World(nodes or {"a": 8000}, jobs)
-        super().__init__(0, policy=policy, world=world, late_writes=late_writes)
+        super().__init__(world, 0, policy=policy, late_writes=late_writes)
 
     def after(self, seconds: float) -> Self:
         """Run for these seconds."""
