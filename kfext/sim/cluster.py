@@ -133,7 +133,7 @@ class Cluster:
             self.planner.cluster.observe_node(None, node(name, cpu=size))
 
     def _wake(self) -> None:
-        self.driver.wake()
+        self.driver.woken = True
 
     def submit(self, spec: JobSpec) -> LiveJob:
         """Submit a job now."""
@@ -166,23 +166,8 @@ class Cluster:
         for look in self.on_second:
             look()
 
-    # --- faults -----------------------------------------------------------------------------------
-
-    def lose(self, name: str) -> None:
-        """Lose a node and its pods."""
-        self.planner.cluster.observe_node(node(name, cpu=self.world.nodes[name]), None)
-        self.kubelets.lose(name)
-
-    def regain(self, name: str) -> None:
-        """Bring a lost node back, without pods."""
-        self.planner.cluster.observe_node(None, node(name, cpu=self.world.nodes[name]))
-        self.faults.closed.discard(name)
-
-    def restart(self) -> None:
-        """Replace the controller by a new one, which knows only what the API server stores."""
-        self.driver.planner = self._successor()
-
     def _successor(self) -> Planner:
+        """Return the planner of a new controller, which knows only what the API server stores."""
         self.planner = Planner(wake=self._wake)
         self._show_world()
         self.api.show_to(self.planner)
