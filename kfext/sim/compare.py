@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from kfext.sim.arms import Arm
+from kfext.sim.arms import ARMS, GANG, Arm
 from kfext.sim.cluster import Cluster, Ended, World
 from kfext.sim.objects import LiveJob
 from kfext.sim.worlds import Draw
@@ -103,14 +103,15 @@ class Row:
 
 
 def compare(
-    draw: Draw, arms: Mapping[str, Arm], seeds: Iterable[int], *, against: str
+    draw: Draw, arms: Mapping[str, Arm], seeds: Iterable[int], *, against: str = GANG
 ) -> list[Row]:
-    """Return a row for each arm; `against`: the arm of these that all are compared with."""
+    """Return a row for each arm; `against`: an arm of these, or of ARMS."""
+    other = arms.get(against) or ARMS[against]
     found: dict[str, list[Run]] = {name: [] for name in arms}
     reference: list[Run] = []
     for seed in seeds:
         world, luck = draw(seed), seed * _LUCKS
-        reference.append(run(arms[against], world, luck=luck))
+        reference.append(run(other, world, luck=luck))
         for name, arm in arms.items():
             found[name].append(run(arm, world, luck=luck + (name == against)))
     return [row(name, runs, reference) for name, runs in found.items()]

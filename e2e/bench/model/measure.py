@@ -14,7 +14,7 @@ from e2e.testbed.progress import say
 from kfext.cli.simulate import SHOWN
 from kfext.model.policy import QueueOrder
 from kfext.sim.arms import ARMS as SHIPPED
-from kfext.sim.arms import GANG, Arm, companion
+from kfext.sim.arms import Arm, companion
 from kfext.sim.cluster import Cluster
 from kfext.sim.compare import compare
 from kfext.sim.objects import LiveJob
@@ -47,7 +47,7 @@ def measure(*, quick: bool) -> str:
     seeds, tables = range(_FEW if quick else _SEEDS), []
     for name in _QUICK if quick else WORLDS:
         say(f"  world {name}")
-        rows = compare(WORLDS[name], ARMS, seeds, against=GANG)
+        rows = compare(WORLDS[name], ARMS, seeds)
         cells = [[cell(row) for cell in SHOWN.values()] for row in rows]
         tables.append(table(f"World {name}, seeds {seeds[0]} to {seeds[-1]}", [*SHOWN], cells))
     return "\n\n".join(tables)

@@ -9,7 +9,7 @@ import pytest
 
 from kfext.sim.arms import ARMS, GANG, KFEXT
 from kfext.sim.cluster import Cluster
-from kfext.sim.compare import row, run
+from kfext.sim.compare import compare
 from kfext.sim.worlds import random_world
 from tests.unit.sim.bed import WITHOUT
 from tests.unit.sim.report import SEEDS, looks, report
@@ -34,11 +34,8 @@ def test_the_rules_hold_in_random_clusters(block: int) -> None:
 @pytest.mark.parametrize("block", range(_BLOCKS))
 def test_jobs_end_sooner_than_without_the_companion_and_few_end_later(block: int) -> None:
     first = block * _WORLDS
-    kfext, gang = (
-        [run(ARMS[arm], random_world(seed), luck=seed) for seed in range(first, first + _WORLDS)]
-        for arm in (KFEXT, GANG)
-    )
-    found = row(KFEXT, kfext, gang)
+    arms = {KFEXT: ARMS[KFEXT]}
+    (found,) = compare(random_world, arms, range(first, first + _WORLDS), against=GANG)
     assert found.unended == 0
     assert found.against < 0
     assert found.late < _LATE
