@@ -1,8 +1,7 @@
 """Worlds in which policies are compared, each drawn from a seed.
 
 Sources of the shapes: nine jobs of e2e/bench/stream; Poisson arrivals with lognormal lengths, as in
-the workloads of Pollux (Qiao et al., OSDI 2021); TFJobs with one server (Lin et al., DRAGON,
-CLOSER 2019). A slot is a pod of one CPU.
+the workloads of Pollux (Qiao et al., OSDI 2021). A slot is a pod of one CPU.
 """
 
 import math
@@ -10,18 +9,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from kfext.sim.cluster import World, random_world
-from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
-from kfext.sim.pollux import gpus
+from kfext.sim.cluster import World
+from kfext.sim.gpus import gpus
+from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style, random_job
 
-_PER_NODE = 4
-"""Slots of a node."""
+_PER_NODE, _SLOTS = 4, 16
+"""Slots of a node and of a world."""
+_JOBS = 60
+"""Jobs of a world."""
+_ELASTIC = 0.6
+"""The part of the classes that are elastic."""
 _MEAN_SECONDS = 240.0
 _SHORTEST, _LONGEST = 30.0, 20 * _MEAN_SECONDS
 _SIZES = (1, 2, 2, 4, 4, 8)
 _CLASSES = 12
 _START_SECONDS = 15.0
 """From the pods of a job to its first step."""
+
+
+def random_world(seed: int) -> World:
+    """Draw a small cluster with more work than room, and time to rest at the end."""
+    random = Random(seed)
+    nodes = {f"node-{i}": random.choice([2000, 4000, 4000]) for i in range(random.randint(2, 4))}
+    jobs: list[JobSpec] = []
+    at, number = 5.0, random.randint(3, 8)
+    while len(jobs) < number:
+        job = random_job(random, len(jobs), arrives=at)
+        if job.pods <= sum(size // job.cpu for size in nodes.values()):
+            jobs.append(job)
+            at += random.choice([0, 1, 10, 30, 60, 120])
+    return World(nodes, tuple(jobs))
 
 
 def stream(seed: int) -> World:
@@ -76,19 +93,10 @@ class JobClass:
     pace: Pace
 
 
-def cluster(
-    seed: int,
-    *,
-    load: float,
-    cv: float = 1.0,
-    jobs: int = 60,
-    slots: int = 16,
-    elastic: float = 0.6,
-) -> World:
+def cluster(seed: int, *, load: float, cv: float = 1.0) -> World:
     """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
 
-    `cv`: the coefficient of variation of the lengths of the classes. `elastic`: the part of the
-        classes that are elastic.
+    `cv`: the coefficient of variation of the lengths of the classes.
     """
     random = Random(seed)
     sigma = math.sqrt(math.log(1 + cv * cv))
@@ -96,13 +104,13 @@ def cluster(
     def draw() -> JobClass:
         seconds = random.lognormvariate(math.log(_MEAN_SECONDS) - sigma**2 / 2, sigma)
         style = random.choice([Style.TORCHRUN, Style.SERVERS])
-        style = style if random.random() < elastic else Style.GANG
+        style = style if random.random() < _ELASTIC else Style.GANG
         pace = Pace(1.0, random.uniform(0.0, 0.08), random.uniform(0.0, 0.01))
         bounded = min(max(seconds, _SHORTEST), _LONGEST)
         return JobClass(bounded, random.choice(_SIZES), style, pace)
 
     classes = [draw() for _ in range(_CLASSES)]
-    chosen = [random.randrange(_CLASSES) for _ in range(jobs)]
+    chosen = [random.randrange(_CLASSES) for _ in range(_JOBS)]
     specs = [
         of_class(
             f"job-{number}",
@@ -111,23 +119,7 @@ def cluster(
         )
         for number, kind in enumerate(chosen)
     ]
-    return _spread_over(specs, random, load=load, slots=slots)
-
-
-def dragon(seed: int, *, load: float) -> World:
-    """Return TFJobs with a server that may have a quarter to twice their workers, like DRAGON's."""
-    world = cluster(seed, load=load, elastic=0.0)
-    random = Random(seed)
-
-    def as_server_job(spec: JobSpec) -> JobSpec:
-        asked = spec.workers + spec.leaders
-        bounds = (max(1, asked // 4), 2 * asked)
-        made = replace(spec, kind=TENSORFLOW, style=Style.SERVERS, workers=asked, leaders=0)
-        return replace(made, servers=1, bounds=bounds, starts=13.0)
-
-    return _spread_over(
-        [as_server_job(spec) for spec in world.jobs], random, load=load, slots=_slots(world)
-    )
+    return spread_over(specs, random, load=load)
 
 
 _MEASURED = {
@@ -192,20 +184,16 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     return replace(spec, starts=5.0, meets=10.0, saving=saves, answers=3.0)
 
 
-def _spread_over(specs: Sequence[JobSpec], random: Random, *, load: float, slots: int) -> World:
+def spread_over(specs: Sequence[JobSpec], random: Random, *, load: float) -> World:
     """Return the jobs with times of arrival such that they are `load` of the slots' work."""
     held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
-    times = sorted(random.uniform(0, held / (slots * load)) for _ in specs)
-    nodes = {f"node-{number}": 1000 * _PER_NODE for number in range(slots // _PER_NODE)}
+    times = sorted(random.uniform(0, held / (_SLOTS * load)) for _ in specs)
+    nodes = {f"node-{number}": 1000 * _PER_NODE for number in range(_SLOTS // _PER_NODE)}
     return World(nodes, tuple(map(_arriving, specs, times)))
 
 
 def _seconds(spec: JobSpec) -> float:
     return spec.steps * spec.pace.seconds(spec.workers + spec.leaders)
-
-
-def _slots(world: World) -> int:
-    return sum(world.nodes.values()) // 1000
 
 
 def _arriving(spec: JobSpec, at: float) -> JobSpec:
@@ -223,10 +211,6 @@ WORLDS: dict[str, Draw] = {
     "cpu-0.8-varied": lambda seed: cluster(seed, load=0.8, cv=2.5),
     "gpu-0.5": lambda seed: gpus(seed, load=0.5),
     "gpu-1": lambda seed: gpus(seed, load=1.0),
-    "dragon-0.5": lambda seed: dragon(seed, load=0.5),
-    "dragon-0.7": lambda seed: dragon(seed, load=0.7),
-    "dragon-0.8": lambda seed: dragon(seed, load=0.8),
-    "dragon-0.9": lambda seed: dragon(seed, load=0.9),
     "node-3": lambda seed: shared_node(seed, 3),
     "node-10": lambda seed: shared_node(seed, 10),
 }

@@ -32,7 +32,7 @@ def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> N
 )
 def test_limits_stay_and_requests_fit_the_node(policy: TrainingPolicy | None) -> None:
     for seed in range(5):
-        rules = Rules(Cluster(seed, policy=policy, world=WORLDS["node-10"](seed)))
+        rules = Rules(Cluster(WORLDS["node-10"](seed), seed, policy=policy))
         rules.cluster.run()
         assert rules.ended() == []
         assert any(map(_resizes, rules.cluster.driver.written)) is (policy is None)

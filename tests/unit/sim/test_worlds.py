@@ -2,12 +2,10 @@
 
 import pytest
 
-from kfext.sim.pollux import GpuPace
+from kfext.sim.gpus import GpuPace
 from kfext.sim.worlds import WORLDS
 
-LOADS = {
-    name: float(name.split("-")[1]) for name in WORLDS if name.startswith(("cpu", "gpu", "dragon"))
-}
+LOADS = {name: float(name.split("-")[1]) for name in WORLDS if name.startswith(("cpu", "gpu"))}
 
 
 @pytest.mark.parametrize("name", WORLDS)
