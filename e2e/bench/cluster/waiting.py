@@ -21,8 +21,8 @@ Object = dict[str, Any]
 SLOWED = 60
 """So large that sending takes less than half of a pod's CPU.
 
-The most that sends is a rank of vgg16: 0.28 to 0.47 CPU seconds in a step, with the network of one
-machine, and a pod has `MILLICORES` for 6.4 s.
+A rank of vgg16 sends most: 0.28 to 0.47 CPU seconds in a step on one machine, and a pod has
+`MILLICORES` for the 6.4 s.
 """
 MILLICORES = 170
 """Of a pod; a node of 350m holds two."""
@@ -67,7 +67,7 @@ class WaitingJob:
     """One job; its numbers are training pods, beside which a TFJob has one parameter server.
 
     `least` and `most` are equal to `asked` for a rigid job. `steps` are of a benchmark of ten
-    minutes; those of a TFJob are counted over all of its workers together.
+    minutes; all workers of a TFJob share them.
     """
 
     name: str
@@ -171,7 +171,7 @@ WAITING = (
     _tf("ps-shufflenet-1", SHUFFLENET, (1, 1, 1), 2),
     _tf("ps-dqn-3", DQN, (3, 3, 3), 10),
 )
-# Those with the shortest steps: what the network slows down, what it does not, and one that grows.
+# The shortest steps: what the network slows down, what it does not, and what may grow.
 FEW_WAITING = tuple(
     job for job in WAITING if job.name in {"ddp-vgg16-2", "ddp-vgg19-2", "ddp-bert-2", "ps-dqn-3"}
 )

@@ -20,7 +20,7 @@ SEED = 1
 
 
 class Job(Protocol):
-    """What is submitted; `millicores` are those of each of its `pods`."""
+    """What is submitted; each of its `pods` has so many `millicores`."""
 
     @property
     def name(self) -> str: ...

@@ -109,7 +109,7 @@ def test_a_job_that_was_resized_is_whole_with_the_pods_that_it_is_to_have() -> N
 
 
 class _Node:
-    """A node of which each pod has used so many CPU seconds."""
+    """A node; `used`: the CPU seconds of each pod."""
 
     name = "n1"
 

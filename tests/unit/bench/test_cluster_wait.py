@@ -157,8 +157,8 @@ def row(text: str, *cells: str) -> str:
     """Return the only row with these in its first cells."""
     rows = [[cell.strip() for cell in line.split("|")[1:]] for line in text.splitlines()]
     chosen = [found for found in rows if all(map(str.startswith, found, cells)) and found]
-    (one,) = [found for found in chosen if len(found) > len(cells)]
-    return " | ".join(one)
+    (only,) = [found for found in chosen if len(found) > len(cells)]
+    return " | ".join(only)
 
 
 def test_a_figure_that_is_not_reached_is_a_miss_with_where_the_gain_begins() -> None:
