@@ -80,7 +80,7 @@ def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
     assert (found.jobs, found.nodes) == ((), {})
 
 
-def test_a_node_with_no_job_but_one_that_lost_another_node_does_not_end_the_look() -> None:
+def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -> None:
     bed = TwoWorkers()
     bed.change(1, node_name="gone")
     planner = bed.planner
