@@ -278,7 +278,7 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
 
 
 def test_no_estimate_of_others_keeps_an_elastic_job_waiting_without_end() -> None:
-    """A job with progress that says for ever that it ends now, beside one of equal shape."""
+    """A job with progress that always says that it ends now, beside one of equal shape."""
     of, places, no_fits = job().worker(8, cpu="1").held(), ledger(node("a", cpu="8")), NoFitCache()
     places.claim("other", Claim("a", {"cpu": 4000}, job="other"))
 

@@ -42,7 +42,7 @@ STARTS: dict[str, tuple[int, float, float, float]] = {
 
 @pytest.mark.parametrize(("workers", "wait", "waited", "want"), STARTS.values(), ids=STARTS)
 def test_a_job_starts(workers: int, wait: float, waited: float, want: float) -> None:
-    """It asked for four workers, with which it takes 100 s."""
+    """It asked for four workers. It takes 100 s with all of them."""
     assert short_start_in(workers, 4, length=100.0, wait=wait, waited=waited) == want
 
 
