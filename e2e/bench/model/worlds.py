@@ -28,7 +28,5 @@ def _with_server(spec: JobSpec) -> JobSpec:
     return replace(made, bounds=bounds, starts=13.0, saving=Saving.NEVER)
 
 
-WORLDS: dict[str, Draw] = {
-    **SHIPPED,
-    **{f"dragon-{load}": partial(server_jobs, load=load) for load in _LOADS},
-}
+DRAGONS: dict[str, Draw] = {f"dragon-{load}": partial(server_jobs, load=load) for load in _LOADS}
+WORLDS: dict[str, Draw] = {**SHIPPED, **DRAGONS}
