@@ -101,7 +101,7 @@ def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
 
 
 def seconds_to_short_start(situation: Situation, refusal: NoFit) -> float | None:
-    """Return in how many seconds a job starts with fewer workers, or None without room for fewer."""
+    """Return in how many seconds a job starts with fewer workers; None: there is no room."""
     if not refusal.workers:
         return None
     return short_start_in(
