@@ -1,6 +1,7 @@
 """`kubectl kfext queue` and `top`: the jobs that wait, and the jobs that run."""
 
 import asyncio
+import math
 import shutil
 import sys
 import time
@@ -31,9 +32,9 @@ from kfext.cli.output import (
     short,
 )
 from kfext.cli.progress import NO_PROGRESS, is_resized, progress_in, steps
-from kfext.core.queue.order import Classes, priority_class, turn
+from kfext.core.queue.order import Classes, priority_class
 from kfext.core.words import CLAUSE
-from kfext.errors import Forbidden, UserError
+from kfext.errors import Forbidden, NotFound, UserError
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, amount_text
@@ -102,14 +103,13 @@ async def _queue(namespace: str, cluster: ClusterOptions) -> tuple[list[dict[str
     note, classes = "", None
     async with cluster.connect() as client:
         jobs = [job for job, _ in await all_jobs(client, namespace=namespace, kind=None)]
-        statuses = {
-            planned_uid(plan): mapping(plan.get("status"))
-            for plan in await all_plans(client, namespace=namespace)
-        }
+        statuses = await _statuses(client, namespace=namespace)
         try:
             classes = await read_classes(client)
         except Forbidden:
-            note = "note: you may not list priorityclasses, so the order is by age alone"
+            note = (
+                "note: you may not list priorityclasses, so the numbers of priorities are missing"
+            )
     return queue_of(jobs, statuses=statuses, classes=classes, now=time.time()), note
 
 
@@ -127,7 +127,7 @@ def queue_of(
         only the names of priorities.
     """
     lines = []
-    for job in in_order(jobs, classes=classes or {}):
+    for job in in_order(jobs, statuses=statuses, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         priority = priority_class(job, classes or {})
         asks = [amount_text(name, number) for name, number in job.requests.items() if name != PODS]
@@ -150,9 +150,23 @@ def queue_of(
     return lines
 
 
-def in_order(jobs: Sequence[TrainingJob], *, classes: Classes) -> list[TrainingJob]:
-    """Return the jobs that wait, in order."""
-    return sorted((job for job in jobs if job.in_queue), key=lambda job: turn(job, classes))
+def in_order(
+    jobs: Iterable[TrainingJob], *, statuses: Mapping[str, Mapping[str, Any]], classes: Classes
+) -> list[TrainingJob]:
+    """Return the jobs that wait, in order; new jobs that have no position yet come last.
+
+    A position may be some seconds old, so a job of higher priority comes first whatever it says.
+
+    `statuses`: the statuses of the TrainingPlans, by the uid of the job.
+    """
+
+    def position(job: TrainingJob) -> tuple[int, float, float, str, str, str]:
+        priority = priority_class(job, classes).value
+        ahead = statuses.get(job.uid, {}).get("ahead")
+        place = ahead if type(ahead) is int else math.inf
+        return (-priority, place, job.created, job.namespace, job.name, job.kind.name)
+
+    return sorted((job for job in jobs if job.in_queue), key=position)
 
 
 async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
@@ -162,11 +176,18 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
     """
     try:
         jobs = [other for other, _ in await all_jobs(client, namespace="", kind=None)]
-        waiting = in_order(jobs, classes=await read_classes(client))
-    except (UserError, Forbidden):
+        statuses = await _statuses(client, namespace="")
+        waiting = in_order(jobs, statuses=statuses, classes=await read_classes(client))
+    except (UserError, Forbidden, NotFound):
         return []
     uids = [other.uid for other in waiting]
     return [other.title for other in waiting[: uids.index(job.uid)]] if job.uid in uids else []
+
+
+async def _statuses(client: Client, *, namespace: str) -> dict[str, Mapping[str, Any]]:
+    """Return the statuses of the TrainingPlans by the uid of the job."""
+    plans = await all_plans(client, namespace=namespace)
+    return {planned_uid(plan): mapping(plan.get("status")) for plan in plans}
 
 
 def queue_lines(lines: Sequence[Mapping[str, Any]], *, namespace: str) -> Iterator[str]:

@@ -21,6 +21,7 @@ from kfext.cli.output import plain
 from kfext.cli.plan import plan
 from kfext.cli.release import release
 from kfext.cli.render import render_files
+from kfext.cli.simulate import simulate
 from kfext.errors import KfextError
 from kfext.kube.client import accept_deep_json
 
@@ -134,7 +135,19 @@ def agent(*, device_list: str, **options: Any) -> None:
 
 
 @click.group(
-    commands=(webhook, controller, agent, render_files, plan, explain, queue, top, gpus, release)
+    commands=(
+        webhook,
+        controller,
+        agent,
+        render_files,
+        plan,
+        explain,
+        queue,
+        top,
+        gpus,
+        release,
+        simulate,
+    )
 )
 @click.version_option(__version__, prog_name="kfext")
 def cli() -> None:

@@ -80,6 +80,7 @@ class JobDisplay:
             tracked.job,
             phase=phase,
             verdict=verdict,
+            ahead=self._planner.queue.ahead(tracked),
             # Pods that kfext's webhook missed may be on other nodes than the plan's.
             nodes=self._planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
             network=self._network(tracked, plan),

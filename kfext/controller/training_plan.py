@@ -47,6 +47,7 @@ _INT32 = 2**31 - 1
 class TrainingPlanStatus:
     """The status of a TrainingPlan.
 
+    `ahead`: how many jobs are ahead of it in the queue; None of a job that is not queued.
     `progress`: what the job last reported, or None.
     `conditions`: the conditions by type, except Placed, which follows from the phase, and the
         conditions of the progress, which are part of it.
@@ -58,6 +59,7 @@ class TrainingPlanStatus:
     network: str = ""
     reason: str = ""
     message: str = ""
+    ahead: int | None = None
     progress: Reported | None = None
     conditions: Mapping[str, ConditionStatus] = field(default_factory=dict)
 
@@ -87,7 +89,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
         text(condition.get("type")): condition
         for condition in map(mapping, sequence(raw_status.get("conditions")))
     }
-    workers = raw_status.get("workers")
+    workers, ahead = raw_status.get("workers"), raw_status.get("ahead")
     return WrittenTrainingPlan(
         job_uid=planned_uid(decoded),
         status=TrainingPlanStatus(
@@ -97,6 +99,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             network=text(raw_status.get("network")),
             reason=text(raw_status.get("reason")),
             message=text(raw_status.get("message")),
+            ahead=ahead if type(ahead) is int else None,
             progress=decode_progress(raw_status.get("progress"), written),
             conditions={type_: _shown(written[type_]) for type_ in _TYPES if type_ in written},
         ),
@@ -134,6 +137,7 @@ def status_of(
     phase: str,
     verdict: Verdict | None,
     nodes: tuple[str, ...],
+    ahead: int | None = None,
     network: str = POD,
     network_reason: str = "",
     invalid: str = "",
@@ -162,6 +166,7 @@ def status_of(
         network=network,
         reason=verdict.reason if verdict else "",
         message=verdict.message[:_LONGEST_MESSAGE] if verdict else "",
+        ahead=ahead,
         conditions={
             type_: as_written(ConditionStatus(holds, Verdict(reason, message)))
             for type_, (holds, reason, message) in texts.items()
@@ -204,6 +209,7 @@ def encode_status(
         "network": status.network,
         "reason": status.reason,
         "message": status.message,
+        "ahead": status.ahead,
         "progress": encode_progress(status.progress),
         "conditions": [
             encode_condition(type_, shown, marks, now=now) for type_, shown in conditions.items()
@@ -231,7 +237,9 @@ def same_but_texts(status: TrainingPlanStatus, written: TrainingPlanStatus | Non
     """Return whether only messages and the progress of a status are new."""
     if written is None or _without_texts(status) != _without_texts(written):
         return False
-    alike = replace(status, message=written.message, conditions=written.conditions)
+    alike = replace(
+        status, message=written.message, ahead=written.ahead, conditions=written.conditions
+    )
     return replace(alike, progress=written.progress) == written
 
 

@@ -1,6 +1,7 @@
 """One view of training jobs of every kind, with the training-operator's defaults applied."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,8 @@ from kfext.names import (
     TRAINING_OPERATOR,
 )
 
+_GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$|[0-9]+")
+"""The suffix of a generateName (apimachinery, util/rand), and numbers."""
 _LABELS = frozenset({KUEUE_QUEUE})
 
 
@@ -75,6 +78,8 @@ class TrainingJob:
     `scaling`: which numbers of workers the job can have.
     `rendezvous`: how its pods find each other.
     `conditions`: the conditions of the status by type.
+    `series`: what jobs have in common that run the same again: the namespace, the name without
+        numbers, and the programs.
     `template_settings`: kfext's annotations in the templates, as admission left them.
     `annotations`, `labels`: the annotations and labels that kfext reads.
     `annotation_bytes`: the size of all annotations but plan and state, as the API server counts it.
@@ -98,6 +103,7 @@ class TrainingJob:
     scaling: Scaling = field(default_factory=Scaling)
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
     conditions: Mapping[str, Condition] = field(default_factory=dict)
+    series: str = ""
     template_settings: Mapping[str, str] = field(default_factory=dict)
     annotation_bytes: int = 0
     beyond: str = ""
@@ -147,6 +153,13 @@ class TrainingJob:
     def ends(self) -> float | None:
         """When a running job ends at the latest, or None."""
         return self.started + self.deadline if self.deadline and self.started else None
+
+    @property
+    def took(self) -> float | None:
+        """How many seconds a job that has succeeded ran, from its last start; None: unknown."""
+        ended = self.conditions.get("Succeeded")
+        known = ended is not None and ended.status and 0.0 < self.started < ended.since
+        return ended.since - self.started if ended is not None and known else None
 
     @property
     def pods(self) -> int:
@@ -241,6 +254,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
             )
             for item in map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
         },
+        series=_series(kind, namespace, text(metadata.get("name")), groups),
         template_settings=template_settings(specs),
         annotation_bytes=bytes_of(metadata.get("annotations")),
         beyond=job_excess(specs, annotations),
@@ -263,6 +277,11 @@ def annotations_of(
 ) -> Mapping[str, str]:
     """Return the annotations of the pod template of a replica type."""
     return strings(mapping(template_of(job, raw, group).get("metadata")).get("annotations"))
+
+
+def _series(kind: JobKind, namespace: str, job: str, groups: Iterable[ReplicaGroup]) -> str:
+    programs = " ".join(f"{group.type}:{group.program:x}" for group in groups)
+    return f"{kind.name} {namespace}/{_GENERATED.sub('', job)} {programs}"
 
 
 def _positive(value: object) -> float | None:

@@ -75,6 +75,13 @@ class PolicyChoice:
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
+class QueueOrder(StrEnum):
+    """Which of two jobs of the same priority goes first: the older, or sooner the shorter."""
+
+    ARRIVAL = "arrival"
+    SHORTEST = "shortest"
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingPolicy:
     """One TrainingPolicy; `settings` is by full annotation key, `companion` by name of policy.
@@ -89,6 +96,7 @@ class TrainingPolicy:
     settings: Mapping[str, str] = field(default_factory=dict)
     placement: Placement = field(default_factory=Placement)
     network: HostNetwork = field(default_factory=HostNetwork)
+    queue_order: QueueOrder = QueueOrder.ARRIVAL
     companion: Mapping[str, PolicyChoice] = field(default_factory=dict)
 
 
@@ -112,6 +120,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
             assumed_burst=_cpu(placement.get("assumedBurst"), default=4000),
         ),
         network=_host_network(mapping(spec.get("network"))),
+        queue_order=_queue_order(mapping(spec.get("queue")).get("order")),
         companion={
             name: _choice(mapping(choice))
             for name, choice in mapping(spec.get("companion")).items()
@@ -139,6 +148,10 @@ def _host_network(raw: Mapping[str, Any]) -> HostNetwork:
         ports=ports,
         interfaces=tuple(filter(None, map(text, sequence(raw.get("interfaces"))))),
     )
+
+
+def _queue_order(value: object) -> QueueOrder:
+    return next((order for order in QueueOrder if order == value), QueueOrder.ARRIVAL)
 
 
 def _choice(raw: Mapping[str, Any]) -> PolicyChoice:

@@ -12,7 +12,7 @@ from kfext.model.gpu import GpuShare, why_no_part
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
-from kfext.model.podspec import cpu_limit, is_guaranteed, pod_requests
+from kfext.model.podspec import containers_of, cpu_limit, is_guaranteed, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import NATIVE_GPU, RELEASED
@@ -38,6 +38,7 @@ class ReplicaGroup:
     `excess`: the bound of model.bounds that the template is beyond, in words; nothing else of the
         template is read then.
     `template`: a number that changes with what the template requires of a node.
+    `program`: a number that changes with the images and commands of the template.
     `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
     `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
         ExitCode.
@@ -59,6 +60,7 @@ class ReplicaGroup:
     charge: PodCharge = field(default_factory=PodCharge)
     excess: str = ""
     template: int = 0
+    program: int = 0
     restarts: bool = True
     fails: bool = False
     cpu_limit: int | None = None
@@ -105,6 +107,7 @@ def parse_groups(
                 charge=pod_charge(created),
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),
+                program=_program(pod_spec),
                 restarts=restart != "Never",
                 fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),
@@ -123,6 +126,14 @@ def _devices(requests: Resources) -> tuple[str, ...]:
 def _grace(pod_spec: Mapping[str, Any]) -> int:
     seconds = pod_spec.get("terminationGracePeriodSeconds")
     return min(seconds, _LONGEST_GRACE) if type(seconds) is int and seconds >= 0 else _GRACE
+
+
+def _program(pod_spec: Mapping[str, Any]) -> int:
+    run = [
+        [container.get(part) for part in ("image", "command", "args")]
+        for container in containers_of(pod_spec)
+    ]
+    return crc32(repr(run).encode())
 
 
 def _number(requests: Resources, constraints: Constraints) -> int:

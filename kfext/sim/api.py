@@ -26,12 +26,22 @@ TEAM = Namespace("team", labels={MANAGED: "true"})
 _CONTEXT = ReviewContext(namespace_labels={MANAGED: "true"}, controller_alive=True)
 
 
+def by_kfext(raw: Raw) -> Raw:
+    """Return a job or pod as kfext's webhooks admit it."""
+    if raw["kind"] == "Pod":
+        return patched(raw, mutate_pod(raw, controller_alive=True).ops)
+    admitted = mutate_job(raw, _CONTEXT)
+    assert not admitted.refusal, admitted.refusal
+    return patched(raw, admitted.ops)
+
+
 class ApiServer:
     """Jobs and pods; the mirror of `planner` sees each change at once.
 
     `on_job`, `on_pod`, `on_gone`: called after a job or pod has changed, or a pod is gone.
     `on_resize`: called after the resources of a pod have changed.
     `priorities`: the value of each PriorityClass.
+    `admit`: returns a job or pod as admission leaves it. `version`: grows with each change.
     """
 
     def __init__(self, planner: Planner, clock: Clock) -> None:
@@ -41,9 +51,10 @@ class ApiServer:
         self.on_gone: list[Callable[[LivePod], None]] = []
         self.on_resize: list[Callable[[LivePod], None]] = []
         self.priorities: Mapping[str, int] = {}
+        self.admit: Callable[[Raw], Raw] = by_kfext
+        self.version = 0
         self._planner = planner
         self._clock = clock
-        self._version = 0
 
     def show_to(self, planner: Planner) -> None:
         """Show all objects, and all changes from now on, to another planner."""
@@ -57,12 +68,11 @@ class ApiServer:
 
     def submit(self, spec: JobSpec, training: Training) -> LiveJob:
         """Create a job as admission leaves it; the operator has confirmed that it is suspended."""
-        raw = spec.manifest(created=timestamp(EPOCH + spec.arrives))
-        admitted = mutate_job(raw, _CONTEXT)
-        assert not admitted.refusal, admitted.refusal
-        raw = patched(raw, admitted.ops)
+        raw = self.admit(spec.manifest(created=timestamp(EPOCH + spec.arrives)))
         if raw["spec"]["runPolicy"].get("suspend"):
             raw["status"] = {"conditions": [self._condition("Suspended", "True")]}
+        else:
+            raw["status"] = {"startTime": timestamp(self._clock.wall)}
         live = self.jobs[spec.uid] = LiveJob(spec, raw, self._shown(self._stamp(raw)), training)
         self._tell(live)
         return live
@@ -80,13 +90,13 @@ class ApiServer:
         self._planner.cluster.forget_job(live.uid)
 
     def set_condition(self, live: LiveJob, type_: str, status: str) -> None:
-        """Set a condition in the status of a job."""
-        present = live.raw.get("status", {}).get("conditions", [])
-        others = [condition for condition in present if condition["type"] != type_]
-        conditions = {"conditions": [*others, self._condition(type_, status)]}
-        self._put_job(
-            live, {**live.raw, "metadata": {**live.raw["metadata"]}, "status": conditions}
-        )
+        """Set a condition in the status of a job; a job that is resumed starts anew."""
+        before = live.raw.get("status", {})
+        others = [found for found in before.get("conditions", []) if found["type"] != type_]
+        after = {**before, "conditions": [*others, self._condition(type_, status)]}
+        if (type_, status) == ("Suspended", "False"):
+            after["startTime"] = timestamp(self._clock.wall)
+        self._put_job(live, {**live.raw, "metadata": {**live.raw["metadata"]}, "status": after})
 
     def _condition(self, type_: str, status: str) -> Raw:
         return {"type": type_, "status": status, "lastTransitionTime": timestamp(self._clock.wall)}
@@ -116,21 +126,21 @@ class ApiServer:
         if name := spec.get("priorityClassName"):
             spec["priority"] = self.priorities[name]
         metadata = template.get("metadata", {})
-        self._version += 1
+        self.version += 1
         owner = {"apiVersion": "kubeflow.org/v1", "kind": live.job.kind.name, "uid": live.uid}
         metadata |= {
             "namespace": live.job.namespace,
             "name": pod_name(live.job, key),
-            "uid": f"pod-{self._version}",
+            "uid": f"pod-{self.version}",
             "creationTimestamp": timestamp(self._clock.wall),
             "labels": {**metadata.get("labels", {}), **pod_labels(live.job, key)},
             "ownerReferences": [{**owner, "controller": True}],
         }
         raw = {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
-        raw = self._stamp(patched(raw, mutate_pod(raw, controller_alive=True).ops))
+        raw = self._stamp(self.admit(raw))
         demand = _demand_of(raw)
         pod = parse_pod(raw, demand=demand)
-        made = live.pods[key] = LivePod(raw, pod, demand, live, key, self._version)
+        made = live.pods[key] = LivePod(raw, pod, demand, live, key, self.version)
         self._planner.cluster.observe_pod(None, pod)
         for told in self.on_pod:
             told(made)
@@ -214,8 +224,8 @@ class ApiServer:
             told(live)
 
     def _stamp(self, raw: Raw) -> Raw:
-        self._version += 1
-        raw["metadata"]["resourceVersion"] = str(self._version)
+        self.version += 1
+        raw["metadata"]["resourceVersion"] = str(self.version)
         return raw
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from kfext import names
 from kfext.model.kinds.job_kind import WORKER
@@ -11,7 +11,9 @@ from kfext.model.kinds.registered import KINDS
 
 Raw = dict[str, Any]
 
-MOST_WORKERS = 6
+PYTORCH, TENSORFLOW = "PyTorchJob", "TFJob"
+"""The kinds of jobs in the model."""
+_MOST_WORKERS = 6
 """Workers of a random job, at most."""
 
 
@@ -36,6 +38,17 @@ class Saving(StrEnum):
     NEVER = "never"
 
 
+class StepTime(Protocol):
+    """How long a step takes; `work`: the seconds of it that need CPU, of all workers together."""
+
+    @property
+    def work(self) -> float: ...  # noqa: D102
+
+    def seconds(self, workers: int, *, apart: bool = False) -> float:
+        """Return the seconds of a step; `apart`: whether the workers are on several nodes."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """The seconds of a step with n workers: work / n + fixed + each * n. Only `work` needs CPU."""
@@ -44,8 +57,8 @@ class Pace:
     fixed: float
     each: float
 
-    def seconds(self, workers: int) -> float:
-        """Return the seconds of a step with so many workers."""
+    def seconds(self, workers: int, *, apart: bool = False) -> float:
+        """Return the seconds of a step with so many workers, wherever they are."""
         return self.work / workers + self.fixed + self.each * workers
 
 
@@ -61,6 +74,7 @@ class JobSpec:
         `serves`: each parameter server, if that is another number.
     `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
     `guaranteed`: whether its pods are Guaranteed: they request their limit.
+    `trains`: the program that its pods run; a program of its own if unset.
     `starts`: from bound to Running. `meets`: from the last of its pods to the first step.
     `grace`: from the deletion of a pod to its end.
     `every`: the steps between two checkpoints. `answers`: from a request to the answer.
@@ -73,7 +87,7 @@ class JobSpec:
     style: Style
     arrives: float
     workers: int
-    pace: Pace
+    pace: StepTime
     steps: int
     servers: int = 0
     leaders: int = 0
@@ -84,6 +98,7 @@ class JobSpec:
     serves: int | None = None
     limit: int | None = None
     guaranteed: bool = False
+    trains: str = ""
     starts: float = 10.0
     meets: float = 8.0
     grace: float = 2.0
@@ -107,14 +122,23 @@ class JobSpec:
         return self.workers + self.servers + self.leaders
 
     @property
+    def alone(self) -> float:
+        """The seconds that it takes at the size that it asks for if it never waits."""
+        meets = 0.0 if self.style is Style.SERVERS else self.meets
+        training = self.steps * self.pace.seconds(self.workers + self.leaders)
+        return self.starts + meets + training
+
+    @property
     def trains_from(self) -> int:
         """The fewest workers that can train."""
-        return self.bounds[0] if self.bounds and self.style is Style.TORCHRUN else 1
+        if self.style is not Style.TORCHRUN:
+            return 1
+        return self.bounds[0] if self.bounds else self.workers
 
     @property
     def fails_with_ending_pods(self) -> bool:
         """Whether the operator fails the job if a pod is still ending when the job is to run."""
-        return (self.kind, self.style) in {("TFJob", Style.GANG)}
+        return (self.kind, self.style) in {(TENSORFLOW, Style.GANG)}
 
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
@@ -145,7 +169,7 @@ class JobSpec:
         command = "torchrun" if self.style is Style.TORCHRUN else "python"
         container = {
             "name": KINDS[self.kind].container,
-            "command": [command, "train.py"],
+            "command": [command, f"{self.trains or self.name}.py"],
             "resources": self._resources(),
         }
         spec: Raw = {"containers": [container], "terminationGracePeriodSeconds": int(self.grace)}
@@ -165,11 +189,11 @@ class JobSpec:
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
     """Draw a job. Its training draws nothing later, so it is the same whichever pods it has."""
     form = random.choice(_FORMS)
-    workers = random.randint(1, MOST_WORKERS)
+    workers = random.randint(1, _MOST_WORKERS)
     pace = _random_pace(random)
     bounds = None
     if form.elastic == 1 or (form.elastic > 0 and random.random() < form.elastic):
-        bounds = (random.randint(1, workers), random.randint(workers, MOST_WORKERS + 2))
+        bounds = (random.randint(1, workers), random.randint(workers, _MOST_WORKERS + 2))
     cpu = random.choice([500, 500, 1000, 1000, 2000])
     leaders = int(form.leader > 0 and random.random() < form.leader)
     if leaders:
@@ -218,11 +242,11 @@ class _Form:
     leader: float = 0.0
 
 
-_TORCHRUN = _Form("PyTorchJob", Style.TORCHRUN, elastic=1.0)
-_SERVERS = _Form("TFJob", Style.SERVERS, servers=1, elastic=1.0)
+_TORCHRUN = _Form(PYTORCH, Style.TORCHRUN, elastic=1.0)
+_SERVERS = _Form(TENSORFLOW, Style.SERVERS, servers=1, elastic=1.0)
 _FORMS = (
     *(_TORCHRUN, _TORCHRUN, _SERVERS, _SERVERS),
-    _Form("PyTorchJob", Style.GANG, leader=0.5),
-    _Form("TFJob", Style.GANG, servers=1, elastic=0.3),
+    _Form(PYTORCH, Style.GANG, leader=0.5),
+    _Form(TENSORFLOW, Style.GANG, servers=1, elastic=0.3),
 )
 _SAVINGS = (Saving.PERIODIC, Saving.PERIODIC, Saving.ON_REQUEST, Saving.NEVER)

@@ -1,9 +1,10 @@
 """kube-scheduler and the kubelets of a model cluster: where pods run, and the CPU that they get."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
@@ -19,7 +20,9 @@ class Kubelets:
     """Nodes with their millicores.
 
     `used`: the millicores that the bound pods of each node request, until the pods are gone.
-    `busy`: the core-seconds that running pods requested so far.
+    `busy`: the core-seconds that running pods used so far.
+    `turn`: the pod with the lowest value is bound first. `choose`: returns the node that a pod is
+        bound to, of the nodes with room, or None; by default, the emptiest.
     """
 
     def __init__(
@@ -28,12 +31,15 @@ class Kubelets:
         self.nodes = dict(nodes)
         self.used = dict.fromkeys(nodes, 0)
         self.busy = 0.0
+        self.turn: Callable[[LivePod], float] = lambda live: live.number
+        self.choose: Callable[[LivePod, Sequence[str]], str | None] = self._emptiest
         self._running: dict[str, dict[str, LivePod]] = {node: {} for node in nodes}
         self._held: dict[str, tuple[str, int]] = {}
         self._pending: dict[str, LivePod] = {}
         self._scheduled = False
         self._cores_of: dict[str, float] = {}
-        self._cores, self._since = 0.0, 0.0
+        self._used_on = dict.fromkeys(nodes, 0.0)
+        self._since = 0.0
         self._api = api
         self._clock = clock
         self._faults = faults
@@ -51,18 +57,9 @@ class Kubelets:
         self._api.mark_deleted(live)
         self._clock.after(live.job.spec.grace, lambda: self._api.remove_pod(live))
 
-    def lose(self, node: str) -> None:
-        """Lose a node and its pods."""
-        self._faults.closed.add(node)
-        pods = [live for job in self._api.jobs.values() for live in job.pods.values()]
-        for live in pods:
-            if live.pod.node_name == node:
-                self._api.mark_deleted(live)
-                self._api.remove_pod(live)
-
     def count(self) -> None:
         """Bring `busy` to the present second."""
-        self.busy += self._cores * (self._clock.now - self._since)
+        self.busy += sum(self._used_on.values()) / 1000 * (self._clock.now - self._since)
         self._since = self._clock.now
 
     # --- kube-scheduler ---------------------------------------------------------------------------
@@ -104,16 +101,18 @@ class Kubelets:
 
     def _bind(self) -> None:
         self._scheduled = False
-        for live in sorted(self._pending.values(), key=lambda pod: pod.number):
-            fits = [node for node in self.nodes if self._fits(live, node)]
-            if not fits:
+        for live in sorted(self._pending.values(), key=self.turn):
+            node = self.choose(live, [node for node in self.nodes if self._fits(live, node)])
+            if node is None:
                 self._cannot_bind(live)
                 continue
-            node = max(fits, key=lambda name: self.nodes[name] - self.used[name])
             del self._pending[live.pod.uid]
             self._hold(live, node)
             self._api.bind(live, node)
             self._clock.after(live.job.spec.starts, partial(self._start, live))
+
+    def _emptiest(self, _live: LivePod, fits: Sequence[str]) -> str | None:
+        return max(fits, key=lambda name: self.nodes[name] - self.used[name], default=None)
 
     def _fits(self, live: LivePod, node: str) -> bool:
         here = live.pod.pinned_to in {None, node} and node not in self._faults.closed
@@ -132,10 +131,10 @@ class Kubelets:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
 
     def _resize(self, live: LivePod) -> None:
-        """Give a running pod the resources of its spec, unless a fault prevents that."""
+        """Give a running pod the resources of its spec, if there is room and no fault."""
         if not (live.runs and self._api.stores(live)):
             return
-        problem = self._faults.resize(live)
+        problem = self._faults.resize(live) or self._lack(live)
         if problem is None:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
             self._free(live)
@@ -148,15 +147,20 @@ class Kubelets:
         self._api.set_phase(live, "Running", conditions=conditions, containerStatuses=present)
         self._clock.after(_TRIES_AGAIN, partial(self._resize, live))
 
+    def _lack(self, live: LivePod) -> Verdict | None:
+        """Return that the node of a pod has no room for what its spec requests, or None."""
+        node = live.pod.node_name
+        _, held = self._held[live.pod.uid]
+        if live.cpu <= max(held, self.nodes[node] - self.used[node] + held):
+            return None
+        return Verdict("Deferred", "Node didn't have enough resource: cpu")
+
     def _run_or_stop(self, live: LivePod, *, runs: bool) -> None:
-        self.count()
         here = self._running[live.pod.node_name]
         if runs:
             here[live.pod.uid] = live
-            self._cores += live.cpu / 1000
         else:
             del here[live.pod.uid]
-            self._cores -= live.cpu / 1000
         if is_printer(live) and not runs and not live.pod.finished:
             live.job.training.lose_log()
         _meet(live.job)
@@ -164,11 +168,14 @@ class Kubelets:
 
     def _share_out(self, node: str) -> None:
         """Show the trainings of a node how much CPU their pods get."""
+        self.count()
         here = list(self._running[node].values())
         most = [_most(pod) for pod in here]
         if all(at_most == pod.cpu == uses_of(pod) for pod, at_most in zip(here, most, strict=True)):
+            self._used_on[node] = float(sum(most))
             return
         cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node])
+        self._used_on[node] = sum(cores)
         self._cores_of |= {pod.pod.uid: part for pod, part in zip(here, cores, strict=True)}
         for job in {pod.job.uid: pod.job for pod in here}.values():
             job.training.get(self._share(job))
@@ -210,11 +217,12 @@ def _allocated(live: LivePod) -> list[Raw]:
 def _meet(job: LiveJob) -> None:
     """Show the training of a job which of its pods run."""
     running = [pod for pod in job.pods.values() if pod.runs]
-    training = sum(pod.trains for pod in running)
+    nodes = [pod.pod.node_name for pod in running if pod.trains]
     job.training.meet(
-        training,
-        others=len(running) - training == job.job.pods - job.job.training_pods,
+        len(nodes),
+        others=len(running) - len(nodes) == job.job.pods - job.job.training_pods,
         everyone=len(running) == job.job.pods,
+        apart=len(set(nodes)) > 1,
     )
 
 

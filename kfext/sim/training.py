@@ -27,6 +27,8 @@ class Training:
         `lost_all`: the lost steps before the first checkpoint.
     `workers`: how many train, Masters included; `largest`: the most so far.
     `worked`: worker-seconds of training. `spent`: seconds by what the job did.
+    `busy`: the seconds of training, counted by the share of the CPU in them.
+    `apart`: whether the workers are on several nodes.
     `share`: the part of the CPU that its pods can use and get, from 0 to 1.
     `began`: the second of the first step; None before. `lines`: the lines of the log not read yet.
     """
@@ -37,8 +39,10 @@ class Training:
         self.saved = 0
         self.lost = self.lost_all = 0.0
         self.worked = 0.0
+        self.busy = 0.0
         self.workers = 0
         self.largest = 0
+        self.apart = False
         self.share = 1.0
         self.ended = False
         self.began: float | None = None
@@ -59,12 +63,17 @@ class Training:
         if self.doing is not Doing.TRAINS:
             return 0.0
         pace, workers = self.spec.pace, self.workers
-        return 1 / (pace.seconds(workers) + pace.work / workers * (1 / self.share - 1))
+        return 1 / (
+            pace.seconds(workers, apart=self.apart) + pace.work / workers * (1 / self.share - 1)
+        )
 
     # --- changes from outside ---------------------------------------------------------------------
 
-    def meet(self, workers: int, *, others: bool, everyone: bool) -> None:
-        """Set which pods run: the number that trains, whether all others do, and whether all do."""
+    def meet(self, workers: int, *, others: bool, everyone: bool, apart: bool) -> None:
+        """Set which pods run: the number that trains, whether all others do, and whether all do.
+
+        `apart`: whether the pods that train are on several nodes.
+        """
         style, before = self.spec.style, self.workers
         ready = {
             Style.TORCHRUN: workers >= self.spec.trains_from,
@@ -74,7 +83,7 @@ class Training:
         if self.ended or (workers == before and ready == (self.doing is not Doing.IDLE)):
             return
         self.advance()
-        self.workers = workers
+        self.workers, self.apart = workers, apart
         if style is Style.SERVERS and ready and self.doing is not Doing.IDLE:
             self._record_size()
             self._schedule_end()
@@ -108,6 +117,11 @@ class Training:
         """Lose the lines not read yet: the pod that printed them is gone."""
         self.lines.clear()
 
+    def save(self) -> None:
+        """Save all whole steps now."""
+        self.advance()
+        self.saved = int(self.done)
+
     # --- time -------------------------------------------------------------------------------------
 
     def advance(self) -> None:
@@ -119,6 +133,7 @@ class Training:
         self.spent[self.doing] += passed
         if speed:
             self.worked += passed * self.workers
+            self.busy += passed * self.share
             before, self.done = self.done, min(self.done + speed * passed, self.spec.steps)
             if self.spec.saving is Saving.PERIODIC:
                 self._save_periodically(before, speed)
@@ -197,7 +212,6 @@ class Training:
     def _answer(self) -> None:
         if self.doing is not Doing.TRAINS or self._requested == self._answered:
             return  # scheduled again at the next beginning
-        self.advance()
+        self.save()
         self._answered = self._requested
-        self.saved = int(self.done)
         self._print(self._clock.now, f"kfext.checkpoint {self._answered}")

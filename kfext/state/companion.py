@@ -40,7 +40,7 @@ class Companion:
         self.failures: list[tuple[TrackedJob, Exception]] = []
         self._running = running = RunningJobs(cluster, settings_of)
         self.sizes = SizeExecutor(running, cluster, queue, progress)
-        self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes)
+        self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes, queue.headroom)
         self._executors: tuple[Executor, ...] = (self.sizes, self.cpu)
 
     def steps(self, now: Moment) -> Steps:

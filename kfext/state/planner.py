@@ -30,6 +30,7 @@ from kfext.model.verdict import Verdict
 from kfext.state.cards import Reserve, Unreserve, with_slots_in_use
 from kfext.state.cluster import Cluster
 from kfext.state.companion import Companion
+from kfext.state.lengths import Lengths
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.settings import SettingsSource
@@ -90,10 +91,10 @@ class Planner:
             managed=self.settings.is_managed,
         )
         self.settings.on_managed_changed = self.cluster.recount_namespace
-        self.queue = Queue(self.cluster, self.settings.cached)
         self.progress = JobsProgress(
             self.cluster, lambda tracked: self.settings.cached(tracked).settings
         )
+        self.queue = Queue(self.cluster, self.settings.cached, Lengths(self.progress))
         self.companion = Companion(
             self.cluster,
             self.queue,
@@ -321,6 +322,7 @@ class Planner:
                 for part in (self.queue, self.settings, self.alarms):
                     part.forget(uid)
             else:
+                self.queue.observe(tracked)
                 self._add(tracked, now)
         if self._running.is_over:
             self._running.begin_round()

@@ -6,21 +6,26 @@ A new process computes the same order and the same reservation from the cluster.
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from kfext.core.companion.scale import SCALE
 from kfext.core.lifecycle.situation import QueueContext
+from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import Turn, in_line, priority_class, turn
 from kfext.core.queue.reservation import Reservation
 from kfext.core.words import listed, listed_with_others
 from kfext.model.job import TrainingJob
+from kfext.model.policy import Mode, QueueOrder
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED
+from kfext.names import QUEUED, REASON_QUOTA
 from kfext.state.cluster import Cluster
+from kfext.state.lengths import Lengths
 from kfext.state.quotas import Quotas
 from kfext.state.reservations import Promises, ReservationManager
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
+_NO_CPU = -(2**40)
 _EXACT = 10
 """This many jobs at the head of the queue show their exact position, the others to within a
 tenth. Otherwise each start of a job would rewrite the position of all other jobs."""
@@ -34,17 +39,21 @@ class Queue:
     `started_at`: when a job last started, in monotonic seconds.
     """
 
-    def __init__(self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings]) -> None:
+    def __init__(
+        self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings], lengths: Lengths
+    ) -> None:
         self.classes: dict[str, PriorityClass] = {}
         self.quotas = Quotas(cluster)
         self.no_fits = NoFitCache()
         self.autoscaler = False
         self.started_at = -math.inf
         self.promises = Promises(cluster.ledger, cluster.wake)
-        self.reservations = ReservationManager(cluster, settings, self.promises)
+        self.reservations = ReservationManager(cluster, settings, self.promises, lengths)
+        self.lengths = lengths
+        self._settings = settings
         self._cluster = cluster
         self._queued: dict[str, TrackedJob] = {}
-        self._turns: dict[str, tuple[TrainingJob, Turn]] = {}
+        self._priorities: dict[str, tuple[TrainingJob, int]] = {}
         self._shown: dict[str, int] = {}
         self._moved = False
         self._looked_at: tuple[int, int] | None = None
@@ -56,7 +65,7 @@ class Queue:
             self.classes.pop(old.name, None)
         if new is not None:
             self.classes[new.name] = new
-        self._turns.clear()
+        self._priorities.clear()
         self._moved = True
         self._cluster.recount_priorities()
         self._cluster.mark_queue()
@@ -67,12 +76,40 @@ class Queue:
             self.autoscaler = present
             self._cluster.mark_queue()
 
+    def headroom(self, namespace: str) -> int | None:
+        """Return how much more CPU the pods of a namespace may request for now; None: any amount.
+
+        Nothing is left while a job waits for a quota there, or if an autoscaler sizes the cluster
+        by what pods request.
+        """
+        waits = any(
+            tracked.job.namespace == namespace
+            and tracked.verdict is not None
+            and tracked.verdict.reason == REASON_QUOTA
+            for tracked in self._queued.values()
+        )
+        return _NO_CPU if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
+
     def turn(self, tracked: TrackedJob) -> Turn:
-        """Return the sort key of a job; it is computed again only if it may have changed."""
-        cached = self._turns.get(tracked.job.uid)
+        """Return the sort key of a waiting job."""
+        counts = self._counts_length(tracked)
+        length = self.lengths.rest(tracked.job, now=0.0) if counts else USUAL_SECONDS
+        return turn(tracked.job, self.priority(tracked), length)
+
+    def _counts_length(self, tracked: TrackedJob) -> bool:
+        """Return whether the length of a job counts for its turn."""
+        settings = self._settings(tracked).settings
+        if settings.elastic is None:
+            return settings.queue_order is QueueOrder.SHORTEST
+        acts = SCALE.effective(settings).mode is Mode.ACT
+        return acts or settings.queue_order is QueueOrder.SHORTEST
+
+    def priority(self, tracked: TrackedJob) -> int:
+        """Return the priority of a job; it is looked up again only if it may have changed."""
+        cached = self._priorities.get(tracked.job.uid)
         if cached is None or cached[0] is not tracked.job:
-            cached = (tracked.job, turn(tracked.job, self.classes))
-            self._turns[tracked.job.uid] = cached
+            cached = (tracked.job, priority_class(tracked.job, self.classes).value)
+            self._priorities[tracked.job.uid] = cached
         return cached[1]
 
     def record(self, tracked: TrackedJob) -> None:
@@ -102,9 +139,15 @@ class Queue:
         ahead = (job.turns for job in jobs if job.turns and self.turn(job) < position)
         return max(ahead, default=0)
 
+    def observe(self, tracked: TrackedJob) -> None:
+        """Record a changed job: the end of a job may change the turns of its series."""
+        if tracked.job.took is not None:
+            self._moved |= self.lengths.observe(tracked.job)
+
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
-        self._turns.pop(uid, None)
+        self._priorities.pop(uid, None)
+        self.lengths.forget(uid)
         self._shown.pop(uid, None)
         self.promises.drop(uid)
         if self._queued.pop(uid, None) is not None:
@@ -214,7 +257,14 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(tracked.job.uid),
             quota=self.quotas.of(tracked, self.classes),
+            length=lambda: self.lengths.rest(tracked.job, now=now),
+            ends=lambda: self._ends(now),
         )
+
+    def _ends(self, now: float) -> dict[str, float]:
+        """Return by uid when running jobs are expected to end."""
+        running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
+        return {job.uid: now + self.lengths.rest(job, now=now) for job in running}
 
     def moved(self) -> Iterator[TrackedJob]:
         """Yield the queued jobs that show an outdated position, and record the new position."""
@@ -227,10 +277,14 @@ class Queue:
                 self._shown[tracked.job.uid] = ahead
                 yield tracked
 
+    def ahead(self, tracked: TrackedJob) -> int | None:
+        """Return how many jobs are shown as ahead of a job; None of a job that is not queued."""
+        return self._shown.get(tracked.job.uid) if tracked.phase == QUEUED else None
+
     def sentence(self, tracked: TrackedJob) -> Verdict | None:
         """Return why a job is in its phase, with its position in the queue."""
-        ahead = self._shown.get(tracked.job.uid)
-        if tracked.phase != QUEUED or tracked.verdict is None or ahead is None:
+        ahead = self.ahead(tracked)
+        if tracked.verdict is None or ahead is None:
             return tracked.verdict
         kept, nodes, awaited = self.reservations.kept, "", ""
         if kept is not None and self.reservations.holds(tracked):

@@ -20,6 +20,7 @@ from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import ANY, Cluster, Offer
+from kfext.state.lengths import Lengths
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import Failures, TrackedJob
 
@@ -132,6 +133,7 @@ class ReservationManager:
         cluster: Cluster,
         settings: Callable[[TrackedJob], JobSettings],
         promises: Promises,
+        lengths: Lengths,
     ) -> None:
         self.kept: Reservation | None = None
         self.since: float | None = None
@@ -141,6 +143,7 @@ class ReservationManager:
         self._cluster = cluster
         self._settings = settings
         self._promises = promises
+        self._lengths = lengths
         self._basis: tuple[object, ...] = ()
         self._known: tuple[int, int] = (-1, -1)
         self._nowhere: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
@@ -301,7 +304,7 @@ class ReservationManager:
         if shape in self._nowhere:
             return None
         self._searches += 1
-        reservation = self._search(tracked, limits)
+        reservation = self._search(tracked, limits, now=now)
         if reservation is None:
             if len(self._nowhere) >= MOST_SHAPES:
                 self._nowhere.clear()
@@ -310,10 +313,11 @@ class ReservationManager:
             self._basis = self._basis_of(tracked, reservation, limits)
         return reservation
 
-    def _search(self, tracked: TrackedJob, limits: Limits) -> Reservation | None:
+    def _search(self, tracked: TrackedJob, limits: Limits, *, now: float) -> Reservation | None:
         ledger, uid = self._cluster.ledger, tracked.job.uid
         jobs = (other.job for other in self._cluster.jobs.values())
-        ends = {job.uid: job.ends for job in jobs if job.ends is not None}
+        found = ((job.uid, self._lengths.end(job, now=now)) for job in jobs)
+        ends = {awaited: end for awaited, end in found if end is not None}
         ignoring = self._open_to(tracked)
 
         def reserved(members: Sequence[Member]) -> Reservation | None:

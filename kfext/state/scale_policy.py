@@ -8,6 +8,7 @@ from kfext.core.companion.operation import Readiness
 from kfext.core.companion.proposal import Cause, Proposal, Workers
 from kfext.core.companion.scale import SCALE, workers_proposal
 from kfext.core.companion.stand_down import why_left_alone, why_one_size
+from kfext.core.queue.order import Turn, turn
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
@@ -74,18 +75,19 @@ class ScaleProposals:
         free = [job for job in self._jobs.values() if self._is_free(job, now)]
         proposals = self._back(free, limit, now)
         taken = {proposal.job for proposal in proposals}
-        acting = [job for job in free if job.uid not in taken and self._may_act(job, at=at)]
+        acting = [job for job in free if job.uid not in taken and self._may_act(job)]
+        rested = [job for job in acting if self._has_rested(job, at=at)]
         waiting, begun = self._starving(now), False
         if waiting is not None:
             able = [*acting, *self._rescaling.about_to_grow()]
-            rescue = self._rescue(waiting, able, Mode.ACT, now)
+            rescue = self._rescue(waiting, able, rested, Mode.ACT, now)
             proposals += rescue
             begun = bool(rescue)
-        proposals += self._grow(acting, proposals, limit, now)
+        proposals += self._grow(rested, proposals, limit, now)
         observing = [job for job in free if self._may_observe(job)]
         self._forget(observing)
         if waiting is not None and not begun and observing:
-            proposals += self._rescue(waiting, observing, Mode.OBSERVE, now)
+            proposals += self._rescue(waiting, observing, observing, Mode.OBSERVE, now)
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
     def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
@@ -97,8 +99,9 @@ class ScaleProposals:
                     proposals.append(back)
         given = {proposal.job for proposal in proposals}
         for job in free:
-            acts = job.uid not in given and self._may_act(job, at=now.monotonic)
-            if acts and (back := _unprofitable_growth(job)):
+            acts = job.uid not in given and self._may_act(job)
+            rested = self._has_rested(job, at=now.monotonic)
+            if acts and rested and (back := _unprofitable_growth(job)):
                 proposals.append(back)
         return proposals
 
@@ -109,11 +112,17 @@ class ScaleProposals:
         return self._searches[Mode.ACT].due(now=now.wall)
 
     def _rescue(
-        self, waiting: TrackedJob, able: Sequence[RunningJob], mode: Mode, now: Moment
+        self,
+        waiting: TrackedJob,
+        able: Sequence[RunningJob],
+        rested: Sequence[RunningJob],
+        mode: Mode,
+        now: Moment,
     ) -> list[Proposal]:
         """Return the proposals that make room for a waiting job."""
         with self._failures.about(waiting):
-            return self._searches[mode].rescue(waiting, able, now=now.wall)
+            uids = {job.uid for job in rested}
+            return self._searches[mode].rescue(waiting, able, uids, now=now.wall)
         return []
 
     def _grow(
@@ -123,7 +132,7 @@ class ScaleProposals:
         limit: GrowthLimit,
         now: Moment,
     ) -> list[Proposal]:
-        """Return the growth of the jobs that are ready, the least fulfilled first."""
+        """Return the growth of the jobs that are ready, in the order of the queue."""
         idle, taken = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
         ripe = [
             job
@@ -136,8 +145,14 @@ class ScaleProposals:
             and now.monotonic >= job.size.grows_at
             and job.size.sizes.now < job.size.sizes.most
         ]
-        ripe.sort(key=lambda job: (job.size.sizes.fulfilment, job.tracked.job.created, job.uid))
+        ripe.sort(key=lambda job: self._turn(job, now))
         return self._growth(ripe, Mode.ACT, limit, now)
+
+    def _turn(self, job: RunningJob, now: Moment) -> Turn:
+        """Return the sort key of a running job among the jobs that want workers."""
+        tracked = job.tracked
+        rest = self._queue.lengths.rest(tracked.job, now=now.wall)
+        return turn(tracked.job, self._queue.priority(tracked), rest)
 
     def _growth(
         self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
@@ -195,11 +210,14 @@ class ScaleProposals:
             and self._rescaling.readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
-    def _may_act(self, job: RunningJob, *, at: float) -> bool:
-        size = job.size
-        if job.scale_mode is not Mode.ACT or job.tracked.state.scale.rests or size.unfit:
-            return False
-        return at - max(size.settled_at, size.started_at) >= self._parameter(job, "rest")
+    def _may_act(self, job: RunningJob) -> bool:
+        return (
+            job.scale_mode is Mode.ACT and not job.tracked.state.scale.rests and not job.size.unfit
+        )
+
+    def _has_rested(self, job: RunningJob, *, at: float) -> bool:
+        since = max(job.size.settled_at, job.size.started_at)
+        return at - since >= self._parameter(job, "rest")
 
     def _may_observe(self, job: RunningJob) -> bool:
         return job.scale_mode is Mode.OBSERVE and not job.size.unfit

@@ -1,25 +1,23 @@
 """Searches sizes of jobs: how far each job may grow, and what jobs give up for a waiting job.
 
-Source: DRAGON's first and third phase, with the fulfilment of its first version, all or nothing as
-in its second version, and the marginal gain of Optimus and Pollux as the end of growth. `now` is in
-epoch seconds.
+Sources: DRAGON (Lin et al., CLOSER 2019), all or nothing as in its second version; the marginal
+gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from enum import Enum
 from typing import assert_never
 
 from kfext import names
 from kfext.core import words
-from kfext.core.companion.guard import Giver, givers_of
+from kfext.core.companion.guard import Giver, givers_of, kept
 from kfext.core.companion.operation import FRESH_SECONDS
 from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers
 from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts, workers_proposal
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
-from kfext.core.queue import order
 from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Places
@@ -31,6 +29,8 @@ from kfext.state.tracked_job import TrackedJob
 
 USUAL_START = 30.0
 """Assumed seconds from the pods of a job to its first step, if unknown."""
+SERVED_SECONDS = 5.0
+"""The guard looks at a waiting job within this time after its `wait`."""
 MOST_SHUT_SECONDS = 300.0
 """New jobs keep other jobs from getting back their workers for at most this long at a time."""
 
@@ -78,8 +78,8 @@ class ScaleSearch:
     def _limit(self, now: float) -> GrowthLimit:
         """Return how far jobs may grow beside the jobs that wait now.
 
-        A new job may be served at once or by the guard, so jobs do not grow. A job that even the
-        guard could not serve cannot use the free room, so jobs may grow to the size that they asked
+        A new job may be served at once or by the guard, so jobs do not grow. A job that the
+        guard did not serve cannot use the free room, so jobs may grow to the size that they asked
         for, and give the workers up again when it helps. They grow further only once capacity is
         reserved for the waiting job, since the ledger then claims it. In a cluster with an
         autoscaler they never grow further, because the autoscaler would keep or add nodes that no
@@ -90,7 +90,7 @@ class ScaleSearch:
             if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
                 continue
             settings = self._settings_of(tracked)
-            served = SCALE.parameter(settings, "wait") + SCALE.parameter(settings, "idle")
+            served = SCALE.parameter(settings, "wait") + SERVED_SECONDS
             if tracked.waits(now) < served:
                 return GrowthLimit.NONE
             if self._queue.reservations.due_in(tracked, now=now) > 0:
@@ -175,30 +175,37 @@ class ScaleSearch:
         return None
 
     def rescue(
-        self, waiting: TrackedJob, candidates: Collection[RunningJob], *, now: float
+        self,
+        waiting: TrackedJob,
+        candidates: Collection[RunningJob],
+        rested: Set[str],
+        *,
+        now: float,
     ) -> list[Proposal]:
         """Return the workers that `candidates` give up for the waiting job, all or nothing.
 
         The whole waiting job has to fit then, with the fewest workers that it may have.
+        `rested`: the uids of the candidates that may give below their wish.
         """
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
-        givers = self._givers(waiting, candidates)
+        givers = self._givers(waiting, candidates, rested, now)
         limits = self._room.limits(waiting, settings, now=now)
-        basis = (waiting.job, workers, limits, self._room.version, tuple(givers))
+        offered = tuple((giver.uid, giver.now, giver.keeps) for giver in givers)
+        basis = (waiting.job, workers, limits, self._room.version, offered)
         if not givers or basis == self._in_vain:
             return []
 
         def fits(sizes: Mapping[str, int]) -> bool:
             return self.places(waiting, workers, sizes, now=now) is not None
 
-        priority = self._priority(waiting)
+        priority = self._queue.priority(waiting)
         sizes = None if fits({}) else givers_of(givers, fits, priority=priority)
         if not sizes:
             self._in_vain = basis
             return []
         rescue = Rescue(waiting.job.uid, workers, sizes)
-        before = {giver.uid: giver.sizes.now for giver in givers}
+        before = {giver.uid: giver.now for giver in givers}
         waited = f"a job that has waited for over {SCALE.parameter(settings, 'wait'):g} s"
         return [
             workers_proposal(
@@ -227,20 +234,29 @@ class ScaleSearch:
             and self.places(waiting, rescue.workers, rescue.sizes, now=now) is not None
         )
 
-    def _givers(self, waiting: TrackedJob, candidates: Collection[RunningJob]) -> list[Giver]:
+    def _givers(
+        self,
+        waiting: TrackedJob,
+        candidates: Collection[RunningJob],
+        rested: Set[str],
+        now: float,
+    ) -> list[Giver]:
         """Return the jobs that may give workers to a waiting job, in the order of their uids."""
+        lengths = self._queue.lengths
+        length = USUAL_START + lengths.rest(waiting.job, now=now)
         across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
         givers = []
         for job in sorted(candidates, key=lambda job: job.uid):
             namespace, settings = job.tracked.job.namespace, self._settings_of(job.tracked)
             allowed = across and SCALE.parameter(settings, "acrossNamespaces")
-            if job.size.sizes.surplus and (allowed or namespace == waiting.job.namespace):
-                priority = self._priority(job.tracked)
-                givers.append(Giver(job.uid, priority, job.size.sizes, job.size.missed))
+            if not (allowed or namespace == waiting.job.namespace):
+                continue
+            sizes, left = job.size.sizes, lengths.rest(job.tracked.job, now=now)
+            keeps = kept(sizes, left=left, length=length, rested=job.uid in rested)
+            if sizes.now > keeps:
+                priority, missed = self._queue.priority(job.tracked), job.size.missed
+                givers.append(Giver(job.uid, priority, sizes.now, keeps, sizes.asked, left, missed))
         return givers
-
-    def _priority(self, tracked: TrackedJob) -> int:
-        return order.priority_class(tracked.job, self._queue.classes).value
 
 
 def grace_of(job: TrainingJob) -> int:

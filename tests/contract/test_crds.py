@@ -39,6 +39,7 @@ WRITTEN_STATUS = {
     "workers": "integer",
     "reason": "string",
     "message": "string",
+    "ahead": "integer",
     "conditions": "array",
 }
 

@@ -36,7 +36,7 @@ def _with(parameter: str, value: object) -> TrainingPolicy:
 def test_every_parameter_of_a_policy_has_one_row_and_every_row_is_one() -> None:
     in_schema = {
         f"{section}.{name}"
-        for section in ("placement", "network")
+        for section in ("queue", "placement", "network")
         for name in POLICY[section]["properties"]
     }
     assert len(PARAMETERS) == len(table(PAGE, "parameter"))

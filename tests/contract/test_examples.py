@@ -11,6 +11,7 @@ from tests.contract.manifests import REPOSITORY
 
 FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
 PROGRAMS = sorted((REPOSITORY / "examples").glob("*.py"))
+TABLES = sorted((REPOSITORY / "examples").glob("*.csv"))
 NAMED = re.compile(r"\bexamples/([\w.]*\w)")
 BLOCKS = [
     (page.name, block)
@@ -28,7 +29,7 @@ def test_a_job_in_the_docs_is_a_file_in_examples() -> None:
 def test_an_example_that_a_page_names_exists() -> None:
     pages = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
     named = {name for page in pages for name in NAMED.findall(page.read_text())}
-    assert named <= {path.name for path in (*FILES, *PROGRAMS)}
+    assert named <= {path.name for path in (*FILES, *PROGRAMS, *TABLES)}
     assert named >= {path.name for path in PROGRAMS}
 
 
@@ -41,5 +42,5 @@ def test_an_example_has_known_settings_on_the_metadata_of_the_job(path: Path) ->
 def test_every_example_is_in_the_table_of_its_page() -> None:
     page = (REPOSITORY / "examples" / "README.md").read_text()
     assert set(re.findall(r"^\| `(.+?)`", page, re.MULTILINE)) == {
-        path.name for path in (*FILES, *PROGRAMS)
+        path.name for path in (*FILES, *PROGRAMS, *TABLES)
     }

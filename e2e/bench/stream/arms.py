@@ -6,7 +6,8 @@ from typing import Any
 
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
 from e2e.bench.companion.site import Pods
-from e2e.bench.stream import dragon, seats
+from e2e.bench.model import dragon
+from e2e.bench.stream import seats
 from e2e.bench.stream.seats import Seats, carry_out
 from e2e.bench.stream.workload import StreamJob
 from e2e.harness.elastic_jobs import with_policy
@@ -17,6 +18,8 @@ from kfext.model.kinds.pytorchjob import LAST_CALL_SECONDS
 
 Object = dict[str, Any]
 OFF, OURS, PUBLISHED = "kfext, scale off", "kfext", "DRAGON as published"
+QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
+"""Of the policy of scaling, in a run of a few minutes."""
 _SCHEDULER = "dragon"
 """No scheduler has this name, so that nothing else binds the pods."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.bench.companion.site import Pods
-from e2e.bench.stream.dragon import (
+from e2e.bench.model.dragon import (
     Action,
     Dragon,
     Free,

@@ -8,7 +8,7 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
-from e2e.bench.stream import dragon
+from e2e.bench.model import dragon
 from e2e.harness.elastic_jobs import tf_body, torch_body
 from e2e.harness.training import pytorch_job
 

@@ -114,9 +114,10 @@ class Chosen:
 def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
     """Return the chosen proposals, in the order in which they are carried out.
 
-    The order is by rank, and within a rank by the number of pods written, fewest first. A job gets
-    one proposal. A policy that rests for a job, or that lost its permission, can only give back
-    what it took. A proposal that is only shown does not keep another from acting.
+    The order is by rank, then by the number of pods written, fewest first, then as the policy made
+    the proposals. A job gets one proposal. A policy that rests for a job, or that lost its
+    permission, can only give back what it took. A proposal that is only shown does not keep another
+    from acting.
     """
     jobs = {job.uid: job for job in signals.jobs}
     chosen: dict[Mode, dict[str, Proposal]] = {Mode.ACT: {}, Mode.OBSERVE: {}}
@@ -130,8 +131,8 @@ def arbitrate(proposals: Iterable[Proposal], signals: Signals) -> Chosen:
     return Chosen(tuple(acting.values()), tuple(observed.values()))
 
 
-def _turn(proposal: Proposal) -> tuple[Rank, int, str, str]:
-    return (proposal.rank, proposal.cost, proposal.policy, proposal.job)
+def _turn(proposal: Proposal) -> tuple[Rank, int, str]:
+    return (proposal.rank, proposal.cost, proposal.policy)
 
 
 def _mode(proposal: Proposal, job: JobSignal) -> Mode:

@@ -1,9 +1,9 @@
 """The starvation guard: which running jobs give workers, so that a waiting job has a place.
 
-The most fulfilled job gives first, worker by worker, and no job gives unless the waiting job then
-fits. A job that did not save in time when it last had to give comes last: any number of such jobs
-delay the others by one attempt each. Source: Lin et al., DRAGON, CLOSER 2019: the order of its
-first published code, all or nothing as in its second.
+Jobs give what they have beyond their wish, and more only to a job that is expected to end long
+before them. No job gives unless the waiting job then fits. A job that did not save in time when it
+last had to give comes last: any number of such jobs delay the others by one attempt each.
+Source of all or nothing: the second published code of DRAGON (Lin et al., CLOSER 2019).
 """
 
 from bisect import bisect_left
@@ -16,17 +16,19 @@ from typing import TypeAlias
 from kfext.core.companion.scale import Sizes
 from kfext.model.bounds import MOST_PODS
 
+MUCH_SHORTER = 0.5
+"""A job gives below its wish only to a job that takes at most this part of the time it has left."""
 MOST_GIVERS = 16
 """Jobs that give workers for one waiting job."""
 MOST_CONSIDERED = 128
-"""The most fulfilled jobs that are considered: a search makes room for all that they have."""
+"""The first jobs that are considered: a search makes room for all that they have."""
 MOST_CALLS = 64
 """Searches for a place in one decision."""
 
 Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
 """Whether the waiting job has a place if jobs, by uid, have this many workers."""
 
-_Rank: TypeAlias = tuple[int, float, int, str]
+_Rank: TypeAlias = tuple[int, bool, float, int, str]
 
 Taken: TypeAlias = dict[str, int]
 """By uid the number of workers taken, in the order in which the jobs begin to give."""
@@ -36,26 +38,41 @@ Taken: TypeAlias = dict[str, int]
 class Giver:
     """A running job that may give workers.
 
-    `priority`: of its pods. `missed`: how many times in a row it missed a checkpoint in time.
+    `priority`: of its pods. `keeps`: the fewest workers that it keeps. `wish`: how many its user
+    asked for. `left`: the seconds that it has left. `missed`: how many times in a row it missed a
+    checkpoint in time.
     """
 
     uid: str
     priority: int
-    sizes: Sizes
+    now: int
+    keeps: int
+    wish: int
+    left: float
     missed: int = 0
+
+
+def kept(sizes: Sizes, *, left: float, length: float, rested: bool) -> int:
+    """Return the fewest workers that a job keeps for a waiting job of so many seconds.
+
+    A job gives what it has beyond its wish to any job. It gives more only to a job that is expected
+    to take at most MUCH_SHORTER of the time that the giver has left, and only if it `rested`.
+    """
+    wish = min(sizes.now, sizes.asked)
+    return sizes.least if rested and length <= MUCH_SHORTER * left else wish
 
 
 def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[str, int] | None:
     """Return by uid the number of workers that each giver keeps so that the waiting job fits.
 
     Return None without such a choice: all or nothing. Only jobs with at most the `priority` of the
-    waiting job give. At most MOST_GIVERS of the MOST_CONSIDERED most fulfilled jobs give.
+    waiting job give. At most MOST_GIVERS of the first MOST_CONSIDERED jobs give.
 
     `fits`: called at most MOST_CALLS times. It must cover the waiting job as a whole, parameter
     servers and masters included, and stay true if a job is shrunk further.
     """
-    able = [giver for giver in givers if giver.priority <= priority and giver.sizes.surplus]
-    able.sort(key=lambda giver: _rank(giver, giver.sizes.now))
+    able = [giver for giver in givers if giver.priority <= priority and giver.now > giver.keeps]
+    able.sort(key=lambda giver: _rank(giver, giver.now))
     search = _Search(able[:MOST_CONSIDERED], fits)
     taken = search.fewest()
     if taken is not None:
@@ -65,21 +82,23 @@ def givers_of(givers: Sequence[Giver], fits: Fits, *, priority: int) -> Mapping[
 
 def _steps(giver: Giver) -> Iterator[_Rank]:
     """Yield the rank of a job at each size that can give a worker, the next first."""
-    for workers in range(giver.sizes.now, giver.sizes.least, -1):
+    for workers in range(giver.now, giver.keeps, -1):
         yield _rank(giver, workers)
 
 
 def _rank(giver: Giver, workers: int) -> _Rank:
-    """Return the sort key of a giver with a number of workers: the next to give comes first."""
-    sizes = giver.sizes
-    return (giver.missed, -sizes.fulfilment_with(workers), sizes.least - workers, giver.uid)
+    """Return the sort key of a giver with a number of workers: the next to give comes first.
+
+    What jobs have beyond their wish comes first, then the job that has most time left.
+    """
+    return (giver.missed, workers <= giver.wish, -giver.left, -workers, giver.uid)
 
 
 class _Search:
     """Looks for the workers to take; every result was tried and fits."""
 
     def __init__(self, givers: Sequence[Giver], fits: Fits) -> None:
-        self._now = {giver.uid: giver.sizes.now for giver in givers}
+        self._now = {giver.uid: giver.now for giver in givers}
         steps = merge(*map(_steps, givers))
         self._order = [uid for *_, uid in islice(steps, MOST_PODS)]
         self._fits = fits

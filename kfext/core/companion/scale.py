@@ -68,11 +68,11 @@ SCALE = Policy(
             "user asked for",
         ),
         "idle": Parameter(
-            60.0, 1.0, _DAY, "seconds without a start or a change of size before a job grows"
+            10.0, 1.0, _DAY, "seconds without a start or a change of size before a job grows"
         ),
         "rest": Parameter(60.0, 1.0, _DAY, "seconds between two changes of the size of one job"),
         "wait": Parameter(
-            30.0,
+            5.0,
             1.0,
             _DAY,
             "seconds that a job waits for room before others give workers for it; the value of the "
@@ -127,26 +127,6 @@ class Sizes:
     least: int
     most: int
     asked: int
-
-    @property
-    def fulfilment(self) -> float:
-        """How much the job has of what it asked for beyond its minimum; above 1 if it was grown.
-
-        Source: Lin et al., DRAGON, CLOSER 2019. Its code measures against the maximum, so a job
-        with a high maximum would count as poor and never give.
-        """
-        return self.fulfilment_with(self.now)
-
-    @property
-    def surplus(self) -> int:
-        """How many workers it can give."""
-        return max(0, self.now - self.least)
-
-    def fulfilment_with(self, workers: int) -> float:
-        """Return the fulfilment of the job with a number of workers."""
-        if self.asked <= self.least:
-            return 1.0 + workers - self.asked
-        return (workers - self.least) / (self.asked - self.least)
 
 
 def sizes_of(job: TrainingJob, allowed: Range, *, asked: int) -> Sizes:

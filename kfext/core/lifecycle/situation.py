@@ -1,12 +1,13 @@
 """The facts on which the next step of a job depends, except the ledger."""
 
 import math
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers, workers_of
 from kfext.core.placement.gang import Limits, limits_of
+from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.quota import Demand, shortage
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import SHARES_GPUS, Settings
@@ -71,6 +72,8 @@ class QueueContext:
     `autoscaler`: whether the cluster has an autoscaler.
     `promised`: the claims of the capacity that other jobs give up for this job.
     `quota`: the quotas of the namespace.
+    `length`: returns the seconds that the job is expected to take with all its workers.
+    `ends`: returns by uid when running jobs are expected to end, in epoch seconds.
     """
 
     priority: int = 0
@@ -84,6 +87,8 @@ class QueueContext:
     autoscaler: bool = False
     promised: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
+    length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
+    ends: Callable[[], Mapping[str, float]] = field(default=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""In which order waiting jobs are considered, priority first, then age; and their position.
-
-Another order, such as fair shares between namespaces, replaces `turn` and nothing else.
-"""
+"""The order in which jobs start and get workers, and the position of a job in the queue."""
 
 from collections.abc import Mapping
 
@@ -40,10 +37,19 @@ def default_class(classes: Classes) -> PriorityClass:
     return min(defaults, key=lambda found: (found.value, found.name), default=_NONE)
 
 
-def turn(job: TrainingJob, classes: Classes) -> Turn:
-    """Return a job's sort key. Ties in age go by name, so that the order survives a restart."""
-    priority = priority_class(job, classes).value
-    return (-priority, job.created, job.namespace, job.name, job.kind.name)
+PATIENCE = 4.0
+"""A job goes before an older job if it came at most this many times its own length later than that
+job and that job's length, the same many times, allow: so no job waits for younger jobs without end.
+"""
+
+
+def turn(job: TrainingJob, priority: int, length: float) -> Turn:
+    """Return a job's sort key: by priority, then sooner the shorter, then by age.
+
+    `length`: the seconds that it is expected to take; equal for all jobs, the older job goes first.
+    Ties go by name, so that the order survives a restart.
+    """
+    return (-priority, job.created + PATIENCE * length, job.namespace, job.name, job.kind.name)
 
 
 def in_line(verdict: Verdict, *, ahead: int, exact: int, kept_nodes: str, awaited: str) -> Verdict:

@@ -33,7 +33,7 @@ from kfext.core.settings.values import (
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
-from kfext.model.policy import HostNetwork, Placement, PolicyChoice
+from kfext.model.policy import HostNetwork, Placement, PolicyChoice, QueueOrder
 from kfext.names import DOMAIN, GPU_PRIORITY, GPU_SHARE
 
 PREFIX = f"{DOMAIN}/"
@@ -89,7 +89,7 @@ def _words(*words: str, of_job_alone: bool = False, **row: Any) -> Any:
 class Settings:
     """The settings of one job, and the parameters of its namespace's policy.
 
-    `placement`, `network_parameters`: the parameters of the policy.
+    `placement`, `queue_order`, `network_parameters`: the parameters of the policy.
     `companion`: by name of a policy of the companion, what the TrainingPolicy allows it.
     `managed`: whether the namespace is opted in.
     `sources`: by key, where a value that is not the default was found.
@@ -143,9 +143,9 @@ class Settings:
     )
     resize: Resize = _words(
         *Resize,
-        effect="`cpu`: kfext may [change the CPU limits of running pods](resize.md). `observe`: it "
+        effect="`cpu`: kfext may [change the CPU of running pods](resize.md). `observe`: it "
         "only shows what it would do",
-        since="within about 10 s; `off` restores the limits",
+        since="within about 10 s; `off` restores it",
     )
     migrate: str = _words(
         NEVER,
@@ -223,6 +223,7 @@ class Settings:
         since=_AT_NEXT_START,
     )
     placement: Placement = field(default_factory=Placement)
+    queue_order: QueueOrder = QueueOrder.ARRIVAL
     network_parameters: HostNetwork = field(default_factory=HostNetwork)
     companion: Mapping[str, PolicyChoice] = field(default_factory=dict)
     managed: bool = True

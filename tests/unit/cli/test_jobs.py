@@ -25,16 +25,31 @@ def listed(*, classes: dict[str, PriorityClass] | None) -> list[dict[str, object
     urgent = job("TFJob", name="urgent", uid="2").ps(1).worker(1, cpu="500m").held().created(9_940)
     urgent.prioritized("high")
     runs = job(name="runs", uid="3").worker(1).build()
-    statuses = {
-        "1": {"phase": "Queued", "reason": "NoRoom", "message": "1 cpu short"},
-        "2": {"phase": "Queued", "reason": "NoRoom", "message": ""},
+    statuses: dict[str, dict[str, Any]] = {
+        "1": {"phase": "Queued", "reason": "NoRoom", "message": "1 cpu short", "ahead": 1},
+        "2": {"phase": "Queued", "reason": "NoRoom", "message": "", "ahead": 0},
         "3": {"phase": "Placed"},
     }
     return queue_of([old, urgent.build(), runs], statuses=statuses, classes=classes, now=LATER)
 
 
-def test_only_what_waits_is_listed_the_highest_priority_first() -> None:
+def test_only_what_waits_is_listed_in_the_order_that_the_controller_shows() -> None:
     assert [line["name"] for line in waiting()] == ["urgent", "old"]
+
+
+def test_a_job_that_has_no_position_yet_is_listed_last() -> None:
+    early = job(name="early", uid="4").worker(1).held().created(0).build()
+    known = job(name="known", uid="5").worker(1).held().created(9_000).build()
+    lines = queue_of([early, known], statuses={"5": {"ahead": 0}}, classes=CLASSES, now=LATER)
+    assert [line["name"] for line in lines] == ["known", "early"]
+
+
+def test_a_job_of_higher_priority_is_listed_first_though_older_positions_do_not_count_it() -> None:
+    older = job(name="older", uid="4").worker(1).held().created(0).build()
+    urgent = job(name="urgent", uid="5").worker(1).held().created(9_000).prioritized("high").build()
+    statuses = {"4": {"ahead": 0}, "5": {"ahead": 0}}
+    lines = queue_of([older, urgent], statuses=statuses, classes=CLASSES, now=LATER)
+    assert [line["name"] for line in lines] == ["urgent", "older"]
 
 
 def test_the_queue_as_a_table() -> None:
@@ -64,7 +79,7 @@ def test_in_one_namespace_no_place_in_the_queue_is_pretended() -> None:
 
 
 def test_without_the_classes_no_priority_is_pretended() -> None:
-    old, urgent = (listed(classes=None)[at] for at in (0, 1))
+    urgent, old = listed(classes=None)
     assert (old["priority"], old["priorityClass"]) == (None, "")
     assert (urgent["priority"], urgent["priorityClass"]) == (None, "high")
     _, row, *_ = queue_lines([old], namespace="team")

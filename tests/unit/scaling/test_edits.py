@@ -6,11 +6,10 @@ import pytest
 
 from kfext import names
 from kfext.core.lifecycle.steps import SaveState, Suspend
-from kfext.sim.cluster import WITHOUT
 from kfext.sim.jobs import Pace
 from tests.builders import node
 from tests.unit.scaling.test_faults import followed, until_changed
-from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
+from tests.unit.sim.bed import ANEW, GANG, LONG, WITHOUT, Bed, scaled_bed, sizes
 
 ENDLESS = replace(LONG, steps=20000)
 LEFT_ALONE = "set its number of workers to 3: that is the new wish"
@@ -119,7 +118,9 @@ def test_an_edit_of_a_job_that_kfext_has_not_changed_is_no_reason_to_leave_it_al
 
 
 def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
-    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3))).at(60)
+    of = scaled_bed(
+        replace(GANG, arrives=1.0, steps=8000), replace(ANEW, arrives=60.0, bounds=(1, 3))
+    ).at(115)
     assert of.job().workers == 1
     of.planner.settings.observe_policy(WITHOUT)
     of.at(of.clock.now + 10)
@@ -130,7 +131,9 @@ def test_nothing_is_recorded_of_an_edit_where_the_policy_is_off() -> None:
 
 
 def test_an_edit_after_opting_out_is_no_reason_to_leave_a_job_alone_that_opts_in() -> None:
-    of = scaled_bed(replace(GANG, arrives=1.0, steps=8000), replace(ANEW, bounds=(1, 3))).at(60)
+    of = scaled_bed(
+        replace(GANG, arrives=1.0, steps=8000), replace(ANEW, arrives=60.0, bounds=(1, 3))
+    ).at(115)
     assert of.job().workers == 1
     of.annotate(names.ELASTIC, "off")
     of.at(of.clock.now + 10)

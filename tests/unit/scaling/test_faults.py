@@ -79,7 +79,7 @@ def test_the_loop_never_spins_while_a_size_is_changed() -> None:
 
 def test_a_job_that_starts_with_fewer_workers_was_not_edited_by_a_person() -> None:
     first = replace(GANG, name="first", arrives=1.0, steps=100)
-    other = replace(GANG, workers=1, arrives=20.0)
+    other = replace(GANG, workers=1, arrives=20.0, steps=400)
     of = scaled_bed(replace(PERIODIC, bounds=(3, 4)), first, other).at(30)
     assert of.job().job.suspend
     of.at(100)
@@ -423,18 +423,18 @@ def test_an_error_about_one_job_that_waits_keeps_no_other_from_being_scaled(
             raise ZeroDivisionError
         return waiting_fits(room, tracked, *rest, **kept)
 
-    broken_from = 120.0
+    broken_from = 103.0
     of = scaled_bed(replace(LONG, answers=30.0), GANG)
     monkeypatch.setattr(ScaleRoom, "waiting_fits", broken)
     failures = failures_of(of)
-    of.at(140)
+    of.at(115)
     assert {name for name, _ in failures} == {"gang"}
     broken_from = 1000.0
-    of.at(150)
+    of.at(125)
     failures.clear()
     assert followed(of).size.phase is Phase.SAVING
-    broken_from = 150.0
-    of.at(200)
+    broken_from = 125.0
+    of.at(175)
     assert ({name for name, _ in failures}, followed(of).size.phase) == ({"train"}, None)
 
 

@@ -12,13 +12,13 @@ from kfext.sim.cluster import URGENT, Cluster
 from kfext.sim.jobs import Style
 from kfext.sim.objects import LiveJob
 
-WAIT = 30.0
+WAIT = 5.0
 """Seconds that a job waits before others give for it."""
-IDLE = 60.0
+IDLE = 10.0
 """Seconds in which nothing starts and no size changes before a job grows."""
 CEILING = 0.97
 """The part of all CPU that is requested at most where a job has more than it asked for."""
-_LATE = 5.0
+_LATE = 4.0
 """Seconds from a decision to its write; the decision does not know what happens in them."""
 _SAVES = 120.0
 """Seconds that a job has to save its work in between, unless it goes on through a change."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kfext.model.pod import ReplicaKey
+from kfext.sim.gpus import GpuPace
 from kfext.sim.jobs import JobSpec, Saving, Style
 from kfext.sim.kubelets import by_weight
 from kfext.sim.training import Doing
@@ -82,6 +83,14 @@ def test_a_pod_that_is_deleted_is_made_again_and_placed_where_it_was() -> None:
     assert second.uid != first.uid
     assert second.node_name == first.node_name
     assert bed.job().training.workers == 2
+
+
+def test_gpus_on_two_nodes_train_more_slowly_than_on_one() -> None:
+    spec = replace(MASTER, workers=3, pace=GpuPace("yolov3", 64), steps=30)
+    together, apart = Bed(spec, a=4000), Bed(spec, a=2000, b=2000)
+    times = [bed.run().ended()["train"].trained for bed in (together, apart)]
+    assert times == [math.ceil(30 * spec.pace.seconds(4, apart=apart)) for apart in (False, True)]
+    assert times[1] > 1.1 * times[0]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_job_gives_workers_to_a_job_that_waits_and_gets_them_back(
     giver: JobSpec, least: int
 ) -> None:
     of = scaled_bed(giver, GANG)
-    of.at(129)
+    of.at(104)
     assert sizes(of) == []
     until_bound(of)
     assert sizes(of)[0] == least
@@ -133,10 +133,18 @@ def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None
     assert of.driver.shown["train", names.SCALED] is None
 
 
+LATER = 335
+"""Seconds until a gang that shows no end counts as longer than the job that comes then."""
+
+
 def short(job: JobSpec, *, steps: int = 1500) -> Bed:
-    """A job that starts with two workers, as a gang has the room of the others."""
+    """A job that starts with two workers, as a gang has the room of the others.
+
+    The gang makes so many steps from then on.
+    """
     cpu = 1000 * (job.workers + job.servers)
-    of = scaled_bed(replace(GANG, arrives=1.0, steps=steps), job, cpu=cpu).at(25)
+    gang = replace(GANG, arrives=1.0, steps=steps + 2 * LATER, shows_end=False)
+    of = scaled_bed(gang, replace(job, arrives=5.0 + LATER), cpu=cpu).at(25 + LATER)
     assert of.job().workers == 2
     return of
 
@@ -179,7 +187,7 @@ def test_a_job_that_started_with_fewer_gets_its_own_size_whatever_scales_it_then
         return  # it has no elasticPolicy
     of = short(job)
     then(of)
-    of.at(1200)
+    of.at(1200 + LATER)
     assert of.job("gang").job.finished
     assert (of.job().workers, len(of.job().pods) - job.servers) == (4, 4)
 
@@ -187,14 +195,14 @@ def test_a_job_that_started_with_fewer_gets_its_own_size_whatever_scales_it_then
 def test_a_job_that_has_made_no_step_gets_the_workers_that_it_lacks_at_once() -> None:
     slow = replace(LONG, saving=Saving.NEVER, meets=60.0)
     of = short(slow, steps=18)
-    of.at(100)
+    of.at(100 + LATER)
     assert of.job("gang").job.finished
     assert sizes(of) == [4]
     assert of.job().training.lost_all == 0
 
 
 def test_a_job_that_has_made_steps_and_shown_no_checkpoint_keeps_its_size() -> None:
-    of = short(replace(LONG, saving=Saving.NEVER), steps=100).at(600)
+    of = short(replace(LONG, saving=Saving.NEVER), steps=100).at(600 + LATER)
     assert of.job("gang").job.finished
     assert sizes(of) == []
     assert shown(of) == (True, names.REASON_NO_CHECKPOINT)
@@ -239,15 +247,15 @@ def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:
     assert shown(of) == (True, names.REASON_GROWN)
 
 
-def test_D4_the_least_fulfilled_job_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
-    poor = replace(DYNAMIC, name="poor", workers=4, bounds=(1, 4), arrives=6.0)
-    rich = replace(DYNAMIC, name="rich", workers=4, bounds=(3, 6))
-    other = replace(GANG, workers=5, arrives=1.0, steps=60)
-    of = scaled_bed(other, rich, poor, cpu=12_000).at(1500)
+def test_D4_the_job_with_less_time_left_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
+    late = replace(DYNAMIC, name="late", workers=2, bounds=(1, 6))
+    soon = replace(late, name="soon", arrives=6.0, steps=1000)
+    other = replace(GANG, arrives=1.0, steps=300)
+    of = scaled_bed(other, late, soon, cpu=8000).at(300)
     first = next(write.job for write in of.driver.written if isinstance(write.step, Rescale))
-    assert first == "poor"
-    assert max(sizes(of, "poor")) == 4
-    assert max(sizes(of, "rich")) == 5  # with the sixth all of the CPU would be requested
+    assert first == "soon"
+    # With an eighth pod all of the CPU would be requested.
+    assert (sizes(of, "soon"), sizes(of, "late")) == ([3], [])
 
 
 def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:

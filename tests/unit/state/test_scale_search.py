@@ -148,6 +148,6 @@ def test_jobs_give_across_namespaces_only_if_both_allow_it(
     namespace: str, forbidding: tuple[str, ...], given: list[int]
 ) -> None:
     gang = replace(GANG, namespace=namespace)
-    of = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(200)
+    of = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(150)
     assert sizes(of) == given
     assert (of.job("gang").training.began is not None) == bool(given)

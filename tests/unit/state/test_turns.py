@@ -19,7 +19,7 @@ def tracked(name: str, created: float) -> TrackedJob:
 
 def add(agenda: Agenda, *jobs: TrackedJob) -> None:
     for waiting in jobs:
-        agenda.add(waiting, turn(waiting.job, {}))
+        agenda.add(waiting, turn(waiting.job, 0, 0.0))
 
 
 def taken(agenda: Agenda, *, most: int) -> list[str]:
@@ -33,7 +33,7 @@ def test_jobs_come_once_and_in_order(ages: dict[str, int], again: bool) -> None:
     agenda, want = Agenda(), []
     for name, created in ages.items():
         waiting = tracked(name, created)
-        want.append((turn(waiting.job, {}), name))
+        want.append((turn(waiting.job, 0, 0.0), name))
         add(agenda, *[waiting] * (1 + again))
     assert len(agenda) == len(ages)
     assert taken(agenda, most=9) == [name for _, name in sorted(want)]

@@ -14,14 +14,22 @@ from kfext.core.companion.guard import (
     Fits,
     Giver,
     givers_of,
+    kept,
 )
 from kfext.core.companion.scale import Sizes
 
 
 def giver(
-    uid: str, now: int = 4, *, least: int = 1, asked: int = 4, priority: int = 0, missed: int = 0
+    uid: str,
+    now: int = 4,
+    *,
+    keeps: int = 1,
+    wish: int = 4,
+    left: float = 100.0,
+    priority: int = 0,
+    missed: int = 0,
 ) -> Giver:
-    return Giver(uid, priority, Sizes(now, least, max(now, asked), asked), missed)
+    return Giver(uid, priority, now, keeps, wish, left, missed)
 
 
 class Room:
@@ -33,7 +41,7 @@ class Room:
     def __init__(
         self, givers: list[Giver], needed: int, workers: Mapping[str, int] | None = None
     ) -> None:
-        self.now = {giver.uid: giver.sizes.now for giver in givers}
+        self.now = {giver.uid: giver.now for giver in givers}
         self.needed, self.workers, self.calls = needed, workers or {}, 0
 
     def fits(self, sizes: Mapping[str, int]) -> bool:
@@ -45,56 +53,55 @@ class Room:
 
 
 CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None]] = {
-    "one gives what is needed": ([giver("a")], 2, {}, {"a": 2}),
+    "a job gives what is needed": ([giver("a")], 2, {}, {"a": 2}),
     "no job gives if the job fits already": ([giver("a")], 0, {}, {}),
-    "the most fulfilled gives first": ([giver("a", 3), giver("b", 4)], 1, {}, {"b": 3}),
-    "until it is as fulfilled as the next": (
-        [giver("a", 3), giver("b", 4)],
-        3,
+    "the job with most time left gives first": (
+        [giver("a", 3), giver("b", 4, left=200.0)],
+        1,
         {},
-        {"a": 2, "b": 2},
+        {"b": 3},
     ),
-    "a job that has grown gives before all others": (
-        [giver("a", 4), giver("b", 6)],
+    "and all that it may give, before the next": (
+        [giver("a", 3), giver("b", 4, left=200.0)],
+        4,
+        {},
+        {"a": 2, "b": 1},
+    ),
+    "what a job has beyond its wish is given before anything below a wish": (
+        [giver("a", 4, left=900.0), giver("b", 6)],
         2,
         {},
         {"b": 4},
     ),
-    "of equally fulfilled jobs the job with more to give": (
-        [giver("a", 2, asked=2), giver("b", 5, asked=5)],
+    "of jobs with as much left the job with more workers": (
+        [giver("a", 2, wish=2), giver("b", 5, wish=5)],
         1,
         {},
         {"b": 4},
     ),
     "then the first by uid": ([giver("b"), giver("a")], 1, {}, {"a": 3}),
     "a job that did not save in time gives after all others": (
-        [giver("a", missed=1), giver("b", 3)],
+        [giver("a", missed=1, left=900.0), giver("b", 3)],
         3,
         {},
         {"b": 1, "a": 3},
     ),
     "no job gives in vain": ([giver("a"), giver("b")], 7, {}, None),
-    "the least of all is the end": ([giver("a"), giver("b")], 6, {}, {"a": 1, "b": 1}),
-    "those on other nodes give nothing": (
+    "what each keeps is the end": ([giver("a"), giver("b")], 6, {}, {"a": 1, "b": 1}),
+    "jobs on other nodes give nothing": (
         [giver("a"), giver("b"), giver("c", 3)],
         2,
         {"a": 0, "b": 0},
         {"c": 1},
     ),
     "what is left over of a large worker is given back": (
-        [giver("a"), giver("b", 3)],
+        [giver("a", left=200.0), giver("b", 3)],
         4,
         {"b": 4},
         {"b": 2},
     ),
-    "and of the job that began to give later": (
-        [giver("a", 7, asked=7), giver("b", 7, asked=7), giver("c", 5, asked=9)],
-        7,
-        {"c": 3},
-        {"a": 4, "b": 6, "c": 4},
-    ),
-    "no job is shrunk that has its least": (
-        [giver("a", 2, least=2, asked=2), giver("b", 3, least=3)],
+    "no job is shrunk that has what it keeps": (
+        [giver("a", 2, keeps=2, wish=2), giver("b", 3, keeps=3)],
         1,
         {},
         None,
@@ -134,7 +141,7 @@ def test_D3_the_servers_of_the_waiting_job_need_a_place_too() -> None:
 
 
 def test_the_jobs_that_give_are_found_among_many() -> None:
-    givers = [giver(f"{number:03}", 5, asked=5) for number in range(MOST_CONSIDERED)]
+    givers = [giver(f"{number:03}", 5, wish=5) for number in range(MOST_CONSIDERED)]
     useful = {"017": 1, "090": 1, "127": 1}
     room = Room(givers, 9, dict.fromkeys((candidate.uid for candidate in givers), 0) | useful)
     assert givers_of(givers, room.fits, priority=0) == {"017": 2, "090": 2, "127": 2}
@@ -142,7 +149,7 @@ def test_the_jobs_that_give_are_found_among_many() -> None:
 
 
 def test_a_search_among_many_ends() -> None:
-    givers = [giver(f"{number:03}", 5, asked=5) for number in range(MOST_CONSIDERED)]
+    givers = [giver(f"{number:03}", 5, wish=5) for number in range(MOST_CONSIDERED)]
     useful = dict.fromkeys((candidate.uid for candidate in givers[::8]), 1)
     room = Room(
         givers, 3 * len(useful), dict.fromkeys((candidate.uid for candidate in givers), 0) | useful
@@ -154,19 +161,19 @@ def test_a_search_among_many_ends() -> None:
 
 def test_no_more_than_so_many_jobs_give() -> None:
     def of(number: int) -> Mapping[str, int] | None:
-        givers = [giver(f"{index:03}", 2, asked=2) for index in range(number)]
+        givers = [giver(f"{index:03}", 2, wish=2) for index in range(number)]
         return givers_of(givers, Room(givers, number).fits, priority=0)
 
     assert len(of(MOST_GIVERS) or {}) == MOST_GIVERS
     assert of(MOST_GIVERS + 1) is None
 
 
-def test_the_most_fulfilled_are_looked_at_where_there_are_too_many() -> None:
+def test_the_jobs_with_most_time_left_are_looked_at_where_there_are_too_many() -> None:
     givers = [giver(f"{index:03}", 3) for index in range(MOST_CONSIDERED)]
-    givers += [giver("full", 4), giver("poor", 2)]
+    givers += [giver("long", left=200.0), giver("short", left=50.0)]
     helps = dict.fromkeys((candidate.uid for candidate in givers), 0)
-    assert givers_of(givers, Room(givers, 1, helps | {"full": 1}).fits, priority=0) == {"full": 3}
-    assert givers_of(givers, Room(givers, 1, helps | {"poor": 1}).fits, priority=0) is None
+    assert givers_of(givers, Room(givers, 1, helps | {"long": 1}).fits, priority=0) == {"long": 3}
+    assert givers_of(givers, Room(givers, 1, helps | {"short": 1}).fits, priority=0) is None
 
 
 @st.composite
@@ -176,8 +183,10 @@ def all_givers(draw: st.DrawFn, most: int = 12) -> list[Giver]:
         least = draw(st.integers(1, 4))
         asked = least + draw(st.integers(0, 6))
         now = draw(st.integers(1, asked + 4))
-        priority = draw(st.integers(0, 2))
-        found.append(giver(f"u{number}", now, least=least, asked=asked, priority=priority))
+        priority, left = draw(st.integers(0, 2)), draw(st.sampled_from([10.0, 60.0, 400.0]))
+        found.append(
+            giver(f"u{number}", now, keeps=least, wish=asked, left=left, priority=priority)
+        )
     return found
 
 
@@ -196,19 +205,14 @@ def test_what_is_given_suffices_and_nothing_of_it_is_in_vain(
     room = of_worth(givers, needed, worth)
     found = givers_of(givers, room.fits, priority=1)
     calls, by_uid = room.calls, {giver.uid: giver for giver in givers}
-    every = {
-        giver.uid: min(giver.sizes.now, giver.sizes.least)
-        for giver in givers
-        if giver.priority <= 1
-    }
+    every = {giver.uid: min(giver.now, giver.keeps) for giver in givers if giver.priority <= 1}
     assert calls <= MOST_CALLS
     if found is None:
         assert not room.fits(every)
         return
     assert room.fits(found)
     for uid, size in found.items():
-        sizes = by_uid[uid].sizes
-        assert sizes.least <= size < sizes.now
+        assert by_uid[uid].keeps <= size < by_uid[uid].now
         assert by_uid[uid].priority <= 1
         assert not room.fits({**found, uid: size + 1})
 
@@ -222,17 +226,38 @@ def test_a_job_that_needs_more_never_fits_where_one_that_needs_less_does_not(
 
 
 @given(all_givers(), st.integers(1, 60))
-def test_among_workers_alike_the_largest_fulfilment_is_made_as_small_as_can_be(
+def test_among_workers_alike_no_job_gives_below_its_wish_while_another_has_more_than_its_wish(
     givers: list[Giver], needed: int
 ) -> None:
-    found = givers_of(givers, Room(givers, needed).fits, priority=2)
-    if not found:
-        return
-    by_uid = {giver.uid: giver.sizes for giver in givers}
-    poorest = min(by_uid[uid].fulfilment_with(size + 1) for uid, size in found.items())
-    for uid, sizes in by_uid.items():
-        if (size := found.get(uid, sizes.now)) > sizes.least:
-            assert sizes.fulfilment_with(size) <= poorest
+    found = givers_of(givers, Room(givers, needed).fits, priority=2) or {}
+    by_uid = {giver.uid: giver for giver in givers}
+    if any(size < min(by_uid[uid].wish, by_uid[uid].now) for uid, size in found.items()):
+        for giver in givers:
+            kept = found.get(giver.uid, giver.now)
+            assert kept <= max(giver.wish, giver.keeps)
+
+
+SIZES = Sizes(now=6, least=1, most=8, asked=4)
+KEPT: dict[str, tuple[Sizes, float, float, bool, int]] = {
+    "what it has beyond its wish, to a longer job": (SIZES, 100.0, 500.0, True, 4),
+    "more to a job that takes half of its time": (SIZES, 100.0, 50.0, True, 1),
+    "no more to a job that takes longer": (SIZES, 100.0, 51.0, True, 4),
+    "no more soon after its last change": (SIZES, 100.0, 10.0, False, 4),
+    "nothing below its wish that it does not have": (
+        Sizes(now=3, least=1, most=8, asked=4),
+        100.0,
+        500.0,
+        True,
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize(("sizes", "left", "length", "rested", "want"), KEPT.values(), ids=KEPT)
+def test_what_a_job_gives(
+    sizes: Sizes, left: float, length: float, rested: bool, want: int
+) -> None:
+    assert kept(sizes, left=left, length=length, rested=rested) == want
 
 
 @given(all_givers(), st.integers(0, 30), WORTH, st.randoms())

@@ -128,28 +128,6 @@ def test_D6_the_bounds_of_a_job_do_not_depend_on_its_present_size(
     assert 1 <= found.least <= asked <= found.most
 
 
-FULFILMENT: dict[str, tuple[Sizes, float]] = {
-    "none with its least": (Sizes(2, 2, 8, 6), 0.0),
-    "half": (Sizes(4, 2, 8, 6), 0.5),
-    "all of what it asked for": (Sizes(6, 2, 8, 6), 1.0),
-    "more than all": (Sizes(8, 2, 8, 6), 1.5),
-    "all without room for less": (Sizes(4, 4, 8, 4), 1.0),
-    "and more than all when it has grown from there": (Sizes(5, 4, 8, 4), 2.0),
-    "less than none below its least": (Sizes(1, 2, 8, 6), -0.25),
-    "and likewise without room for less": (Sizes(3, 4, 8, 4), 0.0),
-}
-
-
-@pytest.mark.parametrize(("sizes", "want"), FULFILMENT.values(), ids=FULFILMENT)
-def test_fulfilment(sizes: Sizes, want: float) -> None:
-    assert sizes.fulfilment == want
-
-
-@pytest.mark.parametrize(("now", "want"), [(6, 4), (2, 0), (1, 0)])
-def test_the_surplus_is_what_it_has_beyond_its_least(now: int, want: int) -> None:
-    assert Sizes(now, 2, 8, 6).surplus == want
-
-
 SPEEDS = st.dictionaries(
     st.integers(-1, 10_000), st.floats(allow_nan=True, allow_infinity=True), max_size=20
 )

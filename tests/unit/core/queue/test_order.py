@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from itertools import permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from kfext.core.queue.order import in_line, priority_class, turn
+from kfext.core.queue.order import PATIENCE, in_line, priority_class, turn
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_NO_ROOM, RESERVATION_PRIORITY
@@ -68,12 +70,36 @@ def test_the_priority_of_a_job(
 def test_oldest_first_and_equal_ages_by_name_whatever_was_seen_first() -> None:
     want = [OLD, FIRST, SECOND, SAME_NAME]
     for seen in permutations(want):
-        assert sorted(seen, key=lambda job: turn(job, {})) == want
+        assert sorted(seen, key=lambda job: turn(job, 0, 300.0)) == want
 
 
 def test_priority_comes_before_age() -> None:
     young = one("high").created(500).build()
-    assert sorted([OLD, young], key=lambda job: turn(job, CLASSES)) == [young, OLD]
+    assert turn(young, 1000, 300.0) < turn(OLD, 0, 0.0)
+
+
+LENGTHS: Mapping[str, tuple[float, float, float, bool]] = {
+    "a short job goes before a long one": (50.0, 60.0, 300.0, True),
+    "it came over four times the difference later": (961.0, 60.0, 300.0, False),
+    "a job as long as the older job comes after it": (1.0, 300.0, 300.0, False),
+}
+
+
+@pytest.mark.parametrize(("later", "length", "older", "first"), LENGTHS.values(), ids=LENGTHS)
+def test_a_shorter_job_goes_first_unless_it_came_much_later(
+    later: float, length: float, older: float, first: bool
+) -> None:
+    young = job(name="young", uid="5").worker(1).created(10 + later).build()
+    assert (turn(young, 0, length) < turn(OLD, 0, older)) is first
+
+
+@given(st.integers(0, 10**6), st.floats(0, 1e5), st.floats(0, 1e5))
+def test_no_job_waits_for_jobs_that_came_four_times_its_length_later(
+    later: int, length: float, older: float
+) -> None:
+    young = job(name="young", uid="5").worker(1).created(10 + later).build()
+    if later > PATIENCE * older:
+        assert turn(OLD, 0, older) < turn(young, 0, length)
 
 
 PARSED = {

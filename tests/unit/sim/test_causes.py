@@ -6,8 +6,7 @@ import pytest
 
 from kfext.sim.cluster import Ended
 from tests.unit.sim.causes import Cause, why_later, why_waited
-from tests.unit.sim.compared import Compared, Pair, compare
-from tests.unit.sim.report import report
+from tests.unit.sim.report import look, report
 from tests.unit.sim.rules import Change
 
 BEFORE = Ended("train", elapsed=300.0, began=20.0, trained=280.0, redone=0.0, workers=4.0)
@@ -73,30 +72,9 @@ def test_growth_of_its_own_is_no_reason_to_wait() -> None:
     assert why_waited("train", mine, asked={"train": 4}, due=DUE, until=BEGAN) is Cause.ORDER
 
 
-def pair(seed: int, ratio: float, *, only_with: str = "", only_without: str = "") -> Pair:
-    """A seed with one job that took so much of its time without the policy."""
-    return Pair(
-        seed=seed,
-        jobs=(Compared(seed, f"job-{seed}", 100 * ratio, 100, Cause.GROWN if ratio > 1 else None),),
-        only_with=tuple(only_with.split()),
-        only_without=tuple(only_without.split()),
-        changes=0,
-        broken=(),
-        utilisation=(0.5, 0.5),
-        makespan=(100.0, 100.0),
-    )
-
-
-def test_a_report_names_the_worst_case_and_the_jobs_that_cannot_be_compared() -> None:
-    lines = list(report([pair(1, 0.5), pair(2, 3.0, only_with="a b"), pair(3, 1.0)]))
-    assert "  the worst is job-2 of seed 2" in lines
-    assert "2 jobs end only with the policy: seed 2 a, seed 2 b" in lines
-    assert "0 jobs end only without it" in lines
-
-
-def test_a_seed_is_compared_job_by_job() -> None:
-    pair = compare(0)
-    assert [job.name for job in pair.jobs] == sorted(job.name for job in pair.jobs)
-    assert all(job.cause is None or job.ratio > 1 for job in pair.jobs)
-    assert min(pair.makespan) > 0
-    assert 0 < min(pair.utilisation) <= max(pair.utilisation) <= 1
+def test_a_report_has_the_figures_of_both_arms_and_no_broken_rule() -> None:
+    seed = look(0)
+    lines = list(report([seed]))
+    assert "unended: 0" in lines
+    assert f"{len(seed.late)} jobs took over 10% longer, because of each:" in lines
+    assert "0 rules broken" in lines

@@ -183,6 +183,11 @@ class Passes:
         self._ran, self._seen = now, seen
         return True
 
+    @property
+    def next(self) -> float:
+        """When a pass is due if nothing changes."""
+        return self._ran + SYNC_SECONDS
+
 
 def _shrinks(free: Free, head: Job, running: Sequence[Running]) -> list[Shrink] | None:
     """Return what makes room for the fewest workers of a job; None: nothing does."""

@@ -1,0 +1,165 @@
+"""`kfext simulate`: how long jobs would take under each policy, in a model of a cluster."""
+
+import csv
+import io
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, fields, replace
+from pathlib import Path
+from typing import IO
+
+import click
+
+from kfext.cli.documents import load, title_of
+from kfext.cli.output import Columns, columns, plain
+from kfext.errors import UserError
+from kfext.model.label_selector import LabelSelector
+from kfext.model.policy import parse_policy
+from kfext.model.tolerant import mapping
+from kfext.sim.arms import ARMS, GANG, Arm, of_policy
+from kfext.sim.compare import Row, compare
+from kfext.sim.job_table import read_world
+from kfext.sim.worlds import WORLDS, Draw
+
+_LARGEST_FILE = 2**20
+_MOST_SEEDS = 10_000
+_LARGEST_SEED = 10**9
+_USUAL = ("plain", "gang", "kfext", "kfext-shortest")
+
+
+def _figure(field: str, form: str) -> Callable[[Row], str]:
+    """Return what a cell shows of a row: a field in a form, or - without a seed to compare."""
+
+    def cell(row: Row) -> str:
+        value = getattr(row, field)
+        return "-" if math.isnan(value) else format(value, form)
+
+    return cell
+
+
+SHOWN: Columns = {
+    "ARM": lambda row: row.arm,
+    "MEAN s": _figure("mean", ".0f"),
+    "CHANGE": _figure("against", "+.1%"),
+    "STRETCH": _figure("stretch", ".2f"),
+    "P99": _figure("stretch_p99", ".1f"),
+    "LATER": _figure("late", ".1%"),
+    "WORST": _figure("worst", ".2f"),
+    "MAKESPAN s": _figure("makespan", ".0f"),
+    "USED": _figure("utilisation", ".1%"),
+    "CHANGES": _figure("changes", ".2f"),
+    "UNENDED": lambda row: f"{row.unended}/{row.seeds}",
+}
+"""Column -> what it shows of a row."""
+
+
+@click.command()
+@click.argument("scenario")
+@click.option(
+    "--arms",
+    default=",".join(_USUAL),
+    show_default=True,
+    help=f"What to compare, separated by commas: {', '.join(ARMS)}.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    type=click.File("rb"),
+    help="Compare also the TrainingPolicies in this file, each as an arm with its name.",
+)
+@click.option("--against", default=GANG, show_default=True, help="The arm to compare with.")
+@click.option(
+    "--seeds",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1, _MOST_SEEDS),
+    help="Runs of each arm.",
+)
+@click.option(
+    "--first",
+    default=0,
+    show_default=True,
+    type=click.IntRange(0, _LARGEST_SEED),
+    help="First seed.",
+)
+@click.option(
+    "--nodes", default="4x4000m", show_default=True, help="The nodes of a CSV: NUMBERxMILLICORESm."
+)
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all figures, times in seconds.")
+def simulate(
+    *,
+    scenario: str,
+    arms: str,
+    policies: tuple[IO[bytes], ...],
+    against: str,
+    seeds: int,
+    first: int,
+    nodes: str,
+    as_csv: bool,
+) -> None:
+    """Compare policies in a model of a cluster; no cluster is needed.
+
+    SCENARIO is a CSV file of jobs, or one of: {worlds}.
+
+    Each seed draws other jobs or, for a CSV, other luck: which pod is tried first, which write is
+    late. A row is about the seeds on which both its arm and --against ended all jobs. It has the
+    mean time of a job and its CHANGE; the time of a job / its time alone (STRETCH, and P99 of it);
+    the part of the jobs that took LATER by over 10 %, and the WORST ratio; the makespan; the part
+    of the CPU that running pods requested; the changes of size of a job; and on how many seeds some
+    jobs never ended. The row of --against compares it with itself under other luck.
+    """
+    draw = _draw(scenario, nodes)
+    chosen = _chosen(arms, against, policies)
+    numbers = range(first, first + seeds)
+    with click.progressbar(numbers, label="simulating", file=sys.stderr) as bar:
+        rows = compare(draw, chosen, bar, against=against)
+    click.echo(_csv(rows) if as_csv else "\n".join(columns(SHOWN, rows)) + "\n", nl=False)
+
+
+simulate.help = (simulate.help or "").format(worlds=", ".join(WORLDS))
+
+
+def _draw(scenario: str, nodes: str) -> Draw:
+    """Return the shipped scenario of a name, or the jobs of a file. Raises UserError."""
+    if scenario in WORLDS:
+        return WORLDS[scenario]
+    path = Path(scenario)
+    if not path.is_file():
+        raise UserError(f"SCENARIO {scenario!r} is no file, and none of {', '.join(WORLDS)}")
+    if os.path.getsize(path) > _LARGEST_FILE:
+        raise UserError(f"{scenario} is larger than {_LARGEST_FILE:,} bytes")
+    try:
+        text = path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{scenario} is not UTF-8: {error}") from error
+    world = read_world(text, name=scenario, nodes=nodes)
+    return lambda _seed: world
+
+
+def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str, Arm]:
+    """Return the arms by name, the arm that all are compared with first. Raises UserError."""
+    known = dict(ARMS)
+    for document in (document for file in policies for document in load(file)):
+        if mapping(document).get("kind") != "TrainingPolicy":
+            raise UserError(
+                f"{title_of(document)} is no TrainingPolicy, and --policy takes no other"
+            )
+        policy = parse_policy(document)
+        known[policy.name] = of_policy(replace(policy, selector=LabelSelector()))
+        arms += f",{policy.name}"
+    names = dict.fromkeys([against, *(name.strip() for name in arms.split(",") if name.strip())])
+    for name in names:
+        if name not in known:
+            raise UserError(f"arm {name!r} is none of {', '.join(known)}")
+    return {name: known[name] for name in names}
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(field.name for field in fields(Row))
+    writer.writerows(astuple(row) for row in rows)
+    return plain(text.getvalue())

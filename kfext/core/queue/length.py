@@ -1,0 +1,39 @@
+"""How long a job is expected to take, and how long it has left, in seconds.
+
+The best source counts: the progress of the job, else ended jobs of its series, else a constant.
+"""
+
+from collections.abc import Iterable
+from statistics import median
+
+USUAL_SECONDS = 300.0
+"""The length of a job without progress and without an ended job of its series."""
+_LEAST_LEFT = 0.2
+"""The part of its length that a job has left that has run for longer than expected."""
+
+
+def usual_length(ended: Iterable[float]) -> float | None:
+    """Return the length that the ended jobs of a series make likely; None without ended jobs."""
+    lengths = sorted(ended)
+    return median(lengths) if lengths else None
+
+
+def expected_rest(usual: float | None, *, ran: float) -> float:
+    """Return what a job has left that has run so long without a known end.
+
+    `usual`: the length of its series; None: unknown. Such a job is expected to run at least as long
+    again as it has run.
+    """
+    if usual is None:
+        return max(USUAL_SECONDS - ran, ran)
+    return max(usual - ran, _LEAST_LEFT * usual)
+
+
+def short_start_in(workers: int, asked: int, *, length: float, wait: float, waited: float) -> float:
+    """Return in how many seconds a job starts with fewer workers than it asked for; 0.0: now.
+
+    It starts once it ends sooner so than if it waits, or once it has `waited` for as long as it
+    then loses: the expected ends of other jobs may be wrong. `length`: what it takes with all its
+    workers. `wait`: until there is room for all of them. With fewer it takes longer in proportion.
+    """
+    return max(0.0, length * asked / workers - length - wait - waited)

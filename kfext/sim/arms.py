@@ -1,0 +1,57 @@
+"""The arms of a comparison: who starts, places and scales the jobs of a model cluster."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+from kfext.core.companion.registry import POLICIES
+from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
+from kfext.sim.cluster import Cluster, World
+
+Arm = Callable[[World, int], Cluster]
+"""Returns a cluster that has not begun; the number draws what is luck: late writes and retries."""
+
+GANG, KFEXT, PLAIN = "gang", "kfext", "plain"
+
+
+def of_policy(policy: TrainingPolicy | None) -> Arm:
+    """Return kfext under a policy of its administrator; None: the built-in policy."""
+    return partial(Cluster, policy=policy)
+
+
+def companion(*acting: str, order: QueueOrder = QueueOrder.ARRIVAL) -> Arm:
+    """Return kfext with the named policies of its companion alone."""
+    modes = {
+        policy.name: PolicyChoice(Mode.ACT if policy.name in acting else Mode.OFF)
+        for policy in POLICIES
+    }
+    return of_policy(TrainingPolicy("arm", companion=modes, queue_order=order))
+
+
+class _Plain:
+    """Kubernetes alone: pods are bound one by one, so jobs may start by halves and never end."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        random = Random(cluster.luck)
+        cluster.api.admit = lambda raw: raw
+        cluster.kubelets.turn = lambda _live: random.random()
+
+    def next_turn(self) -> float:
+        """Return that nothing is to be decided."""
+        return math.inf
+
+    def turn(self) -> None:
+        """Do nothing."""
+
+
+_ALL = [policy.name for policy in POLICIES]
+ARMS: dict[str, Arm] = {
+    PLAIN: lambda world, luck: Cluster(world.rigid(), luck, scheduler=_Plain),
+    GANG: companion(),
+    KFEXT: of_policy(None),
+    "kfext-shortest": companion(*_ALL, order=QueueOrder.SHORTEST),
+    **{f"only-{name}": companion(name) for name in _ALL},
+    **{f"without-{name}": companion(*(set(_ALL) - {name})) for name in _ALL},
+}
+"""The arms by name. `plain`: Kubernetes alone. `gang`: kfext without its companion."""

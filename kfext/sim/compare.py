@@ -1,0 +1,161 @@
+"""Worlds under several arms: how long jobs take, and how many take longer than under another arm.
+
+An arm is judged on the seeds on which both arms, it and the arm that it is compared with, end all
+jobs; the other seeds are counted. The row of the arm that all are compared with shows the same arm
+with other luck, so that what luck alone does is seen beside what the others do.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from kfext.sim.arms import ARMS, GANG, Arm
+from kfext.sim.cluster import Cluster, Ended, World
+from kfext.sim.objects import LiveJob
+from kfext.sim.worlds import Draw
+
+LATE = 1.10
+"""A job that took longer by more than this is late."""
+_LUCKS = 1000
+"""Numbers of luck that belong to a seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A world under an arm. Times are in seconds.
+
+    `jobs`: the jobs that ended in time; `alone`: the time of each job of the world without others.
+    `changes`: of the sizes of jobs that had begun.
+    """
+
+    jobs: Mapping[str, Ended]
+    alone: Mapping[str, float]
+    makespan: float
+    utilisation: float
+    changes: int
+
+    @property
+    def ended(self) -> bool:
+        """Whether all jobs ended in time."""
+        return len(self.jobs) == len(self.alone)
+
+    @property
+    def mean(self) -> float:
+        """The mean time of a job."""
+        return fmean(job.elapsed for job in self.jobs.values())
+
+
+def run(arm: Arm, world: World, *, luck: int) -> Run:
+    """Run a world under an arm."""
+    cluster = arm(world, luck)
+    changes = _Changes(cluster)
+    cluster.run()
+    return Run(
+        jobs=cluster.ended(),
+        alone={spec.name: spec.alone for spec in world.jobs},
+        makespan=cluster.clock.now,
+        utilisation=cluster.utilisation,
+        changes=changes.found,
+    )
+
+
+class _Changes:
+    """Counts how often a job that had begun was given another number of workers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.found = 0
+        self._sizes: dict[str, int] = {}
+        cluster.api.on_job.append(self._observe)
+
+    def _observe(self, live: LiveJob) -> None:
+        before = self._sizes.get(live.uid, live.workers)
+        self._sizes[live.uid] = live.workers
+        self.found += before != live.workers and live.training.began is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An arm over all seeds.
+
+    `unended`: the seeds on which it did not end all jobs; all else is about the seeds on which both
+        arms did, and NaN without such a seed.
+    `mean`: the mean time of a job in seconds; `against`: its change from the other arm.
+    `stretch`, `stretch_p99`: the mean and 99th percentile of the time of a job / its time alone.
+    `late`: the part of the jobs that took longer by over 10 % than under the other arm;
+        `ratio_p99`, `worst`: the 99th percentile and the largest ratio of both times.
+    `makespan`: in seconds; `utilisation`: of all cores; `changes`: of size, of a job.
+    """
+
+    arm: str
+    seeds: int
+    unended: int
+    mean: float
+    against: float
+    stretch: float
+    stretch_p99: float
+    late: float
+    ratio_p99: float
+    worst: float
+    makespan: float
+    utilisation: float
+    changes: float
+
+
+def compare(
+    draw: Draw, arms: Mapping[str, Arm], seeds: Iterable[int], *, against: str = GANG
+) -> list[Row]:
+    """Return a row for each arm; `against`: an arm of these, or of ARMS."""
+    other = arms.get(against) or ARMS[against]
+    found: dict[str, list[Run]] = {name: [] for name in arms}
+    reference: list[Run] = []
+    for seed in seeds:
+        world, luck = draw(seed), seed * _LUCKS
+        reference.append(run(other, world, luck=luck))
+        for name, arm in arms.items():
+            found[name].append(run(arm, world, luck=luck + (name == against)))
+    return [row(name, runs, reference) for name, runs in found.items()]
+
+
+def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
+    """Return the figures of an arm beside another arm on the same worlds."""
+    pairs = [
+        (run, other)
+        for run, other in zip(runs, reference, strict=True)
+        if run.ended and other.ended
+    ]
+    stretches = [
+        job.elapsed / run.alone[name] for run, _ in pairs for name, job in run.jobs.items()
+    ]
+    ratios = [
+        job.elapsed / other.jobs[name].elapsed
+        for run, other in pairs
+        for name, job in run.jobs.items()
+    ]
+    mean = _mean(run.mean for run, _ in pairs)
+    return Row(
+        arm,
+        seeds=len(runs),
+        unended=sum(not run.ended for run in runs),
+        mean=mean,
+        against=mean / _mean(other.mean for _, other in pairs) - 1,
+        stretch=_mean(stretches),
+        stretch_p99=quantile(stretches, 0.99),
+        late=_mean(ratio > LATE for ratio in ratios),
+        ratio_p99=quantile(ratios, 0.99),
+        worst=quantile(ratios, 1.0),
+        makespan=_mean(run.makespan for run, _ in pairs),
+        utilisation=_mean(run.utilisation for run, _ in pairs),
+        changes=_mean(run.changes / len(run.jobs) for run, _ in pairs),
+    )
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """Return the smallest value that is not below `part` of all; NaN without values."""
+    ordered = sorted(values)
+    return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else math.nan
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return fmean(known) if known else math.nan

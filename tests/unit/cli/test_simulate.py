@@ -1,0 +1,119 @@
+"""`kfext simulate`, run as a user runs it."""
+
+import csv
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kfext.cli.simulate import simulate
+from kfext.errors import UserError
+from kfext.sim.compare import Row
+from kfext.sim.worlds import WORLDS
+from tests.contract.manifests import REPOSITORY
+from tests.contract.tables import quoted, table
+
+JOBS = """name,arrives,kind,workers,servers,min,max,cpu,seconds
+long,0,TFJob,3,1,1,6,1000,300
+rigid,60,PyTorchJob,2,,,,1000,60
+"""
+POLICY = """
+apiVersion: kfext.dev/v1alpha1
+kind: TrainingPolicy
+metadata: {name: calm}
+spec:
+  namespaceSelector: {matchLabels: {team: vision}}
+  companion: {scale: {mode: "off"}}
+"""
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(simulate, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> str:
+    path = tmp_path / "jobs.csv"
+    path.write_text(JOBS)
+    return str(path)
+
+
+def test_a_file_of_jobs_is_compared_and_printed_as_a_table(jobs: str) -> None:
+    head, *rows = run(
+        jobs, "--nodes", "1x4000m", "--arms", "plain,kfext", "--seeds", "1"
+    ).splitlines()
+    assert head.split()[:4] == ["ARM", "MEAN", "s", "CHANGE"]
+    assert [row.split()[0] for row in rows] == ["gang", "plain", "kfext"]
+    assert rows[0].split()[-1] == "0/1"
+
+
+def test_the_example_of_the_manual_runs_and_has_the_columns_of_the_manual() -> None:
+    example = REPOSITORY / "examples/jobs.csv"
+    given = (str(example), "--nodes", "2x4000m,1x8000m", "--arms", "kfext", "--seeds", "1")
+    assert run(*given).splitlines()[-1].split()[-1] == "0/1"
+    documented = {
+        name for row in table("docs/settings.md", "column") for name in quoted(row["column"])
+    }
+    assert {*example.read_text().splitlines()[0].split(",")} == documented
+
+
+def test_csv_has_all_figures(jobs: str) -> None:
+    (row,) = csv.DictReader(run(jobs, "--csv", "--arms", "gang", "--seeds", "2").splitlines())
+    assert [*row] == [field.name for field in fields(Row)]
+    assert (row["arm"], row["seeds"], row["unended"]) == ("gang", "2", "0")
+
+
+def test_an_arm_that_never_ends_shows_no_figures(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("name,workers,seconds\n" + "".join(f"job-{at},4,300\n" for at in range(6)))
+    given = (str(path), "--nodes", "1x6000m", "--arms", "plain", "--seeds", "1")
+    assert run(*given).splitlines()[-1].split() == ["plain", *["-"] * 9, "1/1"]
+
+
+def test_a_training_policy_of_a_file_is_an_arm(jobs: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY)
+    given = (jobs, "--nodes", "1x8000m", "--policy", str(path), "--arms", "kfext", "--csv")
+    rows = {row["arm"]: row for row in csv.DictReader(run(*given, "--seeds", "1").splitlines())}
+    assert [*rows] == ["gang", "kfext", "calm"]
+    assert float(rows["kfext"]["changes"]) > float(rows["calm"]["changes"]) == 0
+
+
+def test_a_shipped_scenario_is_drawn_from_each_seed() -> None:
+    first, second = (run("small", "--arms", "gang", "--seeds", "1", "--first", at) for at in "12")
+    assert first != second
+
+
+def test_the_help_names_all_scenarios() -> None:
+    shown = " ".join(run("--help").split())
+    assert ", ".join(WORLDS) in shown.replace("- ", "-")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["nothing"], "'nothing' is no file, and none of small", id="no scenario"),
+        pytest.param(["small", "--arms", "fast"], "arm 'fast' is none of plain", id="no arm"),
+        pytest.param(["small", "--against", "fast"], "arm 'fast' is none of", id="nothing against"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        CliRunner().invoke(simulate, arguments, catch_exceptions=False)
+
+
+def test_a_file_of_another_kind_is_no_policy(jobs: str, tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("kind: PyTorchJob\nmetadata: {name: a}\n")
+    with pytest.raises(UserError, match="PyTorchJob/a is no TrainingPolicy"):
+        CliRunner().invoke(simulate, [jobs, "--policy", str(path)], catch_exceptions=False)
+
+
+def test_a_large_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_bytes(b"a" * (2**20 + 1))
+    with pytest.raises(UserError, match="is larger than"):
+        CliRunner().invoke(simulate, [str(path)], catch_exceptions=False)

@@ -1,0 +1,89 @@
+"""The figures of an arm beside another arm, worked out by hand."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from kfext.sim.arms import ARMS, GANG, KFEXT, PLAIN
+from kfext.sim.cluster import Ended, World
+from kfext.sim.compare import Run, compare, row, run
+from kfext.sim.worlds import WORLDS
+from tests.unit.sim.bed import DYNAMIC, MASTER, SERVERS
+from tests.unit.sim.bed import GANG as WAITS
+
+
+def a_run(*elapsed: float, jobs: int = 2, makespan: float = 400.0) -> Run:
+    """Return a run of jobs that take 100 s alone; those without a time do not end."""
+    ended = {
+        f"job-{number}": Ended(f"job-{number}", seconds, 10.0, 90.0, 0.0, 1.0)
+        for number, seconds in enumerate(elapsed)
+    }
+    alone = {f"job-{number}": 100.0 for number in range(jobs)}
+    return Run(ended, alone, makespan=makespan, utilisation=0.5, changes=1)
+
+
+def test_figures_of_an_arm() -> None:
+    found = row("arm", [a_run(110, 330), a_run(100, 100)], [a_run(100, 200), a_run(100, 100)])
+    assert (found.seeds, found.unended) == (2, 0)
+    assert found.mean == 160
+    assert found.against == pytest.approx(160 / 125 - 1)
+    assert found.stretch == pytest.approx(1.6)
+    assert found.stretch_p99 == 3.3
+    assert (found.late, found.worst) == (0.25, 1.65)  # 110 / 100 is not later by over 10 %
+    assert (found.makespan, found.utilisation, found.changes) == (400, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("runs", "others", "unended"),
+    [
+        pytest.param([a_run(100)], [a_run(100, 100)], 1, id="the arm does not end"),
+        pytest.param([a_run(100, 100)], [a_run(100)], 0, id="the other arm does not end"),
+    ],
+)
+def test_a_seed_that_cannot_be_compared_is_counted_and_left_out(
+    runs: list[Run], others: list[Run], unended: int
+) -> None:
+    found = row("arm", [*runs, a_run(50, 50)], [*others, a_run(100, 100)])
+    assert (found.seeds, found.unended) == (2, unended)
+    assert (found.mean, found.against) == (50, -0.5)
+    alone = row("arm", runs, others)
+    assert math.isnan(alone.mean)
+    assert math.isnan(alone.late)
+
+
+WORLD = World({"a": 4000}, (DYNAMIC, WAITS))
+
+
+def test_a_change_of_size_counts_once_the_job_has_begun() -> None:
+    gang, kfext = (run(ARMS[name], WORLD, luck=0) for name in (GANG, KFEXT))
+    assert gang.changes == 0
+    assert kfext.changes > 0
+    assert kfext.jobs["gang"].elapsed < gang.jobs["gang"].elapsed
+
+
+def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
+    world = World({"a": 3000}, (SERVERS, replace(SERVERS, name="other")))
+    arms = {name: ARMS[name] for name in (GANG, PLAIN)}
+    rows = compare(lambda _seed: world, arms, range(4), against=GANG)
+    assert [row.arm for row in rows] == [GANG, PLAIN]
+    assert rows[0].against == pytest.approx(0, abs=0.02)
+    assert rows[0].unended == 0
+
+
+LARGE = replace(MASTER, workers=3, steps=400)
+"""Four pods that train as a whole; two such jobs do not fit six slots."""
+TWICE = World({"a": 6000}, (LARGE, replace(LARGE, name="other")))
+
+
+def test_on_plain_kubernetes_luck_decides_whether_two_jobs_start_by_halves_and_never_end() -> None:
+    ended = [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
+    assert {*ended} == {0, 2}
+    assert ended == [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
+
+
+@pytest.mark.parametrize("arm", [GANG, KFEXT])
+def test_jobs_that_share_a_node_use_no_more_than_it_has(arm: str) -> None:
+    cluster = ARMS[arm](WORLDS["node-10"](0), 0)
+    cluster.run()
+    assert 0.9 < cluster.utilisation <= 1.0

@@ -1,0 +1,89 @@
+"""What is known of the lengths of jobs in a model cluster."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.queue.length import USUAL_SECONDS
+from kfext.core.queue.order import PATIENCE
+from kfext.model.job import TrainingJob
+from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
+from kfext.sim.jobs import JobSpec
+from kfext.state.lengths import LATE, Lengths
+from tests.unit.sim.bed import GANG, LONG, Bed
+
+FIRST = replace(GANG, name="train-1", arrives=1.0, steps=200, trains="train")
+AGAIN = replace(FIRST, name="train-2", arrives=400.0)
+OTHER = replace(AGAIN, name="other", trains="other")
+
+
+def lengths(of: Bed) -> Lengths:
+    return of.planner.queue.lengths
+
+
+def seen(of: Bed, spec: JobSpec) -> TrainingJob:
+    return of.planner.cluster.jobs[spec.uid].job
+
+
+def rest(of: Bed, spec: JobSpec) -> float:
+    return lengths(of).rest(seen(of, spec), now=of.clock.wall)
+
+
+def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
+    of = Bed(FIRST, AGAIN, OTHER).at(401)
+    took = seen(of, FIRST).took
+    assert took == pytest.approx(118, abs=5)
+    assert rest(of, AGAIN) == pytest.approx(took, abs=2)
+    assert rest(of, OTHER) == pytest.approx(USUAL_SECONDS, abs=2)
+
+
+def test_ended_jobs_that_are_gone_say_nothing() -> None:
+    of = Bed(FIRST, AGAIN).at(401)
+    of.api.delete_job(of.job("train-1"))
+    of.after(5)
+    assert lengths(of).usual(seen(of, AGAIN)) is None
+
+
+def test_progress_counts_more_than_the_series() -> None:
+    longer = replace(AGAIN, steps=2000)
+    of = Bed(FIRST, longer).at(460)
+    left = (2000 - of.job("train-2").training.done) / 2
+    assert rest(of, longer) == pytest.approx(left, rel=0.1)
+
+
+def test_the_end_of_a_job_is_known_by_its_progress_alone() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    job = seen(of, GANG)
+    left = lengths(of).rest(job, now=of.clock.wall)
+    assert lengths(of).end(job, now=of.clock.wall) == pytest.approx(of.clock.wall + LATE * left)
+    assert lengths(of).end(replace(job, suspend=True), now=of.clock.wall) is None
+
+
+ACTS = {"scale": PolicyChoice(Mode.ACT)}
+OFF = {"scale": PolicyChoice(Mode.OFF)}
+COUNTS: dict[str, tuple[JobSpec, TrainingPolicy, bool]] = {
+    "an elastic job's does": (LONG, TrainingPolicy("p", companion=ACTS), True),
+    "the length of another job does not": (GANG, TrainingPolicy("p", companion=ACTS), False),
+    "where the policy is off, an elastic job's does not": (
+        LONG,
+        TrainingPolicy("p", companion=OFF),
+        False,
+    ),
+    "any job's does where the shortest goes first": (
+        GANG,
+        TrainingPolicy("p", companion=OFF, queue_order=QueueOrder.SHORTEST),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "policy", "counts"), COUNTS.values(), ids=COUNTS)
+def test_whether_the_length_of_a_job_counts_for_its_turn(
+    spec: JobSpec, policy: TrainingPolicy, counts: bool
+) -> None:
+    early = replace(spec, name="early-1", arrives=1.0, steps=40, trains="early")
+    late = replace(early, name="early-2", arrives=200.0)
+    of = Bed(early, late, policy=policy).at(201)
+    tracked = of.planner.cluster.jobs[late.uid]
+    expected = tracked.job.created + PATIENCE * USUAL_SECONDS
+    assert (of.planner.queue.turn(tracked)[1] != expected) is counts
