@@ -29,8 +29,9 @@ from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
+from kfext.state.handshake import lengthened
 from kfext.state.progress import JobsProgress
-from kfext.state.rescaling import Rescaling, SizeStep, lengthened
+from kfext.state.rescaling import Rescaling, SizeStep
 from kfext.state.running_job import (
     RunningJob,
     all_running,

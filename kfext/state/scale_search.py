@@ -12,7 +12,6 @@ from typing import assert_never
 from kfext import names
 from kfext.core import words
 from kfext.core.companion.guard import Giver, givers_of, kept
-from kfext.core.companion.operation import FRESH_SECONDS
 from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers
 from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts, workers_proposal
 from kfext.core.companion.stand_down import open_range
@@ -21,6 +20,7 @@ from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Places
+from kfext.state.handshake import Handshake
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom
@@ -153,11 +153,8 @@ class ScaleSearch:
         because a change may have to wait for it. Lost work that is done again counts too.
         """
         pause = job.size.pause or USUAL_START + grace_of(job.tracked.job)
-        saved = self._progress.checkpoints(job.uid).saved
-        if saved is None or not interrupts(job.tracked.job):
-            return pause
-        # A change waits for a checkpoint no older than FRESH_SECONDS.
-        return pause + min(max(0.0, now - saved), FRESH_SECONDS)
+        redone = interrupts(job.tracked.job)
+        return pause + (Handshake(self._progress).unsaved(job.uid, now=now) if redone else 0.0)
 
     # --- the starvation guard -------------------------------------------------------------------
 

@@ -187,18 +187,26 @@ class ResizeOperation(Operation):
 
 
 @dataclass(slots=True, kw_only=True)
-class ScaleOperation(Operation):
+class SavingOperation(Operation):
+    """An operation before which a job saves its work.
+
+    `requested`: the number of the requested checkpoint, 0 without a request.
+    """
+
+    requested: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class ScaleOperation(SavingOperation):
     """Another number of workers of a job.
 
     `change`: the proposed number, or a smaller one if there is less room by now.
     `before`: how many workers the job had.
-    `requested`: the number of the requested checkpoint, 0 without a request.
     `restarted`: whether the workers were replaced.
     """
 
     change: Workers
     before: int = 0
-    requested: int = 0
     restarted: bool = False
 
 
