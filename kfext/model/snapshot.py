@@ -102,7 +102,8 @@ class ReservationRecord:
 class PromiseRecord:
     """What a node has promised to a job, for one pod or for the GPU of a slot.
 
-    See state.reservations; the fields are as in core.ledger.claim.Claim.
+    See state.reservations; the fields are as in core.ledger.claim.Claim. `held`: whether it is kept
+    for a job that moves.
     """
 
     job_uid: str
@@ -111,6 +112,7 @@ class PromiseRecord:
     host_ports: tuple[Port, ...] = ()
     gang_terms: tuple[GangTerm, ...] = ()
     reserves: int | None = None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ class CpuSignals:
         return (
             job.tracked.busy
             or job.size.operation is not None
+            or job.move.operation is not None
             or (job.cpu.operation is not None and not job.cpu.operation.is_set)
             or self._paused(job, now)
             or not is_whole(job.tracked, pods)

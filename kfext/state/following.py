@@ -40,7 +40,7 @@ from kfext.state.running_job import (
     leaving,
     size_record,
 )
-from kfext.state.scale_search import grace_of
+from kfext.state.scale_search import first_step, grace_of
 from kfext.state.tracked_job import TrackedJob
 
 STEP_SECONDS = 120.0
@@ -327,10 +327,8 @@ class Following:
         size = job.size
         if size.pause or not size.starts or not pods:
             return
-        created = max(pod.created for pod in pods)
-        first = self._progress.resumed(job.uid, since=created, after=created)
-        if first is not None:
-            size.pause = first - created + grace_of(job.tracked.job)
+        if seconds := first_step(self._progress, job.uid, pods):
+            size.pause = seconds + grace_of(job.tracked.job)
 
     def _record_pause(self, job: RunningJob, now: Moment) -> None:
         """Record the pause of the last change, by the times in the log."""

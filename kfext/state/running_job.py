@@ -9,8 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.history import History, Work
-from kfext.core.companion.operation import Phase, ResizeOperation, ScaleOperation, Trial
-from kfext.core.companion.policy import Condition, ConditionStatus
+from kfext.core.companion.migrate import MIGRATE
+from kfext.core.companion.operation import (
+    MoveOperation,
+    Phase,
+    ResizeOperation,
+    ScaleOperation,
+    Trial,
+)
+from kfext.core.companion.policy import Condition, ConditionStatus, Policy
 from kfext.core.companion.proposal import Proposal, Workers
 from kfext.core.companion.registry import policies_of
 from kfext.core.companion.restoring import last_written
@@ -262,12 +269,34 @@ class SizeRecord:
 
 
 @dataclass(slots=True)
+class MoveRecord:
+    """The record of the moves of a job.
+
+    `asks_at`, `not_before`, `missed`, `refused`, `would`: as in SizeRecord.
+    `starts`: whether the pods came after kfext had begun to follow the job.
+    `pause`: how long the job takes from its pods to its first step, in seconds; 0.0: unknown.
+    `unfit`: why the job is left alone, if it is. `stays`: why it was not moved at the last look.
+    """
+
+    operation: MoveOperation | None = None
+    asks_at: float = -math.inf
+    not_before: float = -math.inf
+    missed: int = 0
+    starts: bool = False
+    pause: float = 0.0
+    refused: Verdict | None = None
+    would: Proposal | None = None
+    unfit: Verdict | None = None
+    stays: Verdict | None = None
+
+
+@dataclass(slots=True)
 class RunningJob:
     """A job that opted in to a policy, or that a policy still owes CPU or workers.
 
     `chosen`: by name, the policies that the user and the administrator allow.
-    `cpu`, `size`: the records of its CPU and its number of workers, each new when kfext begins to
-        follow it.
+    `cpu`, `size`, `move`: the records of its CPU, its number of workers and its moves, each new
+        when kfext begins to follow it.
     `shown`: by the type of a condition, what its TrainingPlan shows.
     """
 
@@ -275,6 +304,7 @@ class RunningJob:
     chosen: Mapping[str, PolicyChoice] = field(default_factory=dict)
     cpu: CpuRecord = field(default_factory=CpuRecord)
     size: SizeRecord = field(default_factory=SizeRecord)
+    move: MoveRecord = field(default_factory=MoveRecord)
     shown: dict[str, ConditionStatus | None] = field(default_factory=dict)
 
     @property
@@ -285,7 +315,15 @@ class RunningJob:
     @property
     def scale_mode(self) -> Mode:
         """The mode of the policy that changes the number of workers."""
-        choice = self.chosen.get(SCALE.name)
+        return self._mode(SCALE)
+
+    @property
+    def move_mode(self) -> Mode:
+        """The mode of the policy that moves jobs."""
+        return self._mode(MIGRATE)
+
+    def _mode(self, policy: Policy) -> Mode:
+        choice = self.chosen.get(policy.name)
         return Mode.OFF if choice is None else choice.mode
 
     def policies_of(self, condition: Condition) -> dict[str, PolicyChoice]:
@@ -303,7 +341,8 @@ class RunningJob:
     @property
     def in_flight(self) -> bool:
         """Whether an operation is under way: one, or two if one of them gives back CPU."""
-        return self.size.operation is not None or self.cpu.operation is not None
+        operations = self.size.operation, self.move.operation, self.cpu.operation
+        return any(operation is not None for operation in operations)
 
 
 def cpu_record(state: CpuState, now: float) -> CpuRecord:

@@ -20,6 +20,7 @@ from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.settings.table import Settings
 from kfext.model.job import TrainingJob
 from kfext.model.plan import Places
+from kfext.model.pod import Pod
 from kfext.state.handshake import Handshake
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
@@ -254,6 +255,13 @@ class ScaleSearch:
                 priority, missed = self._queue.priority(job.tracked), job.size.missed
                 givers.append(Giver(job.uid, priority, sizes.now, keeps, sizes.asked, left, missed))
         return givers
+
+
+def first_step(progress: JobsProgress, uid: str, pods: Collection[Pod]) -> float:
+    """Return the seconds from the last pod of a job to its first step; 0.0 while it is unknown."""
+    created = max((pod.created for pod in pods), default=math.inf)
+    first = progress.resumed(uid, since=created, after=created)
+    return 0.0 if first is None else first - created
 
 
 def grace_of(job: TrainingJob) -> int:

@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 
 from kfext.core.companion.proposal import (
     Measure,
+    Move,
     Proposal,
     Rank,
     Stage,
@@ -16,6 +17,7 @@ from kfext.core.companion.proposal import (
     value_of,
 )
 from kfext.core.companion.signals import Signals
+from kfext.model.plan import Assignment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 
@@ -208,6 +210,19 @@ class ScaleOperation(SavingOperation):
     change: Workers
     before: int = 0
     restarted: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class MoveOperation(SavingOperation):
+    """A move of a job.
+
+    `source`: where its pods were when it was stopped.
+    `stopped`: whether it was seen suspended since.
+    """
+
+    change: Move
+    source: Assignment = field(default_factory=dict)
+    stopped: bool = False
 
 
 def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:
