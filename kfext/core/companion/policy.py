@@ -59,6 +59,9 @@ class Parameter:
     type: str = "number"
 
 
+_OFF = PolicyChoice(Mode.OFF)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A policy of the companion.
@@ -83,6 +86,8 @@ class Policy:
         So a TrainingPolicy cannot make a job opt in.
         """
         of_job = self.max_mode(settings) if settings.managed else Mode.OFF
+        if of_job is Mode.OFF:
+            return _OFF  # of most jobs, at each look
         choice = settings.companion.get(self.name, PolicyChoice())
         return replace(choice, mode=min(of_job, choice.mode, key=list(Mode).index))
 
