@@ -19,6 +19,7 @@ _PER_NODE = 4
 _MEAN_SECONDS = 240.0
 _SHORTEST, _LONGEST = 30.0, 20 * _MEAN_SECONDS
 _SIZES = (1, 2, 2, 4, 4, 8)
+_SPREAD_SIZES = (1, 1, 2, 2, 4, 4, 8, 8)
 _CLASSES = 12
 _START_SECONDS = 15.0
 """From the pods of a job to its first step."""
@@ -130,6 +131,29 @@ def dragon(seed: int, *, load: float) -> World:
     )
 
 
+def spread(seed: int, *, load: float, speed: float, jobs: int = 250) -> World:
+    """Return jobs of up to eight pods for eight nodes of eight slots, which often fit no one node.
+
+    `speed`: on several nodes, as a part of the speed on one.
+    """
+    random, mean, cv = Random(seed), 900.0, 1.5
+    sigma = math.sqrt(math.log(1 + cv * cv))
+    pace = Pace(0.0, 1.0, 0.0, spread=speed)
+    base = JobSpec("", PYTORCH, Style.GANG, 0.0, 0, pace, 0, leaders=1, migrate="checkpointed")
+    base = replace(base, saving=Saving.ON_REQUEST, starts=4.0, meets=4.0, answers=3.0, prints=10.0)
+    classes = [
+        (random.lognormvariate(math.log(mean) - sigma**2 / 2, sigma), random.choice(_SPREAD_SIZES))
+        for _ in range(2 * _CLASSES)
+    ]
+    specs = []
+    for number in range(jobs):
+        kind = random.randrange(len(classes))
+        seconds = min(classes[kind][0], 20 * mean) * random.uniform(0.8, 1.25)
+        named = replace(base, name=f"job-{number}", trains=f"program-{kind}")
+        specs.append(replace(named, workers=classes[kind][1] - 1, steps=max(20, round(seconds))))
+    return _spread_over(specs, random, load=load, slots=64, per_node=8)
+
+
 def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     """Return a job that takes as long as its class at the number of workers it asks for."""
     pace, asked = kind.pace, kind.workers
@@ -158,11 +182,18 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     return replace(spec, starts=5.0, meets=10.0, saving=saves, answers=3.0)
 
 
-def _spread_over(specs: Sequence[JobSpec], random: Random, *, load: float, slots: int) -> World:
+def _spread_over(
+    specs: Sequence[JobSpec],
+    random: Random,
+    *,
+    load: float,
+    slots: int,
+    per_node: int = _PER_NODE,
+) -> World:
     """Return the jobs with times of arrival such that they are `load` of the slots' work."""
     held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
     times = sorted(random.uniform(0, held / (slots * load)) for _ in specs)
-    nodes = {f"node-{number}": 1000 * _PER_NODE for number in range(slots // _PER_NODE)}
+    nodes = {f"node-{number}": 1000 * per_node for number in range(slots // per_node)}
     return World(nodes, tuple(map(_arriving, specs, times)))
 
 
@@ -189,6 +220,7 @@ WORLDS: dict[str, Draw] = {
     "cpu-0.8-varied": lambda seed: cluster(seed, load=0.8, cv=2.5),
     "gpu-0.5": lambda seed: gpus(seed, load=0.5),
     "gpu-1": lambda seed: gpus(seed, load=1.0),
+    "spread-0.8": lambda seed: spread(seed, load=0.8, speed=0.7),
     "dragon-0.5": lambda seed: dragon(seed, load=0.5),
     "dragon-0.7": lambda seed: dragon(seed, load=0.7),
     "dragon-0.8": lambda seed: dragon(seed, load=0.8),
