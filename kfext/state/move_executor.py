@@ -1,9 +1,9 @@
 """Moves jobs: a checkpoint, one write that suspends the job, and a start on other nodes.
 
 The planner starts the job again like any suspended job. Until its pods run, no other job gets the
-room where it goes or the room where it came from. The job may use both rooms: if the first is gone,
-the planner places it in the second, or anew wherever there is room. Times are monotonic, except that
-a float `now` is in epoch seconds.
+room where it goes or the room where it came from. The job may use both: if the first is gone, the
+planner places it in the second, or anew wherever there is room. Times are monotonic, except that a
+float `now` is in epoch seconds.
 """
 
 import math
