@@ -27,6 +27,7 @@ from e2e.bench.companion import measure as companion
 from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
 from e2e.bench.gpu_share.cards import CARDS
+from e2e.bench.model import measure as simulate
 from e2e.bench.peers import measure as peers
 from e2e.bench.report import conditions
 from e2e.bench.rescale import run as rescale
@@ -39,6 +40,7 @@ _PURE: dict[str, Callable[..., str]] = {
     "plan": plan.measure,
     "tick": tick.measure,
     "quality": quality.measure,
+    "simulate": simulate.measure,
 }
 _ON_A_CLUSTER: dict[str, Callable[..., str]] = {
     "review": review.measure,

@@ -26,7 +26,7 @@ from kfext.sim.worlds import WORLDS, Draw
 _LARGEST_FILE = 2**20
 _MOST_SEEDS = 10_000
 _LARGEST_SEED = 10**9
-_USUAL = ("plain", "gang", "gang-shortest", "kfext")
+_USUAL = ("plain", "gang", "kfext", "kfext-shortest")
 
 
 def _figure(field: str, form: str) -> Callable[[Row], str]:
@@ -39,7 +39,7 @@ def _figure(field: str, form: str) -> Callable[[Row], str]:
     return cell
 
 
-_SHOWN: Columns = {
+SHOWN: Columns = {
     "ARM": lambda row: row.arm,
     "MEAN s": _figure("mean", ".0f"),
     "CHANGE": _figure("against", "+.1%"),
@@ -52,6 +52,7 @@ _SHOWN: Columns = {
     "CHANGES": _figure("changes", ".2f"),
     "UNENDED": lambda row: f"{row.unended}/{row.seeds}",
 }
+"""Column -> what it shows of a row."""
 
 
 @click.command()
@@ -115,7 +116,7 @@ def simulate(
     numbers = range(first, first + seeds)
     with click.progressbar(numbers, label="simulating", file=sys.stderr) as bar:
         rows = compare(draw, chosen, bar, against=against)
-    click.echo(_csv(rows) if as_csv else "\n".join(columns(_SHOWN, rows)) + "\n", nl=False)
+    click.echo(_csv(rows) if as_csv else "\n".join(columns(SHOWN, rows)) + "\n", nl=False)
 
 
 simulate.help = (simulate.help or "").format(worlds=", ".join(WORLDS))

@@ -1,10 +1,9 @@
-"""A model cluster from its first job to the end of its last, drawn from a seed."""
+"""A model cluster from its first job to the end of its last."""
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from random import Random
 from typing import Protocol, Self
 
 from kfext.model.policy import TrainingPolicy
@@ -13,7 +12,7 @@ from kfext.sim.api import TEAM, ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.driver import Driver
 from kfext.sim.faults import Faults
-from kfext.sim.jobs import JobSpec, random_job
+from kfext.sim.jobs import JobSpec
 from kfext.sim.kubelets import Kubelets
 from kfext.sim.objects import LiveJob, node
 from kfext.sim.training import Doing, Training
@@ -28,7 +27,7 @@ URGENT = PriorityClass("urgent", 100, preempts=False)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a seed draws: nodes with their millicores, and jobs in the order of arrival."""
+    """Nodes with their millicores, and jobs in the order of arrival."""
 
     nodes: Mapping[str, int]
     jobs: tuple[JobSpec, ...]
@@ -48,10 +47,7 @@ class World:
 
 
 class Scheduler(Protocol):
-    """What starts jobs and changes their sizes in place of kfext."""
-
-    def begin(self, cluster: "Cluster") -> None:
-        """Begin to act on a cluster in which there is nothing yet."""
+    """What starts jobs and changes their sizes: kfext, or another in its place."""
 
     def next_turn(self) -> float:
         """Return the second of the next turn if nothing happens before."""
@@ -59,20 +55,6 @@ class Scheduler(Protocol):
 
     def turn(self) -> None:
         """Decide and act; called in each second in which something happened."""
-
-
-def random_world(seed: int) -> World:
-    """Draw a small cluster with more work than room, and time to rest at the end."""
-    random = Random(seed)
-    nodes = {f"node-{i}": random.choice([2000, 4000, 4000]) for i in range(random.randint(2, 4))}
-    jobs: list[JobSpec] = []
-    at, number = 5.0, random.randint(3, 8)
-    while len(jobs) < number:
-        job = random_job(random, len(jobs), arrives=at)
-        if job.pods <= sum(size // job.cpu for size in nodes.values()):
-            jobs.append(job)
-            at += random.choice([0, 1, 10, 30, 60, 120])
-    return World(nodes, tuple(jobs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +82,23 @@ class Ended:
 class Cluster:
     """A world under kfext and a policy of its administrator, or under another scheduler.
 
+    `luck`: draws which steps are written late.
+    `scheduler`: returns what acts in place of kfext on a cluster in which there is nothing yet.
     `late_writes`: whether two in ten steps are written late.
     `on_second`: called after each second in which something happened.
     """
 
     def __init__(
         self,
-        seed: int,
+        world: World,
+        luck: int,
         *,
         policy: TrainingPolicy | None = None,
-        world: World | None = None,
         late_writes: bool = True,
-        scheduler: Scheduler | None = None,
+        scheduler: "Callable[[Cluster], Scheduler] | None" = None,
     ) -> None:
-        self.seed = seed
-        self.world = world or random_world(seed)
+        self.world = world
+        self.luck = luck
         self.policy = policy
         self.clock = Clock()
         self.faults = Faults()
@@ -128,7 +112,7 @@ class Cluster:
             self.kubelets,
             self.clock,
             self.faults,
-            seed=seed if late_writes else None,
+            seed=luck if late_writes else None,
             successor=self._successor,
         )
         self.on_second: list[Callable[[], None]] = []
@@ -136,10 +120,8 @@ class Cluster:
         self._show_world()
         for spec in self.world.jobs:
             self.clock.after(spec.arrives, partial(self.submit, spec))
-        self._scheduler = scheduler
-        if scheduler:
-            scheduler.begin(self)
-        else:
+        self._scheduler: Scheduler = scheduler(self) if scheduler else self.driver
+        if not scheduler:
             self.driver.begin()
 
     def _show_world(self) -> None:
@@ -151,7 +133,7 @@ class Cluster:
             self.planner.cluster.observe_node(None, node(name, cpu=size))
 
     def _wake(self) -> None:
-        self.driver.wake()
+        self.driver.woken = True
 
     def submit(self, spec: JobSpec) -> LiveJob:
         """Submit a job now."""
@@ -175,32 +157,17 @@ class Cluster:
 
     def _go_on(self, until: float) -> None:
         """Run the next second in which something happens, or `until`."""
-        loop = self._scheduler or self.driver
-        self.clock.now = math.ceil(min(self.clock.next(), loop.next_turn(), until))
+        scheduler = self._scheduler
+        self.clock.now = math.ceil(min(self.clock.next(), scheduler.next_turn(), until))
         self.clock.run_due()
-        loop.turn()
+        scheduler.turn()
         while self.clock.run_due():
-            loop.turn()
+            scheduler.turn()
         for look in self.on_second:
             look()
 
-    # --- faults -----------------------------------------------------------------------------------
-
-    def lose(self, name: str) -> None:
-        """Lose a node and its pods."""
-        self.planner.cluster.observe_node(node(name, cpu=self.world.nodes[name]), None)
-        self.kubelets.lose(name)
-
-    def regain(self, name: str) -> None:
-        """Bring a lost node back, without pods."""
-        self.planner.cluster.observe_node(None, node(name, cpu=self.world.nodes[name]))
-        self.faults.closed.discard(name)
-
-    def restart(self) -> None:
-        """Replace the controller by a new one, which knows only what the API server stores."""
-        self.driver.planner = self._successor()
-
     def _successor(self) -> Planner:
+        """Return the planner of a new controller, which knows only what the API server stores."""
         self.planner = Planner(wake=self._wake)
         self._show_world()
         self.api.show_to(self.planner)

@@ -78,10 +78,6 @@ class Driver:
         """The present as kfext is told of it."""
         return Moment(wall=self.clock.wall, monotonic=self.clock.now - _SKEW)
 
-    def wake(self) -> None:
-        """Decide again in this turn."""
-        self.woken = True
-
     def begin(self) -> None:
         """Begin to measure the use of CPU."""
         self._measure()

@@ -13,7 +13,7 @@ Raw = dict[str, Any]
 
 PYTORCH, TENSORFLOW = "PyTorchJob", "TFJob"
 """The kinds of jobs in the model."""
-MOST_WORKERS = 6
+_MOST_WORKERS = 6
 """Workers of a random job, at most."""
 
 
@@ -196,11 +196,11 @@ class JobSpec:
 def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
     """Draw a job. Its training draws nothing later, so it is the same whichever pods it has."""
     form = random.choice(_FORMS)
-    workers = random.randint(1, MOST_WORKERS)
+    workers = random.randint(1, _MOST_WORKERS)
     pace = _random_pace(random)
     bounds = None
     if form.elastic == 1 or (form.elastic > 0 and random.random() < form.elastic):
-        bounds = (random.randint(1, workers), random.randint(workers, MOST_WORKERS + 2))
+        bounds = (random.randint(1, workers), random.randint(workers, _MOST_WORKERS + 2))
     cpu = random.choice([500, 500, 1000, 1000, 2000])
     leaders = int(form.leader > 0 and random.random() < form.leader)
     if leaders:

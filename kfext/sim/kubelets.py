@@ -55,15 +55,6 @@ class Kubelets:
         self._api.mark_deleted(live)
         self._clock.after(live.job.spec.grace, lambda: self._api.remove_pod(live))
 
-    def lose(self, node: str) -> None:
-        """Lose a node and its pods."""
-        self._faults.closed.add(node)
-        pods = [live for job in self._api.jobs.values() for live in job.pods.values()]
-        for live in pods:
-            if live.pod.node_name == node:
-                self._api.mark_deleted(live)
-                self._api.remove_pod(live)
-
     def count(self) -> None:
         """Bring `busy` to the present second."""
         self.busy += self._cores * (self._clock.now - self._since)

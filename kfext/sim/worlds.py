@@ -1,8 +1,7 @@
 """Worlds in which policies are compared, each drawn from a seed.
 
 Sources of the shapes: nine jobs of e2e/bench/stream; Poisson arrivals with lognormal lengths, as in
-the workloads of Pollux (Qiao et al., OSDI 2021); TFJobs with one server (Lin et al., DRAGON,
-CLOSER 2019). A slot is a pod of one CPU.
+the workloads of Pollux (Qiao et al., OSDI 2021). A slot is a pod of one CPU.
 """
 
 import math
@@ -10,12 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from kfext.sim.cluster import World, random_world
-from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
-from kfext.sim.pollux import gpus
+from kfext.sim.cluster import World
+from kfext.sim.gpus import gpus
+from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style, random_job
 
-_PER_NODE = 4
-"""Slots of a node."""
+_NODES, _PER_NODE = 4, 4
+"""Nodes of a world, and slots of a node."""
+_JOBS = 60
+"""Jobs of a world."""
+_ELASTIC = 0.6
+"""The part of the classes that are elastic."""
 _MEAN_SECONDS = 240.0
 _SHORTEST, _LONGEST = 30.0, 20 * _MEAN_SECONDS
 _SIZES = (1, 2, 2, 4, 4, 8)
@@ -23,6 +26,20 @@ _SPREAD_SIZES = (1, 1, 2, 2, 4, 4, 8, 8)
 _CLASSES = 12
 _START_SECONDS = 15.0
 """From the pods of a job to its first step."""
+
+
+def random_world(seed: int) -> World:
+    """Draw a small cluster with more work than room, and time to rest at the end."""
+    random = Random(seed)
+    nodes = {f"node-{i}": random.choice([2000, 4000, 4000]) for i in range(random.randint(2, 4))}
+    jobs: list[JobSpec] = []
+    at, number = 5.0, random.randint(3, 8)
+    while len(jobs) < number:
+        job = random_job(random, len(jobs), arrives=at)
+        if job.pods <= sum(size // job.cpu for size in nodes.values()):
+            jobs.append(job)
+            at += random.choice([0, 1, 10, 30, 60, 120])
+    return World(nodes, tuple(jobs))
 
 
 def stream(seed: int) -> World:
@@ -77,19 +94,10 @@ class JobClass:
     pace: Pace
 
 
-def cluster(
-    seed: int,
-    *,
-    load: float,
-    cv: float = 1.0,
-    jobs: int = 60,
-    slots: int = 16,
-    elastic: float = 0.6,
-) -> World:
+def cluster(seed: int, *, load: float, cv: float = 1.0) -> World:
     """Return jobs of twelve classes; they come over the time in which `load` of all slots is work.
 
-    `cv`: the coefficient of variation of the lengths of the classes. `elastic`: the part of the
-        classes that are elastic.
+    `cv`: the coefficient of variation of the lengths of the classes.
     """
     random = Random(seed)
     sigma = math.sqrt(math.log(1 + cv * cv))
@@ -97,13 +105,13 @@ def cluster(
     def draw() -> JobClass:
         seconds = random.lognormvariate(math.log(_MEAN_SECONDS) - sigma**2 / 2, sigma)
         style = random.choice([Style.TORCHRUN, Style.SERVERS])
-        style = style if random.random() < elastic else Style.GANG
+        style = style if random.random() < _ELASTIC else Style.GANG
         pace = Pace(1.0, random.uniform(0.0, 0.08), random.uniform(0.0, 0.01))
         bounded = min(max(seconds, _SHORTEST), _LONGEST)
         return JobClass(bounded, random.choice(_SIZES), style, pace)
 
     classes = [draw() for _ in range(_CLASSES)]
-    chosen = [random.randrange(_CLASSES) for _ in range(jobs)]
+    chosen = [random.randrange(_CLASSES) for _ in range(_JOBS)]
     specs = [
         of_class(
             f"job-{number}",
@@ -112,23 +120,7 @@ def cluster(
         )
         for number, kind in enumerate(chosen)
     ]
-    return _spread_over(specs, random, load=load, slots=slots)
-
-
-def dragon(seed: int, *, load: float) -> World:
-    """Return TFJobs with a server that may have a quarter to twice their workers, like DRAGON's."""
-    world = cluster(seed, load=load, elastic=0.0)
-    random = Random(seed)
-
-    def as_server_job(spec: JobSpec) -> JobSpec:
-        asked = spec.workers + spec.leaders
-        bounds = (max(1, asked // 4), 2 * asked)
-        made = replace(spec, kind=TENSORFLOW, style=Style.SERVERS, workers=asked, leaders=0)
-        return replace(made, servers=1, bounds=bounds, starts=13.0)
-
-    return _spread_over(
-        [as_server_job(spec) for spec in world.jobs], random, load=load, slots=_slots(world)
-    )
+    return spread_over(specs, random, load=load)
 
 
 def spread(seed: int, *, load: float, speed: float, jobs: int = 250) -> World:
@@ -151,7 +143,7 @@ def spread(seed: int, *, load: float, speed: float, jobs: int = 250) -> World:
         seconds = min(classes[kind][0], 20 * mean) * random.uniform(0.8, 1.25)
         named = replace(base, name=f"job-{number}", trains=f"program-{kind}")
         specs.append(replace(named, workers=classes[kind][1] - 1, steps=max(20, round(seconds))))
-    return _spread_over(specs, random, load=load, slots=64, per_node=8)
+    return spread_over(specs, random, load=load, nodes=8, per_node=8)
 
 
 def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
@@ -182,27 +174,23 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     return replace(spec, starts=5.0, meets=10.0, saving=saves, answers=3.0)
 
 
-def _spread_over(
+def spread_over(
     specs: Sequence[JobSpec],
     random: Random,
     *,
     load: float,
-    slots: int,
+    nodes: int = _NODES,
     per_node: int = _PER_NODE,
 ) -> World:
     """Return the jobs with times of arrival such that they are `load` of the slots' work."""
     held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
-    times = sorted(random.uniform(0, held / (slots * load)) for _ in specs)
-    nodes = {f"node-{number}": 1000 * per_node for number in range(slots // per_node)}
-    return World(nodes, tuple(map(_arriving, specs, times)))
+    times = sorted(random.uniform(0, held / (nodes * per_node * load)) for _ in specs)
+    sizes = {f"node-{number}": 1000 * per_node for number in range(nodes)}
+    return World(sizes, tuple(map(_arriving, specs, times)))
 
 
 def _seconds(spec: JobSpec) -> float:
     return spec.steps * spec.pace.seconds(spec.workers + spec.leaders)
-
-
-def _slots(world: World) -> int:
-    return sum(world.nodes.values()) // 1000
 
 
 def _arriving(spec: JobSpec, at: float) -> JobSpec:
@@ -221,9 +209,5 @@ WORLDS: dict[str, Draw] = {
     "gpu-0.5": lambda seed: gpus(seed, load=0.5),
     "gpu-1": lambda seed: gpus(seed, load=1.0),
     "spread-0.8": lambda seed: spread(seed, load=0.8, speed=0.7),
-    "dragon-0.5": lambda seed: dragon(seed, load=0.5),
-    "dragon-0.7": lambda seed: dragon(seed, load=0.7),
-    "dragon-0.8": lambda seed: dragon(seed, load=0.8),
-    "dragon-0.9": lambda seed: dragon(seed, load=0.9),
 }
 """The worlds by name. The number is the load: the work that comes / what all slots can do."""

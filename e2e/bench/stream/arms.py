@@ -6,6 +6,7 @@ from typing import Any
 
 from e2e.bench.companion.arms import AGAIN, DECIDES, PLAIN
 from e2e.bench.companion.site import Pods
+from e2e.bench.model import dragon
 from e2e.bench.stream import seats
 from e2e.bench.stream.seats import Seats, carry_out
 from e2e.bench.stream.workload import StreamJob
@@ -14,7 +15,6 @@ from e2e.harness.jobs import specs
 from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.realnodes import Node
 from kfext.model.kinds.pytorchjob import LAST_CALL_SECONDS
-from kfext.sim import dragon
 
 Object = dict[str, Any]
 OFF, OURS, PUBLISHED = "kfext, scale off", "kfext", "DRAGON as published"

@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from e2e.bench.companion.site import Pods
-from e2e.bench.stream.workload import NEED, StreamJob
-from e2e.harness.jobs import ended, jobs_path
-from e2e.testbed.api import ApiError
-from kfext import names
-from kfext.sim.dragon import (
+from e2e.bench.model.dragon import (
     Action,
     Dragon,
     Free,
@@ -30,6 +26,10 @@ from kfext.sim.dragon import (
     holds,
     plus,
 )
+from e2e.bench.stream.workload import NEED, StreamJob
+from e2e.harness.jobs import ended, jobs_path
+from e2e.testbed.api import ApiError
+from kfext import names
 
 Object = dict[str, Any]
 _CHANGED = (404, 409)

@@ -8,9 +8,9 @@ from typing import Any
 
 from kubernetes.client import ApiClient
 
+from e2e.bench.model import dragon
 from e2e.harness.elastic_jobs import tf_body, torch_body
 from e2e.harness.training import pytorch_job
-from kfext.sim import dragon
 
 Object = dict[str, Any]
 SEED = 1

@@ -9,6 +9,8 @@ from kfext.core.settings.table import Settings
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
 
+_HEIGHTS = {mode: height for height, mode in enumerate(Mode)}
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -89,7 +91,8 @@ class Policy:
         if of_job is Mode.OFF:
             return _OFF  # of most jobs, at each look
         choice = settings.companion.get(self.name, PolicyChoice())
-        return replace(choice, mode=min(of_job, choice.mode, key=list(Mode).index))
+        is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[of_job]
+        return choice if is_lower else replace(choice, mode=of_job)
 
     def parameter(self, settings: Settings, name: str) -> float:
         """Return a parameter by the settings of a job."""

@@ -12,7 +12,7 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.names import CHECKPOINT_REQUEST
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
-from kfext.sim.objects import LiveJob
+from kfext.sim.objects import LiveJob, node
 
 TORCHRUN = JobSpec(
     "train", "PyTorchJob", Style.TORCHRUN, 5.0, 2, Pace(1.0, 0.0, 0.0), 2000, bounds=(1, 4)
@@ -45,7 +45,7 @@ class Bed(Cluster):
         **nodes: int,
     ) -> None:
         world = World(nodes or {"a": 8000}, jobs)
-        super().__init__(0, policy=policy, world=world, late_writes=late_writes)
+        super().__init__(world, 0, policy=policy, late_writes=late_writes)
 
     def after(self, seconds: float) -> Self:
         """Run for these seconds."""
@@ -68,6 +68,24 @@ class Bed(Cluster):
 
     def annotate(self, key: str, value: str, name: str = "train") -> None:
         self.write(name, "metadata", "annotations", key, value=value)
+
+    def lose(self, name: str) -> None:
+        """Lose a node and its pods."""
+        self.planner.cluster.observe_node(node(name, cpu=self.world.nodes[name]), None)
+        self.faults.closed.add(name)
+        pods = [live for job in self.jobs for live in job.pods.values()]
+        for live in [live for live in pods if live.pod.node_name == name]:
+            self.api.mark_deleted(live)
+            self.api.remove_pod(live)
+
+    def regain(self, name: str) -> None:
+        """Bring a lost node back, without pods."""
+        self.planner.cluster.observe_node(None, node(name, cpu=self.world.nodes[name]))
+        self.faults.closed.discard(name)
+
+    def restart(self) -> None:
+        """Replace the controller by a new one, which knows only what the API server stores."""
+        self.driver.planner = self._successor()
 
     def ask(self, number: int) -> None:
         pod = self.job().pods[ReplicaKey("worker", 0)].pod

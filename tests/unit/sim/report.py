@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from kfext.sim.arms import ARMS, GANG, KFEXT
-from kfext.sim.cluster import Cluster, Ended, World, random_world
+from kfext.sim.cluster import Cluster, Ended, World
 from kfext.sim.compare import LATE, Run, row, run
+from kfext.sim.worlds import random_world
 from tests.unit.sim.causes import Cause, why_later, why_waited
 from tests.unit.sim.rules import Change, Rules
 

@@ -184,7 +184,7 @@ class Rules:
 
     @property
     def _at(self) -> str:
-        return f"seed {self.cluster.seed}, {self.cluster.clock.now:g} s:"
+        return f"seed {self.cluster.luck}, {self.cluster.clock.now:g} s:"
 
     def _say(self, live: LiveJob, what: str) -> None:
         self.broken.append(f"{self._at} {live.spec.name} {what}")

@@ -8,7 +8,7 @@ import pytest
 from kfext.sim.arms import ARMS, GANG, KFEXT, PLAIN
 from kfext.sim.cluster import Ended, World
 from kfext.sim.compare import Run, compare, row, run
-from tests.unit.sim.bed import DYNAMIC, SERVERS
+from tests.unit.sim.bed import DYNAMIC, MASTER, SERVERS
 from tests.unit.sim.bed import GANG as WAITS
 
 
@@ -68,3 +68,14 @@ def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
     assert [row.arm for row in rows] == [GANG, PLAIN]
     assert rows[0].against == pytest.approx(0, abs=0.02)
     assert rows[0].unended == 0
+
+
+LARGE = replace(MASTER, workers=3, steps=400)
+"""Four pods that train as a whole; two such jobs do not fit six slots."""
+TWICE = World({"a": 6000}, (LARGE, replace(LARGE, name="other")))
+
+
+def test_on_plain_kubernetes_luck_decides_whether_two_jobs_start_by_halves_and_never_end() -> None:
+    ended = [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
+    assert {*ended} == {0, 2}
+    assert ended == [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]

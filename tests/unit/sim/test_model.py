@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from kfext.model.pod import ReplicaKey
+from kfext.sim.gpus import GpuPace
 from kfext.sim.jobs import JobSpec, Saving, Style
 from kfext.sim.kubelets import by_weight
-from kfext.sim.pollux import GpuPace
 from kfext.sim.training import Doing
 from tests.unit.sim.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
 

@@ -10,9 +10,10 @@ from kfext import names
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.names import REASON_MOVING
-from kfext.sim.cluster import Cluster, World, random_world
+from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.training import Doing
+from kfext.sim.worlds import random_world
 from kfext.state.move_executor import HOLD_SECONDS
 from tests.unit.sim.bed import MASTER, Bed, refuse_once
 from tests.unit.sim.rules import Rules
@@ -258,7 +259,7 @@ def test_the_rules_hold_where_all_jobs_may_move(block: int) -> None:
         jobs = tuple(
             replace(job, migrate="checkpointed", steps=3 * job.steps) for job in world.jobs
         )
-        rules = Rules(Cluster(seed, world=World(world.nodes, jobs)))
+        rules = Rules(Cluster(World(world.nodes, jobs), seed))
         rules.cluster.run()
         assert rules.ended() == []
         written = rules.cluster.driver.written

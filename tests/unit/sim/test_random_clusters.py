@@ -10,7 +10,7 @@ import pytest
 from kfext.sim.arms import ARMS, GANG, KFEXT
 from kfext.sim.cluster import Cluster
 from kfext.sim.compare import compare
-from kfext.sim.worlds import WORLDS
+from kfext.sim.worlds import random_world
 from tests.unit.sim.bed import WITHOUT
 from tests.unit.sim.report import SEEDS, looks, report
 from tests.unit.sim.rules import Rules
@@ -25,7 +25,7 @@ _LATE, _RATIO_P99, _STRETCH_P99 = 0.10, 3.0, 12.0
 @pytest.mark.parametrize("block", range(_BLOCKS))
 def test_the_rules_hold_in_random_clusters(block: int) -> None:
     for seed in range(block * _BLOCK, (block + 1) * _BLOCK):
-        rules = Rules(Cluster(seed))
+        rules = Rules(Cluster(random_world(seed), seed))
         rules.cluster.run()
         assert rules.ended() == []
 
@@ -35,7 +35,7 @@ def test_the_rules_hold_in_random_clusters(block: int) -> None:
 def test_jobs_end_sooner_than_without_the_companion_and_few_end_later(block: int) -> None:
     first = block * _WORLDS
     arms = {KFEXT: ARMS[KFEXT]}
-    (found,) = compare(WORLDS["small"], arms, range(first, first + _WORLDS), against=GANG)
+    (found,) = compare(random_world, arms, range(first, first + _WORLDS), against=GANG)
     assert found.unended == 0
     assert found.against < 0
     assert found.late < _LATE
@@ -46,7 +46,7 @@ def test_jobs_end_sooner_than_without_the_companion_and_few_end_later(block: int
 @pytest.mark.histories
 def test_without_the_policy_no_job_that_runs_changes_its_size() -> None:
     for seed in range(_BLOCK):
-        rules = Rules(Cluster(seed, policy=WITHOUT))
+        rules = Rules(Cluster(random_world(seed), seed, policy=WITHOUT))
         rules.cluster.run()
         assert (rules.ended(), rules.changes) == ([], {})
 
@@ -54,7 +54,8 @@ def test_without_the_policy_no_job_that_runs_changes_its_size() -> None:
 @pytest.mark.histories
 def test_a_seed_is_always_the_same_cluster() -> None:
     for seed in range(5):
-        assert Cluster(seed).run().ended() == Cluster(seed).run().ended()
+        first, second = (Cluster(random_world(seed), seed).run().ended() for _ in range(2))
+        assert first == second
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfext.sim.pollux import GpuPace
+from kfext.sim.gpus import GpuPace
 from kfext.sim.worlds import WORLDS
 
 LOADS = {name: float(name.split("-")[1]) for name in WORLDS if name not in {"small", "stream"}}

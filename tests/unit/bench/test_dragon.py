@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kfext.sim.dragon import (
+from e2e.bench.model.dragon import (
     Action,
     Dragon,
     Free,

@@ -1,24 +1,17 @@
-"""The schedulers that kfext is compared with: each decision by hand, and whole runs."""
+"""The rules of whole jobs that kfext is compared with: each decision by hand, and whole runs."""
 
 from dataclasses import replace
 
 import pytest
 
-from kfext.sim.arms import ARMS, PLAIN
+from e2e.bench.model.measure import ARMS, measure
+from e2e.bench.model.worlds import WORLDS
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Saving
-from kfext.sim.worlds import WORLDS
 from tests.unit.sim.bed import GANG, MASTER, SERVERS, TORCHRUN
 
 LARGE = replace(MASTER, workers=3, steps=400)
-"""Four pods that train as a whole; two such jobs do not fit six slots."""
-TWICE = World({"a": 6000}, (LARGE, replace(LARGE, name="other")))
-
-
-def test_on_plain_kubernetes_luck_decides_whether_two_jobs_start_by_halves_and_never_end() -> None:
-    ended = [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
-    assert {*ended} == {0, 2}
-    assert ended == [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
+"""Four pods that train as a whole."""
 
 
 @pytest.mark.parametrize("arm", ["dragon", "equal-share", "srpt"])
@@ -76,3 +69,15 @@ def test_only_dragon_changes_a_job_that_has_not_saved_its_work(arm: str, *, lose
     assert live.workers == 4
     assert (live.training.lost > 100) is loses
     assert live.training.lost > 1  # it trains on until its new workers have started
+
+
+def test_the_bench_shows_each_arm_in_each_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    arms = {name: ARMS[name] for name in ("gang", "dragon")}
+    monkeypatch.setattr("e2e.bench.model.measure.ARMS", arms)
+    monkeypatch.setattr("e2e.bench.model.measure._QUICK", ("stream", "small"))
+    lines = measure(quick=True).splitlines()
+    assert [line for line in lines if line.startswith("#")] == [
+        "### World stream, seeds 0 to 0",
+        "### World small, seeds 0 to 0",
+    ]
+    assert [line.split()[1] for line in lines if line.startswith("| ")] == ["ARM", *arms] * 2

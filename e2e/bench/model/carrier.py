@@ -1,0 +1,125 @@
+"""A rule of whole jobs in place of kfext: the model cluster does what the rule says."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, assert_never
+
+from e2e.bench.model.dragon import Action, Free, Grow, Job, Passes, Running, Shrink, Start, plus
+from kfext.core.patches.json_patch import Operation, pointer
+from kfext.model.kinds.job_kind import WORKER
+from kfext.sim.cluster import Cluster
+from kfext.sim.jobs import Style
+from kfext.sim.objects import LiveJob, LivePod, Raw
+
+
+class Rule(Protocol):
+    """A rule of whole jobs, with the arguments of `Dragon.run`."""
+
+    def run(
+        self, free: Free, *, waiting: Sequence[Job], running: Sequence[Running], now: float
+    ) -> list[Action]:
+        """Return what is to be done."""
+        ...
+
+
+class Carrier:
+    """Starts, resizes and places jobs as a rule says; it is a `Scheduler` of the cluster.
+
+    `saves`: whether a job saves its work at once before it changes its size.
+
+    What is planned counts as done: a pod that is to go leaves its room at once, and a pod that is
+    to come waits for the room. The operator removes the last workers, whichever a rule chose.
+    """
+
+    def __init__(self, cluster: Cluster, rule: Rule, *, saves: bool) -> None:
+        self._cluster, self._rule, self._saves = cluster, rule, saves
+        self._waiting: dict[str, Job] = {}
+        self._running: dict[str, Job] = {}
+        self._servers: dict[str, list[str]] = {}
+        self._workers: dict[str, list[str]] = {}
+        self._passes = Passes()
+        cluster.api.admit = _suspended
+        cluster.api.on_job.append(self._observe)
+        cluster.kubelets.choose = self._choose
+
+    def next_turn(self) -> float:
+        """Return the second of the next pass if nothing happens before."""
+        return max(self._passes.next, self._cluster.clock.now)
+
+    def turn(self) -> None:
+        """Make a pass if it is due."""
+        now = self._cluster.clock.now
+        if not self._passes.due(self._cluster.api.version, now=now):
+            return
+        free: Free = {node: (cpu, 0) for node, cpu in self._cluster.kubelets.nodes.items()}
+        for uid, job in self._running.items():
+            for pod, nodes in ((job.server, self._servers[uid]), (job.worker, self._workers[uid])):
+                for node in nodes:
+                    free[node] = plus(free[node], pod, times=-1)
+        running = [
+            Running(job, _indexed(self._servers[uid]), _indexed(self._workers[uid]))
+            for uid, job in self._running.items()
+        ]
+        waiting = list(self._waiting.values())
+        for action in self._rule.run(free, waiting=waiting, running=running, now=now):
+            self._carry_out(action)
+
+    def _observe(self, live: LiveJob) -> None:
+        known = live.uid in self._waiting or live.uid in self._running
+        if not known and not live.job.finished:
+            self._waiting[live.uid] = _job(live, now=self._cluster.clock.now)
+        elif live.job.finished:
+            self._running.pop(live.uid, None)
+
+    def _choose(self, live: LivePod, fits: Sequence[str]) -> str | None:
+        """Return the node that was planned for a pod, once it has room."""
+        if live.key.type == "ps":
+            planned, at = self._servers[live.job.uid], live.key.index
+        else:
+            planned, at = self._workers[live.job.uid], live.key.index
+            at += live.job.spec.leaders if live.key.type == WORKER.lower() else 0
+        return planned[at] if at < len(planned) and planned[at] in fits else None
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Start(job, servers, workers):
+                self._running[job.name] = self._waiting.pop(job.name)
+                self._servers[job.name], self._workers[job.name] = list(servers), list(workers)
+                path = pointer("spec", "runPolicy", "suspend")
+                self._resize(job.name, [{"op": "add", "path": path, "value": False}])
+            case Shrink(uid, victims):
+                del self._workers[uid][-len(victims) :]
+                self._resize(uid)
+            case Grow(uid, nodes):
+                self._workers[uid] += nodes
+                self._resize(uid)
+            case _:
+                assert_never(action)
+
+    def _resize(self, uid: str, operations: Iterable[Operation] = ()) -> None:
+        live = self._cluster.api.jobs[uid]
+        if self._saves:
+            live.training.save()
+        number = len(self._workers[uid]) - live.spec.leaders
+        path = pointer("spec", live.job.kind.replica_specs, WORKER, "replicas")
+        sized: list[Operation] = [{"op": "add", "path": path, "value": number}] if number else []
+        self._cluster.api.patch_job(uid, [*sized, *operations])
+
+
+def _suspended(raw: Raw) -> Raw:
+    if raw["kind"] != "Pod":
+        raw["spec"]["runPolicy"]["suspend"] = True
+    return raw
+
+
+def _indexed(nodes: Sequence[str]) -> dict[int, str]:
+    return dict(enumerate(nodes))
+
+
+def _job(live: LiveJob, *, now: float) -> Job:
+    """Return a job as rules see it; its name is its uid."""
+    spec = live.spec
+    asked = spec.workers + spec.leaders
+    elastic = spec.bounds is not None and spec.style is not Style.GANG
+    least, most = spec.bounds if spec.bounds and elastic else (asked, asked)
+    pod = (spec.cpu, 0)
+    return Job(live.uid, now, spec.servers, pod, pod, least=least, asked=asked, most=most)

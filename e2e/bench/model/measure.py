@@ -1,0 +1,53 @@
+"""All arms in all worlds, compared as `kfext simulate` does. One core.
+
+The figures are of the model, so they depend on no machine.
+"""
+
+from collections.abc import Callable, Mapping
+
+from e2e.bench.model.carrier import Carrier, Rule
+from e2e.bench.model.dragon import Dragon
+from e2e.bench.model.shares import EqualShare, Shortest
+from e2e.bench.model.worlds import WORLDS
+from e2e.bench.report import table
+from e2e.testbed.progress import say
+from kfext.cli.simulate import SHOWN
+from kfext.model.policy import QueueOrder
+from kfext.sim.arms import ARMS as SHIPPED
+from kfext.sim.arms import Arm, companion
+from kfext.sim.cluster import Cluster
+from kfext.sim.compare import compare
+from kfext.sim.objects import LiveJob
+
+_SEEDS, _FEW = 3, 1
+_QUICK = ("small", "stream", "dragon-0.7")
+
+
+def _carried(rule: Callable[[Mapping[str, LiveJob]], Rule], *, saves: bool = True) -> Arm:
+    """Return a rule in place of kfext, made of the jobs by uid."""
+    return lambda world, luck: Cluster(
+        world,
+        luck,
+        scheduler=lambda cluster: Carrier(cluster, rule(cluster.api.jobs), saves=saves),
+    )
+
+
+ARMS: dict[str, Arm] = {
+    **SHIPPED,
+    "gang-shortest": companion(order=QueueOrder.SHORTEST),
+    "dragon": _carried(lambda _jobs: Dragon(began=0.0), saves=False),
+    "equal-share": _carried(EqualShare),
+    "srpt": _carried(Shortest),
+}
+"""`srpt`: the shortest remaining processing time first."""
+
+
+def measure(*, quick: bool) -> str:
+    """Return a table for each world, with the columns of `kfext simulate`."""
+    seeds, tables = range(_FEW if quick else _SEEDS), []
+    for name in _QUICK if quick else WORLDS:
+        say(f"  world {name}")
+        rows = compare(WORLDS[name], ARMS, seeds)
+        cells = [[cell(row) for cell in SHOWN.values()] for row in rows]
+        tables.append(table(f"World {name}, seeds {seeds[0]} to {seeds[-1]}", [*SHOWN], cells))
+    return "\n\n".join(tables)
