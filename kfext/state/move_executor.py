@@ -91,13 +91,11 @@ class MoveExecutor(Executor):
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
             to = self._room.anew(job, self.running.settings_of(job.tracked), now=now.wall) or {}
-            move = Move(tuple(sorted(set(to.values()))))
-            why = job.tracked.state.message or "it goes on elsewhere"
+            move, why = Move(tuple(sorted(set(to.values())))), job.tracked.state.message
             proposal = Proposal(MIGRATE.name, job.uid, move, why, job.uid)
-            at = now.monotonic - ago
-            job.move.operation = MoveOperation(
-                proposal, Phase.SETTLING, at, change=move, source=state.source, stopped=True
-            )
+            job.move.operation = operation = MoveOperation(proposal, source=state.source)
+            operation.stopped = True
+            operation.enter(Phase.SETTLING, at=now.monotonic - ago)
             self._hold(job, to, state.source)
 
     def leave(self, job: RunningJob, now: Moment) -> None:
@@ -142,17 +140,15 @@ class MoveExecutor(Executor):
                     proposals[job.move_mode].append(answer)
                 else:
                     job.move.stays = answer
-        acting = proposals[Mode.ACT] if self._is_due(now) else []
-        return [*acting[:1], *proposals[Mode.OBSERVE]]
+        acting = [] if self._moving else proposals[Mode.ACT][:1]
+        due = [proposal for proposal in acting if self._is_due(self.jobs[proposal.job], now)]
+        return [*due, *proposals[Mode.OBSERVE]]
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
         """Begin the chosen move, and set what each job shows."""
         for proposal in chosen.act:
-            assert isinstance(proposal.change, Move)
             job, self._began = self.jobs[proposal.job], now.monotonic
-            job.move.operation = MoveOperation(
-                proposal, Phase.SAVING, now.monotonic, change=proposal.change
-            )
+            job.move.operation = MoveOperation(proposal, Phase.SAVING, now.monotonic)
             self._progress.await_checkpoint(job.uid, awaited=True)
         for proposal in chosen.observe:
             self.jobs[proposal.job].move.would = proposal
@@ -164,8 +160,8 @@ class MoveExecutor(Executor):
 
     def next_look(self) -> float:
         """Return when the next look is due; a move under way is followed more often."""
-        moving = any(job.move.operation is not None for job in self.jobs.values())
-        return min(super().next_look(), self._followed + FOLLOW_SECONDS if moving else math.inf)
+        following = self._followed + FOLLOW_SECONDS if self._moving else math.inf
+        return min(super().next_look(), following)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
@@ -193,19 +189,22 @@ class MoveExecutor(Executor):
             return None
         return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
 
-    def _is_due(self, now: Moment) -> bool:
-        """Return whether the last move in the cluster was long enough ago, and is over."""
-        return not any(job.move.operation is not None for job in self.jobs.values()) and all(
-            now.monotonic - self._began >= self._parameter(job, "interval")
-            for job in self.jobs.values()
-        )
+    @property
+    def _moving(self) -> bool:
+        """Whether a move is under way."""
+        return any(job.move.operation is not None for job in self.jobs.values())
+
+    def _is_due(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether the last move in the cluster was long enough ago."""
+        return now.monotonic - self._began >= self._parameter(job, "interval")
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that it may be moved."""
         tracked, move = job.tracked, job.move
         pods = self._cluster.pods(job.uid)
         move.unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
-        self._record_start(job)
+        if move.starts and not move.pause:
+            move.pause = first_step(self._progress, job.uid, pods)
         return (
             job.move_mode is not Mode.OFF
             and move.unfit is None
@@ -253,11 +252,6 @@ class MoveExecutor(Executor):
         start = job.move.pause or USUAL_START
         pause = max(job.size.pause, start + grace_of(job.tracked.job) + SETTLE_SECONDS)
         return pause + self._handshake.unsaved(job.uid, now=now)
-
-    def _record_start(self, job: RunningJob) -> None:
-        """Record how long a job took to its first step, if its pods came under this controller."""
-        if job.move.starts and not job.move.pause:
-            job.move.pause = first_step(self._progress, job.uid, self._cluster.pods(job.uid))
 
     def _left(self, job: RunningJob) -> float:
         reported = self._progress.reported(job.uid)

@@ -8,7 +8,6 @@ from statistics import fmean, stdev
 
 from kfext.core.companion.proposal import (
     Measure,
-    Move,
     Proposal,
     Rank,
     Stage,
@@ -220,7 +219,6 @@ class MoveOperation(SavingOperation):
     `stopped`: whether it was seen suspended since.
     """
 
-    change: Move
     source: Assignment = field(default_factory=dict)
     stopped: bool = False
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.core.companion.proposal import Move
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.names import REASON_MOVING
@@ -180,9 +181,10 @@ def test_a_job_goes_back_if_its_target_is_lost(when: Callable[[Bed], bool]) -> N
     until(of, when)
     target = of.planner.companion.moves.jobs["uid-train"].move.operation
     assert target is not None
-    of.lose(target.change.nodes[0])
+    assert isinstance(target.proposal.change, Move)
+    of.lose(target.proposal.change.nodes[0])
     of.after(HOLD_SECONDS)
-    of.regain(target.change.nodes[0])
+    of.regain(target.proposal.change.nodes[0])
     of.run()
     assert of.over
     check(of)
