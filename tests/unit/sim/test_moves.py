@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.companion.proposal import Move
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.names import REASON_MOVING
@@ -172,31 +171,53 @@ def test_a_refused_stop_changes_nothing_and_is_tried_again() -> None:
     check(of)
 
 
+def three_nodes(when: Callable[[Bed], bool]) -> Bed:
+    """A job on half of a and b, on its way to c, which another job has left."""
+    filling = replace(STAYING, name="filling", arrives=2.0)
+    leaving = replace(LEAVING, workers=3, arrives=3.0, steps=700)
+    of = Bed(STAYING, filling, leaving, SPREAD, policy=None, a=4000, b=4000, c=4000)
+    of.at(150)
+    assert nodes_of(of) == ["a", "b"]
+    return until(of, when)
+
+
+def submit_late(of: Bed, *, number: int = 2) -> None:
+    """Submit jobs that would take the room that the job left."""
+    for at in range(number):
+        of.submit(replace(STAYING, name=f"late-{at}", arrives=of.clock.now, steps=200))
+
+
 @pytest.mark.parametrize("when", [is_stopped, is_off], ids=["while it ends", "once it is gone"])
 def test_a_job_goes_back_if_its_target_is_lost(when: Callable[[Bed], bool]) -> None:
-    of = Bed(STAYING, LEAVING, replace(STAYING, name="third", workers=2, arrives=3.0), SPREAD,
-             policy=None, a=4000, b=4000, c=4000)  # fmt: skip
-    of.at(10)
-    assert nodes_of(of) == ["a", "b"] or len(nodes_of(of)) > 1
-    until(of, when)
-    target = of.planner.companion.moves.jobs["uid-train"].move.operation
-    assert target is not None
-    assert isinstance(target.proposal.change, Move)
-    of.lose(target.proposal.change.nodes[0])
-    of.after(HOLD_SECONDS)
-    of.regain(target.proposal.change.nodes[0])
-    of.run()
-    assert of.over
+    of = three_nodes(when)
+    of.lose("c")
+    submit_late(of)
+    of.after(60)
+    assert (nodes_of(of), stops(of)) == (["a", "b"], 1)
+    assert of.job().training.doing is Doing.TRAINS
     check(of)
 
 
 def test_a_job_goes_back_if_its_room_is_stolen() -> None:
-    of = until(spread_bed().at(ENDS), is_off)
-    of.faults.closed.add("b")  # kube-scheduler binds no pod there, and kfext cannot see why
+    of = three_nodes(is_off)
+    of.faults.closed.add("c")  # kube-scheduler binds no pod there, and kfext cannot see why
+    submit_late(of)
     of.after(120)
-    of.faults.closed.clear()
-    of.run()
-    assert of.over
+    assert (nodes_of(of), stops(of)) == (["a", "b"], 1)
+    assert of.job().training.doing is Doing.TRAINS
+    check(of)
+
+
+def test_a_job_that_has_lost_both_rooms_waits_and_starts_first() -> None:
+    of = three_nodes(is_off)
+    for node in ("b", "c"):
+        of.lose(node)
+    submit_late(of)
+    of.after(60)
+    assert of.job().job.in_queue
+    of.regain("c")
+    of.after(60)
+    assert nodes_of(of) == ["c"]
     check(of)
 
 
