@@ -154,8 +154,13 @@ def test_the_controller_dies_during_a_move(when: Callable[[Bed], bool]) -> None:
     check(of)
 
 
-def test_the_controller_dies_before_it_knows_that_the_job_is_stopped() -> None:
-    of = until(spread_bed().at(ENDS), lambda of: shown(of) == names.REASON_AWAITS_CHECKPOINT)
+def is_asked(of: Bed) -> bool:
+    return shown(of) == names.REASON_AWAITS_CHECKPOINT
+
+
+@pytest.mark.parametrize("when", [is_asked, is_off, is_started])
+def test_the_controller_dies_with_its_next_write(when: Callable[[Bed], bool]) -> None:
+    of = until(spread_bed().at(ENDS), when)
     of.faults.dies = True
     of.at(320)
     assert (nodes_of(of), of.job().training.doing) == (["b"], Doing.TRAINS)
