@@ -100,7 +100,8 @@ class MoveExecutor(Executor):
 
     def leave(self, job: RunningJob, now: Moment) -> None:
         """End a move of the job."""
-        self._end(job, at=now.monotonic)
+        if job.move.operation is not None:
+            self._end(job, at=now.monotonic)
 
     def advance(self, now: Moment) -> Steps:
         """Bring the moves that are under way a phase further."""
