@@ -22,6 +22,7 @@ WITHOUT_CPU = {"requests": {"memory": "32Mi"}}
 FULL = {"cpu": "500m", "memory": "32Mi"}
 GUARANTEED = {"requests": FULL, "limits": FULL}
 ALMOST_GUARANTEED = {**BURSTABLE, "limits": {"memory": "32Mi"}}
+LIMITED = {**BURSTABLE, "limits": {"cpu": "400m", "memory": "32Mi"}}
 
 
 @pytest.fixture
@@ -55,13 +56,25 @@ def run(space: Space, resources: Object, *, reported: bool = True) -> None:
 Written = tuple[Object, CpuSize, TrainerCpu, QoS]
 WRITTEN: dict[str, Written] = {
     "a limit is added, and the request stays": (
-        BURSTABLE, CpuSize(150), TrainerCpu(20, 150), QoS.BURSTABLE
+        BURSTABLE, CpuSize(150), TrainerCpu(20, 150, allocated=20), QoS.BURSTABLE
+    ),
+    "a request is raised, and there is still no limit": (
+        BURSTABLE, CpuSize(request=370), TrainerCpu(370, None, allocated=20), QoS.BURSTABLE
+    ),
+    "a request is raised, and the limit stays": (
+        LIMITED,
+        CpuSize(request=370),
+        TrainerCpu(370, 400, given=400, allocated=20),
+        QoS.BURSTABLE,
     ),
     "a pod that requests no CPU still requests none": (
         WITHOUT_CPU, CpuSize(500), TrainerCpu(0, 500), QoS.BURSTABLE
     ),
     "limit and request of a Guaranteed pod": (
-        GUARANTEED, CpuSize(600, 600), TrainerCpu(600, 600, given=500), QoS.GUARANTEED
+        GUARANTEED,
+        CpuSize(600, 600),
+        TrainerCpu(600, 600, given=500, allocated=500),
+        QoS.GUARANTEED,
     ),
 }  # fmt: skip
 
@@ -75,7 +88,8 @@ def test_a_resize_changes_what_it_is_to_change(
     assert (answer.trainer, answer.qos) == (want, qos)
     assert (hands.trainer("train"), hands.pod("train").qos) == (want, qos)
     # From there it can be resized on, and the other way.
-    assert hands.write(answer, CpuSize(900, size.request and 900)).qos is qos
+    more = 390 if size.limit is None else 900
+    assert hands.write(answer, CpuSize(size.limit and more, size.request and more)).qos is qos
 
 
 def test_a_quota_on_requests_does_not_keep_a_limit_from_moving(
@@ -83,7 +97,8 @@ def test_a_quota_on_requests_does_not_keep_a_limit_from_moving(
 ) -> None:
     run(space, BURSTABLE)
     limit(space, "resourcequotas", {"hard": {"requests.cpu": "1"}})
-    assert hands.write(hands.pod("train"), CpuSize(5000)).trainer == TrainerCpu(20, 5000)
+    want = TrainerCpu(20, 5000, allocated=20)
+    assert hands.write(hands.pod("train"), CpuSize(5000)).trainer == want
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -143,6 +158,9 @@ REFUSED: dict[str, Refusal] = {
     "more requests than a quota leaves": Refusal(
         GUARANTEED, CpuSize(5000, 5000), errors.Forbidden, "exceeded quota: bound", True, quota
     ),
+    "a raised request that a quota does not leave": Refusal(
+        BURSTABLE, CpuSize(request=5000), errors.Forbidden, "exceeded quota: bound", True, quota
+    ),
     "a limit above a LimitRange's": Refusal(
         BURSTABLE, CpuSize(3000), errors.Forbidden,
         "maximum cpu usage per Container is 1, but limit is 3", True, limit_range,
@@ -150,12 +168,19 @@ REFUSED: dict[str, Refusal] = {
     "a pod that would become Guaranteed": Refusal(
         ALMOST_GUARANTEED, CpuSize(20), errors.Invalid, QOS, True
     ),
+    "a pod that its raised request would make Guaranteed": Refusal(
+        LIMITED, CpuSize(request=400), errors.Invalid, QOS, True,
+    ),
     "a Guaranteed pod when only its limit moves": Refusal(
         GUARANTEED, CpuSize(600), errors.Invalid, QOS, True
     ),
     "a BestEffort pod": Refusal({}, CpuSize(500), errors.Invalid, QOS, True),
     "a limit below the request": Refusal(
         BURSTABLE, CpuSize(10), errors.Invalid, "must be less than or equal to cpu limit", True
+    ),
+    "a request above the limit": Refusal(
+        LIMITED, CpuSize(request=500), errors.Invalid, "must be less than or equal to cpu limit",
+        True,
     ),
     "another client wrote to the pod meanwhile": Refusal(
         BURSTABLE, CpuSize(150), errors.Conflict, MODIFIED, False, edit

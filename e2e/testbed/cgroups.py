@@ -85,6 +85,12 @@ def millicores(path: str) -> int | None:
     return None if quota in {"max", "-1"} else int(quota) * 1000 // int(period)
 
 
+def weight(path: str) -> int:
+    """Return what the cgroup counts among its neighbours: 1 to 10000 on v2, 2 to 262144 on v1."""
+    file = _folder(_ROOT, path) / "cpu.weight" if unified() else _file("cpu.shares", path)
+    return int(file.read_text())
+
+
 def members(path: str) -> set[int]:
     """Return the ids of the processes in the cgroup and below it, in any hierarchy."""
     return set(_members(path))

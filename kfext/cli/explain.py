@@ -14,7 +14,7 @@ from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, ki
 from kfext.cli.jobs import ahead_of
 from kfext.cli.output import age, entry, format_output, job_of, output_option, table
 from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
-from kfext.core.companion.restoring import Owner, asked_of, owner_of
+from kfext.core.companion.restoring import Owner, asked_of, cpu_of, owner_of
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.patches.host_network import edits_of
 from kfext.core.settings.table import TO_PODS
@@ -24,6 +24,7 @@ from kfext.core.words import pods as many_pods
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.cpu_state import PodCpu
 from kfext.model.job import TrainingJob, annotations_of, planned_uid, template_of
 from kfext.model.job_state import state_of
 from kfext.model.plan import Plan, plan_of
@@ -340,19 +341,21 @@ def _of_template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[st
 
 
 def _cpu_changes(job: TrainingJob, pods: Sequence[Pod]) -> Iterator[str]:
-    """Yield the CPU limits of pods that kfext wrote; pods with equal limits are one phrase."""
-    cpu = state_of(job).cpu
-    changed: dict[tuple[int, int | None], list[str]] = {}
+    """Yield the CPU of pods that kfext wrote; pods with equal CPU are one phrase."""
+    state = state_of(job).cpu
+    changed: dict[tuple[PodCpu, PodCpu], list[str]] = {}
     for pod in pods:
-        asked, trainer = asked_of(pod, cpu), pod.trainer
-        if asked is None or trainer is None or trainer.limit is None:
-            continue
-        if owner_of(pod, cpu) is Owner.KFEXT:
-            changed.setdefault((trainer.limit, asked.limit), []).append(pod.name)
-    for (limit, asked_limit), pod_names in changed.items():
-        yours = "none" if asked_limit is None else f"{asked_limit}m"
+        asked, now = asked_of(pod, state), cpu_of(pod)
+        if asked is not None and now is not None and owner_of(pod, state) is Owner.KFEXT:
+            changed.setdefault((now, asked), []).append(pod.name)
+    for (now, asked), pod_names in changed.items():
         of = listed(pod_names, of="pods")
-        yield f"CPU limit of {of}: {limit}m; by the job: {yours} ({names.STATE})"
+        yield f"CPU of {of}: {_amounts(now)}; by the job: {_amounts(asked)} ({names.STATE})"
+
+
+def _amounts(cpu: PodCpu) -> str:
+    limit = "no limit" if cpu.limit is None else f"limit {cpu.limit}m"
+    return f"request {cpu.request}m, {limit}"
 
 
 def _preferred(template: Mapping[str, Any]) -> list[str]:

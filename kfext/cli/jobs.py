@@ -127,7 +127,7 @@ def queue_of(
         only the names of priorities.
     """
     lines = []
-    for job in in_order(jobs, statuses=statuses):
+    for job in in_order(jobs, statuses=statuses, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
         priority = priority_class(job, classes or {})
         asks = [amount_text(name, number) for name, number in job.requests.items() if name != PODS]
@@ -151,17 +151,20 @@ def queue_of(
 
 
 def in_order(
-    jobs: Iterable[TrainingJob], *, statuses: Mapping[str, Mapping[str, Any]]
+    jobs: Iterable[TrainingJob], *, statuses: Mapping[str, Mapping[str, Any]], classes: Classes
 ) -> list[TrainingJob]:
     """Return the jobs that wait, in order; new jobs that have no position yet come last.
+
+    A position may be some seconds old, so a job of higher priority comes first whatever it says.
 
     `statuses`: the statuses of the TrainingPlans, by the uid of the job.
     """
 
-    def position(job: TrainingJob) -> tuple[float, float, str, str, str]:
+    def position(job: TrainingJob) -> tuple[int, float, float, str, str, str]:
+        priority = priority_class(job, classes).value
         ahead = statuses.get(job.uid, {}).get("ahead")
         place = ahead if type(ahead) is int else math.inf
-        return (place, job.created, job.namespace, job.name, job.kind.name)
+        return (-priority, place, job.created, job.namespace, job.name, job.kind.name)
 
     return sorted((job for job in jobs if job.in_queue), key=position)
 
@@ -173,7 +176,8 @@ async def ahead_of(client: Client, job: TrainingJob) -> list[str]:
     """
     try:
         jobs = [other for other, _ in await all_jobs(client, namespace="", kind=None)]
-        waiting = in_order(jobs, statuses=await _statuses(client, namespace=""))
+        statuses = await _statuses(client, namespace="")
+        waiting = in_order(jobs, statuses=statuses, classes=await read_classes(client))
     except (UserError, Forbidden, NotFound):
         return []
     uids = [other.uid for other in waiting]

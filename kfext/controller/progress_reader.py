@@ -26,7 +26,6 @@ _PAUSE_SECONDS = 0.5
 _MOST_BEGUN = 10
 """The most reads that begin after each pause: 20 a second, so many jobs are read less often."""
 MOST_AT_ONCE = 16
-_MEASURE_SECONDS = 30.0
 _MOST_LOGS = 4
 """The most log positions kept for a job; every second read is of the log that printed."""
 _READ_SECONDS = 10.0
@@ -79,7 +78,7 @@ class ProgressReader:
                 nodes = progress.shared_nodes()
                 used = await self._usage.read(progress.running(), nodes=nodes)
                 progress.measured(used.pods, used.nodes)
-            await asyncio.sleep(_MEASURE_SECONDS)
+            await asyncio.sleep(progress.measure_seconds)
 
     async def _read(self, read: LogRead) -> None:
         try:

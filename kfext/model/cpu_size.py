@@ -7,8 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kfext.model.podspec import container_named, has_pod_level_resources, limits_of, requests_of
-from kfext.model.quantity import CPU
+from kfext.model.podspec import (
+    container_named,
+    has_pod_level_resources,
+    limits_of,
+    pod_requests,
+    requests_of,
+)
+from kfext.model.quantity import CPU, parse_resources
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.verdict import Verdict
 
@@ -25,19 +31,28 @@ class TrainerCpu:
     `request`, `limit`: as in the spec; a limit of None: unlimited.
     `given`: the limit that the kubelet has set by its status; None: not stated.
     `restarts`: whether a resize of its CPU restarts it.
+    `allocated`: the request that the kubelet has allocated by its status; None: not stated.
+    `beside`: what its pod requests without it.
     """
 
     request: int
     limit: int | None
     given: int | None = None
     restarts: bool = False
+    allocated: int | None = None
+    beside: int = 0
+
+    @property
+    def counted(self) -> int:
+        """What kube-scheduler counts for it: a smaller request counts once it is allocated."""
+        return max(self.request, self.allocated or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CpuSize:
-    """The CPU that a container should have, in millicores; a request of None stays as it is."""
+    """The CPU that a container should have, in millicores; None stays as it is."""
 
-    limit: int
+    limit: int | None = None
     request: int | None = None
 
 
@@ -52,11 +67,18 @@ def trainer_cpu(
     found = container_named(spec, container) if container else None
     if found is None or has_pod_level_resources(spec):
         return None
-    _, trainer = found
+    number, trainer = found
+    containers = list(sequence(spec.get("containers")))
+    containers[number] = {**trainer, "resources": {}}
+    set_ = _status_of(status, name=container)
+    resources = mapping(set_.get("resources"))
+    allocated = parse_resources(set_.get("allocatedResources") or resources.get("requests"))
     return TrainerCpu(
         request=requests_of(trainer).get(CPU, 0),
         limit=limits_of(trainer).get(CPU),
-        given=_given(status, name=container),
+        given=limits_of({"resources": resources}).get(CPU),
+        allocated=allocated.get(CPU),
+        beside=pod_requests({**spec, "containers": containers}).get(CPU, 0),
         restarts=any(
             item.get("resourceName") == CPU and item.get("restartPolicy") == _RESTARTS
             for item in map(mapping, sequence(trainer.get("resizePolicy")))
@@ -80,8 +102,6 @@ def resize_problem(status: Mapping[str, Any]) -> Verdict | None:
     return Verdict(problem["reason"], text(problem.get("message"))[:_LONGEST_MESSAGE])
 
 
-def _given(status: Mapping[str, Any], *, name: str) -> int | None:
-    for container in map(mapping, sequence(status.get("containerStatuses"))):
-        if container.get("name") == name:
-            return limits_of(container).get(CPU)
-    return None
+def _status_of(status: Mapping[str, Any], *, name: str) -> Mapping[str, Any]:
+    statuses = map(mapping, sequence(status.get("containerStatuses")))
+    return next((container for container in statuses if container.get("name") == name), {})

@@ -1,11 +1,10 @@
 """What the controller must remember of the CPU that it gave to a job, a part of the job's state.
 
 A pod shows only its present size. This state has what a new controller could not read there: what
-the user wrote, and which limits are kfext's and not another client's.
+the user wrote, and which sizes are kfext's and not another client's.
 """
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,11 +13,11 @@ from typing import Any, NamedTuple, Self
 from kfext.model.bounds import MOST_REPLICA_TYPES
 from kfext.model.tolerant import mapping, sequence, strings, text
 
-MOST_RESIZED = 48
-"""Pods with limits that are remembered: as many as fit beside the rest of the state. A pod with
+MOST_RESIZED = 36
+"""Pods with sizes that are remembered: as many as fit beside the rest of the state. A pod with
 other CPU than its type counts twice."""
 REMEMBERED = 3
-"""Limits of one pod that are remembered."""
+"""Sizes of one pod that are remembered."""
 MOST_RESTS = 8
 """Policies that can leave a job alone."""
 _LONGEST_REASON = 200
@@ -26,8 +25,8 @@ _LARGEST = 2**40
 _INDEX = re.compile("0|[1-9][0-9]{0,5}")
 
 
-class AskedCpu(NamedTuple):
-    """The CPU that the user wrote for pods, in millicores; None: no limit."""
+class PodCpu(NamedTuple):
+    """The CPU of the container that trains in a pod, in millicores; None: no limit."""
 
     request: int
     limit: int | None
@@ -39,28 +38,24 @@ class CpuState:
 
     `asked`: what the user wrote, by replica type in lower case, for the types that kfext resized;
         and by replica, such as worker-0, for pods with other CPU than their type.
-    `written`: by replica, such as worker-0, the limits that kfext wrote, newest first. If the
-        controller dies between a record and a write, the pod has an earlier limit.
+    `written`: by replica, such as worker-0, the sizes that kfext wrote, newest first. If the
+        controller dies between a record and a write, the pod has an earlier size.
     `by`: the policies that wrote them.
     `rests`: by the name of a policy why it leaves the job alone.
-    `used`, `lost`, `lent`, `borrowed`: core-seconds that the job used, lost to others, lent to
-        others and borrowed from others (core.companion.signals).
-    `counted_at`: until when these are counted, in epoch seconds; 0.0: unknown.
     """
 
-    asked: Mapping[str, AskedCpu] = field(default_factory=dict)
-    written: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    asked: Mapping[str, PodCpu] = field(default_factory=dict)
+    written: Mapping[str, tuple[PodCpu, ...]] = field(default_factory=dict)
     by: frozenset[str] = frozenset()
     rests: Mapping[str, str] = field(default_factory=dict)
-    used: float = 0.0
-    lost: float = 0.0
-    lent: float = 0.0
-    borrowed: float = 0.0
-    counted_at: float = 0.0
 
-    def asked_of(self, type_: str, index: int) -> AskedCpu | None:
+    def asked_of(self, type_: str, index: int) -> PodCpu | None:
         """Return what the user wrote for a replica, or None for a type that was not resized."""
         return self.asked.get(f"{type_}-{index}") or self.asked.get(type_)
+
+    def written_of(self, type_: str, index: int) -> tuple[PodCpu, ...]:
+        """Return the sizes that kfext wrote for a replica, newest first."""
+        return self.written.get(f"{type_}-{index}", ())
 
     @property
     def unlike(self) -> tuple[str, ...]:
@@ -69,19 +64,19 @@ class CpuState:
 
     def without_pods(self) -> Self:
         """Return the state after all pods have gone: new pods have what the user writes by then."""
-        return replace(self, asked={}, written={}, by=frozenset(), counted_at=0.0)
+        return replace(self, asked={}, written={}, by=frozenset())
 
     def encode(self, *, longest: int = _LONGEST_REASON) -> dict[str, object]:
         """Return what is written on the job: nothing empty, and no reason above `longest` bytes."""
-        written: dict[str, dict[str, list[int]]] = {}
+        written: dict[str, dict[str, list[list[int]]]] = {}
         unlike = self.unlike[: MOST_RESIZED // 2]
-        for replica, limits in sorted(self.written.items())[: MOST_RESIZED - len(unlike)]:
+        for replica, sizes in sorted(self.written.items())[: MOST_RESIZED - len(unlike)]:
             type_, _, index = replica.rpartition("-")
-            written.setdefault(type_, {})[index] = list(limits[:REMEMBERED])
+            written.setdefault(type_, {})[index] = list(map(_encoded, sizes[:REMEMBERED]))
         values = {
             "asked": {
-                name: [request] if limit is None else [request, limit]
-                for name, (request, limit) in self.asked.items()
+                name: _encoded(cpu)
+                for name, cpu in self.asked.items()
                 if "-" not in name or name in unlike
             },
             "written": written,
@@ -90,37 +85,26 @@ class CpuState:
                 name: cut(reason, most=min(longest, _LONGEST_REASON))
                 for name, reason in sorted(self.rests.items())[:MOST_RESTS]
             },
-            "used": round(self.used, 1),
-            "lost": round(self.lost, 1),
-            "lent": round(self.lent, 1),
-            "borrowed": round(self.borrowed, 1),
-            "countedAt": round(self.counted_at),
         }
         return {key: value for key, value in values.items() if value}
 
 
 def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
     """Return the state in a JSON object, without what is damaged. Never raises."""
-    asked = {type_: _amounts(amounts) for type_, amounts in mapping(raw.get("asked")).items()}
+    sizes = {name: _decoded(cpu) for name, cpu in mapping(raw.get("asked")).items()}
+    named = list(sizes.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
+    asked = {name: cpu for name, cpu in named if cpu}
     return CpuState(
-        asked={
-            type_: AskedCpu(amounts[0], amounts[1] if len(amounts) > 1 else None)
-            for type_, amounts in list(asked.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
-            if amounts
-        },
+        asked=asked,
         written={
-            f"{type_}-{index}": limits
+            f"{type_}-{index}": written
             for type_, of in mapping(raw.get("written")).items()
-            for index, amounts in mapping(of).items()
-            if _INDEX.fullmatch(index) and (limits := _amounts(amounts))
+            for index, found in mapping(of).items()
+            if _INDEX.fullmatch(index)
+            and (written := _decoded_all(found, asked.get(f"{type_}-{index}") or asked.get(type_)))
         },
         by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
         rests=strings(raw.get("rests")),
-        used=_seconds(raw.get("used")),
-        lost=_seconds(raw.get("lost")),
-        lent=_seconds(raw.get("lent")),
-        borrowed=_seconds(raw.get("borrowed")),
-        counted_at=_seconds(raw.get("countedAt")),
     )
 
 
@@ -131,13 +115,28 @@ def cut(words: str, *, most: int) -> str:
     return words
 
 
-def _amounts(raw: object) -> tuple[int, ...]:
-    """Return a few amounts of CPU, or none if any is invalid."""
-    found = tuple(sequence(raw)[:REMEMBERED])
-    return found if all(type(amount) is int and 0 <= amount <= _LARGEST for amount in found) else ()
+def _encoded(cpu: PodCpu) -> list[int]:
+    return [cpu.request] if cpu.limit is None else [cpu.request, cpu.limit]
 
 
-def _seconds(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    return float(value) if 0 <= value <= _LARGEST and math.isfinite(value) else 0.0
+def _decoded_all(raw: object, asked: PodCpu | None) -> tuple[PodCpu, ...]:
+    """Return the sizes that were written for a replica.
+
+    kfext 0.2 wrote a limit alone, and the same request where the user had made the two equal.
+    """
+    found = list(sequence(raw)[:REMEMBERED])
+    if asked is not None:
+        equal = asked.request == asked.limit
+        found = [
+            [limit if equal else asked.request, limit] if type(limit) is int else limit
+            for limit in found
+        ]
+    return tuple(filter(None, map(_decoded, found)))
+
+
+def _decoded(raw: object) -> PodCpu | None:
+    """Return the CPU of a pod, or None for an invalid amount."""
+    found = sequence(raw)[:2]
+    if not found or not all(type(amount) is int and 0 <= amount <= _LARGEST for amount in found):
+        return None
+    return PodCpu(found[0], found[1] if len(found) > 1 else None)

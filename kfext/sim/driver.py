@@ -1,5 +1,6 @@
 """kfext in a model cluster: the real planner, driven as the controller's loop and readers do."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,6 @@ from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
 from kfext.sim.kubelets import Kubelets, is_printer, uses_of
 from kfext.sim.objects import LivePod
-from kfext.sim.training import Doing
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
 
@@ -48,7 +48,8 @@ class Driver:
     `seed`: decides which steps of a job are written late; no step if unset.
     `successor`: makes the planner of the next controller if this one dies.
 
-    `measure`: what a pod uses, or None: unknown. It is asked every `measure_seconds`.
+    `measure`: what a pod uses, or None: unknown. It is asked as often as kfext measures, or after
+        `measure_seconds` if that is sooner.
     `failures`: collects the errors of kfext with the names of the jobs; if unset they end the run.
     `woken`: whether there is something to decide. `written`: all steps, in order.
     `shown`: what the companion last shows, by the name of the job and the condition.
@@ -61,13 +62,14 @@ class Driver:
     faults: Faults
     seed: int | None
     successor: Callable[[], Planner]
-    measure_seconds: float = 30.0
+    measure_seconds: float = math.inf
     measure: Callable[[LivePod], CpuUse | None] = field(init=False)
     failures: list[tuple[str, Exception]] | None = None
     woken: bool = False
     written: list[Written] = field(default_factory=list)
     shown: dict[tuple[str, str], ConditionStatus | None] = field(default_factory=dict)
     _turned: float = 0.0
+    _looked: dict[str, tuple[float, float]] = field(default_factory=dict)
     _counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -134,18 +136,22 @@ class Driver:
                 progress.take(read, lines, self.moment)
 
     def use_of(self, live: LivePod) -> CpuUse | None:
-        """Return what metrics-server says that a pod uses."""
-        training = live.job.training
-        busy = training.share if training.doing is Doing.TRAINS else 0.0
-        cores = busy * uses_of(live) / 1000
-        return CpuUse(cores, at=self.clock.wall, window=self.measure_seconds)
+        """Return what metrics-server says that a pod uses: the mean since it last looked."""
+        live.job.training.advance()
+        now, busy = self.clock.now, live.job.training.busy
+        since, before = self._looked.get(live.pod.uid, (now, busy))
+        self._looked[live.pod.uid] = now, busy
+        if now <= since:
+            return None
+        cores = (busy - before) / (now - since) * uses_of(live) / 1000
+        return CpuUse(cores, at=self.clock.wall, window=now - since)
 
     def _measure(self) -> None:
         progress = self.planner.progress
         pods = [live for pod in progress.running() if (live := self.api.find(pod))]
         uses = {live.pod.uid: self.measure(live) for live in pods}
         progress.measured({uid: use for uid, use in uses.items() if use})
-        self.clock.after(self.measure_seconds, self._measure)
+        self.clock.after(min(self.measure_seconds, progress.measure_seconds), self._measure)
 
     # --- steps ------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.faults import Faults
@@ -129,10 +130,10 @@ class Kubelets:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
 
     def _resize(self, live: LivePod) -> None:
-        """Give a running pod the resources of its spec, unless a fault prevents that."""
+        """Give a running pod the resources of its spec, if there is room and no fault."""
         if not (live.runs and self._api.stores(live)):
             return
-        problem = self._faults.resize(live)
+        problem = self._faults.resize(live) or self._lack(live)
         if problem is None:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
             self._free(live)
@@ -144,6 +145,14 @@ class Kubelets:
         present = live.raw["status"]["containerStatuses"]
         self._api.set_phase(live, "Running", conditions=conditions, containerStatuses=present)
         self._clock.after(_TRIES_AGAIN, partial(self._resize, live))
+
+    def _lack(self, live: LivePod) -> Verdict | None:
+        """Return that the node of a pod has no room for what its spec requests, or None."""
+        node = live.pod.node_name
+        _, held = self._held[live.pod.uid]
+        if live.cpu <= max(held, self.nodes[node] - self.used[node] + held):
+            return None
+        return Verdict("Deferred", "Node didn't have enough resource: cpu")
 
     def _run_or_stop(self, live: LivePod, *, runs: bool) -> None:
         self.count()

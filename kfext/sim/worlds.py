@@ -22,7 +22,6 @@ _ELASTIC = 0.6
 _MEAN_SECONDS = 240.0
 _SHORTEST, _LONGEST = 30.0, 20 * _MEAN_SECONDS
 _SIZES = (1, 2, 2, 4, 4, 8)
-_SPREAD_SIZES = (1, 1, 2, 2, 4, 4, 8, 8)
 _CLASSES = 12
 _START_SECONDS = 15.0
 """From the pods of a job to its first step."""
@@ -123,27 +122,38 @@ def cluster(seed: int, *, load: float, cv: float = 1.0) -> World:
     return spread_over(specs, random, load=load)
 
 
-def spread(seed: int, *, load: float, speed: float, jobs: int = 250) -> World:
-    """Return jobs of up to eight pods for eight nodes of eight slots, which often fit no one node.
+_MEASURED = {
+    3: ((0, 104), (11, 109), (80, 100)),
+    10: (
+        *((0, 43), (13, 85), (26, 25), (45, 22), (50, 68)),
+        *((65, 22), (76, 87), (79, 34), (85, 25), (100, 44)),
+    ),
+}
+"""Arrivals and core-seconds of the jobs of e2e/bench/companion, by their number."""
+_LENGTHS = {3: (80, (40, 110, 300)), 10: (100, (25, 40, 80))}
+"""The seconds in which random jobs arrive, and their core-seconds, by their number."""
 
-    `speed`: on several nodes, as a part of the speed on one.
-    """
-    random, mean, cv = Random(seed), 900.0, 1.5
-    sigma = math.sqrt(math.log(1 + cv * cv))
-    pace = Pace(0.0, 1.0, 0.0, spread=speed)
-    base = JobSpec("", PYTORCH, Style.GANG, 0.0, 0, pace, 0, leaders=1, migrate="checkpointed")
-    base = replace(base, saving=Saving.ON_REQUEST, starts=4.0, meets=4.0, answers=3.0, prints=10.0)
-    classes = [
-        (random.lognormvariate(math.log(mean) - sigma**2 / 2, sigma), random.choice(_SPREAD_SIZES))
-        for _ in range(2 * _CLASSES)
-    ]
-    specs = []
-    for number in range(jobs):
-        kind = random.randrange(len(classes))
-        seconds = min(classes[kind][0], 20 * mean) * random.uniform(0.8, 1.25)
-        named = replace(base, name=f"job-{number}", trains=f"program-{kind}")
-        specs.append(replace(named, workers=classes[kind][1] - 1, steps=max(20, round(seconds))))
-    return spread_over(specs, random, load=load, nodes=8, per_node=8)
+
+def shared_node(seed: int, jobs: int) -> World:
+    """Return 3 or 10 jobs of one thread that share a node of one CPU; seed 0: as measured."""
+    random = Random(seed)
+    within, lengths = _LENGTHS[jobs]
+    times = [0.0, *sorted(random.uniform(0, within) for _ in range(jobs - 2)), float(within)]
+    drawn = [(at, random.choice(lengths) * random.uniform(0.8, 1.25)) for at in times]
+    come = drawn if seed else _MEASURED[jobs]
+    specs = [_thread(f"job-{number}", takes) for number, (_, takes) in enumerate(come)]
+    arrivals = [float(at) for at, _ in come]
+    return World({"node-0": 1000}, tuple(map(_arriving, specs, arrivals)))
+
+
+def _thread(name: str, takes: float) -> JobSpec:
+    """Return a job of one pod that takes so many core-seconds."""
+    spec = JobSpec(name, PYTORCH, Style.GANG, 0.0, 0, _THREAD, 0, leaders=1, resize="cpu")
+    steps = round(takes / _THREAD.work)
+    return replace(spec, steps=steps, cpu=20, limit=0, starts=1.0, meets=1.0, prints=2.0)
+
+
+_THREAD = Pace(0.1, 0.0, 0.0)
 
 
 def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
@@ -208,6 +218,7 @@ WORLDS: dict[str, Draw] = {
     "cpu-0.8-varied": lambda seed: cluster(seed, load=0.8, cv=2.5),
     "gpu-0.5": lambda seed: gpus(seed, load=0.5),
     "gpu-1": lambda seed: gpus(seed, load=1.0),
-    "spread-0.8": lambda seed: spread(seed, load=0.8, speed=0.7),
+    "node-3": lambda seed: shared_node(seed, 3),
+    "node-10": lambda seed: shared_node(seed, 10),
 }
 """The worlds by name. The number is the load: the work that comes / what all slots can do."""

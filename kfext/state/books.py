@@ -13,8 +13,6 @@ from kfext.core.ledger.claims import (
     plan_key,
     pod_claim,
     pod_key,
-    shifted_claims,
-    shifted_key,
 )
 from kfext.core.ledger.fit import UNBOUND_SECONDS, could_run, may_be_bound
 from kfext.core.ledger.ledger import Ledger
@@ -36,6 +34,7 @@ class Books:
     """Keeps the ledger and the backlog of pods up to date.
 
     `limited`: the namespaces with a quota.
+    `refused`: by uid, the pods that fit no node by what kube-scheduler says.
 
     `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
@@ -58,6 +57,7 @@ class Books:
         self.ledger = Ledger()
         self.backlog = PodCreationBacklog()
         self.limited: Collection[str] = ()
+        self.refused: dict[str, Pod] = {}
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
@@ -78,6 +78,9 @@ class Books:
         """Record the present version of a pod, or None when it is gone."""
         self._pins.record(uid, pod)
         self._recount({uid: pod})
+        self.refused.pop(uid, None)
+        if pod is not None and pod.unschedulable and not pod.node_name and not pod.deleting:
+            self.refused[uid] = pod
         reserves = pod is not None and pod.reserves is not None
         if reserves or uid in self.cards.reserving or uid in self.cards.parts:
             self.cards.observe_pod(uid, pod)
@@ -100,12 +103,16 @@ class Books:
     def _recount(self, pods: Mapping[str, Pod | None]) -> None:
         """Bring the claims of pods, by uid, up to date; a pod that is gone is None."""
         for uid, pod in pods.items():
-            claim = pod_claim(pod) if pod is not None and self._pins.count(pod) else None
+            claim = self._pod_claim(pod) if pod is not None and self._pins.count(pod) else None
             if claim is not None:
                 self.ledger.claim(pod_key(uid), claim)
             else:
                 self.ledger.drop(pod_key(uid))
         self._tell_gains()
+
+    def _pod_claim(self, pod: Pod) -> Claim | None:
+        tracked = self._jobs.get(pod.owner_uid)
+        return pod_claim(pod) if tracked is None else pod_claim(pod, tracked.state.cpu)
 
     def _tell_gains(self) -> None:
         if self.ledger.gains != self._gains:
@@ -127,6 +134,8 @@ class Books:
     def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
         """Bring the claims of a job's plan and the number of its missing pods up to date."""
         self._recount_pins(pods)
+        if tracked.state.cpu.asked:
+            self._recount({pod.uid: pod for pod in pods})
         believed = self._managed(tracked.job.namespace)
         self._claim_plan(tracked, pods, believed=believed)
         planned = believed and (tracked.assumed or tracked.plan) is not None
@@ -140,19 +149,14 @@ class Books:
     def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
         """Bring the claims of a job up to date, except the claims of its pods.
 
-        The plan has a claim for each pod until the pod claims for itself. Guaranteed pods that give
-        CPU to each other have a claim for the CPU that is under way. A plan that is not `believed`
-        claims nothing.
+        The plan has a claim for each pod until the pod claims for itself. A plan that is not
+        `believed` claims nothing.
         """
         plan = tracked.assumed or tracked.plan if believed else None
         if tracked.unclaimed and not any(pod.home for pod in pods):
             plan = None
         priority = self._priority_of(tracked.job)
-        wanted = {
-            **plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed),
-        }
-        if tracked.state.cpu.asked:
-            wanted |= shifted_claims(tracked.job.uid, pods, tracked.state.cpu)
+        wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
         for key in tracked.claimed.keys() - wanted.keys():
             self.ledger.drop(key)
         self.ledger.claim_all(wanted)
@@ -216,11 +220,10 @@ class Books:
 
     def _planned(self, tracked: TrackedJob) -> int:
         """Return the number of pods with a claim of a plan on an existing node."""
-        uid = tracked.job.uid
         return sum(
             self.ledger.row(claim.node) is not None
-            for key, claim in tracked.claimed.items()
-            if claim.requests and key != shifted_key(uid, claim.node)
+            for claim in tracked.claimed.values()
+            if claim.requests
         )
 
     def _expect(self, tracked: TrackedJob, missing: int | None) -> None:

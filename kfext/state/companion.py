@@ -42,7 +42,7 @@ class Companion:
         self._running = running = RunningJobs(cluster, settings_of)
         self.sizes = SizeExecutor(running, cluster, queue, progress)
         self.moves = MoveExecutor(running, cluster, queue, progress)
-        self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes)
+        self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes, queue.headroom)
         self._executors: tuple[Executor, ...] = (self.sizes, self.moves, self.cpu)
 
     def steps(self, now: Moment) -> Steps:

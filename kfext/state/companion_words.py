@@ -10,8 +10,7 @@ from kfext.core.companion.operation import Phase, Readiness, ScaleOperation
 from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.proposal import Cause, Move, PodSizes, Proposal, Workers
 from kfext.core.companion.resize import RESIZE
-from kfext.core.companion.restoring import is_resized
-from kfext.core.companion.signals import JobSignal, Signals
+from kfext.core.companion.signals import JobSignal
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.verdict import Verdict
 from kfext.state.running_job import RunningJob, has_kfext_size
@@ -20,7 +19,6 @@ from kfext.state.running_job import RunningJob, has_kfext_size
 def cpu_shown(
     job: RunningJob,
     signal: JobSignal,
-    signals: Signals,
     would: Proposal | None,
     *,
     decided: bool,
@@ -33,7 +31,7 @@ def cpu_shown(
     `paused`: whether nothing is tried for now, after a failure.
     """
     verdict = next(_of_cpu(job, signal, would, paused=paused), None)
-    resized = _resized(job, signal, signals)
+    resized = _resized(job, signal)
     if verdict is None and job.policies_of(RESIZED):
         before = job.shown.get(names.RESIZED)
         if job.cpu.early and not resized:
@@ -46,10 +44,10 @@ def cpu_shown(
     return None if verdict is None else ConditionStatus(resized, verdict)
 
 
-def _resized(job: RunningJob, signal: JobSignal, signals: Signals) -> bool:
-    """Return whether pods have limits other than the user's, or are about to have them."""
+def _resized(job: RunningJob, signal: JobSignal) -> bool:
+    """Return whether pods have other CPU than the user's, or are about to have it."""
     operation = job.cpu.operation
-    return is_resized(signal, signals) or (operation is not None and not operation.restores)
+    return signal.resized or (operation is not None and not operation.restores)
 
 
 def _of_cpu(
@@ -77,9 +75,10 @@ def _of_cpu(
         if cpu.unread:
             yield Verdict(names.REASON_STANDS_DOWN, cpu.unread)
         yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
-    if signal.growth is None and RESIZE.name in policies.keys() - reasons.keys():
-        windows = f"two windows of {INTERVAL:g} s with two values each"
-        message = f"its growth is not known yet: that takes {windows}"
+    unknown = not signal.known and signal.growth is None
+    if unknown and RESIZE.name in policies.keys() - reasons.keys():
+        windows = f"two windows of {INTERVAL:g} s"
+        message = f"its progress is not known yet: without a total that takes {windows}"
         yield Verdict(names.REASON_TOO_EARLY, message)
 
 

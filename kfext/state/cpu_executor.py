@@ -2,41 +2,35 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, assert_never
 
 from kfext import names
 from kfext.core.companion.arbitration import Cadence, Chosen, for_free_jobs, neighbourhoods
-from kfext.core.companion.contest import contests
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Phase, begin_trial
 from kfext.core.companion.policy import Condition, ConditionStatus, SignalPolicy
-from kfext.core.companion.proposal import Proposal, restricts
+from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.registry import policies_of, signal_policies
-from kfext.core.companion.restoring import is_resized, restoring
-from kfext.core.companion.signals import Budget, JobSignal, Signals, use_of
+from kfext.core.companion.restoring import restoring
+from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.lifecycle.steps import Resize
-from kfext.core.progress.followed import INTERVAL
 from kfext.model.cpu_state import CpuState
 from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
-from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import cpu_shown
 from kfext.state.cpu_signals import CpuSignals
 from kfext.state.executor import TURN_SECONDS, Executor, Steps
 from kfext.state.progress import JobsProgress
-from kfext.state.running_job import CpuRecord, RunningJob, cpu_record, live_pods
+from kfext.state.running_job import CpuRecord, RunningJob, live_pods
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.stages import Stages
 from kfext.state.tracked_job import TrackedJob
 
 MOST_BEGUN = 16
 """The most operations that begin after one look."""
-_FRESH = WINDOWS_BEFORE * INTERVAL
-"""After this many seconds the use of a job is known well enough to stand for the time before."""
-
 _Due = Mapping[str, frozenset[str]]
 """By the name of a policy, the uids of the jobs that it visits now."""
 
@@ -61,7 +55,8 @@ class _Look:
 class CpuExecutor(Executor):
     """Moves CPU between the pods of jobs.
 
-    `changes` counts the changes of the quotas of a namespace.
+    `changes` counts the changes of the quotas of a namespace, and `headroom` returns how much more
+    CPU its pods may request.
     """
 
     condition: ClassVar[Condition] = RESIZED
@@ -73,20 +68,24 @@ class CpuExecutor(Executor):
         cluster: Cluster,
         progress: JobsProgress,
         changes: Callable[[str], int],
+        headroom: Callable[[str], int | None],
     ) -> None:
         super().__init__(running)
         self._cluster = cluster
         self._stages = Stages(cluster, progress.uses, changes)
-        self._signals = CpuSignals(cluster, progress, running.settings_of, self._stages.paused)
+        self._signals = CpuSignals(
+            cluster, progress, running.settings_of, self._stages.paused, headroom
+        )
         self._policies = signal_policies(RESIZED)
         self._cadences = {policy.name: Cadence() for policy in self._policies}
         self._look: _Look | None = None
         self._first = 0
+        self._shrinking: tuple[RunningJob, ...] = ()
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
     ) -> bool:
-        """Return whether a job opted in, or has limits of kfext."""
+        """Return whether a job opted in, or has CPU of kfext."""
         training = tracked.job
         if training.finished or training.suspend or training.deleting:
             return False
@@ -94,15 +93,20 @@ class CpuExecutor(Executor):
 
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the CPU of a job."""
-        job.cpu = cpu_record(job.tracked.state.cpu, now.monotonic)
+        job.cpu = CpuRecord(began=now.monotonic, measured_at=now.monotonic)
 
     def leave(self, job: RunningJob, now: Moment) -> None:
         """Forget the CPU of a job."""
         job.cpu = CpuRecord()
 
     def looks_early(self) -> bool:
-        """Return whether a pod has ended beside restricted pods."""
-        return self._signals.any_has_left()
+        """Return whether CPU came free for a pod, or is needed by a pod."""
+        busy = {Phase.WRITING, Phase.SETTLING}
+        shrunk = self._shrinking and not any(
+            job.cpu.operation is not None and job.cpu.operation.phase in busy
+            for job in self._shrinking
+        )
+        return bool(shrunk) or self._signals.looks_early()
 
     def advance(self, now: Moment) -> Steps:
         """Go on with operations, and restore what kfext may no longer change."""
@@ -113,7 +117,8 @@ class CpuExecutor(Executor):
                 begun.append((job, self._stages.advance(job, now=at)))
         self._look = None
         if self.looks:
-            self._look = look = self._new_look(at)
+            self._shrinking = ()
+            self._look = look = self._new_look(now)
             for here in list(look.groups):
                 with self._visit(look, here):
                     for signal in here.jobs:
@@ -121,18 +126,16 @@ class CpuExecutor(Executor):
                     for job, step in self._give_back(here, at):
                         look.begun.add(job.uid)
                         begun.append((job, step))
-        return _dated(begun, now)
+        return _written(begun)
 
     def propose(self, now: Moment) -> list[Proposal]:
         """Return what the policies propose after a look, and trials that are to be undone."""
         look, proposals = self._look, list[Proposal]()
         if look is None:
             return proposals
-        seconds = min(self.seconds, 2 * TURN_SECONDS)
         for here in list(look.groups):
             with self._visit(look, here):
                 records = {job.uid: self.jobs[job.uid].cpu for job in here.jobs}
-                charge(here, records, seconds=seconds, now=now)
                 advised = judged(here, records, ended=look.ended)
                 for policy in self._policies:
                     advised += self._advised(policy, here, look.due[policy.name])
@@ -160,7 +163,8 @@ class CpuExecutor(Executor):
                         begun.append(self._begin(proposal, here))
                 for job in here.jobs:
                     self._show(job, here, look, would.get(job.uid), now.monotonic)
-        return _dated(begun, now)
+        self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
+        return _written(begun)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write."""
@@ -168,12 +172,13 @@ class CpuExecutor(Executor):
 
     # --- one look -------------------------------------------------------------------------------
 
-    def _new_look(self, at: float) -> _Look:
+    def _new_look(self, now: Moment) -> _Look:
+        at = now.monotonic
         jobs: list[JobSignal] = []
         ended = set()
         for job in self.jobs.values():
             with self.running.failures.about(job.tracked):
-                signal, has_ended = self._signals.of(job, at)
+                signal, has_ended = self._signals.of(job, now)
                 if has_ended:
                     ended.add(job.uid)
                 if signal.pods:
@@ -183,7 +188,7 @@ class CpuExecutor(Executor):
                     self.running.shown.show(
                         job, RESIZED.type, ConditionStatus(holds=False, verdict=unfit)
                     )
-        signals = self._signals.together(jobs)
+        signals = self._signals.together(jobs, now.wall)
         due = {policy.name: self._due(policy, signals, at) for policy in self._policies}
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
@@ -211,13 +216,13 @@ class CpuExecutor(Executor):
         jobs = tuple(job for job in here.jobs if job.uid in due or not policy.applies_to(job))
         if not any(job.uid in due for job in jobs):
             return []
-        advice = policy.propose(Signals(here.nodes, jobs))
+        advice = policy.propose(replace(here, jobs=jobs))
         for job in jobs:
             self.jobs[job.uid].cpu.stood_down[policy.name] = advice.stood_down.get(job.uid, "")
         return list(advice.proposals)
 
     def _give_back(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
-        """Yield the steps that restore the user's limits, whatever else is under way."""
+        """Yield the steps that restore the user's CPU, whatever else is under way."""
         for job in here.jobs:
             running = self.jobs[job.uid]
             cpu, operation = running.cpu, running.cpu.operation
@@ -239,14 +244,11 @@ class CpuExecutor(Executor):
             )
             if back is not None:
                 if operation is None or not operation.restores:
-                    resized = is_resized(job, here)
                     step = self._stages.begin(
-                        running, back.proposal, resized=resized, rests=back.rests
+                        running, back.proposal, resized=job.resized, rests=back.rests
                     )
                     yield running, step
-            elif (
-                not running.policies_of(RESIZED) and operation is None and not is_resized(job, here)
-            ):
+            elif not running.policies_of(RESIZED) and operation is None and not job.resized:
                 yield running, self._stages.forget(running)
 
     def _ripe(self, proposal: Proposal) -> bool:
@@ -256,20 +258,16 @@ class CpuExecutor(Executor):
         """
         if proposal.measure is None:
             return True
-        served = self.jobs[proposal.serves].cpu.history.of(proposal.measure)
-        return proposal.expected is not None or len(served) >= WINDOWS_BEFORE
+        return len(self.jobs[proposal.job].cpu.history.of(proposal.measure)) >= WINDOWS_BEFORE
 
     def _begin(self, proposal: Proposal, here: Signals) -> tuple[RunningJob, Resize | None]:
-        running = self.jobs[proposal.job]
-        served = self.jobs[proposal.serves].cpu.history
-        trial = begin_trial(proposal, served.of(proposal.measure) if proposal.measure else ())
-        job = here.job(proposal.job)
+        running, job = self.jobs[proposal.job], here.job(proposal.job)
+        history = running.cpu.history
         step = self._stages.begin(
             running,
             proposal,
-            resized=job is not None and is_resized(job, here),
-            restricts=job is not None and restricts(proposal, job, here),
-            trial=trial,
+            resized=job is not None and job.resized,
+            trial=begin_trial(proposal, history.of(proposal.measure) if proposal.measure else ()),
             rests={proposal.policy: proposal.reason} if proposal.rests else {},
         )
         return running, step
@@ -281,72 +279,26 @@ class CpuExecutor(Executor):
         running.cpu.early = job.uid in look.early
         decided = any(job.uid in uids for uids in look.due.values())
         paused = self._stages.paused(running, now)
-        shown = cpu_shown(running, job, here, would, decided=decided, paused=paused)
+        shown = cpu_shown(running, job, would, decided=decided, paused=paused)
         self.running.shown.show(running, RESIZED.type, shown)
 
 
 def _among(group: tuple[JobSignal, ...], signals: Signals) -> Signals:
     """Return the signals of a group of jobs that share nodes."""
     nodes = {node for job in group for node in job.nodes}
-    return Signals({node: signals.nodes[node] for node in nodes}, group)
+    return replace(signals, nodes={node: signals.nodes[node] for node in nodes}, jobs=group)
 
 
-def _dated(begun: list[tuple[RunningJob, Resize | None]], now: Moment) -> Steps:
-    return [(job.tracked, job.cpu.dated(step, now)) for job, step in begun if step is not None]
+def _shrinks(step: Resize) -> bool:
+    """Return whether a step lowers the request of a pod, so that other pods may grow."""
+    return any(
+        size.request is not None and pod.trainer is not None and size.request < pod.trainer.request
+        for pod, size in step.sizes
+    )
 
 
-def charge(here: Signals, records: Mapping[str, CpuRecord], *, seconds: float, now: Moment) -> None:
-    """Add to each budget what the job used, and lost or lent below an equal share.
-
-    `seconds`: since the last call.
-    """
-    _count_from_states(here, records, now.wall)
-    spans = {job.uid: _span(job, records[job.uid], seconds, now) for job in here.jobs}
-    for node, contest in contests(here.jobs, here).items():
-        capped = len(contest.jobs) > 1 and any(cap is not None for cap in contest.present.values())
-        # After a restart kfext soon knows that CPU is lent, but long not which job gets it.
-        lends, equal = capped and contest.ordered, contest.equal()
-        for job in contest.jobs:
-            use = use_of(job.on(node))
-            if use is not None:
-                record = records[job.uid]
-                record.peak = max(record.peak, use)
-                record.budget = record.budget.after(
-                    use=use,
-                    equal=equal[job.uid] if lends else contest.size // len(contest.jobs),
-                    cap=contest.present[job.uid],
-                    seconds=spans[job.uid],
-                    lends=lends,
-                )
-
-
-def _count_from_states(here: Signals, records: Mapping[str, CpuRecord], now: float) -> None:
-    """Count uncharged jobs from the time when another controller counted their neighbours.
-
-    A job that gets CPU is not resized, so its state has no budget. What it has borrowed since then
-    counts; otherwise a restart would give another turn to a job that understates its work.
-    """
-    group = [records[job.uid] for job in here.jobs]
-    counted = max((past(record.counted_at, now=now) for record in group), default=0.0)
-    for record in group:
-        if record.budget == Budget():
-            record.counted_at = record.counted_at or counted
-
-
-def _span(job: JobSignal, record: CpuRecord, seconds: float, now: Moment) -> float:
-    """Return the seconds to charge a job for, including seconds that were never counted.
-
-    A controller that dies has counted more than it wrote, and nothing was counted since then. The
-    present use of the job stands for that time, because its limits are still the last ones written.
-    """
-    if not record.counted_at:
-        return seconds
-    if job.use is None or now.monotonic - record.began < _FRESH:
-        return 0.0
-    # A job with younger pods was suspended meanwhile, or a pod was replaced.
-    since = max(record.counted_at, *(pod.created for pod in job.pods))
-    record.counted_at = 0.0
-    return max(0.0, now.wall - since)
+def _written(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
+    return [(job.tracked, step) for job, step in begun if step is not None]
 
 
 def judged(
@@ -361,7 +313,7 @@ def judged(
         record = records[job.uid]
         if record.trial is None:
             continue
-        if record.trial.proposal.serves in ended and not job.in_flight:
+        if job.uid in ended and not job.in_flight:
             record.trial = record.trial.with_window(here)
         outcome = record.trial.outcome(here)
         match outcome:

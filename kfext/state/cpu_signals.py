@@ -1,23 +1,35 @@
 """What the policies for CPU see of running jobs: their pods, their progress and their nodes."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+from kfext.core.companion.contest import SPARE
 from kfext.core.companion.cpu import RESIZED
-from kfext.core.companion.restoring import Owner, asked_of, is_resized, owner_of
-from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
+from kfext.core.companion.fair import Sharer, fair_ends
+from kfext.core.companion.restoring import Owner, asked_of, owner_of
+from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals, use_of
 from kfext.core.companion.stand_down import why_no_resize, why_unread
-from kfext.core.ledger.claims import pod_key, shifted_key
+from kfext.core.ledger.claims import pod_key
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_size import TrainerCpu
-from kfext.model.cpu_state import CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
-from kfext.state.running_job import RunningJob, all_measured, is_whole, live_pods
+from kfext.state.running_job import EARLY_SECONDS, RunningJob, all_measured, is_whole, live_pods
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
+
+_CROWDED = 0.9
+"""Jobs contend for a node from this share of its CPU in use."""
+_REMEMBERED = 32
+"""Jobs of a node that are remembered after their end."""
+_MEASURED_SECONDS = 60.0
+"""After so many seconds all pods are measured again."""
 
 
 class CpuSignals:
@@ -25,6 +37,7 @@ class CpuSignals:
 
     `settings_of` returns the settings of a job.
     `paused` returns whether nothing is tried on the CPU of a job for now.
+    `headroom` returns how much more CPU the pods of a namespace may request, None: any amount.
     """
 
     def __init__(
@@ -33,31 +46,106 @@ class CpuSignals:
         progress: JobsProgress,
         settings_of: Callable[[TrackedJob], Settings],
         paused: Callable[[RunningJob, float], bool],
+        headroom: Callable[[str], int | None],
     ) -> None:
         self._cluster = cluster
         self._progress = progress
         self._settings_of = settings_of
         self._paused = paused
+        self._headroom = headroom
         self._beside: dict[str, frozenset[str]] = {}
+        self._raised: dict[str, int] = {}
+        self._sharers: dict[str, dict[str, Sharer]] = {}
+        self._crowded_at: dict[str, float] = {}
 
-    def together(self, jobs: Sequence[JobSignal]) -> Signals:
-        """Return the signals of jobs and of their nodes."""
+    def together(self, jobs: Sequence[JobSignal], now: float) -> Signals:
+        """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
         running, uses = self._progress.running(), self._progress.uses
         signals = signals_of(self._cluster, jobs, uses, measured=running)
-        restricted = any(is_resized(job, signals) for job in signals.jobs)
+        resized = any(job.resized for job in signals.jobs)
         self._beside = {
-            job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if restricted
+            job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if resized
         }
-        return signals
+        self._raised = _raised(signals)
+        nodes = {name: self._with_the_past(name, signals, now) for name in signals.nodes}
+        self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
+        self._crowded_at = {
+            name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
+        }
+        return Signals(
+            {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._room_in(signals)
+        )
 
-    def any_has_left(self) -> bool:
-        """Return whether a pod has ended beside restricted pods, which may get its CPU."""
+    def _with_the_past(
+        self, name: str, signals: Signals, now: float
+    ) -> tuple[NodeSignal, dict[str, Sharer]]:
+        """Return a node with the jobs that are gone, and all jobs that shared its CPU.
+
+        Under equal shares a job that is gone would have shared with a job that is still there.
+        """
+        node = signals.nodes[name]
+        present = {job.uid: job.sharer(name) for job in signals.on(name)}
+        sharers = self._sharers.get(name, {}) | present
+        ends = fair_ends(sharers.values(), cores=max(1, node.allocatable - node.others) / 1000)
+        first = min(sharer.came for sharer in present.values())
+        ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
+        gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
+        awaited = self._is_awaited(name, node.free)
+        crowded = self._is_crowded(name, signals, now)
+        past = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
+        return past, present | gone
+
+    def _is_crowded(self, name: str, signals: Signals, now: float) -> bool:
+        """Return whether jobs contend for a node; a job of unknown use counts with an equal part.
+
+        What a job leaves shows in the use of the others only when they are measured again.
+        """
+        node, jobs = signals.nodes[name], signals.on(name)
+        uses = [use_of(job.on(name)) for job in jobs]
+        part = node.allocatable // max(1, len(jobs))
+        used = node.others + sum(part if use is None else use for use in uses)
+        if len(jobs) > 1 and used >= _CROWDED * node.allocatable:
+            self._crowded_at[name] = now
+        return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
+
+    def _is_awaited(self, name: str, free: int) -> bool:
+        """Return whether a pod waits for CPU of a node that is free but for raised requests.
+
+        A pod that kube-scheduler refused has none of it raised until it is bound.
+        """
+        room = free - self._raised.get(name, 0)
+        left = min(room, int(SPARE * free))
+        pods = self._cluster.books.refused.values()
+        return room < 0 < self._raised.get(name, 0) or any(
+            left < pod.requests.get(CPU, 0) <= free and pod.pinned_to in {None, "", name}
+            for pod in pods
+        )
+
+    def _room_in(self, signals: Signals) -> dict[str, int]:
+        """Return by namespace with a quota its headroom, in equal parts for its nodes."""
+        nodes: dict[str, set[str]] = {}
+        for job in signals.jobs:
+            nodes.setdefault(job.namespace, set()).update(job.nodes)
+        return {
+            namespace: room // max(1, len(names))
+            for namespace, names in nodes.items()
+            if (room := self._headroom(namespace)) is not None
+        }
+
+    def looks_early(self) -> bool:
+        """Return whether a pod has ended beside resized pods, or needs the CPU of a raise."""
+        if any(self._free_on(name) < raised for name, raised in self._raised.items()):
+            return True
         return any(
             not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
             for uid, pods in self._beside.items()
         )
 
-    def of(self, job: RunningJob, now: float) -> tuple[JobSignal, bool]:
+    def _free_on(self, name: str) -> int:
+        free = free_on(self._cluster, name)
+        return 0 if free is None else free
+
+    def of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
         """Return the signal of a job, and whether its window has ended."""
         tracked, cpu, uses = job.tracked, job.cpu, self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
@@ -68,21 +156,22 @@ class CpuSignals:
         if reported is not None:
             cpu.work.take(reported.progress)
         if is_whole(tracked, pods) and all_measured(pods, uses):
-            cpu.measured_at = now
-        rest, source = cpu.left(reported, now), self._settings_of(tracked).metrics
+            cpu.measured_at = now.monotonic
+        rest, source = cpu.left(reported, now.monotonic), self._settings_of(tracked).metrics
         cpu.unread = why_unread(reported, source=source, left=rest)
         signal = job_signal(
             job,
             pods,
             reported,
             uses,
-            in_flight=self._in_flight(job, pods, now),
+            in_flight=self._in_flight(job, pods, now.monotonic),
+            now=now.wall,
             settling=cpu.operation is not None and cpu.operation.is_set,
             left=rest,
         )
         if reported is None:
             return signal, False
-        return signal, cpu.history.take(reported.progress, signal.use, now=now)
+        return signal, cpu.history.take(reported.progress, signal.use, now=now.monotonic)
 
     def _in_flight(self, job: RunningJob, pods: tuple[Pod, ...], now: float) -> bool:
         """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
@@ -93,8 +182,24 @@ class CpuSignals:
             or (job.cpu.operation is not None and not job.cpu.operation.is_set)
             or self._paused(job, now)
             or not is_whole(job.tracked, pods)
-            or not all_measured(pods, self._progress.uses)
         )
+
+
+def _raised(signals: Signals) -> dict[str, int]:
+    """Return by node what counts there beyond what users wrote."""
+    raised = dict.fromkeys(signals.nodes, 0)
+    for pod in (pod for job in signals.jobs for pod in job.pods):
+        raised[pod.node] += pod.extra
+    return {name: amount for name, amount in raised.items() if amount > 0}
+
+
+def free_on(cluster: Cluster, name: str) -> int | None:
+    """Return the CPU of a node less all requests, as users wrote them; None: no such node."""
+    node = cluster.ledger.node(name)
+    if node is None:
+        return None
+    claims = cluster.ledger.claims_on([name])
+    return node.allocatable.get(CPU, 0) - sum(claim.requests.get(CPU, 0) for claim in claims)
 
 
 def signals_of(
@@ -113,7 +218,6 @@ def signals_of(
         job_use[signal.node] += signal.use or 0
     others = dict.fromkeys(nodes, 0)
     counted = {pod_key(uid) for uid in uids}
-    counted |= {shifted_key(job.uid, pod.node) for job in signals for pod in job.pods}
     for pod in measured:
         use = uses.of(pod.uid)
         if use is not None and pod.node_name in nodes and pod.uid not in uids:
@@ -127,12 +231,32 @@ def signals_of(
             rest = min(rest, max(0, all_use - others[name] - job_use[name]))
         others[name] += rest
     node_signals = {
-        name: NodeSignal(allocatable=node.allocatable.get(CPU, 0), others=others[name])
+        name: NodeSignal(
+            allocatable=node.allocatable.get(CPU, 0),
+            others=others[name],
+            free=free_on(cluster, name) or 0,
+        )
         for name in nodes
         if (node := cluster.ledger.node(name)) is not None
     }
     followed = (job for job in signals if set(job.nodes) <= node_signals.keys())
-    return Signals(node_signals, tuple(followed))
+    return Signals(
+        node_signals,
+        tuple(
+            replace(job, pods=tuple(_opened(pod, node_signals[pod.node]) for pod in job.pods))
+            for job in followed
+        ),
+    )
+
+
+def _opened(pod: PodSignal, node: NodeSignal) -> PodSignal:
+    """Return a pod that gets its whole node for a limit where its user wrote none.
+
+    kfext 0.2 wrote limits to such pods, and Kubernetes removes no limit.
+    """
+    if pod.user is None or pod.user.limit is not None or pod.limit is None:
+        return pod
+    return replace(pod, user=PodCpu(pod.user.request, node.allocatable))
 
 
 def job_signal(
@@ -144,19 +268,22 @@ def job_signal(
     in_flight: bool,
     settling: bool = False,
     left: float | None = None,
+    now: float = 0.0,
 ) -> JobSignal:
     """Return the signal of a job with the given pods. No policy visits an unfit job.
 
-    `left`: the core-seconds to its end.
+    `left`: the core-seconds to its end. `now`: in epoch seconds.
     """
     cpu, state = job.cpu, job.tracked.state.cpu
-    return JobSignal(
+    signals = tuple(
+        _pod_signal(pod, pod.trainer, state, uses)
+        for pod in live_pods(pods)
+        if pod.node_name and pod.trainer is not None
+    )
+    signal = JobSignal(
         uid=job.uid,
-        pods=tuple(
-            _pod_signal(pod, pod.trainer, state, uses)
-            for pod in live_pods(pods)
-            if pod.node_name and pod.trainer is not None
-        ),
+        namespace=job.tracked.job.namespace,
+        pods=signals,
         policies={} if cpu.unfit else job.policies_of(RESIZED),
         rests=frozenset(state.rests),
         by=state.by,
@@ -166,10 +293,10 @@ def job_signal(
         rate=cpu.history.rate,
         whole=is_whole(job.tracked, pods),
         left=left,
-        peak=cpu.peak,
+        done=cpu.work.done(reported.progress) if reported else 0.0,
         unread=cpu.unread,
-        budget=cpu.budget,
     )
+    return replace(signal, young=now - signal.began < EARLY_SECONDS)
 
 
 def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:
@@ -182,7 +309,8 @@ def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> P
         node=pod.node_name,
         request=trainer.request,
         limit=trainer.limit,
-        user_limit=trainer.limit if asked is None else asked.limit,
+        allocated=trainer.allocated,
+        user=asked,
         use=use.millicores if use else None,
         qos=pod.qos,
         created=pod.created,

@@ -28,6 +28,9 @@ from kfext.state.uses import Uses, record_use
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
 """Seconds between two reads of a log: of a job with an opted-in policy, of another job, and of a
 job with a log that shows nothing or may not be read."""
+RESIZED_SECONDS, MEASURED_SECONDS = 15.0, 30.0
+"""Seconds between two measurements of CPU: while `resize` may move it, as often as metrics-server
+measures; else."""
 AWAITED = 2.0
 """Seconds between two reads while a checkpoint is awaited."""
 _LOOK_AGAIN = 10.0
@@ -194,6 +197,11 @@ class JobsProgress:
         ]
         pods = (pod for uid in resized for pod in self._cluster.pods(uid))
         return {pod.node_name for pod in pods if pod.phase == "Running"}
+
+    @property
+    def measure_seconds(self) -> float:
+        """The seconds to the next measurement of CPU."""
+        return RESIZED_SECONDS if self.shared_nodes() else MEASURED_SECONDS
 
     def measured(
         self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None

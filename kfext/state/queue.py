@@ -17,7 +17,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, QueueOrder
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED
+from kfext.names import QUEUED, REASON_QUOTA
 from kfext.state.cluster import Cluster
 from kfext.state.lengths import Lengths
 from kfext.state.quotas import Quotas
@@ -25,6 +25,7 @@ from kfext.state.reservations import Promises, ReservationManager
 from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
+_NO_CPU = -(2**40)
 _EXACT = 10
 """This many jobs at the head of the queue show their exact position, the others to within a
 tenth. Otherwise each start of a job would rewrite the position of all other jobs."""
@@ -74,6 +75,20 @@ class Queue:
         if present != self.autoscaler:
             self.autoscaler = present
             self._cluster.mark_queue()
+
+    def headroom(self, namespace: str) -> int | None:
+        """Return how much more CPU the pods of a namespace may request for now; None: any amount.
+
+        Nothing is left while a job waits for a quota there, or if an autoscaler sizes the cluster
+        by what pods request.
+        """
+        waits = any(
+            tracked.job.namespace == namespace
+            and tracked.verdict is not None
+            and tracked.verdict.reason == REASON_QUOTA
+            for tracked in self._queued.values()
+        )
+        return _NO_CPU if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
 
     def turn(self, tracked: TrackedJob) -> Turn:
         """Return the sort key of a waiting job."""

@@ -6,6 +6,7 @@ from kfext.core.lifecycle.situation import QuotaView
 from kfext.core.queue.order import Classes, default_class
 from kfext.core.queue.quota import demand
 from kfext.model.charge import PodCharge
+from kfext.model.quantity import CPU
 from kfext.model.quota import LimitRange, Quota
 from kfext.names import REASON_QUOTA
 from kfext.state.cluster import Cluster
@@ -61,6 +62,19 @@ class Quotas:
             del self._changes[changed.namespace]
             self._withheld.pop(changed.namespace, None)
         self._cluster.mark_queue(changed.namespace, stopped_by=REASON_QUOTA)
+
+    def cpu_headroom(self, namespace: str) -> int | None:
+        """Return the CPU requests that the quotas of a namespace have room for; None: any amount.
+
+        A tenth of each quota stays free, for pods that come.
+        """
+        rooms = [
+            quota.hard[key] - quota.hard[key] // 10 - quota.used.get(key, 0)
+            for quota in self._quotas.get(namespace, {}).values()
+            for key in (CPU, f"requests.{CPU}")
+            if key in quota.hard
+        ]
+        return min(rooms, default=None)
 
     def offer(self) -> None:
         """Apply the quotas as they are now."""

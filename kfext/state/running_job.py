@@ -20,17 +20,14 @@ from kfext.core.companion.operation import (
 from kfext.core.companion.policy import Condition, ConditionStatus, Policy
 from kfext.core.companion.proposal import Proposal, Workers
 from kfext.core.companion.registry import policies_of
-from kfext.core.companion.restoring import last_written
+from kfext.core.companion.restoring import cpu_of, last_written
 from kfext.core.companion.scale import SCALE, Sizes
-from kfext.core.companion.signals import Budget
 from kfext.core.elastic import asked_workers, workers_of
-from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.reported import Progress, Reported
 from kfext.model.backoff import exponential_backoff
-from kfext.model.cpu_state import CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.kinds.job_kind import WORKER
-from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
@@ -41,7 +38,7 @@ from kfext.state.uses import Uses
 SPEED_SECONDS = 30.0
 """Steps are counted for this long before their speed is believed."""
 _UNKNOWN = Sizes(0, 0, 0, 0)
-_EARLY_SECONDS = 120.0
+EARLY_SECONDS = 120.0
 """A job that prints nothing for this long counts as a job that does not show how far it is."""
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 30.0, 300.0
 
@@ -75,27 +72,21 @@ class CpuRecord:
     """The record of the CPU of a job.
 
     `began`: when the controller began to follow the job. `work`: the CPU that its steps take.
-    `peak`: the highest use on a node, in millicores.
-    `budget`: the CPU that the job has used, and lost or lent to other jobs.
-    `counted_at`: the end of the count of an earlier controller, in epoch seconds; 0.0: no gap.
     `company`: the uids and limits of the pods on its nodes, of jobs that opted in.
     `unfit`: why no policy visits the job, or empty.
     `unread`: why its progress is unknown; empty if it is known or if it is too early to say.
     `measured_at`: when the CPU use of all its pods was last known, or the job was first followed.
     `stood_down`: by policy, why it leaves the job alone for now, or empty.
-    `early`: whether a policy would take CPU but does not know enough of the job yet.
+    `early`: whether a policy would move CPU but does not know enough of the job yet.
     `pause`: the pause after the failures since the last success, if any.
     `refused`: why the last change failed, until a change succeeds.
     `undo`: the policy of sizes that were not all written or set, and why; they are to be restored.
-    `seen`: by the uid of a pod, the last limit of kfext that the pod was seen to have.
+    `seen`: by the uid of a pod, the last CPU of kfext that the pod was seen to have.
     """
 
     began: float = -math.inf
     work: Work = field(default_factory=Work)
-    peak: int = 0
     history: History = field(default_factory=History)
-    budget: Budget = field(default_factory=Budget)
-    counted_at: float = 0.0
     trial: Trial | None = None
     operation: ResizeOperation | None = None
     unfit: str = ""
@@ -107,15 +98,14 @@ class CpuRecord:
     pause: Pause | None = None
     refused: Verdict | None = None
     undo: tuple[str, Verdict] | None = None
-    seen: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, PodCpu] = field(default_factory=dict)
 
     def see(self, pods: Iterable[Pod], state: CpuState) -> None:
-        """Record which pods were seen with the last limit that was written for them."""
+        """Record which pods were seen with the last CPU that was written for them."""
         before, self.seen = self.seen, {}
         for pod in pods:
             last = last_written(pod, state)
-            now = pod.trainer.limit if pod.trainer else None
-            if last is not None and last in {now, before.get(pod.uid)}:
+            if last is not None and last in {cpu_of(pod), before.get(pod.uid)}:
                 self.seen[pod.uid] = last
 
     def fail(self, now: float, *, lasting: bool, restoring: bool, changes: int) -> None:
@@ -125,14 +115,6 @@ class CpuRecord:
             lasting |= self.pause.lasting
         pause = exponential_backoff(failures, first=_PAUSE_SECONDS, longest=_LONGEST_PAUSE_SECONDS)
         self.pause = Pause(now + pause, failures, changes, lasting=lasting, restoring=restoring)
-
-    def dated(self, step: Resize, now: Moment) -> Resize:
-        """Return a step that also records when its budget was counted, if it has a budget."""
-        cpu = step.state.cpu
-        if cpu == CpuState():
-            return step
-        cpu = replace(cpu, counted_at=self.counted_at or now.wall)
-        return replace(step, state=replace(step.state, cpu=cpu))
 
     def meet(self, company: frozenset[tuple[str, int | None]]) -> None:
         """Record the pods that share its nodes; a change makes earlier figures useless.
@@ -151,7 +133,7 @@ class CpuRecord:
     def left(self, reported: Reported | None, now: float) -> float | None:
         """Return the core-seconds to the end: infinite while it is too early; None: unknown."""
         if reported is None or not reported.progress.metric:
-            return math.inf if now - self.began < _EARLY_SECONDS else None
+            return math.inf if now - self.began < EARLY_SECONDS else None
         return self.work.left(reported.progress)
 
 
@@ -343,12 +325,6 @@ class RunningJob:
         """Whether an operation is under way: one, or two if one of them gives back CPU."""
         operations = self.size.operation, self.move.operation, self.cpu.operation
         return any(operation is not None for operation in operations)
-
-
-def cpu_record(state: CpuState, now: float) -> CpuRecord:
-    """Begin to follow the CPU of a job, with the budget in its state."""
-    budget = Budget(state.used, state.lost, state.lent, state.borrowed)
-    return CpuRecord(began=now, budget=budget, counted_at=state.counted_at, measured_at=now)
 
 
 def size_record(tracked: TrackedJob, sizes: Sizes) -> SizeRecord:

@@ -1,7 +1,7 @@
-"""Carries out new CPU limits of the pods of jobs, from the first write to the last.
+"""Carries out new CPU of the pods of jobs, from the first write to the last.
 
 Each stage is checked against the present pods. If the controller dies, the state of the job says
-which limits are kfext's, and the next controller decides again.
+which sizes are kfext's, and the next controller decides again.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,22 +57,19 @@ class Stages:
         proposal: Proposal,
         *,
         resized: bool,
-        restricts: bool = True,
         trial: Trial | None = None,
         rests: Mapping[str, str] | None = None,
     ) -> Resize | None:
         """Begin to carry out a proposal.
 
-        `resized`: whether pods have limits other than the user's now. `restricts`: whether a limit
-        is lowered; then all limits of kfext count as this policy's. `trial`: begins after the last
+        `resized`: whether pods have other CPU than the user's now. `trial`: begins after the last
         write. `rests`: the policies that rest from then on, and why.
         """
         undo, job.cpu.trial, job.cpu.undo = job.cpu.undo, None, None
         operation = ResizeOperation(proposal, trial=trial, rests=dict(rests or {}))
         operation.undo = undo
         before = job.tracked.state.cpu.by if resized else frozenset()
-        takes = restricts and not operation.restores
-        operation.by = before | {proposal.policy} if takes else before
+        operation.by = before if operation.restores else before | {proposal.policy}
         job.cpu.operation = operation
         return self._stage(job, job.cpu.operation)
 
@@ -96,7 +93,7 @@ class Stages:
                 if late or all(now - then >= MEASUREMENTS for now, then in counts):
                     self._end(job, operation.trial)
             case Phase.SAVING | Phase.TRIAL:
-                pass  # limits cost no work, and the trial of a policy outlasts its operation
+                pass  # a resize costs no work, and the trial of a policy outlasts its operation
             case _:
                 assert_never(operation.phase)
         return None
@@ -137,7 +134,7 @@ class Stages:
 
     def forget(self, job: RunningJob) -> Resize:
         """Return the step that removes the record of the CPU of a job."""
-        message = "the CPU limits are the user's, and kfext keeps no record of them"
+        message = "the CPU is the user's, and kfext keeps no record of it"
         state = replace(job.tracked.state, cpu=CpuState())
         return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
 
@@ -160,10 +157,6 @@ class Stages:
         cpu = replace(
             noted(before, sizes, by=operation.by, pods=pods.values()),
             rests={**before.rests, **operation.rests},
-            used=job.cpu.budget.used,
-            lost=job.cpu.budget.lost,
-            lent=job.cpu.budget.lent,
-            borrowed=job.cpu.budget.borrowed,
         )
         reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
         return Resize(
@@ -190,7 +183,7 @@ class Stages:
         restored = job.cpu.operation is not None and job.cpu.operation.restores
         job.cpu.operation, job.cpu.trial = None, trial
         if not restored:
-            # Restoring the user's limits does not mean that the failed write now works.
+            # Restoring the user's CPU does not mean that the failed write now works.
             job.cpu.pause = job.cpu.refused = None
 
     def _pause(self, job: RunningJob, now: float, *, lasting: bool, restoring: bool) -> None:
@@ -208,7 +201,7 @@ class Stages:
 def _is_changed(pod: Pod, operation: ResizeOperation, job: RunningJob) -> bool:
     """Return whether another client changed a value that an operation would overwrite.
 
-    A restore goes on if another client changed the request or put back the user's limit.
+    A restore goes on if another client put back the user's CPU.
     """
     state = job.tracked.state.cpu
     if operation.restores:

@@ -97,13 +97,13 @@ class Kfext(Arm):
     def __init__(self, annotations: Mapping[str, str]) -> None:
         super().__init__()
         self.annotations = annotations
-        self._limits: dict[str, str] = {}
+        self._cpu: dict[str, tuple[str, str]] = {}
 
     def look(self, found: Sequence[Pod], *, now: float) -> None:
-        """Count what has been resized; a pod comes with the limit that its user wrote."""
+        """Count what has been resized; a pod comes with the CPU that its user wrote."""
         for pod in found:
-            self.resizes += self._limits.get(pod.name, pod.limit) != pod.limit
-            self._limits[pod.name] = pod.limit
+            self.resizes += self._cpu.get(pod.name, pod.cpu) != pod.cpu
+            self._cpu[pod.name] = pod.cpu
 
 
 class Killed(Kfext):
@@ -179,5 +179,5 @@ def resizing() -> Arm:
 
 
 def killed() -> Arm:
-    """Return the same, but nothing is given back or widened after the first resize."""
+    """Return the same, but nothing is given back or raised after the first resize."""
     return Killed({names.RESIZE: "cpu"})

@@ -23,7 +23,8 @@ from kfext.model.log_line import LogLine
 from kfext.names import JOB_NAME
 
 Object = dict[str, Any]
-REQUEST = "20m"
+MILLICORES = 20
+REQUEST = f"{MILLICORES}m"
 """The CPU request of every pod: all have the same weight, and next to none is reserved."""
 SMALLEST_CAP = 50
 """In millicores: below, a pod gets less than one slice of the kernel's scheduler in a period."""
@@ -36,13 +37,19 @@ COUNT = 4
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that runs; `limit`: of its CPU as it is now in its spec, empty without one."""
+    """A pod that runs; `request`, `limit`: of its CPU as in its spec now, empty without one."""
 
     name: str
     uid: str
     job: str
     container: str
+    request: str = ""
     limit: str = ""
+
+    @property
+    def cpu(self) -> tuple[str, str]:
+        """Its request and its limit."""
+        return self.request, self.limit
 
 
 class Pods:
@@ -87,8 +94,9 @@ def running(bodies: list[Object]) -> list[Pod]:
         states = [status["state"] for status in body["status"].get("containerStatuses", [])]
         if states and "running" in states[0] and "deletionTimestamp" not in metadata:
             job = metadata.get("labels", {}).get(JOB_NAME, "")
-            limit = container.get("resources", {}).get("limits", {}).get("cpu", "")
-            found.append(Pod(metadata["name"], metadata["uid"], job, container["name"], limit))
+            resources = container.get("resources", {})
+            cpu = (resources.get(of, {}).get("cpu", "") for of in ("requests", "limits"))
+            found.append(Pod(metadata["name"], metadata["uid"], job, container["name"], *cpu))
     return sorted(found, key=lambda pod: pod.name)
 
 

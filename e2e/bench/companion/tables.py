@@ -5,20 +5,25 @@ from statistics import fmean, median
 
 from e2e.bench.companion.arms import AGAIN, OURS, PLAIN
 from e2e.bench.companion.run import Outcome, Runs
+from e2e.bench.companion.site import MILLICORES
 from e2e.bench.companion.workload import Schedule
 from e2e.bench.report import spread, table
+from kfext.core.companion.contest import SPARE
 
+_NODE = 1000
+"""The millicores of the node."""
 ByJob = Mapping[str, Sequence[float]]
 """The changes of the time of each job, in percent and by repeat."""
 
 
 def bound(count: int) -> float:
-    """Return by how much the time of one growing job among `count` may change at best, in percent.
+    """Return by how much the time of the favourite among `count` may change at best, in percent.
 
-    The others have converged and are capped at 1/(count+1) of the node each, so it gets
-    2/(count+1) instead of 1/count, as long as none of them ends.
+    The others keep their requests, which are weights, so it gets more than 1/count of the node.
     """
-    return 100 * ((count + 1) / (2 * count) - 1)
+    weight = MILLICORES + (1 - SPARE) * (_NODE - count * MILLICORES)
+    share = weight / (weight + (count - 1) * MILLICORES)
+    return 100 * (1 / (count * share) - 1)
 
 
 def changes(before: Sequence[float], after: Sequence[float]) -> list[float]:
@@ -59,7 +64,7 @@ def arms_table(schedule: Schedule, runs: Runs) -> str:
     rows = [_plain_row(runs), *(_row(runs, arm, most) for arm in runs if arm != PLAIN)]
     count = len(schedule.arrivals)
     best = f"{bound(count):+.0f} %"
-    rows.append((f"arithmetic: one growing job among {count}", "", best, *[""] * (len(head) - 3)))
+    rows.append((f"arithmetic: the favourite among {count}", "", best, *[""] * (len(head) - 3)))
     repeats = len(runs[PLAIN])
     return table(f"{schedule.title}; repeats: {repeats}", head, rows)
 

@@ -1,11 +1,10 @@
 """Resize with real training on a real kubelet: shown first, then done, taken back, and removed.
 
-The job that is there first takes three times as long, so it lends CPU to the other job.
+The job that is there first takes three times as long, so the other job is favoured.
 """
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +24,13 @@ from kfext import names
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("metrics_api")]
 
 PATIENCE = 420.0
-"""Growth takes windows of 30 s, and other tests share the machine."""
+"""CPU is measured twice a minute at most, and other tests share the machine."""
 (GRU,) = (program for program in PROGRAMS if program.model == "gru")
-STEPS, POD = 20_000, "old-master-0"
-CONVERGES = Arrival(0.0, "old", replace(GRU, pace=90.0), 3 * STEPS)
-GROWS = Arrival(0.0, "new", replace(GRU, pace=5.0), STEPS)
+STEPS, OLD, NEW = 100_000, "old-master-0", "new-master-0"
+"""More steps than a job makes while a case lasts."""
+ASKED = 20
+"""What both request, in millicores."""
+LONG, SHORT = Arrival(0.0, "old", GRU, 3 * STEPS), Arrival(0.0, "new", GRU, STEPS)
 
 
 @pytest.fixture
@@ -43,25 +44,22 @@ def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
     bed: Testbed, managed: str, members: tuple[Node, Node], hands: Resizing
 ) -> None:
     node = members[0]
-    submit(bed, managed, CONVERGES, node, resize="observe")
-    until(
-        lambda: progress(bed, managed, "old").get("state") == "Completing",
-        what="the first job has converged",
-        seconds=PATIENCE,
-    )
-    submit(bed, managed, GROWS, node, resize="cpu")
+    submit(bed, managed, LONG, node, resize="cpu")
+    submit(bed, managed, SHORT, node, resize="observe")
 
     shown(bed, managed, names.REASON_WOULD_MOVE)
-    assert hands.trainer(POD).limit is None
+    assert hands.trainer(NEW).request == ASKED
+    plain = node.pod_weight(hands.pod(NEW).uid)
 
     annotate(bed, managed, "cpu")
-    limited(bed, managed, node, hands)
+    favoured(bed, managed, node, hands, plain=plain)
 
     kill_controllers(bed)
     annotate(bed, managed, "off")
+    has(hands, NEW, request=ASKED)
     until(
-        lambda: hands.trainer(POD).given == node.millicores,
-        what="the whole node is open to it again",
+        lambda: node.pod_weight(hands.pod(NEW).uid) == plain,
+        what="it has its weight again",
         seconds=PATIENCE,
     )
     until(
@@ -69,6 +67,7 @@ def test_a_user_sees_what_resize_would_do_has_it_done_and_takes_it_back(
         what="nothing of it is left on the job",
         seconds=PATIENCE,
     )
+    untouched(bed, managed, node, hands)
 
 
 @pytest.fixture
@@ -79,32 +78,63 @@ def shell(bed: Testbed, tmp_path: Path) -> Iterator[Shell]:
     install_kfext(bed)
 
 
-def test_a_pod_that_lends_has_the_whole_node_again_before_kfext_is_gone(
+def test_a_favourite_has_its_own_request_again_before_kfext_is_gone(
     bed: Testbed, managed: str, members: tuple[Node, Node], hands: Resizing, shell: Shell
 ) -> None:
     node = members[0]
-    submit(bed, managed, CONVERGES, node, resize="cpu")
-    submit(bed, managed, GROWS, node, resize="cpu")
-    limited(bed, managed, node, hands)
-    before = hands.pod(POD)
+    submit(bed, managed, LONG, node, resize="cpu")
+    submit(bed, managed, SHORT, node, resize="observe")
+    shown(bed, managed, names.REASON_WOULD_MOVE)
+    plain = node.pod_weight(hands.pod(NEW).uid)
+    annotate(bed, managed, "cpu")
+    favoured(bed, managed, node, hands, plain=plain)
+    before = hands.pod(NEW)
 
     for command in commands("Remove"):
         shell.run(command.replace("overlays/default", "overlays/testbed"))
 
-    assert hands.pod(POD).uid == before.uid
-    assert hands.trainer(POD).given == node.millicores == node.pod_millicores(before.uid)
+    assert hands.pod(NEW).uid == before.uid
+    assert hands.trainer(NEW).request == hands.trainer(OLD).request == ASKED
+    has(hands, NEW, request=ASKED)
+    assert node.pod_weight(before.uid) == plain
 
 
-def limited(bed: Testbed, namespace: str, node: Node, hands: Resizing) -> None:
-    """Wait until the kubelet holds the first job to a part of its node, and the job shows it."""
+def favoured(bed: Testbed, namespace: str, node: Node, hands: Resizing, *, plain: int) -> None:
+    """Wait until the shorter job has the higher request, and with it the weight, in place."""
     moved = shown(bed, namespace, names.REASON_CPU_MOVED)
     assert moved["status"] == "True"
-    until(
-        lambda: (hands.trainer(POD).given or node.millicores) < node.millicores,
-        what="the kubelet has set the limit",
+    has(hands, OLD, request=ASKED)
+    raised = until(
+        lambda: (now := hands.trainer(NEW).request) > 5 * ASKED and now,
+        what="the favourite's request is raised",
         seconds=PATIENCE,
     )
-    assert node.pod_millicores(hands.pod(POD).uid) == hands.trainer(POD).limit
+    has(hands, NEW, request=raised)
+    until(
+        lambda: node.pod_weight(hands.pod(NEW).uid) > 2 * plain,
+        what="the kubelet has set the weight",
+        seconds=PATIENCE,
+    )
+    untouched(bed, namespace, node, hands)
+
+
+def has(hands: Resizing, pod: str, *, request: int) -> None:
+    """Wait until a pod has a request, and its kubelet has allocated it."""
+
+    def found() -> bool:
+        cpu = hands.trainer(pod)
+        return cpu.request == cpu.allocated == request
+
+    until(found, what=f"{pod} has a request of {request}m", seconds=PATIENCE)
+
+
+def untouched(bed: Testbed, namespace: str, node: Node, hands: Resizing) -> None:
+    """Check that neither job has a limit or was restarted."""
+    for name in (OLD, NEW):
+        assert (hands.trainer(name).limit, hands.trainer(name).given) == (None, None)
+        assert node.pod_millicores(hands.pod(name).uid) is None
+        status = bed.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["status"]
+        assert [container["restartCount"] for container in status["containerStatuses"]] == [0]
 
 
 def submit(bed: Testbed, namespace: str, arrival: Arrival, node: Node, *, resize: str) -> None:
@@ -117,7 +147,7 @@ def submit(bed: Testbed, namespace: str, arrival: Arrival, node: Node, *, resize
 
 def annotate(bed: Testbed, namespace: str, value: str) -> None:
     word = f"{names.RESIZE}={value}"
-    kubectl(bed, "annotate", "--overwrite", "pytorchjob", "old", "-n", namespace, word)
+    kubectl(bed, "annotate", "--overwrite", "pytorchjob", SHORT.name, "-n", namespace, word)
 
 
 def kill_controllers(bed: Testbed) -> None:
@@ -128,16 +158,12 @@ def kill_controllers(bed: Testbed) -> None:
     kubectl(bed, "rollout", "status", *of_kfext, "deployment/kfext-controller", "--timeout=300s")
 
 
-def plan(bed: Testbed, namespace: str, job: str = "old") -> dict[str, Any]:
-    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/pytorchjob-{job}"
+def plan(bed: Testbed, namespace: str) -> dict[str, Any]:
+    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/pytorchjob-{SHORT.name}"
     try:
         return dict(bed.api.get(path).get("status", {}))
     except ApiError:
         return {}  # it comes with the first decision
-
-
-def progress(bed: Testbed, namespace: str, job: str) -> dict[str, Any]:
-    return plan(bed, namespace, job).get("progress") or {}
 
 
 def resized(bed: Testbed, namespace: str) -> dict[str, Any] | None:
@@ -157,6 +183,6 @@ def shown(bed: Testbed, namespace: str, reason: str) -> dict[str, Any]:
 
 def noted(bed: Testbed, namespace: str) -> Any:
     """Return what stands on the job of its CPU, or None."""
-    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/old"
+    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/{SHORT.name}"
     written = bed.api.get(path)["metadata"]["annotations"].get(names.STATE, "{}")
     return json.loads(written).get("cpu")

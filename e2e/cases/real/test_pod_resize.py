@@ -1,6 +1,7 @@
 """Resizes on a real kubelet: what it sets, what it reports, and what it cannot carry out."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,7 +63,9 @@ def run(bed: Testbed, plain: str, node: Node, hands: Resizing) -> Run:
     return start
 
 
-def resize(hands: Resizing, name: str, limit: int, request: int | None = None) -> None:
+def resize(
+    hands: Resizing, name: str, limit: int | None = None, request: int | None = None
+) -> None:
     """Resize a pod as it is by then: its kubelet writes its status at any time."""
 
     def written() -> bool:
@@ -72,12 +75,23 @@ def resize(hands: Resizing, name: str, limit: int, request: int | None = None) -
             return False
         return True
 
-    until(written, what=f"the API server takes {limit}m for {name}")
+    until(written, what=f"the API server takes the size for {name}")
 
 
 def shown(hands: Resizing, want: TrainerCpu) -> None:
-    """Wait until the pod `train` shows this."""
-    until(lambda: hands.trainer("train") == want, what=f"the pod shows {want}")
+    """Wait until the pod `train` shows this; without `allocated`, whatever is allocated."""
+
+    def cpu() -> TrainerCpu:
+        found = hands.trainer("train")
+        return found if want.allocated is not None else replace(found, allocated=None)
+
+    until(lambda: cpu() == want, what=f"the pod shows {want}")
+
+
+def weighs(node: Node, pod: Pod, *, more: bool, than: int) -> None:
+    """Wait until the kubelet has set the weight of a pod."""
+    what = f"{pod.name} weighs {'more' if more else 'no more'} than {than}"
+    until(lambda: (node.pod_weight(pod.uid) > than) is more, what=what)
 
 
 def restarts(bed: Testbed, pod: Pod) -> int:
@@ -95,6 +109,23 @@ def test_a_limit_goes_down_and_up_again_and_nothing_restarts(
         resize(hands, pod.name, limit)
         shown(hands, TrainerCpu(20, limit, given=limit))
         assert node.pod_millicores(pod.uid) == limit
+    assert (restarts(bed, pod), hands.pod(pod.name).resize_problem) == (0, None)
+
+
+@pytest.mark.parametrize(
+    "resources", [pytest.param(BURSTABLE, id="no limit"), pytest.param(LIMITED, id="a limit")]
+)
+def test_a_request_goes_up_and_down_again_and_with_it_the_weight_alone(
+    bed: Testbed, hands: Resizing, run: Run, node: Node, resources: Any
+) -> None:
+    pod = run(resources)
+    limit, plain = hands.trainer("train").limit, node.pod_weight(pod.uid)
+    for request, higher in ((370, True), (20, False)):
+        resize(hands, pod.name, request=request)
+        shown(hands, TrainerCpu(request, limit, given=limit, allocated=request))
+        weighs(node, pod, more=higher, than=2 * plain)
+        assert node.pod_millicores(pod.uid) == limit
+    assert node.pod_weight(pod.uid) == plain
     assert (restarts(bed, pod), hands.pod(pod.name).resize_problem) == (0, None)
 
 

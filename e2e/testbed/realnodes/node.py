@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import yaml
 
@@ -23,6 +24,7 @@ from e2e.testbed.realnodes.sandbox import Sandbox
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
+Value = TypeVar("Value")
 NODE_LABEL = "testbed.kfext.dev/node=real"
 _EVICTION_MEMORY = 100 * 2**20
 _READY_SECONDS = 90.0
@@ -210,9 +212,16 @@ class Node:
 
     def pod_millicores(self, uid: str) -> int | None:
         """Return what a pod that runs may use, or None without a limit."""
+        return self._read(uid, cgroups.millicores)
+
+    def pod_weight(self, uid: str) -> int:
+        """Return what a pod that runs counts when the node's CPU is shared out."""
+        return self._read(uid, cgroups.weight)
+
+    def _read(self, uid: str, read: Callable[[str], Value]) -> Value:
         for cgroup in self._cgroups(uid):
             try:
-                return cgroups.millicores(cgroup)
+                return read(cgroup)
             except FileNotFoundError:
                 continue
         raise FileNotFoundError(f"pod {uid} has no cgroup on {self.name}")

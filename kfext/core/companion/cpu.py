@@ -1,4 +1,4 @@
-"""CPU within bounds: what a pod wants, its lowest limit, and how a sum is divided."""
+"""CPU within bounds: the lowest limit of a pod, and how a sum is divided."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ RESIZED = Condition(
         }
     ),
 )
-"""Whether pods have other CPU limits than the user wrote."""
+"""Whether pods have other CPU than the user wrote."""
 INTERVAL = Parameter(30.0, 10.0, 3600.0, "seconds between two looks at a job")
 CHANGE = Parameter(0.1, 0.0, 1.0, "the part of a limit below which a change is not written")
 
@@ -92,32 +92,12 @@ def _whole(given: Sequence[float]) -> list[int]:
 LEAST_LIMIT = 50
 """The lowest limit in millicores: below it the slices of a CFS period get too short."""
 
-_CONTENT = 0.5
-"""On a full node a pod that uses less than this share of its part wants no more."""
-_BURSTS = 0.75
-"""A pod that works in bursts may be stopped by its cap from this share of the cap."""
-
 
 def is_stopped(pod: PodSignal) -> bool:
     """Return whether its limit keeps a pod from using more."""
     if pod.limit is None or pod.use is None:
         return False
     return pod.use >= STOPPED * pod.limit
-
-
-def wanted(pod: PodSignal, *, most: int, full: bool, part: float) -> int:
-    """Return the millicores that a pod wants, `most` if its use does not show it.
-
-    `most`: the highest limit that it may have. `full`: whether its node has no CPU left. `part`:
-    what CFS gives it on a full node; a pod that uses far less wants no more. On a node with CPU
-    left, a pod that its cap may stop wants more.
-    """
-    if pod.use is None or is_stopped(pod):
-        return most
-    if full:
-        return most if pod.use >= _CONTENT * part else min(pod.use, most)
-    capped = pod.limit is not None and pod.limit < most
-    return most if capped and pod.use >= _BURSTS * (pod.limit or 0) else min(pod.use, most)
 
 
 def least_limit(pod: PodSignal) -> int:
@@ -127,16 +107,3 @@ def least_limit(pod: PodSignal) -> int:
     Guaranteed, and Kubernetes refuses a resize that changes the QoS class.
     """
     return max(LEAST_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)
-
-
-def parts_of(pods: Sequence[PodSignal], most: Sequence[int]) -> list[Part]:
-    """Return the parts of a job's pods in a sum: by use, or equal if a use is unknown."""
-    measured = all(pod.use is not None for pod in pods)
-    return [
-        Part(
-            weight=float(pod.use or 0) if measured else 1.0,
-            least=min(least_limit(pod), limit),
-            most=limit,
-        )
-        for pod, limit in zip(pods, most, strict=True)
-    ]

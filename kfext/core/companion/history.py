@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -69,8 +70,8 @@ class History:
         return (now.step - before.step) / (now.at - before.at)
 
 
-_LEAST_CPU = 4.0
-"""Core-seconds after which the CPU of a step is known."""
+_LEAST_SECONDS = 15.0
+"""The time over which the CPU of a step is measured at least."""
 _KEPT = 16
 """Reports of steps, and measurements, kept to pair them by their times."""
 
@@ -88,17 +89,21 @@ class Work:
         self._measured: dict[str, float] = {}
         self._used: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT)
-        self._from: tuple[float, float] | None = None
+        self._from: tuple[float, float, float] | None = None
         self._each = math.inf
 
     def measure(self, pod: str, use: CpuUse) -> None:
         """Record a new measurement of a pod, by uid."""
-        before = self._measured.get(pod)
-        if before is not None and use.at > before:
+        before = self._measured.get(pod, use.at - use.window)
+        if not self._measured:
+            self._used.append((before, 0.0))
+        if use.at > before:
             self._cpu += use.cores * (use.at - before)
-        if before is None or use.at > before:
             self._measured[pod] = use.at
-            self._used.append((max(self._measured.values()), self._cpu))
+            newest = max(self._measured.values())
+            if self._used[-1][0] == newest:
+                self._used.pop()
+            self._used.append((newest, self._cpu))
 
     def take(self, progress: Progress) -> None:
         """Record how far the job is."""
@@ -109,13 +114,12 @@ class Work:
             self._from = None
         if not self._steps or progress.at > self._steps[-1][0]:
             self._steps.append((progress.at, progress.step))
-        newest = self._newest()
-        if newest is None:
+        newest = next(self._paired(reversed(self._used)), None)
+        self._from = self._from or next(self._paired(self._used), None)
+        if newest is None or self._from is None:
             return
-        if self._from is None:
-            self._from = newest
-        (step, cpu), (first, before) = newest, self._from
-        if step > first and cpu - before >= _LEAST_CPU:
+        (at, step, cpu), (since, first, before) = newest, self._from
+        if step > first and at - since >= _LEAST_SECONDS:
             self._each = (cpu - before) / (step - first)
 
     def left(self, progress: Progress) -> float | None:
@@ -128,13 +132,18 @@ class Work:
         steps = max(0, progress.total - progress.step)
         return steps * self._each if steps else 0.0
 
-    def _newest(self) -> tuple[float, float] | None:
-        """Return the step at the newest measurement that can be paired, and the CPU until then."""
-        for time, cpu in reversed(self._used):
+    def done(self, progress: Progress) -> float:
+        """Return the core-seconds of the steps that the job has made, 0 while unknown."""
+        return (progress.step or 0) * self._each if math.isfinite(self._each) else 0.0
+
+    def _paired(
+        self, measurements: Iterable[tuple[float, float]]
+    ) -> Iterator[tuple[float, float, float]]:
+        """Yield the measurements with a known step: the time, the step, and all CPU until then."""
+        for time, cpu in measurements:
             step = self._step_at(time)
             if step is not None:
-                return step, cpu
-        return None
+                yield time, step, cpu
 
     def _step_at(self, at: float) -> float | None:
         """Return the step at a time, with a fraction, or None without a report on both sides."""

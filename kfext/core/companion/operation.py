@@ -10,12 +10,14 @@ from kfext.core.companion.proposal import (
     Measure,
     Proposal,
     Rank,
+    Size,
     Stage,
     Workers,
     restore_proposal,
     value_of,
 )
 from kfext.core.companion.signals import Signals
+from kfext.model.cpu_size import TrainerCpu
 from kfext.model.plan import Assignment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -23,7 +25,7 @@ from kfext.model.verdict import Verdict
 WINDOWS = 4
 """Windows with a value in which a gain must show."""
 WINDOWS_BEFORE = 2
-"""Windows with a value needed before the change, unless the expected value is known."""
+"""Windows with a value needed before the change."""
 _KEPT = 4
 """Windows before the change that are compared."""
 _CERTAIN = 2.0
@@ -33,7 +35,7 @@ _LEAST_GAIN = 0.02
 
 
 class Outcome(Enum):
-    """What a trial has shown: nothing yet, a gain, or no gain. It is moot if a job has gone."""
+    """What a trial has shown: nothing yet, a gain, or no gain. It is moot if the job has gone."""
 
     RUNNING = "running"
     GAINED = "gained"
@@ -51,13 +53,13 @@ class Trial:
 
     def with_window(self, signals: Signals) -> "Trial":
         """Return the trial after another window; a window without a value changes nothing."""
-        served, measure = signals.job(self.proposal.serves), self.proposal.measure
-        value = None if served is None or measure is None else value_of(served, measure)
+        job, measure = signals.job(self.proposal.job), self.proposal.measure
+        value = None if job is None or measure is None else value_of(job, measure)
         return self if value is None else replace(self, after=(*self.after, value))
 
     def outcome(self, signals: Signals) -> Outcome:
         """Return the outcome so far; a gain ends the trial early, no gain after all windows."""
-        if signals.job(self.proposal.serves) is None or signals.job(self.proposal.job) is None:
+        if signals.job(self.proposal.job) is None:
             return Outcome.MOOT
         if _gained(self.before, self.after):
             return Outcome.GAINED
@@ -73,21 +75,15 @@ class Trial:
         if job is None:
             return None
         reason = f"{self.proposal.policy} is undone: in {WINDOWS} intervals it has shown no gain"
-        return restore_proposal(self.proposal.policy, job, signals, reason=reason, rests=True)
+        return restore_proposal(self.proposal.policy, job, reason=reason, rests=True)
 
 
 def begin_trial(proposal: Proposal, history: Sequence[float]) -> Trial | None:
     """Return the trial of a proposal, or None for a proposal without a measure.
 
-    `history`: values of the measure in the last windows, newest last. Without any value the trial
-    compares with the expected value.
+    `history`: values of the measure in the last windows, newest last.
     """
-    if proposal.measure is None:
-        return None
-    before = tuple(history[-_KEPT:])
-    if not before and proposal.expected is not None:
-        before = (proposal.expected,)
-    return Trial(proposal, before)
+    return None if proposal.measure is None else Trial(proposal, tuple(history[-_KEPT:]))
 
 
 def measure_for(rate: float | None) -> Measure:
@@ -112,7 +108,7 @@ def _error(values: Sequence[float]) -> float:
 
 
 KUBELET_SECONDS = 60.0
-"""The time that the kubelet has to set the limits of a stage."""
+"""The time that the kubelet has to set the sizes of a stage."""
 MEASURE_SECONDS = 180.0
 """The longest wait for new measurements."""
 MEASUREMENTS = 2
@@ -127,7 +123,7 @@ class Phase(StrEnum):
     WRITING = "writing"
     """A stage is being written."""
     SETTLING = "settling"
-    """Pods come or go, or the kubelets set the new limits."""
+    """Pods come or go, or the kubelets set the new sizes."""
     MEASURING = "measuring"
     """The operation waits for the first step at the new size, or for new CPU measurements."""
     TRIAL = "trial"
@@ -154,13 +150,13 @@ class Operation:
 
 @dataclass(slots=True)
 class ResizeOperation(Operation):
-    """New CPU limits for the pods of a job, one stage after the other.
+    """New CPU for the pods of a job, one stage after the other.
 
     `trial`: the trial that begins once all stages are written.
     `rests`: the policies that leave the job alone from then on, and why.
     `by`: the policies that account for the sizes.
     `undo`: the policy and the reason, if the operation undoes sizes without a proposal.
-    `measured`: how often each pod had been measured when all limits were set.
+    `measured`: how often each pod had been measured when all sizes were set.
     """
 
     trial: Trial | None = None
@@ -230,18 +226,22 @@ def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) 
         if pod.uid in sizes and pod.resize_problem is not None:
             return pod.resize_problem
     if now - operation.since >= KUBELET_SECONDS:
-        message = f"the kubelet has not set the CPU limits in {KUBELET_SECONDS:g} s"
+        message = f"the kubelet has not set the CPU in {KUBELET_SECONDS:g} s"
         return Verdict("NotSet", message)
     return None
 
 
 def all_set(operation: ResizeOperation, pods: Iterable[Pod]) -> bool:
     """Return whether the kubelets have set the sizes of a stage, except on pods that have gone."""
-    wanted = {size.pod: size.limit for size in operation.sizes}
-    return all(
-        pod.trainer is not None and pod.trainer.given == wanted[pod.uid]
-        for pod in pods
-        if pod.uid in wanted
+    wanted = {size.pod: size for size in operation.sizes}
+    return all(_is_set(wanted[pod.uid], pod.trainer) for pod in pods if pod.uid in wanted)
+
+
+def _is_set(size: Size, cpu: TrainerCpu | None) -> bool:
+    return (
+        cpu is not None
+        and (size.limit is None or cpu.given == size.limit)
+        and (size.request is None or cpu.allocated == size.request)
     )
 
 

@@ -1,12 +1,12 @@
 """What a policy proposes: a change of a job, the job that gains, and the measure of the gain."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import assert_never
 
-from kfext.core.companion.signals import JobSignal, Signals
-from kfext.model.qos import QoS
+from kfext.core.companion.signals import JobSignal
 
 
 class Rank(IntEnum):
@@ -33,10 +33,10 @@ class Measure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The CPU of a pod in millicores; None keeps the request."""
+    """The CPU of a pod in millicores; None keeps what it has."""
 
     pod: str
-    limit: int
+    limit: int | None = None
     request: int | None = None
 
 
@@ -46,7 +46,7 @@ Stage = tuple[Size, ...]
 
 @dataclass(frozen=True, slots=True)
 class PodSizes:
-    """New CPU limits for the pods of a job."""
+    """New CPU for the pods of a job."""
 
     stages: tuple[Stage, ...]
 
@@ -109,9 +109,8 @@ Change = PodSizes | Workers | Move
 class Proposal:
     """A change of a job.
 
-    `serves`: the uid of the job that gains by the `measure`, perhaps the same job. Without a
-        measure no gain has to show.
-    `expected`: the value of the measure without any such change, or None.
+    `serves`: the uid of the job that gains, perhaps the same job.
+    `measure`: what has to show that the job has gained; None: no gain has to show.
     `reason`: a sentence for the job's owner; it names no other job.
     `rests`: whether the policy leaves the job alone from then on.
     """
@@ -122,7 +121,6 @@ class Proposal:
     reason: str
     serves: str
     measure: Measure | None = None
-    expected: float | None = None
     rank: Rank = Rank.RESIZE
     rests: bool = False
 
@@ -149,14 +147,14 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
     shrinking: list[Size] = []
     growing: list[Size] = []
     for size in sizes:
-        limit = before[size.pod].limit
-        (shrinking if limit is None or size.limit < limit else growing).append(size)
+        pod = before[size.pod]
+        lower_limit = size.limit is not None and size.limit < (pod.limit or math.inf)
+        lower = lower_limit or (size.request is not None and size.request < pod.request)
+        (shrinking if lower else growing).append(size)
     return tuple(tuple(stage) for stage in (shrinking, growing) if stage)
 
 
-def restore_proposal(
-    policy: str, job: JobSignal, signals: Signals, *, reason: str, rests: bool
-) -> Proposal | None:
+def restore_proposal(policy: str, job: JobSignal, *, reason: str, rests: bool) -> Proposal | None:
     """Return the proposal to restore what the user wrote, or None without a change.
 
     A proposal with `rests` is made even with nothing to restore.
@@ -164,11 +162,11 @@ def restore_proposal(
     sizes = [
         Size(
             pod.uid,
-            limit=signals.open_limit(pod),
-            request=signals.open_limit(pod) if pod.qos is QoS.GUARANTEED else None,
+            limit=pod.asked.limit if pod.limit != pod.asked.limit else None,
+            request=pod.asked.request if pod.request != pod.asked.request else None,
         )
         for pod in job.pods
-        if pod.limit is not None and pod.limit != signals.open_limit(pod)
+        if pod.resized
     ]
     if not sizes and not rests:
         return None
@@ -181,12 +179,6 @@ def restore_proposal(
         rank=Rank.RESTORE,
         rests=rests,
     )
-
-
-def restricts(proposal: Proposal, job: JobSignal, signals: Signals) -> bool:
-    """Return whether a proposal lowers the limit of any pod of its job."""
-    now = {pod.uid: signals.open_limit(pod) if pod.limit is None else pod.limit for pod in job.pods}
-    return any(size.limit < now.get(size.pod, 0) for stage in proposal.stages for size in stage)
 
 
 def value_of(job: JobSignal, measure: Measure) -> float | None:

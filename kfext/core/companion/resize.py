@@ -1,72 +1,48 @@
-"""Resize: CPU moves between jobs on a node, to the job that ends first or that still grows.
+"""Resize: the CPU of a node goes first to the job that would end first, by weight.
 
-If all jobs on a node show how far they are, the job that would end first with equal shares gets
-more. The others lend CPU to it and get it back once it has ended, so no job ends later. Otherwise
-converged jobs leave CPU to growing jobs. Only the CPU limits of Burstable pods move. A limit
-shrinks only if that takes CPU in use for a job that could use more. CPU that no job uses is given
-back. Sources: Friedman and Henderson, the Fair Sojourn Protocol, SIGMETRICS 2003, with floors;
-Zheng et al., FlowCon, ICPP 2019, for growth.
+The request of the favourite of a node is raised, and so its weight; limits stay the user's.
+`core.companion.contest` says who is favoured and by how much. Sources: Friedman and Henderson, the
+Fair Sojourn Protocol, SIGMETRICS 2003, for the order; Zheng et al., FlowCon, ICPP 2019, for growth.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from kfext.core.companion.contest import Contest, caps_on_nodes, contests, outlasted, served
-from kfext.core.companion.cpu import CHANGE, INTERVAL, RESIZED, opted_in, parts_of, share_out
-from kfext.core.companion.operation import measure_for
+from kfext.core.companion.contest import Contest, contests, favourites, lead_of
+from kfext.core.companion.cpu import INTERVAL, RESIZED, opted_in
 from kfext.core.companion.policy import Advice, Parameter, SignalPolicy
-from kfext.core.companion.proposal import PodSizes, Proposal, Size, in_stages, restore_proposal
-from kfext.core.companion.signals import JobSignal, Signals, use_of
+from kfext.core.companion.proposal import PodSizes, Proposal, Size, in_stages
+from kfext.core.companion.signals import JobSignal, PodSignal, Signals
+from kfext.core.words import listed
+from kfext.model.policy import Mode
 from kfext.model.qos import QoS
-
-_Shares = Mapping[str, Mapping[str, int]]
-"""By node and uid, what each job would use without any caps; in millicores."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """A new cap of a job on a node.
-
-    `caps`: the caps of all jobs there, by uid. `taken`: the millicores in use that it takes away.
-    """
-
-    contest: Contest
-    caps: Mapping[str, int]
-    cap: int
-    shrinks: bool
-    taken: int
 
 
 def _propose(signals: Signals) -> Advice:
     willing, stood_down = RESIZE.eligible_jobs(signals, _why_not)
     stood_down |= {job.uid: job.unread for job in willing if job.unread}
-    spent = [job for job in willing if job.budget.spent(RESIZE.parameter_for(job, "budget"))]
-    jobs = [job for job in willing if job not in spent]
-    of = contests(jobs, signals)
-    changes = _changes(jobs, of)
-    equal = {node: proposal.equal() for node, proposal in of.items()}
-    proposals = [_left_alone(job, signals) for job in spent]
-    proposals += [_proposal(job, changes[job.uid], signals, equal) for job in jobs]
-    return Advice(tuple(proposal for proposal in proposals if proposal is not None), stood_down)
+    acting = [job for job in willing if _acts(job)]
+    proposals = list(_decided(signals, acting, at_once=True))
+    if observing := [job for job in willing if not _acts(job)]:
+        # What is shown is what would be done if all jobs let kfext act.
+        uids = {job.uid for job in observing}
+        would = _decided(signals, [*acting, *observing], at_once=False)
+        proposals += [proposal for proposal in would if proposal.job in uids]
+    return Advice(tuple(proposals), stood_down)
 
 
 RESIZE = SignalPolicy(
     name="resize",
-    effect="moves CPU between the jobs on a node",
+    effect="moves CPU between the jobs on a node, by their CPU requests",
     condition=RESIZED,
     max_mode=opted_in,
     parameters={
-        "budget": Parameter(
-            0.1,
-            0.0,
-            1.0,
-            "what a job may lose below an equal share of its nodes, as a part of the CPU that it "
-            "has used; then it is left alone. Also what it may [lend](resize.md#what-it-does) "
-            "without being sure to get it back, as a part of all that it takes",
+        "change": Parameter(
+            0.2, 0.0, 1.0, "the part of a request below which a change is not written"
         ),
-        "change": CHANGE,
         "interval": replace(
             INTERVAL,
+            default=10.0,
             effect=f"{INTERVAL.effect}; while all jobs that share nodes with it are completing and "
             "none of them prints a total, the interval doubles, up to eightfold",
         ),
@@ -81,118 +57,123 @@ def _why_not(job: JobSignal) -> str | None:
         if pod.qos is not QoS.BURSTABLE:
             return (
                 f"its pod of type {pod.component} is {pod.qos}: "
-                "resize moves the CPU limits of Burstable pods alone"
+                "resize moves the CPU requests of Burstable pods alone"
             )
     return None
 
 
-def _left_alone(job: JobSignal, signals: Signals) -> Proposal | None:
-    share = RESIZE.parameter_for(job, "budget")
-    reason = (
-        f"it has lost {job.budget.lost:.0f} CPU seconds below an equal share, more than "
-        f"{share:.0%} of the {job.budget.used:.0f} that it used; it is left alone from now on"
-    )
-    return restore_proposal(RESIZE.name, job, signals, reason=reason, rests=True)
+def _acts(job: JobSignal) -> bool:
+    return job.policies[RESIZE.name].mode is Mode.ACT
 
 
-def _changes(jobs: Sequence[JobSignal], of: Mapping[str, Contest]) -> dict[str, list[_Change]]:
-    """Return by uid the changes of a job's cap on its nodes; `of`: the contests by node."""
-    caps = caps_on_nodes(jobs, of, budget=lambda job: RESIZE.parameter_for(job, "budget"))
-    changes: dict[str, list[_Change]] = {job.uid: [] for job in jobs}
-    for contest in of.values():
-        for job in contest.jobs:
-            if (change := _change(job, contest, caps[contest.node])) is not None:
-                changes[job.uid].append(change)
-    return changes
+@dataclass(slots=True)
+class _Node:
+    """A node that is decided on.
+
+    `wanted`: by uid, what each job should request. `allowed`: by namespace, what jobs may still
+    grow. `shrinks`: whether a request goes down, so that growth waits for the kubelet.
+    """
+
+    contest: Contest
+    favourite: JobSignal | None
+    wanted: Mapping[str, int]
+    shrinks: bool = False
+    grown: dict[str, int] = field(default_factory=dict)
+
+    def may_grow(self, job: JobSignal, growth: int) -> int:
+        """Return how much of a growth has room, and keep that room."""
+        room = self.contest.allowance(job.namespace) - sum(self.grown.values())
+        given = growth if growth <= room else 0 if self.shrinks else max(0, room)
+        self.grown[job.uid] = given
+        return given
 
 
-def _change(job: JobSignal, of: Contest, caps: Mapping[str, int]) -> _Change | None:
-    """Return the change of a job's cap on a node, or None without a change worth a write."""
-    cap, present = caps[job.uid], of.present[job.uid]
-    if cap >= of.size:
-        return None if present is None else _Change(of, caps, of.size, shrinks=False, taken=0)
-    if present is not None and abs(cap - present) < RESIZE.parameter_for(job, "change") * present:
-        return None
-    shrinks = present is None or cap < present
-    taken = max(0, (use_of(job.on(of.node)) or 0) - cap) if shrinks else 0
-    return _Change(of, caps, cap, shrinks=shrinks, taken=taken)
+def _decided(
+    signals: Signals, candidates: Collection[JobSignal], *, at_once: bool
+) -> Iterator[Proposal]:
+    """Yield the proposals for the candidates; `at_once`: no more than has room now."""
+    of = contests(signals)
+    first = favourites(of, candidates)
+    nodes = {
+        node: _Node(contest, first.get(node), _wanted(contest, first.get(node), candidates))
+        for node, contest in of.items()
+    }
+    for node in nodes.values():
+        node.shrinks = any(_lowers(job, node) for job in candidates)
+    for job in candidates:
+        here = [nodes[node] for node in job.nodes]
+        sizes = [size for node in here for size in _sizes(job, node, at_once=at_once)]
+        if sizes:
+            yield Proposal(
+                policy=RESIZE.name,
+                job=job.uid,
+                change=PodSizes(in_stages(job, sizes)),
+                reason=_reason(job, here, sizes),
+                serves=job.uid,
+            )
 
 
-def _proposal(
-    job: JobSignal, changes: Sequence[_Change], signals: Signals, equal: _Shares
-) -> Proposal | None:
-    winner = _winner(job, changes)
-    if winner is None:
-        changes = [change for change in changes if not change.shrinks]
-    sizes = [size for change in changes for size in _sizes(job, change, signals)]
-    if not sizes:
-        return None
-    return Proposal(
-        policy=RESIZE.name,
-        job=job.uid,
-        change=PodSizes(in_stages(job, sizes)),
-        reason=_reason(job, changes),
-        serves=job.uid if winner is None else winner.uid,
-        measure=None if winner is None else measure_for(winner.rate),
-        expected=None if winner is None else _with_equal_shares(winner, equal),
-    )
+def _wanted(
+    of: Contest, favourite: JobSignal | None, candidates: Collection[JobSignal]
+) -> dict[str, int]:
+    """Return by uid what each candidate on a node should request; a job without entry stays."""
+    here = [job for job in candidates if job in of.jobs]
+    if len(of.jobs) > 1 and (not of.is_open or (favourite is None and not of.by_growth)):
+        return {}
+    wanted = of.requests(favourite, here)
+    return {job.uid: wanted[job.uid] for job in here}
 
 
-def _winner(job: JobSignal, changes: Iterable[_Change]) -> JobSignal | None:
-    """Return the job that gains most by what the changes take, or None."""
-    candidates = [
-        other
-        for change in changes
-        if change.taken
-        for other in served(job, change.contest)
-        if change.contest.could_use_more(other, up_to=change.caps[other.uid])
-    ]
-    return max(candidates, key=lambda other: (other.growth or 0.0, other.uid), default=None)
+def _lowers(job: JobSignal, node: _Node) -> bool:
+    changes = _changes(job, node, node.wanted.get(job.uid))
+    return not job.in_flight and any(to < pod.request for pod, to in changes)
 
 
-def _with_equal_shares(job: JobSignal, equal: _Shares) -> float | None:
-    """Return the value of a job's measure without any caps on its nodes."""
-    share = sum(equal[node][job.uid] for node in job.nodes)
-    if job.rate is None:
-        return float(share)
-    return job.rate * share / job.use if job.use else None
+def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
+    """Return the new requests of a job's pods; `at_once`: no more than has room now."""
+    changes = list(_changes(job, node, node.wanted.get(job.uid)))
+    growth = sum(to - pod.request for pod, to in changes)
+    if at_once and growth > 0 and (given := node.may_grow(job, growth)) < growth:
+        now = sum(pod.request for pod in job.on(node.contest.node))
+        changes = list(_changes(job, node, now + given))
+    return [Size(pod.uid, request=to) for pod, to in changes]
 
 
-def _sizes(job: JobSignal, change: _Change, signals: Signals) -> Iterable[Size]:
-    """Yield the new limits of a job's pods on a node; the pods share its cap by their use."""
-    pods = job.on(change.contest.node)
-    open_limits = [signals.open_limit(pod) for pod in pods]
-    opened = change.cap >= change.contest.size
-    limits = open_limits if opened else share_out(change.cap, parts_of(pods, open_limits))
-    for pod, limit in zip(pods, limits, strict=True):
-        threshold = 0.0 if opened else RESIZE.parameter_for(job, "change")
-        if pod.limit is None:
-            worth = limit < signals.open_limit(pod)
-        else:
-            worth = limit != pod.limit and abs(limit - pod.limit) >= threshold * pod.limit
-        if worth:
-            yield Size(pod.uid, limit)
+def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[PodSignal, int]]:
+    """Yield the pods of a job on a node with a change that is worth a write, and their new request.
+
+    `total`: what they should request together; None: what they do now.
+    """
+    if total is None:
+        return
+    requests = node.contest.split(job, total)
+    change = RESIZE.parameter_for(job, "change")
+    for pod in job.on(node.contest.node):
+        to = requests[pod.uid]
+        back = to == pod.asked.request != pod.request
+        if back or (to != pod.request and abs(to - pod.request) >= change * pod.request):
+            yield pod, to
 
 
-def _reason(job: JobSignal, changes: Sequence[_Change]) -> str:
-    first = min(changes, key=lambda rival: (not rival.shrinks, rival.cap))
-    of = first.contest
-    if of.ordered and not first.shrinks and first.cap >= of.size:
-        return f"nothing restricts it on {of.node} any more: it ends next, or has lent enough"
-    if first.cap >= of.size and outlasted(job, of):
-        return f"nothing restricts it on {of.node} any more: it ends before the jobs that grow"
-    if first.cap >= of.size:
-        return f"nothing restricts it on {of.node} any more: no other job needs what it takes"
-    if not first.shrinks:
-        return f"{first.cap}m of CPU on {of.node}: other jobs leave that much"
-    if of.ordered:
-        return (
-            f"{first.cap}m of the {of.size}m of CPU on {of.node}: one of the {len(of.jobs)} jobs "
-            "there ends before it, after which it gets back what it gives"
-        )
-    total = sum(rival.growth or 0.0 for rival in of.jobs)
-    share = (job.growth or 0.0) / total if total > 0 else 0.0
-    return (
-        f"{first.cap}m of the {of.size}m of CPU on {of.node}: it has {share:.0%} of the growth "
-        f"efficiency of the {len(of.jobs)} jobs there; a job that grows faster can use more"
-    )
+def _reason(job: JobSignal, nodes: Collection[_Node], sizes: Collection[Size]) -> str:
+    to = {size.pod: size.request for size in sizes}
+    before = sum(pod.request for pod in job.pods)
+    after = sum(to.get(pod.uid) or pod.request for pod in job.pods)
+    return f"CPU request {before}m becomes {after}m: {_why(job, nodes)}"
+
+
+def _why(job: JobSignal, nodes: Collection[_Node]) -> str:
+    shared = [node for node in nodes if len(node.contest.jobs) > 1]
+    names = listed([node.contest.node for node in shared], of="nodes")
+    if not shared:
+        return "no other job shares its nodes"
+    jobs = {other.uid: other for node in shared for other in node.contest.jobs}
+    among = f"of the {len(jobs)} jobs on {names}"
+    if any(node.contest.by_growth for node in shared):
+        share = lead_of(job.growth, list(jobs.values()))
+        return f"it has {share:.0%} of the growth {among}"
+    if any(node.favourite is job for node in shared):
+        return f"it would end first {among}"
+    if job.young and not job.known:
+        return f"it keeps an equal share {among} until its progress is known"
+    return f"another {among} would end first"

@@ -1,13 +1,14 @@
-"""Who set the CPU limit of a pod, and when the user's CPU is restored."""
+"""Who set the CPU of a pod, and when the user's CPU is restored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kfext.core.companion.proposal import Proposal, restore_proposal
+from kfext.core.companion.shift import SHIFT
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.model.cpu_size import CpuSize
-from kfext.model.cpu_state import REMEMBERED, AskedCpu, CpuState
+from kfext.model.cpu_state import REMEMBERED, CpuState, PodCpu
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.qos import QoS
@@ -15,7 +16,7 @@ from kfext.model.verdict import Verdict
 
 
 class Owner(Enum):
-    """Who set a limit: the user, kfext, or another client after kfext."""
+    """Who set the CPU of a pod: the user, kfext, or another client after kfext."""
 
     USER = "user"
     KFEXT = "kfext"
@@ -23,32 +24,32 @@ class Owner(Enum):
 
 
 def owner_of(pod: Pod, state: CpuState) -> Owner:
-    """Return who set the CPU limit of a pod. A limit that was never changed is the user's.
-
-    A pod without a limit is new and was never resized, because a limit cannot be removed.
-    """
-    asked = asked_of(pod, state)
-    if pod.trainer is None or asked is None or pod.trainer.limit in {None, asked.limit}:
+    """Return who set the CPU of a pod. CPU that was never changed is the user's."""
+    asked, cpu = asked_of(pod, state), cpu_of(pod)
+    if cpu is None or asked in {None, cpu}:
         return Owner.USER
-    return Owner.KFEXT if pod.trainer.limit in state.written.get(_name(pod), ()) else Owner.OTHER
+    return Owner.KFEXT if cpu in _written(pod, state) else Owner.OTHER
 
 
-def changed_by_others(pod: Pod, state: CpuState, *, seen: int | None) -> bool:
-    """Return whether another client has changed the CPU of a pod since kfext wrote its limit.
+def changed_by_others(pod: Pod, state: CpuState, *, seen: PodCpu | None) -> bool:
+    """Return whether another client has changed the CPU of a pod since kfext wrote it.
 
-    `seen`: the limit last seen on the pod, if kfext wrote it last. Without it, the pod may have the
-    user's limit because kfext's write never arrived.
+    `seen`: the CPU last seen on the pod, if kfext wrote it last. Without it, the pod may have the
+    user's CPU because kfext's write never arrived.
     """
-    asked, cpu = asked_of(pod, state), pod.trainer
+    asked, cpu = asked_of(pod, state), cpu_of(pod)
     if asked is None or cpu is None:
         return False
-    written = state.written.get(_name(pod), ())
-    put_back = seen is not None and cpu.limit == asked.limit != seen == last_written(pod, state)
-    requests = {asked.request, *written}
-    return put_back or cpu.request not in requests or owner_of(pod, state) is Owner.OTHER
+    put_back = seen is not None and cpu == asked != seen == last_written(pod, state)
+    return put_back or owner_of(pod, state) is Owner.OTHER
 
 
-def asked_of(pod: Pod, state: CpuState) -> AskedCpu | None:
+def cpu_of(pod: Pod) -> PodCpu | None:
+    """Return the CPU in the spec of a pod, or None for a pod without a known trainer."""
+    return None if pod.trainer is None else PodCpu(pod.trainer.request, pod.trainer.limit)
+
+
+def asked_of(pod: Pod, state: CpuState) -> PodCpu | None:
     """Return the size that the user asked for, or None for a type that kfext has not recorded."""
     return state.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
 
@@ -63,34 +64,38 @@ def noted(
     """Return the state to write before new sizes.
 
     A write may be lost with the controller, or take effect although its answer was lost. So the
-    present limit of a pod and the last limit that was to be written also count as kfext's.
-    `by`: the policies that account for all of kfext's limits. `pods`: all pods of the job.
+    present CPU of a pod and the last CPU that was to be written also count as kfext's.
+    `by`: the policies that account for all of kfext's sizes. `pods`: all pods of the job.
     """
     sizes = tuple(sizes)
     types = {pod.replica.type for pod, _ in sizes if pod.replica}
     asked, written = dict(state.asked), dict(state.written)
     for pod in (*(pod for pod, _ in sizes), *pods):
         # Until kfext resizes the first pod of a type, its pods have what the user wrote.
-        if pod.trainer is None or pod.replica is None or pod.replica.type in state.asked:
+        cpu = cpu_of(pod)
+        if cpu is None or pod.replica is None or pod.replica.type in state.asked:
             continue
-        cpu = AskedCpu(pod.trainer.request, pod.trainer.limit)
         if pod.replica.type in types and cpu != asked.setdefault(pod.replica.type, cpu):
             asked[_name(pod)] = cpu
     for pod, size in sizes:
-        if pod.trainer is None or pod.replica is None:
+        cpu = cpu_of(pod)
+        if cpu is None or pod.replica is None:
             continue
-        if owner_of(pod, state) is Owner.USER:
-            present: tuple[int, ...] = ()
-        else:
-            present = () if pod.trainer.limit is None else (pod.trainer.limit,)
-        limits = dict.fromkeys((size.limit, *present, *written.get(_name(pod), ())))
-        written[_name(pod)] = tuple(limits)[:REMEMBERED]
+        present = () if owner_of(pod, state) is Owner.USER else (cpu,)
+        request, limit = size.request, size.limit
+        new = PodCpu(cpu.request if request is None else request, limit or cpu.limit)
+        kfexts = dict.fromkeys((new, *present, *_written(pod, state)))
+        written[_name(pod)] = tuple(kfexts)[:REMEMBERED]
     return replace(state, asked=asked, written=written, by=by)
 
 
-def last_written(pod: Pod, state: CpuState) -> int | None:
-    """Return the limit that kfext last wrote for a pod, or was about to write, or None."""
-    return next(iter(state.written.get(_name(pod), ())), None)
+def last_written(pod: Pod, state: CpuState) -> PodCpu | None:
+    """Return the CPU that kfext last wrote for a pod, or was about to write, or None."""
+    return next(iter(_written(pod, state)), None)
+
+
+def _written(pod: Pod, state: CpuState) -> tuple[PodCpu, ...]:
+    return state.written_of(pod.replica.type, pod.replica.index) if pod.replica else ()
 
 
 def _name(pod: Pod) -> str:
@@ -100,7 +105,7 @@ def _name(pod: Pod) -> str:
 _INFEASIBLE = "Infeasible"
 _BY_KFEXT = ""
 UNMEASURED_SECONDS = 300.0
-"""How long the limits of a job stay while a pod is missing or its CPU use is unknown."""
+"""How long the sizes of a job stay while a pod is missing or its CPU use is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +122,14 @@ def restoring(
     *,
     pods: Sequence[Pod],
     state: CpuState,
-    seen: Mapping[str, int],
+    seen: Mapping[str, PodCpu],
     chosen: Mapping[str, PolicyChoice],
     undo: tuple[str, Verdict] | None,
     unmeasured: float,
 ) -> Restoring | None:
     """Return what is to be restored of a job, or None.
 
-    `seen`: by pod uid, the last limit of kfext's that was seen on the pod.
+    `seen`: by pod uid, the last CPU of kfext's that was seen on the pod.
     `chosen`: the policies that the user and the administrator allow.
     `undo`: a policy with sizes that were not all written or set, and why.
     `unmeasured`: for how many seconds the CPU use of some pod has been unknown.
@@ -134,39 +139,44 @@ def restoring(
     )
     if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
         reason = f"another client changed the CPU of pod {changed.name}: that is the new wish"
-        return _back(job, signals, reason, rests=dict.fromkeys(chosen, reason))
+        return _back(job, reason, rests=dict.fromkeys(chosen, reason))
     if undo is not None:
         policy, why = undo
-        reason = f"not all CPU limits were set: {why.message or why.reason}"
+        reason = f"not all CPU was set: {why.message or why.reason}"
         rests = {policy: reason} if why.reason == _INFEASIBLE else {}
-        back = _back(job, signals, reason, rests=rests)
+        back = _back(job, reason, rests=rests)
         if back is not None:
             return back
     if not job.whole and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
         # A new pod may need the CPU that other pods of the job have beyond their requests.
         reason = "a pod of the job does not run, and needs what it requests"
-        back = _back(job, signals, reason)
+        back = _back(job, reason)
         if back is not None:
             return back
+    reason = _why_back(job, signals, state, unmeasured)
+    return _back(job, reason) if reason else None
+
+
+def _why_back(job: JobSignal, signals: Signals, state: CpuState, unmeasured: float) -> str:
+    """Return why a job without faults gets back what its user wrote, or nothing."""
     allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
     acting = allowed - state.rests.keys()
-    if is_resized(job, signals) and not state.by <= acting:
-        gone = sorted(state.by - acting)
-        return _back(job, signals, f"{' and '.join(gone)} may not act on the job any more")
-    if is_resized(job, signals) and unmeasured >= UNMEASURED_SECONDS:
-        # No policy would raise its limits when neighbours end, or stop what it loses to them.
-        reason = f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
-        return _back(job, signals, reason)
-    return None
-
-
-def is_resized(job: JobSignal, signals: Signals) -> bool:
-    """Return whether pods of a job have other limits than the user's."""
-    return any(pod.limit is not None and pod.limit != signals.open_limit(pod) for pod in job.pods)
+    if job.resized and not state.by <= acting:
+        return f"{' and '.join(sorted(state.by - acting))} may not act on the job any more"
+    if SHIFT.name not in state.by and any(pod.limit != pod.asked.limit for pod in job.pods):
+        # Written by kfext 0.2: its policy resize moved limits.
+        return "limits are the user's: only requests move between jobs"
+    for node in job.nodes:
+        if signals.nodes[node].awaited and any(pod.extra > 0 for pod in job.on(node)):
+            return f"another pod needs what is free on {node}"
+    if job.resized and unmeasured >= UNMEASURED_SECONDS:
+        # No policy would give it more when neighbours end.
+        return f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
+    return ""
 
 
 def _back(
-    job: JobSignal, signals: Signals, reason: str, *, rests: Mapping[str, str] | None = None
+    job: JobSignal, reason: str, *, rests: Mapping[str, str] | None = None
 ) -> Restoring | None:
-    proposal = restore_proposal(_BY_KFEXT, job, signals, reason=reason, rests=bool(rests))
+    proposal = restore_proposal(_BY_KFEXT, job, reason=reason, rests=bool(rests))
     return None if proposal is None else Restoring(proposal, rests or {})

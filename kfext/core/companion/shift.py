@@ -40,7 +40,7 @@ class _Shared:
 
 def _propose(signals: Signals) -> Advice:
     willing, stood_down = SHIFT.eligible_jobs(signals, _why_not)
-    proposals = [_proposal(job, signals) for job in willing]
+    proposals = [_proposal(job) for job in willing]
     return Advice(tuple(proposal for proposal in proposals if proposal is not None), stood_down)
 
 
@@ -73,10 +73,10 @@ def _why_not(job: JobSignal) -> str | None:
     return None
 
 
-def _proposal(job: JobSignal, signals: Signals) -> Proposal | None:
+def _proposal(job: JobSignal) -> Proposal | None:
     if job.settling:
         return None  # what its pods use may be from before the last shift
-    sizes = [size for node in job.nodes for size in _sizes(job, job.on(node), signals)]
+    sizes = [size for node in job.nodes for size in _sizes(job, job.on(node))]
     if not sizes:
         return None
     before = {pod.uid: pod for pod in job.pods}
@@ -84,8 +84,8 @@ def _proposal(job: JobSignal, signals: Signals) -> Proposal | None:
         f"{before[size.pod].component} from {before[size.pod].limit}m to {size.limit}m"
         for size in sizes
     ]
-    grows = any(size.limit > (before[size.pod].limit or 0) for size in sizes)
-    favours = grows and any(size.limit != signals.open_limit(before[size.pod]) for size in sizes)
+    grows = any((size.limit or 0) > (before[size.pod].limit or 0) for size in sizes)
+    favours = grows and any(size.limit != before[size.pod].asked.limit for size in sizes)
     why = (
         "CPU goes to the pods of the job that use theirs up"
         if favours
@@ -101,12 +101,12 @@ def _proposal(job: JobSignal, signals: Signals) -> Proposal | None:
     )
 
 
-def _sizes(job: JobSignal, pods: Sequence[PodSignal], signals: Signals) -> Iterable[Size]:
+def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:
     """Yield the new limits of a job's pods on one node."""
     shared = [
-        _Shared(signal, limit=signal.limit, use=signal.use, asked=signals.open_limit(signal))
-        for signal in pods
-        if signal.limit is not None and signal.use is not None
+        _Shared(pod, limit=pod.limit, use=pod.use, asked=pod.asked.limit)
+        for pod in pods
+        if pod.limit is not None and pod.use is not None and pod.asked.limit is not None
     ]
     if len(shared) < len(pods):
         return
@@ -122,19 +122,13 @@ def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
     The present sum differs after a pod was replaced, or if a controller died between two stages.
     """
     now = [pod.limit for pod in shared]
-    total = _total(job, shared)
+    total = sum(pod.asked for pod in shared)
     busy = any(is_stopped(pod.pod) for pod in shared)
     if total >= sum(now) and not busy:
         return now
     if len({pod.pod.component for pod in shared}) < 2:
         return now if total == sum(now) else [pod.asked for pod in shared]
     return _divided(job, shared, total)
-
-
-def _total(job: JobSignal, shared: Sequence[_Shared]) -> int:
-    """Return the sum of the limits: the user's, or what another policy leaves the job."""
-    alone = job.by == {SHIFT.name}
-    return sum(pod.asked if alone else pod.limit for pod in shared)
 
 
 def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]:

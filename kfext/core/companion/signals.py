@@ -1,59 +1,17 @@
 """What policies see of running jobs and of their nodes. All CPU is in millicores."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from kfext.core.companion.fair import Sharer
 from kfext.core.progress.reported import GrowthState, Reported
+from kfext.model.cpu_state import PodCpu
 from kfext.model.policy import PolicyChoice
 from kfext.model.qos import QoS
 
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """What a job has used, and what it got below or above an equal share; in core-seconds.
-
-    `lost`: what it got less than an equal share. `lent`: what it got less for jobs that end before
-    it, which leave it more once they have ended. `borrowed`: what it got more from jobs that end
-    after it.
-    """
-
-    used: float = 0.0
-    lost: float = 0.0
-    lent: float = 0.0
-    borrowed: float = 0.0
-
-    def after(
-        self, *, use: int, equal: int, cap: int | None, seconds: float, lends: bool = False
-    ) -> "Budget":
-        """Return the budget after an interval on a node; CPU in millicores.
-
-        `equal`: what the job would have without any caps on the node. `cap`: the sum of its limits
-        there, None without a cap of kfext's. Only CPU that a cap took is lost: a job that uses less
-        than its cap wanted no more. `lends`: whether the CPU goes to a job that ends first, so it
-        is lent and not lost.
-        """
-        stopped = cap is not None and use >= STOPPED * cap
-        below = (max(0, equal - use) if stopped else 0) * seconds / 1000
-        above = max(0, use - equal) * seconds / 1000
-        return Budget(
-            used=self.used + use * seconds / 1000,
-            lost=self.lost + (0 if lends else below),
-            lent=self.lent + (below if lends else 0),
-            borrowed=self.borrowed + (above if lends else 0),
-        )
-
-    def spent(self, share: float) -> bool:
-        """Return whether the job has lost more than a share of what it has used."""
-        return self.lost > share * self.used
-
-    def may_lend(self, share: float, *, left: float) -> bool:
-        """Return whether the job has lent less than a share of all its work; `left`: to its end."""
-        return self.lent < share * (self.used + left)
-
-
 STOPPED = 0.95
-"""A pod or a job counts as stopped by its limit from this share of the limit."""
+"""A pod counts as stopped by its limit from this share of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +19,9 @@ class PodSignal:
     """A bound pod, with the resources of its training container.
 
     `component`: its replica type, e.g. worker.
-    `limit`: its limit now. `user_limit`: the limit that the user wrote. None: unlimited.
+    `request`, `limit`: now; a limit of None: unlimited.
+    `allocated`: the request that its kubelet has allocated; None: unknown.
+    `user`: what the user wrote; None: kfext never changed it.
     `use`: the mean over the last interval; None: unknown.
     `created`: in seconds since the epoch.
     """
@@ -71,10 +31,26 @@ class PodSignal:
     node: str
     request: int
     limit: int | None = None
-    user_limit: int | None = None
+    allocated: int | None = None
+    user: PodCpu | None = None
     use: int | None = None
     qos: QoS = QoS.BURSTABLE
     created: float = 0.0
+
+    @property
+    def asked(self) -> PodCpu:
+        """What its user wrote."""
+        return self.user or PodCpu(self.request, self.limit)
+
+    @property
+    def extra(self) -> int:
+        """What kube-scheduler counts for it beyond the request that its user wrote."""
+        return max(self.request, self.allocated or 0) - self.asked.request
+
+    @property
+    def resized(self) -> bool:
+        """Whether it has other CPU than its user wrote."""
+        return self.asked != (self.request, self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +59,21 @@ class JobSignal:
 
     `policies`: by name, the policies that may decide on it. `rests`: the policies that leave it
         alone.
-    `by`: the policies that account for its limits, where these are not the user's.
-    `in_flight`: whether sizes are being written or set, or a pod is missing or not measured.
+    `by`: the policies that account for its sizes, where these are not the user's.
+    `in_flight`: whether sizes are being written or set, or a pod is missing.
     `whole`: whether all of its pods exist, and each has ended or runs.
     `settling`: whether its figures may be older than the last change of its sizes.
     `reported`: the progress that its log shows, or None.
     `rate`: its steps a second, None without reported steps.
     `left`: the core-seconds to its end, infinite while unknown, None for a job that does not show
         how far it is.
-    `peak`: the most that it was seen to use on a node, in millicores.
+    `done`: the core-seconds of the steps that it has made.
+    `young`: whether it has just begun, so that its progress cannot be known yet.
     `unread`: why its progress is unknown; empty if it is known, or if it is too early to say.
     """
 
     uid: str
+    namespace: str = ""
     pods: tuple[PodSignal, ...] = ()
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
     rests: frozenset[str] = frozenset()
@@ -106,9 +84,9 @@ class JobSignal:
     reported: Reported | None = None
     rate: float | None = None
     left: float | None = None
-    peak: int = 0
+    done: float = 0.0
+    young: bool = False
     unread: str = ""
-    budget: Budget = field(default_factory=Budget)
 
     @property
     def state(self) -> GrowthState:
@@ -125,6 +103,16 @@ class JobSignal:
         return self.reported.growth if self.reported else None
 
     @property
+    def known(self) -> bool:
+        """Whether it is known how much of its work is left."""
+        return self.left is not None and math.isfinite(self.left)
+
+    @property
+    def began(self) -> float:
+        """When its first pod was created, in seconds since the epoch."""
+        return min((pod.created for pod in self.pods), default=0.0)
+
+    @property
     def nodes(self) -> list[str]:
         """The nodes of its pods, in the order of their names."""
         return sorted({pod.node for pod in self.pods})
@@ -135,40 +123,56 @@ class JobSignal:
         return use_of(self.pods)
 
     @property
-    def fair_left(self) -> float:
-        """What it would still need if it had always had an equal share."""
-        if self.left is None:
-            return math.inf
-        return self.left + self.budget.borrowed - self.budget.lent
-
-    def ends_before(self, other: "JobSignal") -> bool:
-        """Return whether it ends before another job if both have equal shares.
-
-        A job that does not show how far it is counts as endless.
-        """
-        if self.left is None:
-            return other.left is None
-        return self.fair_left < other.fair_left
+    def resized(self) -> bool:
+        """Whether its pods have other CPU than its user wrote."""
+        return any(pod.resized for pod in self.pods)
 
     def on(self, node: str) -> tuple[PodSignal, ...]:
         """Return its pods on a node, always in the same order."""
         return tuple(sorted((pod for pod in self.pods if pod.node == node), key=_uid))
 
+    def sharer(self, node: str) -> Sharer:
+        """Return its part in the CPU of a node under equal shares."""
+        here = self.on(node)
+        limits = [pod.asked.limit for pod in here]
+        return Sharer(
+            uid=self.uid,
+            came=self.began,
+            work=(math.inf if self.left is None else self.left + self.done)
+            * len(here)
+            / max(1, len(self.pods)),
+            most=math.inf if None in limits else sum(limit or 0 for limit in limits) / 1000,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class NodeSignal:
-    """A node: its allocatable CPU, and the use of pods that belong to no job of the signals."""
+    """A node: its allocatable CPU, and the use of pods that belong to no job of the signals.
+
+    `free`: the allocatable CPU less all requests, as users wrote them.
+    `crowded`: whether its pods use all of it, or did when they were last measured.
+    `awaited`: whether a pod waits for the CPU that is free but for the requests that kfext raised.
+    `gone`: the jobs that have ended and under equal shares would have shared it with a job there.
+    """
 
     allocatable: int
     others: int = 0
+    free: int = 0
+    crowded: bool = False
+    awaited: bool = False
+    gone: tuple[Sharer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """One moment: the nodes by name, and the jobs that opted in."""
+    """One moment: the nodes by name, and the jobs that opted in.
+
+    `headroom`: by namespace with a quota, how much more CPU its pods may request.
+    """
 
     nodes: Mapping[str, NodeSignal]
     jobs: tuple[JobSignal, ...]
+    headroom: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def company(self) -> frozenset[tuple[str, int | None]]:
@@ -179,15 +183,12 @@ class Signals:
         """Return a job, or None after it has gone."""
         return next((job for job in self.jobs if job.uid == uid), None)
 
-    def open_limit(self, pod: PodSignal) -> int:
-        """Return the limit that leaves a pod unrestricted: the user's, else the whole node.
-
-        Kubernetes can change a limit in place but never remove it.
-        """
-        return self.nodes[pod.node].allocatable if pod.user_limit is None else pod.user_limit
+    def on(self, node: str) -> list[JobSignal]:
+        """Return the jobs with pods on a node."""
+        return [job for job in self.jobs if job.on(node)]
 
 
-def use_of(pods: tuple[PodSignal, ...]) -> int | None:
+def use_of(pods: Iterable[PodSignal]) -> int | None:
     """Return what pods use together, or None with a pod of unknown use."""
     uses = [pod.use for pod in pods]
     return None if None in uses else sum(use for use in uses if use is not None)

@@ -32,7 +32,7 @@ def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str
     """Return why no policy changes the CPU of a job's pods; empty if policies may."""
     if why := _why_others(job):
         return why
-    unlike = len(noted(state, ((pod, CpuSize(0)) for pod in pods), by=frozenset()).unlike)
+    unlike = len(noted(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
     if len(pods) + unlike > MOST_RESIZED:
         varied = f", {unlike} of them with CPU of their own" if unlike else ""
         limit = f"at most {MOST_RESIZED}, where a pod with CPU of its own counts twice"

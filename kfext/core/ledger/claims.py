@@ -16,6 +16,8 @@ from kfext.model.quantity import CPU, Resources
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.replicas import by_replica
 
+_AS_WRITTEN = CpuState()
+
 
 def pod_key(uid: str) -> Hashable:
     """Return the key of the claim of a pod that has a node."""
@@ -37,16 +39,14 @@ def card_key(job_uid: str, replica: ReplicaKey) -> Hashable:
     return ("card", job_uid, replica)
 
 
-def shifted_key(job_uid: str, node: str) -> Hashable:
-    """Return the key of the CPU that pods of a job gave up for its other pods on a node."""
-    return ("shifted", job_uid, node)
+def pod_claim(pod: Pod, cpu: CpuState = _AS_WRITTEN) -> Claim | None:
+    """Return the claim of a pod; a pod has none before it is bound or pinned, or after its end.
 
-
-def pod_claim(pod: Pod) -> Claim | None:
-    """Return the claim of a pod; a pod has none before it is bound or pinned, or after its end."""
+    `cpu`: the state of its job. A request that kfext moved counts as the user wrote it.
+    """
     if pod.finished or not pod.home:
         return None
-    requests = pod.requests
+    requests = _as_asked(pod, cpu) if cpu.asked else pod.requests
     if pod.reserves is not None:
         requests = {**requests, **taken_by_reservation(pod.reserves)}
     return Claim(
@@ -58,6 +58,19 @@ def pod_claim(pod: Pod) -> Claim | None:
         gang_terms=pod.gang_terms if pod.owner_uid else (),
         reserves=pod.reserves,
     )
+
+
+def _as_asked(pod: Pod, state: CpuState) -> Resources:
+    """Return what a pod requests, with the CPU that its user wrote for the training container."""
+    asked = pod.replica and state.asked_of(pod.replica.type, pod.replica.index)
+    trainer = pod.trainer
+    if not asked or trainer is None or pod.replica is None:
+        return pod.requests
+    kfexts = {asked, *state.written_of(pod.replica.type, pod.replica.index)}
+    if (trainer.request, trainer.limit) not in kfexts or pod.resize_problem is not None:
+        return pod.requests
+    cpu = max(trainer.beside, pod.requests.get(CPU, 0) - trainer.counted + asked.request)
+    return {**pod.requests, CPU: cpu}
 
 
 def reserved_gpu(place: Place) -> Claim:
@@ -99,25 +112,6 @@ def plan_claims(
     if not runs or (lapsed and job.kueue_managed):
         return kept
     return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
-
-
-def shifted_claims(job_uid: str, pods: Iterable[Pod], cpu: CpuState) -> Mapping[Hashable, Claim]:
-    """Return what Guaranteed pods of a job requested on each node and no longer request together.
-
-    Their requests move with their limits, one pod after the other. Until the growing pods have
-    grown, or the change is undone, no other job may have the difference.
-    """
-    given: dict[str, int] = {}
-    for pod in pods:
-        asked = cpu.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
-        if asked is None or pod.trainer is None or not pod.guaranteed or pod.finished:
-            continue
-        given[pod.home] = given.get(pod.home, 0) + asked.request - pod.trainer.request
-    return {
-        shifted_key(job_uid, node): Claim(node, {CPU: amount}, job=job_uid)
-        for node, amount in given.items()
-        if node and amount > 0
-    }
 
 
 def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:

@@ -47,10 +47,12 @@ def resize(pod: Pod, size: CpuSize, *, container: str) -> Body:
     The resource version makes every other write a conflict, because the size is for one state of
     the pod. A pod that requests no CPU gets a request of 0: the API server would set the limit.
     """
-    resources: Body = {"limits": {CPU: _millicores(size.limit)}}
+    resources: Body = {}
     request = size.request
-    if request is None and pod.trainer is not None and pod.trainer.request == 0:
-        request = 0
+    if size.limit is not None:
+        resources["limits"] = {CPU: _millicores(size.limit)}
+        if request is None and pod.trainer is not None and pod.trainer.request == 0:
+            request = 0
     if request is not None:
         resources["requests"] = {CPU: _millicores(request)}
     return {

@@ -143,9 +143,9 @@ class Settings:
     )
     resize: Resize = _words(
         *Resize,
-        effect="`cpu`: kfext may [change the CPU limits of running pods](resize.md). `observe`: it "
+        effect="`cpu`: kfext may [change the CPU of running pods](resize.md). `observe`: it "
         "only shows what it would do",
-        since="within about 10 s; `off` restores the limits",
+        since="within about 10 s; `off` restores it",
     )
     migrate: str = _words(
         NEVER,

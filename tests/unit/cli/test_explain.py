@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from kfext import names
 from kfext.cli.explain import _plan_status, explained, explanation_lines
 from kfext.cli.main import cli
-from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job import parse_job
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -136,56 +136,62 @@ def test_it_tells_that_an_elastic_job_was_made_smaller_and_not_edited_since(
     assert listed(raw) == (want if shown else [])
 
 
-def resized(limit: str, *, index: int = 0) -> Pod:
+def resized(request: str, *, index: int = 0, limit: str = "1400m") -> Pod:
     labels = {
         names.JOB_NAME: "train",
         names.REPLICA_TYPE: "worker",
         names.REPLICA_INDEX: str(index),
     }
-    trainer = {"name": "pytorch", "resources": {"limits": {"cpu": limit} if limit else {}}}
-    spec = {"nodeName": "n", "containers": [trainer]}
+    resources = {"requests": {"cpu": request}, "limits": {"cpu": limit} if limit else {}}
+    spec = {"nodeName": "n", "containers": [{"name": "pytorch", "resources": resources}]}
     return parse_pod(pod(name=f"train-worker-{index}", labels=labels, spec=spec))
 
 
-def cpu_changed(*pods: Pod, asked: int | None = 1400, written: tuple[int, ...] = (700,)) -> Any:
-    """What is listed of CPU limits, where kfext wrote the same to the first six workers."""
+def cpu_changed(
+    *pods: Pod, limit: int | None = 1400, written: tuple[int, ...] = (370,)
+) -> list[str]:
+    """What is listed of CPU, where kfext wrote the same requests to the first six workers."""
+    sizes = tuple(PodCpu(request, limit) for request in written)
     state = CpuState(
-        asked={"worker": AskedCpu(20, asked)},
-        written={f"worker-{index}": written for index in range(6)},
+        asked={"worker": PodCpu(20, limit)},
+        written={f"worker-{index}": sizes for index in range(6)},
     )
     raw = job(uid="u", annotations={names.STATE: JobState(cpu=state).encode(job_uid="u")})
-    return [line.removeprefix("some pods ") for line in listed(raw, *pods) if "CPU limit" in line]
+    return [line.removeprefix("some pods ") for line in listed(raw, *pods) if "CPU of" in line]
 
 
+ASKED = "by the job: request 20m, limit 1400m (kfext.dev/state)"
 CPU_CHANGES: dict[str, tuple[list[str], list[str]]] = {
-    "a limit of kfext": (
-        cpu_changed(resized("700m")),
-        ["CPU limit of train-worker-0: 700m; by the job: 1400m (kfext.dev/state)"],
+    "a request of kfext": (
+        cpu_changed(resized("370m")),
+        [f"CPU of train-worker-0: request 370m, limit 1400m; {ASKED}"],
     ),
-    "where the job has none": (
-        cpu_changed(resized("700m"), asked=None),
-        ["CPU limit of train-worker-0: 700m; by the job: none (kfext.dev/state)"],
-    ),
-    "alike ones together, in rank order": (
-        cpu_changed(*(resized("700m", index=at) for at in (5, 1, 3, 0, 2))),
+    "where the job has no limit": (
+        cpu_changed(resized("370m", limit=""), limit=None),
         [
-            "CPU limit of train-worker-0, train-worker-1 and 3 more pods: 700m; by the job: 1400m "
+            "CPU of train-worker-0: request 370m, no limit; by the job: request 20m, no limit "
             "(kfext.dev/state)"
         ],
     ),
-    "the limit before the last, of a write that was not made": (
-        cpu_changed(resized("900m"), written=(700, 900)),
-        ["CPU limit of train-worker-0: 900m; by the job: 1400m (kfext.dev/state)"],
+    "alike ones together, in rank order": (
+        cpu_changed(*(resized("370m", index=at) for at in (5, 1, 3, 0, 2))),
+        [
+            "CPU of train-worker-0, train-worker-1 and 3 more pods: request 370m, limit 1400m; "
+            f"{ASKED}"
+        ],
     ),
-    "not the job's own": (cpu_changed(resized("1400m"), written=(1400,)), []),
+    "the request before the last, of a write that was not made": (
+        cpu_changed(resized("90m"), written=(370, 90)),
+        [f"CPU of train-worker-0: request 90m, limit 1400m; {ASKED}"],
+    ),
+    "not the job's own": (cpu_changed(resized("20m"), written=(20,)), []),
     "not what another client wrote": (cpu_changed(resized("1")), []),
-    "not of a pod without a limit": (cpu_changed(resized("")), []),
-    "not of a pod that kfext has not resized": (cpu_changed(resized("700m", index=7)), []),
+    "not of a pod that kfext has not resized": (cpu_changed(resized("370m", index=7)), []),
 }
 
 
 @pytest.mark.parametrize(("found", "want"), CPU_CHANGES.values(), ids=CPU_CHANGES)
-def test_it_tells_which_cpu_limits_are_kfexts(found: list[str], want: list[str]) -> None:
+def test_it_tells_which_cpu_is_kfexts(found: list[str], want: list[str]) -> None:
     assert found == want
 
 

@@ -44,6 +44,14 @@ def test_a_job_that_has_no_position_yet_is_listed_last() -> None:
     assert [line["name"] for line in lines] == ["known", "early"]
 
 
+def test_a_job_of_higher_priority_is_listed_first_though_older_positions_do_not_count_it() -> None:
+    older = job(name="older", uid="4").worker(1).held().created(0).build()
+    urgent = job(name="urgent", uid="5").worker(1).held().created(9_000).prioritized("high").build()
+    statuses = {"4": {"ahead": 0}, "5": {"ahead": 0}}
+    lines = queue_of([older, urgent], statuses=statuses, classes=CLASSES, now=LATER)
+    assert [line["name"] for line in lines] == ["urgent", "older"]
+
+
 def test_the_queue_as_a_table() -> None:
     assert [*queue_lines(waiting(), namespace="")] == [
         "#  PRIORITY   AGE  PODS  ASKS                     JOB                  REASON",

@@ -20,7 +20,7 @@ from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED
 from kfext.state.planner import Planner
-from kfext.state.progress import LogRead
+from kfext.state.progress import JobsProgress, LogRead
 from tests.builders import job, pod
 
 PATH = "/api/v1/namespaces/team/pods/train-worker-0/log"
@@ -237,7 +237,7 @@ async def test_nothing_is_kept_of_a_job_that_is_gone(bed: Bed) -> None:
 async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MEASURE_SECONDS", 0.001)
+    monkeypatch.setattr(JobsProgress, "measure_seconds", 0.001)
     bed.usage.cores["pod-train"] = 1.5
     bed.runs("train")
     bed.runs("other")
@@ -256,7 +256,7 @@ async def test_the_cpu_use_of_the_jobs_that_are_read_is_measured(
 async def test_the_use_of_nodes_is_measured_where_a_job_may_be_resized(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MEASURE_SECONDS", 0.001)
+    monkeypatch.setattr(JobsProgress, "measure_seconds", 0.001)
     bed.runs("train", resize="cpu")
     bed.runs("other")
     await bed.until(lambda: bed.planner.progress.uses.of_node("node-train") == 3500)

@@ -36,7 +36,7 @@ from kfext.errors import (
 )
 from kfext.model.constraints import Toleration
 from kfext.model.cpu_size import CpuSize
-from kfext.model.cpu_state import CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.gpu import reservation_of
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -152,7 +152,9 @@ def bench() -> Bench:
 GATED = tuple(pods(OF, gated=True))
 RUNNING = tuple(pods(OF, bound="a", phase="Running"))
 SIZES = tuple((pod, CpuSize(150)) for pod in RUNNING)
-RESIZED = JobState(cpu=CpuState(written={"worker-0": (150,), "worker-1": (150,)}))
+RESIZED = JobState(
+    cpu=CpuState(written={"worker-0": (PodCpu(100, 150),), "worker-1": (PodCpu(100, 150),)})
+)
 RESIZE = Resize(SIZES, RESIZED, Verdict("R", "m"))
 REQUEST = RequestCheckpoint(RUNNING, 3, Verdict("R", "m"))
 STUCK = tuple(pods(OF, pinned="a", version=7))

@@ -24,7 +24,7 @@ def trainer(name: str = "pytorch", **more: Any) -> Raw:
 def given(cpu: str | None, name: str = "pytorch") -> Raw:
     limits = {} if cpu is None else {"limits": {"cpu": cpu}}
     return {
-        "containerStatuses": [{"name": name, "resources": {"requests": {"cpu": "9"}, **limits}}]
+        "containerStatuses": [{"name": name, "resources": {"requests": {"cpu": "250m"}, **limits}}]
     }
 
 
@@ -41,10 +41,15 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
     ),
     "memory alone": (trainer(resources={"limits": {"memory": "1Gi"}}), {}, TrainerCpu(0, None)),
     "what the kubelet has set": (
-        trainer(resources=FULL), given("700m"), TrainerCpu(250, 1500, given=700)
+        trainer(resources=FULL), given("700m"), TrainerCpu(250, 1500, given=700, allocated=250)
     ),
     "a kubelet that has set no limit": (
-        trainer(resources=FULL), given(None), TrainerCpu(250, 1500)
+        trainer(resources=FULL), given(None), TrainerCpu(250, 1500, allocated=250)
+    ),
+    "what the kubelet has allocated": (
+        trainer(resources=FULL),
+        {"containerStatuses": [{"name": "pytorch", "allocatedResources": {"cpu": "370m"}}]},
+        TrainerCpu(250, 1500, allocated=370),
     ),
     "what another container was given": (
         trainer(resources=FULL), given("700m", name="sidecar"), TrainerCpu(250, 1500)
@@ -57,8 +62,14 @@ CPU: dict[str, tuple[Raw, Raw, TrainerCpu | None]] = {
         TrainerCpu(250, 1500),
     ),
     "a sidecar beside it": (
-        {"containers": [{"name": "proxy"}, {"name": "pytorch", "resources": FULL}]}, {},
-        TrainerCpu(250, 1500),
+        {
+            "containers": [
+                {"name": "proxy", "resources": {"requests": {"cpu": "50m"}}},
+                {"name": "pytorch", "resources": FULL},
+            ]
+        },
+        {},
+        TrainerCpu(250, 1500, beside=50),
     ),
     "nothing that trains": (trainer("main", resources=FULL), {}, None),
     "a sidecar with the name of another kind's training container": (
@@ -96,7 +107,7 @@ def test_a_pod_is_read_by_the_kind_of_its_own_job(kind: JobKind) -> None:
         trains = container["name"] == kind.container
         assert found == (TrainerCpu(250, 1500) if trains else None)
     all_of_them = parse_pod(pod(ownerReferences=[owner], spec={"containers": containers}))
-    assert all_of_them.trainer == TrainerCpu(250, 1500)
+    assert all_of_them.trainer == TrainerCpu(250, 1500, beside=250 * (len(KINDS) - 1))
 
 
 def test_of_a_pod_beyond_the_bounds_the_cpu_is_not_read() -> None:

@@ -7,25 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState, cut, decode_cpu
+from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu, cut, decode_cpu
 from tests.unit.objects import json_values
 
 types = st.sampled_from(["worker", "master", "ps"])
 names = types | st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 6))
 amounts = st.integers(min_value=1, max_value=2**20)
-seconds = st.integers(min_value=0, max_value=2**40).map(lambda tenths: tenths / 10)
+pod_cpus = st.builds(PodCpu, amounts, st.none() | amounts)
 cpu_states = st.builds(
     CpuState,
-    asked=st.dictionaries(names, st.builds(AskedCpu, amounts, st.none() | amounts)),
+    asked=st.dictionaries(names, pod_cpus),
     written=st.dictionaries(
         st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 10_000)),
-        st.lists(amounts, min_size=1, max_size=3).map(tuple),
+        st.lists(pod_cpus, min_size=1, max_size=3).map(tuple),
         max_size=5,
     ),
     by=st.frozensets(st.sampled_from(["resize", "shift"])),
     rests=st.dictionaries(st.sampled_from(["resize", "shift"]), st.text(max_size=15)),
-    used=seconds,
-    lost=seconds,
 )
 
 
@@ -35,7 +33,7 @@ def test_it_reads_back_as_it_was_written(state: CpuState) -> None:
 
 
 @given(json_values | st.fixed_dictionaries({}, optional=dict.fromkeys(
-    ["asked", "written", "by", "rests", "used", "lost"],
+    ["asked", "written", "by", "rests"],
     st.dictionaries(st.sampled_from(["worker", "0", "-1"]), json_values) | json_values,
 )))  # fmt: skip
 def test_whatever_is_written_can_be_read(raw: Any) -> None:
@@ -43,24 +41,38 @@ def test_whatever_is_written_can_be_read(raw: Any) -> None:
     assert isinstance(hash((*found.written.values(), *found.asked.values())), int)
 
 
-WRITTEN = {"worker": {"0": [700, 1400]}}
+WRITTEN = {"worker": {"0": [[370], [20, 1400]]}}
 DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
     "nothing": ({}, CpuState()),
     "what kfext writes": (
-        {"asked": {"worker": [20]}, "written": WRITTEN, "used": 10.5, "countedAt": 9},
+        {"asked": {"worker": [20]}, "written": WRITTEN},
         CpuState(
-            {"worker": AskedCpu(20, None)}, {"worker-0": (700, 1400)}, used=10.5, counted_at=9.0
+            {"worker": PodCpu(20, None)}, {"worker-0": (PodCpu(370, None), PodCpu(20, 1400))}
         ),
     ),
-    "more limits than are written": (
-        {"written": {"worker": {"0": [4, 3, 2, 1]}}}, CpuState(written={"worker-0": (4, 3, 2)})
+    "more sizes than are written": (
+        {"written": {"worker": {"0": [[4], [3], [2], [1]]}}},
+        CpuState(written={"worker-0": (PodCpu(4, None), PodCpu(3, None), PodCpu(2, None))}),
     ),
-    "a limit that is no number": ({"written": {"worker": {"0": [700, "1"]}}}, CpuState()),
-    "a limit that is a truth": ({"written": {"worker": {"0": [True]}}}, CpuState()),
-    "a negative limit": ({"written": {"worker": {"0": [-1]}}}, CpuState()),
-    "an index in other digits": ({"written": {"worker": {"\u0661": [1]}}}, CpuState()),
-    "seconds without an end": ({"used": float("inf"), "lost": float("nan")}, CpuState()),
-    "negative seconds": ({"used": -1, "lost": 2}, CpuState(lost=2.0)),
+    "limits that kfext 0.2 wrote": (
+        {
+            "asked": {"worker": [20], "worker-1": [400, 400]},
+            "written": {"worker": {"0": [700, 350], "1": [300]}, "ps": {"0": [200]}},
+            "used": 1.5,
+            "countedAt": 9,
+        },
+        CpuState(
+            {"worker": PodCpu(20, None), "worker-1": PodCpu(400, 400)},
+            {
+                "worker-0": (PodCpu(20, 700), PodCpu(20, 350)),
+                "worker-1": (PodCpu(300, 300),),
+            },
+        ),
+    ),
+    "a limit that is no number": ({"written": {"worker": {"0": [[700, "1"]]}}}, CpuState()),
+    "a request that is a truth": ({"written": {"worker": {"0": [[True]]}}}, CpuState()),
+    "a negative request": ({"written": {"worker": {"0": [[-1]]}}}, CpuState()),
+    "an index in other digits": ({"written": {"worker": {"\u0661": [[1]]}}}, CpuState()),
     "a reason that is no text": (
         {"rests": {"resize": 1, "shift": "a"}}, CpuState(rests={"shift": "a"})
     ),
@@ -78,7 +90,7 @@ def test_an_empty_one_is_written_as_nothing() -> None:
 
 def test_pods_and_policies_beyond_the_bounds_are_not_written() -> None:
     many = CpuState(
-        written={f"worker-{index}": (100,) for index in range(1000)},
+        written={f"worker-{index}": (PodCpu(100, None),) for index in range(1000)},
         rests={f"policy-{number}": "why" for number in range(100)},
     )
     found = decode_cpu(many.encode())
@@ -95,14 +107,11 @@ def test_a_reason_is_cut_to_what_fits() -> None:
     assert cut("short", most=64) == "short"
 
 
-def test_without_its_pods_a_job_keeps_its_budget_and_what_rests() -> None:
+def test_without_its_pods_a_job_keeps_what_rests() -> None:
     state = CpuState(
-        asked={"worker": AskedCpu(20, None)},
-        written={"worker-0": (700,)},
+        asked={"worker": PodCpu(20, None)},
+        written={"worker-0": (PodCpu(700, None),)},
         by=frozenset({"resize"}),
         rests={"resize": "a"},
-        used=3.0,
-        lost=1.0,
-        counted_at=9.0,
     )
-    assert state.without_pods() == CpuState(rests={"resize": "a"}, used=3.0, lost=1.0)
+    assert state.without_pods() == CpuState(rests={"resize": "a"})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.constraints import Toleration
-from kfext.model.cpu_state import MOST_RESIZED, AskedCpu, CpuState
+from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu
 from kfext.model.job_state import LIMIT, MOST_APART, JobState, ObservedPods, state_of
 from kfext.model.plan import Plan
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
@@ -85,18 +85,19 @@ def test_of_the_jobs_that_it_left_the_last_stay() -> None:
 UNLIKE = MOST_RESIZED // 2
 RESIZED = CpuState(
     asked={
-        **{type_: AskedCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
-        **{f"evaluator-{index + 100}": AskedCpu(20_000, 90_000) for index in range(UNLIKE)},
+        **{type_: PodCpu(20_000, 96_000) for type_ in ("chief", "worker", "ps", "evaluator")},
+        **{f"evaluator-{index + 100}": PodCpu(20_000, 90_000) for index in range(UNLIKE)},
     },
     written={
-        f"evaluator-{index + 100}": (96_000, 48_000, 24_000)
+        f"evaluator-{index + 100}": (
+            PodCpu(20_000, 96_000),
+            PodCpu(20_000, 48_000),
+            PodCpu(20_000, 24_000),
+        )
         for index in range(MOST_RESIZED - UNLIKE)
     },
     by=frozenset({"resize", "shift"}),
     rests={f"policy-{number}": "it is left alone, since " * 8 for number in range(8)},
-    used=123_456.7,
-    lost=12_345.6,
-    counted_at=1_700_000_000.0,
 )
 """As much as can be remembered of resizes."""
 SCALED = ScaleState(
@@ -132,7 +133,6 @@ def test_what_is_known_of_resizes_stays_whatever_else_has_to_go() -> None:
     assert len(written.encode()) <= LIMIT
     found = state_in(written)
     assert (found.cpu.asked, found.cpu.written) == (RESIZED.asked, RESIZED.written)
-    assert (found.cpu.used, found.cpu.lost) == (RESIZED.used, RESIZED.lost)
     assert found.cpu.rests.keys() == RESIZED.rests.keys()
     assert found.settings == crowded.settings
     assert found.no_host_network.startswith("nn")

@@ -12,13 +12,15 @@ from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey
 from kfext.model.policy import TrainingPolicy
 from kfext.sim.api import TEAM
-from kfext.sim.jobs import JobSpec, Pace, Style
+from kfext.sim.jobs import TENSORFLOW, JobSpec, Pace, Style
 from kfext.sim.objects import LiveJob, LivePod
 from kfext.state.tracked_job import TrackedJob
 from tests.unit.sim.bed import Bed
 
 SIZE, ROUND = 1400, 10.0
 """The millicores of the node, and the seconds between two looks of the companion."""
+CPU = 20
+"""The millicores that a pod requests."""
 STEPS = 100
 """Steps that a job makes with a core-second."""
 ENDLESS = 10**7
@@ -40,7 +42,7 @@ def trainer(
     gets; they follow its CPU if unset. `takes`: its work in core-seconds, which its log shows.
     """
     wanted: dict[str, Any] = {
-        "kind": "TFJob",
+        "kind": TENSORFLOW,
         "style": Style.SERVERS,
         "arrives": 0.0,
         "workers": 1,
@@ -48,7 +50,7 @@ def trainer(
         "steps": round(STEPS * (takes or ENDLESS)),
         "shows_end": takes is not None,
         "halves": STEPS * converges,
-        "cpu": 20,
+        "cpu": CPU,
         "uses": size,
         "limit": 0,
         "starts": 0.0,
@@ -94,6 +96,9 @@ class CpuBed(Bed):
     def limit(self, name: str) -> int | None:
         return self.cpu(name).limit
 
+    def request(self, name: str) -> int:
+        return self.cpu(name).request
+
     def use(self, name: str) -> float:
         """The millicores that the worker of a job uses."""
         live = self.job(name)
@@ -121,19 +126,13 @@ class CpuBed(Bed):
     def opt(self, name: str, value: str, key: str = names.RESIZE) -> None:
         self.annotate(key, value, name)
 
-    def size_by_hand(self, name: str, limit: int, request: int | None = None) -> None:
+    def size_by_hand(
+        self, name: str, *, request: int | None = None, limit: int | None = None
+    ) -> None:
         """Another client resizes a pod."""
         live = self.pod(name)
         container = live.job.job.kind.container
         patch = resize_patch(live.pod, CpuSize(limit, request), container=container)
-        self.api.resize_pod(live.pod, patch)
-
-    def request_by_hand(self, name: str, request: int) -> None:
-        """Another client changes what a pod requests, but not its limit."""
-        live = self.pod(name)
-        container = live.job.job.kind.container
-        patch = resize_patch(live.pod, CpuSize(0, request), container=container)
-        del patch["spec"]["containers"][0]["resources"]["limits"]
         self.api.resize_pod(live.pod, patch)
 
     def replace_pod(self, name: str, key: ReplicaKey = WORKER) -> None:
@@ -178,7 +177,7 @@ class SplitJob(CpuBed):
 
     def written(self) -> list[int]:
         """All limits that were written."""
-        return [size.limit for _, step in self.resized for _, size in step.sizes]
+        return [size.limit or 0 for _, step in self.resized for _, size in step.sizes]
 
     def started(self) -> Iterator[str]:
         """The names of the other jobs that were started."""

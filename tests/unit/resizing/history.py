@@ -9,25 +9,21 @@ from typing import Any
 from hypothesis import note
 from hypothesis import strategies as st
 
-from kfext.core.companion.cpu import LEAST_LIMIT
+from kfext.core.companion.contest import LEAST_REQUEST
 from kfext.core.lifecycle.steps import Resize
 from kfext.errors import ApiError, Conflict, Forbidden
+from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
-from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
-from tests.unit.resizing.bed import ROUND, CpuBed
+from tests.unit.resizing.bed import ROUND, SIZE, CpuBed
 
-REQUEST = 20
 MOST_JOBS = 5
 PAUSED = 330.0
 """Seconds that a failure may keep a limit from being restored."""
 SETTLED = 600.0
 """Seconds after which nothing is under way any more once all jobs have opted out."""
-BY_HAND = (777, 1013)
-SMALL_BUDGET = TrainingPolicy(
-    "p", companion={"resize": PolicyChoice(Mode.ACT, parameters={"budget": 0.005})}
-)
+BY_HAND = (33, 41)
 ERRORS: dict[str, ApiError | None] = {
     "": None,
     "maximum cpu usage is 1": Forbidden(status=403, reason="Forbidden", message="too much"),
@@ -39,7 +35,7 @@ ERRORS: dict[str, ApiError | None] = {
 class CpuHistory(CpuBed):
     """A node and what happens there.
 
-    `without`: the limit of each pod without kfext. `off`: since when a job has opted out.
+    `without`: the request of each pod without kfext. `off`: since when a job has opted out.
     `left_alone`: the jobs that another client resized after kfext, until that is forgotten.
     `touched`: the jobs with a pod that is not as the operator made it.
     `failed`: when a write or a kubelet failed last.
@@ -49,7 +45,8 @@ class CpuHistory(CpuBed):
         super().__init__(size=draw.draw(st.sampled_from([1400, 150]), "size"))
         self.draw = draw
         self.failed = -PAUSED
-        self.without: dict[str, int | None] = {}
+        self.most_used = 0
+        self.without: dict[str, int] = {}
         self.off: dict[str, float] = {}
         self.left_alone: dict[str, int] = {}
         self.touched: set[str] = set()
@@ -62,34 +59,32 @@ class CpuHistory(CpuBed):
 
     def submits(self) -> None:
         if len(self.present) < MOST_JOBS:
-            limit = self.draw.draw(st.sampled_from([None, None, 1000, 300, 30]), "limit")
             self._submits(
                 f"job-{self._made}",
-                limit=limit,
+                limit=self.draw.draw(st.sampled_from([0, 0, 1000, 300, 30]), "limit"),
+                cpu=self.draw.draw(st.sampled_from([20, 20, 25]), "cpu"),
+                takes=self.draw.draw(st.sampled_from([None, 300.0, 2000.0]), "takes"),
                 converges=self.draw.draw(st.sampled_from([2.0, 2.0, 40.0, 400.0]), "converges"),
                 pace=self.draw.draw(st.sampled_from([None, None, 20.0]), "pace"),
                 resize=self.draw.draw(st.sampled_from(["cpu", "cpu", "observe", "off"]), "resize"),
             )
 
     def crowds(self) -> None:
-        """Two jobs that have converged are restricted for a job that grows."""
-        for name in ("old", "older"):
-            if name not in self.present:
-                self._submits(name, converges=2.0)
-        self.rounds(30)
-        if "new" not in self.present:
-            self._submits("new", converges=400.0)
-        self.rounds(10)
+        """Of two jobs the shorter is favoured."""
+        for name, takes in (("long", 9000.0), ("short", 900.0)):
+            if name not in self.present and len(self.present) < MOST_JOBS:
+                self._submits(name, takes=takes)
+        self.rounds(15)
 
-    def _submits(self, name: str, *, limit: int | None = None, **fields: Any) -> None:
-        self.without[name] = limit
+    def _submits(self, name: str, *, cpu: int = 20, **fields: Any) -> None:
+        self.without[name] = cpu
         self.touched.discard(name)
         self.left_alone.pop(name, None)
         self.off.pop(name, None)
         if fields.get("resize") == "off":
             self.off[name] = self.clock.now
         self._made += 1
-        self.add(name, limit=limit or 0, **fields)
+        self.add(name, cpu=cpu, **fields)
         while not self.running(name):
             self.after(1)
 
@@ -118,24 +113,17 @@ class CpuHistory(CpuBed):
     def is_sized_by_hand(self) -> None:
         if not (name := self._some()):
             return
-        limit = self.draw.draw(st.sampled_from(BY_HAND), "limit")
+        request = self.draw.draw(st.sampled_from(BY_HAND), "request")
         state = self.tracked(name).state.cpu
-        known = {
-            *state.written.get("worker-0", ()),
-            *(asked.limit for asked in state.asked.values()),
-        }
-        if limit in known:
+        sizes = (*state.written.get("worker-0", ()), *state.asked.values())
+        if request in {size.request for size in sizes} or request >= (self.limit(name) or SIZE):
             return
-        self.size_by_hand(name, limit)
+        self._check_written()
+        self.size_by_hand(name, request=request)
         self.touched.add(name)
-        self.without[name] = limit
+        self.without[name] = request
         if state.asked and name not in self.off:
-            self.left_alone[name] = limit
-
-    def is_given_another_request(self) -> None:
-        if name := self._some():
-            self.request_by_hand(name, REQUEST + 5)
-            self.touched.add(name)
+            self.left_alone[name] = request
 
     def is_replaced(self) -> None:
         name = self._some()
@@ -163,14 +151,11 @@ class CpuHistory(CpuBed):
 
     def _set_kubelet(self, reason: str) -> None:
         def problem(live: LivePod) -> Verdict | None:
-            limit = live.pod.trainer.limit if live.pod.trainer else None
-            return Verdict(reason, "not now") if reason and limit != self.size else None
+            request = live.pod.trainer.request if live.pod.trainer else 0
+            changed = request != self.without[live.job.spec.name]
+            return Verdict(reason, "not now") if reason and changed else None
 
         self.faults.resize = problem
-
-    def has_a_small_budget(self) -> None:
-        self.policy = SMALL_BUDGET
-        self.planner.settings.observe_policy(SMALL_BUDGET)
 
     def _some(self) -> str:
         present = [name for name in sorted(self.present) if self.running(name)]
@@ -185,6 +170,8 @@ class CpuHistory(CpuBed):
 
     def _check(self) -> None:
         self._check_written()
+        self.most_used = max(self.most_used, self.kubelets.used["a"])
+        assert self.most_used <= self.size, "no request is raised beyond what is free"
         for name in filter(self.running, self.present):
             if self.pod(name).pod.resize_problem:
                 self.failed = self.clock.now
@@ -198,7 +185,7 @@ class CpuHistory(CpuBed):
             if tracked.state.cpu == CpuState():
                 self.left_alone.pop(name, None)
             if name in self.left_alone:
-                assert self.limit(name) == self.left_alone[name]
+                assert self.request(name) == self.left_alone[name]
             if name not in self.touched:
                 rests = tracked.state.cpu.rests.values()
                 assert not any("another client" in reason for reason in rests), name
@@ -207,20 +194,20 @@ class CpuHistory(CpuBed):
         new, self._checked = self.driver.written[self._checked :], len(self.driver.written)
         for write in new:
             if isinstance(write.step, Resize):
-                note(f"{write.at:g} {write.job} {[size.limit for _, size in write.step.sizes]}")
+                note(f"{write.at:g} {write.job} {[size.request for _, size in write.step.sizes]}")
                 for _, size in write.step.sizes:
-                    self._check_size(write.job, size.limit)
+                    self._check_size(write.job, size)
 
-    def _check_size(self, name: str, limit: int) -> None:
-        asked = self.size if self.without[name] is None else self.without[name]
-        assert asked is not None
-        assert min(asked, max(LEAST_LIMIT, REQUEST + 1)) <= limit <= asked
-        assert limit > REQUEST, "the QoS class is kept"
+    def _check_size(self, name: str, size: CpuSize) -> None:
+        assert size.limit is None, "limits are never touched"
+        assert size.request is not None
+        assert min(self.without[name], LEAST_REQUEST) <= size.request
         assert name not in self.left_alone
+        if name in self.present:
+            assert size.request < (self.limit(name) or SIZE), "the QoS class is kept"
 
     def _is_the_users(self, name: str) -> bool:
-        limit, asked = self.limit(name), self.without[name]
-        return limit == asked or (asked is None and limit == self.size)
+        return self.request(name) == self.without[name]
 
     def ends(self) -> None:
         """All is well again and all jobs opt out."""
@@ -248,11 +235,9 @@ ACTS = (
     CpuHistory.opts,
     CpuHistory.opts,
     CpuHistory.is_sized_by_hand,
-    CpuHistory.is_given_another_request,
     CpuHistory.is_replaced,
     CpuHistory.loses_its_controller,
     CpuHistory.loses_it_between_patch_and_write,
     CpuHistory.is_refused,
     CpuHistory.has_a_kubelet_that_refuses,
-    CpuHistory.has_a_small_budget,
 )

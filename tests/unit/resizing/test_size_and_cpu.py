@@ -4,27 +4,25 @@ from collections.abc import Callable
 
 from kfext.model.log_line import LogLine
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
-from kfext.sim.jobs import Style
-from tests.unit.resizing.bed import ROUND, SIZE, CpuBed
+from kfext.sim.jobs import PYTORCH, Style
+from tests.unit.resizing.bed import CPU, ROUND, CpuBed
 
 BOTH = "old"
 MOST_ROUNDS = 30
 
 
 def contended() -> CpuBed:
-    """Two jobs that have converged, and a job that grows. The first may have more workers.
+    """A job that may have more workers, and a job that comes later and would end after it.
 
     Its growth is only shown at first.
     """
     bed = CpuBed()
     scale(bed, Mode.OBSERVE)
-    elastic = {"kind": "PyTorchJob", "style": Style.TORCHRUN, "bounds": (1, 2)}
-    live = bed.add(BOTH, converges=2.0, **elastic)
-    bed.add("older", converges=2.0)
+    live = bed.add(BOTH, takes=3000.0, kind=PYTORCH, style=Style.TORCHRUN, bounds=(1, 2))
     bed.after(20)
     live.training.lines.append(LogLine(bed.clock.wall, "saved checkpoint at step 1"))
     bed.after(600)
-    bed.add("new", converges=400.0)
+    bed.add("new", takes=9000.0)
     return bed
 
 
@@ -70,11 +68,10 @@ def in_the_middle_of_a_change_of_size() -> CpuBed:
 def test_X2_where_both_could_begin_it_is_the_size_and_the_cpu_waits_for_its_end() -> None:
     bed = in_the_middle_of_a_change_of_size()
     assert changes_size(bed)
-    assert bed.limit("older") == SIZE // 4, "the CPU of others is changed meanwhile"
     while changes_size(bed):
-        assert bed.limit(BOTH) is None
+        assert bed.request(BOTH) == CPU
         bed.after(ROUND)
-    rounds_until(bed, lambda: bed.limit(BOTH) == SIZE // 4)
+    rounds_until(bed, lambda: bed.request(BOTH) > CPU)
 
 
 def test_X2_while_the_cpu_of_a_job_is_changed_its_size_stays() -> None:
@@ -89,12 +86,12 @@ def test_X2_while_the_cpu_of_a_job_is_changed_its_size_stays() -> None:
     rounds_until(bed, lambda: changes_size(bed))
 
 
-def test_X2_what_was_taken_is_given_back_whatever_else_is_under_way() -> None:
+def test_X2_what_was_raised_is_given_back_whatever_else_is_under_way() -> None:
     bed = contended()
     rounds_until(bed, lambda: changes_cpu(bed))
     scale(bed, Mode.ACT)
     rounds_until(bed, lambda: changes_size(bed))
-    assert bed.limit(BOTH) == SIZE // 4
+    assert bed.request(BOTH) > CPU
     bed.opt(BOTH, "off")
     bed.after(ROUND)
-    assert (bed.limit(BOTH), changes_size(bed)) == (SIZE, True)
+    assert (bed.request(BOTH), changes_size(bed)) == (CPU, True)

@@ -1,10 +1,16 @@
 """What must hold in a model cluster at every second, whatever a policy decides."""
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
+from kfext import names
+from kfext.core.companion.resize import RESIZE
+from kfext.core.companion.shift import SHIFT
+from kfext.model.cpu_state import PodCpu
 from kfext.model.job_state import state_of
 from kfext.model.kinds.job_kind import WORKER
+from kfext.model.policy import Mode
 from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
 from tests.unit.sim.change_rules import ChangeRules
@@ -21,6 +27,11 @@ for it have up to 30 s to end."""
 UNSEEN = 5.0
 """Seconds after the line of its first step in which a job may still pass for a job without steps.
 It trains on until its new workers have started."""
+
+
+GIVEN_BACK = 30.0
+"""How long a pod may keep a raised request after its job has opted out: two looks and a late
+write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,8 @@ class Rules:
         self._promised: Change | None = None
         self._accused: list[tuple[LiveJob, str, float]] = []
         self._of_changes = ChangeRules(cluster)
+        self._written: dict[str, PodCpu] = {}
+        self._opted_in: dict[str, float] = {}
         cluster.on_second.append(self._look)
         cluster.api.on_job.append(self._observe)
         cluster.api.on_pod.append(self._observe_pod)
@@ -165,6 +178,27 @@ class Rules:
         runs = not (live.job.job.suspend or live.job.training.ended)
         if runs and live.pod.deleting and live.key.type != WORKER.lower():
             self._say(live.job, f"lost its {live.key.type} while it ran")
+        written, cpu = self._written.setdefault(live.pod.uid, _cpu_of(live)), _cpu_of(live)
+        if cpu.limit != written.limit and not self._shifts(live.job):
+            self._say(live.job, f"has a limit of {cpu.limit}m in place of {written.limit}m")
+
+    def _shifts(self, live: LiveJob) -> bool:
+        """Return whether its limits have moved between its components."""
+        return SHIFT.name in state_of(live.job).cpu.by
+
+    def _check_requests(self, live: LiveJob) -> None:
+        """Check that pods have raised requests only while their job lets kfext resize them."""
+        now, policy = self.cluster.clock.now, self.cluster.policy
+        chosen = policy.companion.get(RESIZE.name) if policy else None
+        acts = chosen is None or chosen.mode is Mode.ACT
+        if acts and live.job.annotations.get(names.RESIZE) == "cpu":
+            self._opted_in[live.uid] = now
+        if now - self._opted_in.get(live.uid, -math.inf) <= GIVEN_BACK:
+            return
+        for pod in live.pods.values():
+            request = _cpu_of(pod).request
+            if request != self._written.get(pod.pod.uid, _cpu_of(pod)).request:
+                self._say(live, f"requests {request}m, and nothing may be resized")
 
     def _look(self) -> None:
         waiting, late = self._waiting(), self.cluster.clock.now - HEAD_SECONDS
@@ -177,10 +211,12 @@ class Rules:
             if kubelets.used[node] > size:
                 self.broken.append(f"{self._at} {node} has {kubelets.used[node]}m of {size}m")
         for live in self.cluster.jobs:
-            lost = live.training.lost_all * live.spec.pace.seconds(live.spec.workers)
-            if lost > UNSEEN + live.spec.prints + live.spec.starts:
+            spec = live.spec
+            lost = live.training.lost_all * spec.pace.seconds(spec.workers + spec.leaders)
+            if lost > UNSEEN + spec.prints + spec.starts:
                 self._say(live, f"lost {lost:.0f} s of work before any checkpoint")
             live.training.lost_all = 0.0
+            self._check_requests(live)
 
     @property
     def _at(self) -> str:
@@ -188,3 +224,8 @@ class Rules:
 
     def _say(self, live: LiveJob, what: str) -> None:
         self.broken.append(f"{self._at} {live.spec.name} {what}")
+
+
+def _cpu_of(live: LivePod) -> PodCpu:
+    cpu = live.pod.trainer
+    return PodCpu(0, None) if cpu is None else PodCpu(cpu.request, cpu.limit)

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from kfext.core.patches.pod import resize
+from kfext.model.cpu_size import CpuSize
 from kfext.model.pod import ReplicaKey
 from kfext.sim.jobs import JobSpec, Saving
 from tests.unit.sim.bed import MASTER, SERVERS, STATIC, TORCHRUN, Bed
-from tests.unit.sim.rules import REST, Rules
+from tests.unit.sim.rules import GIVEN_BACK, REST, Rules
 
 SAVES = replace(SERVERS, bounds=(2, 6), workers=4, steps=4000)
 FILLS = replace(SERVERS, workers=3, bounds=(1, 4))
@@ -21,6 +23,16 @@ def scales(*sizes: int, every: float = 2 * REST) -> Callable[[Bed], None]:
         for size in sizes:
             bed.scale(size)
             bed.at(bed.clock.now + every)
+
+    return by_hand
+
+
+def resizes(*, limit: int | None = None, request: int | None = None) -> Callable[[Bed], None]:
+    def by_hand(bed: Bed) -> None:
+        (live, *_) = bed.job().pods.values()
+        patch = resize(live.pod, CpuSize(limit, request), container=bed.job().job.kind.container)
+        bed.api.resize_pod(live.pod, patch)
+        bed.at(bed.clock.now + 2 * GIVEN_BACK)
 
     return by_hand
 
@@ -63,6 +75,24 @@ def loses(type_: str) -> Callable[[Bed], None]:
             MASTER, loses("master"), "lost its master while it ran", id="a master is taken"
         ),
         pytest.param(STATIC, loses("worker"), "failed", id="a job fails"),
+        pytest.param(
+            MASTER,
+            resizes(limit=2000),
+            "has a limit of 2000m in place of 1000m",
+            id="a limit moves",
+        ),
+        pytest.param(
+            replace(MASTER, cpu=500),
+            resizes(request=600),
+            "requests 600m, and nothing may be resized",
+            id="a request stays raised",
+        ),
+        pytest.param(
+            replace(MASTER, cpu=500, resize="cpu"),
+            resizes(request=600),
+            None,
+            id="a request may move while its job lets it",
+        ),
         pytest.param(TORCHRUN, scales(1), "before any checkpoint", id="all work is lost"),
         pytest.param(
             replace(TORCHRUN, saving=Saving.PERIODIC), scales(3), None, id="saved work is not lost"

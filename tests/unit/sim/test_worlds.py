@@ -5,7 +5,7 @@ import pytest
 from kfext.sim.gpus import GpuPace
 from kfext.sim.worlds import WORLDS
 
-LOADS = {name: float(name.split("-")[1]) for name in WORLDS if name not in {"small", "stream"}}
+LOADS = {name: float(name.split("-")[1]) for name in WORLDS if name.startswith(("cpu", "gpu"))}
 
 
 @pytest.mark.parametrize("name", WORLDS)

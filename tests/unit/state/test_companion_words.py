@@ -11,7 +11,7 @@ from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.proposal import Cause, Rank, Workers
 from kfext.core.companion.scale import SCALED, Sizes, workers_proposal
 from kfext.core.progress.reported import Reported
-from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
 from kfext.model.scale_state import ScaleState
@@ -26,7 +26,7 @@ from tests.unit.state.two_workers import TwoWorkers
 BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
 REFUSED = Verdict(names.REASON_RESIZE_REFUSED, "beyond the quota")
 OLD = Verdict(names.REASON_CPU_MOVED, "350m of 1400m")
-RESIZED = CpuState(asked={"worker": AskedCpu(20, 1000)}, written={"worker-0": (400,)})
+RESIZED = CpuState(asked={"worker": PodCpu(20, 1000)}, written={"worker-0": (PodCpu(20, 400),)})
 
 
 def bed_of(state: CpuState | None = None) -> TwoWorkers:
@@ -40,9 +40,9 @@ def bed_of(state: CpuState | None = None) -> TwoWorkers:
 def shown(
     bed: TwoWorkers, *, would: bool = False, decided: bool = True, paused: bool = False
 ) -> ConditionStatus | None:
-    job, signals = bed.signals()
+    job, _ = bed.signals()
     proposed = proposal("uid-1", reason="it would move") if would else None
-    return cpu_shown(bed.job, job, signals, proposed, decided=decided, paused=paused)
+    return cpu_shown(bed.job, job, proposed, decided=decided, paused=paused)
 
 
 def is_refused(running: RunningJob) -> None:
@@ -97,7 +97,7 @@ FIRST: dict[str, tuple[list[Change], str, str]] = {
     "all that rests": ([rests, stands_down], names.REASON_RESTS, "its budget; by hand"),
     "one policy that rests": ([one_rests], names.REASON_RESTS, "its budget"),
     "why all leave it alone, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
-    "that its growth is not known": ([], names.REASON_TOO_EARLY, "its growth"),
+    "that its progress is not known": ([], names.REASON_TOO_EARLY, "its progress"),
     "why a policy that needs its growth leaves it alone": (
         [one_stands_down],
         names.REASON_NOTHING_TO_MOVE,
@@ -132,9 +132,9 @@ def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> Non
 def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool) -> None:
     bed = bed_of()
     bed.job.cpu.early = early
-    job, signals = bed.signals()
+    job, _ = bed.signals()
     known = replace(job, reported=Reported(growth=0.5))
-    found = cpu_shown(bed.job, known, signals, None, decided=True, paused=False)
+    found = cpu_shown(bed.job, known, None, decided=True, paused=False)
     assert found is not None
     assert (found.holds, found.verdict.reason) == (False, want)
 
@@ -197,9 +197,9 @@ def test_where_nothing_new_is_known_a_job_is_shown(
     bed = bed_of(state)
     if before is not None:
         bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
-    job, signals = bed.signals()
+    job, _ = bed.signals()
     known = replace(job, reported=Reported(growth=0.1))
-    found = cpu_shown(bed.job, known, signals, None, decided=decided, paused=False)
+    found = cpu_shown(bed.job, known, None, decided=decided, paused=False)
     assert found is not None
     assert found.verdict.reason == want
 

@@ -5,10 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kfext.core.companion.signals import NodeSignal, PodSignal
-from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import shifted_key
 from kfext.core.progress.reported import GrowthState, Progress, Reported
-from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
@@ -16,7 +14,7 @@ from kfext.state.cpu_signals import job_signal, signals_of
 from tests.builders import job, node, pod
 from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
 
-ASKED = {"worker": AskedCpu(20, 1000)}
+ASKED = {"worker": PodCpu(20, 1000)}
 
 
 def cores(used: float) -> CpuUse:
@@ -48,7 +46,7 @@ def test_of_a_pod_that_may_not_be_measured_counts(
     )
     of = bed.signals()[0]
     signals = signals_of(bed.cluster, [of], bed.uses, measured=[*bed.pods, beside])
-    assert signals.nodes == {NODE: NodeSignal(SIZE, want)}
+    assert signals.nodes == {NODE: NodeSignal(SIZE, want, free=SIZE - 340)}
 
 
 def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:
@@ -57,12 +55,14 @@ def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:
     assert bed.signals()[1].nodes[NODE].others == 0
 
 
-def test_what_pods_keep_for_each_other_does_not_count_among_the_others() -> None:
-    bed = TwoWorkers()
-    bed.measure(0.0)
-    key = shifted_key("uid-1", NODE)
-    bed.cluster.ledger.claim(key, Claim(NODE, {"cpu": 350}, job="uid-1"))
-    assert bed.signals()[1].nodes[NODE].others == 0
+def test_what_is_free_counts_raised_requests_as_their_user_wrote_them() -> None:
+    bed = TwoWorkers(limit=None)
+    state = CpuState(asked={"worker": PodCpu(20, None)}, written={"worker-0": (PodCpu(370, None),)})
+    bed.take(state)
+    before = bed.signals()[1].nodes[NODE].free
+    requests = {**bed.pod(0).requests, "cpu": 370}
+    bed.change(0, request=370, allocated=370, requests=requests)
+    assert bed.signals()[1].nodes[NODE].free == before
 
 
 def test_a_job_is_whole_while_all_of_its_pods_run() -> None:
@@ -83,9 +83,7 @@ def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
     bed = TwoWorkers(limit=400)
     bed.measure(0.0, 0)
     seen = {pod.uid: pod for pod in bed.signals()[0].pods}
-    first = PodSignal(
-        bed.pod(0).uid, "worker", NODE, request=20, limit=400, user_limit=400, use=100
-    )
+    first = PodSignal(bed.pod(0).uid, "worker", NODE, request=20, limit=400, use=100)
     assert seen[bed.pod(0).uid] == first
     assert seen[bed.pod(1).uid].use is None
 
@@ -100,9 +98,11 @@ def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
 )
 def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
     bed = TwoWorkers(limit=limit)
-    state = CpuState(asked=ASKED, written={"worker-0": (350,), "worker-1": (350,)})
+    state = CpuState(
+        asked=ASKED, written=dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
+    )
     bed.job.tracked.state = JobState(cpu=state)
-    assert {pod.user_limit for pod in bed.signals()[0].pods} == {want}
+    assert {pod.asked.limit for pod in bed.signals()[0].pods} == {want}
 
 
 def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:

@@ -121,6 +121,22 @@ def test_the_setting_says_whether_a_log_is_read(settings: dict[str, str], reads:
     assert len(bed.due()) == reads
 
 
+@pytest.mark.parametrize(
+    ("resize", "phase", "seconds"),
+    [
+        pytest.param("off", "Running", 30, id="usually"),
+        pytest.param("cpu", "Running", 15, id="more often while a job may be resized"),
+        pytest.param("observe", "Running", 15, id="or is shown what would be done"),
+        pytest.param("cpu", "Succeeded", 30, id="until it has ended"),
+    ],
+)
+def test_how_often_cpu_is_measured(resize: str, phase: str, seconds: float) -> None:
+    bed = Bed()
+    bed.runs(training(resize=resize), phase=phase)
+    bed.due()
+    assert bed.progress.measure_seconds == seconds
+
+
 def test_jobs_that_kfext_does_not_handle_are_not_read() -> None:
     bed = Bed()
     bed.runs(training()).phase = None

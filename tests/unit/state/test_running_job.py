@@ -8,21 +8,16 @@ import pytest
 from kfext.core.companion.operation import ResizeOperation, Trial
 from kfext.core.companion.proposal import Measure
 from kfext.core.companion.scale import Sizes
-from kfext.core.lifecycle.steps import Resize
 from kfext.core.progress.reported import Progress
-from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
-from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
-from kfext.model.verdict import Verdict
 from kfext.state.running_job import (
     CpuRecord,
     SizeRecord,
     all_measured,
     all_running,
-    cpu_record,
     has_kfext_size,
     is_whole,
     leaving,
@@ -37,25 +32,6 @@ from tests.unit.core.companion.pods import running
 
 BUILT = job("TFJob", uid="j").worker(2).resumed().build()
 TRIAL = Trial(proposal(), before=(1.0,))
-
-
-def record(state: CpuState | None = None) -> CpuRecord:
-    return cpu_record(state or CpuState(), 0.0)
-
-
-def test_what_it_lost_under_another_controller_counts_on() -> None:
-    cpu = record(CpuState(used=100.0, lost=5.0))
-    assert (cpu.budget.used, cpu.budget.lost) == (100.0, 5.0)
-
-
-def test_a_step_notes_up_to_when_the_budget_is_counted() -> None:
-    now = Moment(wall=9_000.0, monotonic=5.0)
-    step = Resize((), JobState(cpu=CpuState(used=1.0)), Verdict("CpuMoved", "why"))
-    assert record().dated(step, now).state.cpu == CpuState(used=1.0, counted_at=9_000.0)
-    owing = record(CpuState(counted_at=8_000.0))
-    assert owing.dated(step, now).state.cpu.counted_at == 8_000.0
-    forgets = replace(step, state=JobState())
-    assert record().dated(forgets, now) == forgets
 
 
 # --- after a failure ------------------------------------------------------------------------------
@@ -80,7 +56,7 @@ HELD: dict[str, tuple[dict[str, bool], float, int, bool]] = {
 
 @pytest.mark.parametrize(("how", "after", "changes", "want"), HELD.values(), ids=HELD)
 def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, want: bool) -> None:
-    cpu = record()
+    cpu = CpuRecord()
     restored, lasting = how.get("restored", False), how.get("lasting", False)
     cpu.fail(FAILED, lasting=lasting, restoring=restored, changes=0)
     assert cpu.pause is not None
@@ -96,7 +72,7 @@ def test_after_a_failure(how: dict[str, bool], after: float, changes: int, *, wa
     ],
 )
 def test_after_another_failure_what_was_refused_for_good(changes: int, *, lasting: bool) -> None:
-    cpu = record()
+    cpu = CpuRecord()
     cpu.fail(0.0, lasting=True, restoring=False, changes=0)
     cpu.fail(0.0, lasting=False, restoring=False, changes=changes)
     assert cpu.pause is not None
@@ -104,7 +80,7 @@ def test_after_another_failure_what_was_refused_for_good(changes: int, *, lastin
 
 
 def test_each_failure_in_a_row_doubles_the_pause_up_to_a_bound() -> None:
-    cpu, pauses = record(), []
+    cpu, pauses = CpuRecord(), []
     for _ in range(6):
         cpu.fail(0.0, lasting=False, restoring=False, changes=0)
         assert cpu.pause is not None
@@ -133,7 +109,7 @@ def test_what_was_seen_before_compares_with_nothing_after(
     keeps_trial: bool,
     keeps_history: bool,
 ) -> None:
-    cpu = record()
+    cpu = CpuRecord()
     cpu.meet(ALONE)
     cpu.trial = TRIAL
     cpu.history.take(Progress(), 350, now=0.0)
@@ -152,7 +128,7 @@ def test_what_was_seen_before_compares_with_nothing_after(
 def test_no_trial_begins_for_what_was_under_way_when_other_pods_came(
     company: frozenset[tuple[str, int | None]], want: Trial | None
 ) -> None:
-    cpu = record()
+    cpu = CpuRecord()
     cpu.meet(ALONE)
     cpu.operation = ResizeOperation(TRIAL.proposal, trial=TRIAL)
     cpu.meet(company)

@@ -6,13 +6,15 @@ from kfext.core.companion.proposal import Proposal, Size
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_size import TrainerCpu
+from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse
+from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import STATE
 from kfext.state.cpu_signals import job_signal, signals_of
 from kfext.state.planner import Planner
-from kfext.state.running_job import RunningJob, cpu_record
+from kfext.state.running_job import CpuRecord, RunningJob
 from kfext.state.stages import Stages
 from tests.builders import job, node, pod
 from tests.unit.core.companion.jobs import proposal
@@ -37,7 +39,7 @@ class TwoWorkers:
             cpu = TrainerCpu(20, limit, given=limit)
             self.cluster.observe_pod(None, replace(worker, trainer=cpu))
         tracked = self.cluster.jobs["uid-1"]
-        self.job = RunningJob(tracked, cpu=cpu_record(tracked.state.cpu, 0.0))
+        self.job = RunningJob(tracked, cpu=CpuRecord(began=0.0, measured_at=0.0))
         self.resizing = Stages(self.cluster, self.uses, lambda _: self.changes)
 
     def pod(self, index: int) -> Pod:
@@ -51,7 +53,8 @@ class TwoWorkers:
         """Show another version of a pod; `limit` and `given` are fields of its CPU."""
         before = self.pod(index)
         assert before.trainer is not None
-        cpu = {key: fields.pop(key) for key in ("limit", "given") if key in fields}
+        names = ("limit", "given", "request", "allocated")
+        cpu = {key: fields.pop(key) for key in names if key in fields}
         newer = replace(before, resource_version=str(int(before.resource_version) + 1), **fields)  # type: ignore[arg-type]
         self.cluster.observe_pod(before, replace(newer, trainer=replace(before.trainer, **cpu)))  # type: ignore[arg-type]
 
@@ -70,12 +73,16 @@ class TwoWorkers:
     def write(self, step: Resize | None, *, at: float = 0.0) -> None:
         """Accept a step as the API server does."""
         assert step is not None
-        made = self.made.annotated(STATE, step.state.encode(job_uid="uid-1"))
-        self.cluster.take_job(made.build(), made.raw)
+        self.take(step.state.cpu)
         for resized, size in step.sizes:
             assert resized.replica is not None
             self.change(resized.replica.index, limit=size.limit)
         self.resizing.finish(self.job, complete=True, final="", now=at)
+
+    def take(self, state: CpuState) -> None:
+        """Record the CPU of the job on it."""
+        made = self.made.annotated(STATE, JobState(cpu=state).encode(job_uid="uid-1"))
+        self.cluster.take_job(made.build(), made.raw)
 
     def refuse(self, final: str = "", *, at: float = 0.0) -> None:
         self.resizing.finish(self.job, complete=False, final=final, now=at)

@@ -1,10 +1,12 @@
 """Jobs and nodes as policies see them."""
 
+from dataclasses import replace
 from typing import Any
 
 from kfext.core.companion.proposal import Measure, PodSizes, Proposal, Rank, Size
 from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
 from kfext.core.progress.reported import Reported
+from kfext.model.cpu_state import PodCpu
 from kfext.model.policy import Mode, PolicyChoice
 
 NODE = "n1"
@@ -12,8 +14,13 @@ ALLOCATABLE = 1400
 
 
 def pod(uid: str = "p", **fields: Any) -> PodSignal:
+    """A pod; `user_request`, `user_limit`: what its user wrote, where kfext changed it."""
     defaults: dict[str, Any] = {"component": "worker", "node": NODE, "request": 20}
-    return PodSignal(uid, **{**defaults, **fields})
+    made = {**defaults, **fields}
+    if made.keys() & {"user_request", "user_limit"}:
+        request = made.pop("user_request", made["request"])
+        made["user"] = PodCpu(request, made.pop("user_limit", made.get("limit")))
+    return PodSignal(uid, **made)
 
 
 def job(
@@ -31,7 +38,9 @@ def job(
 
 def signals(*jobs: JobSignal, others: int = 0, allocatable: int = ALLOCATABLE) -> Signals:
     nodes = {NODE} | {pod.node for job in jobs for pod in job.pods}
-    return Signals({name: NodeSignal(allocatable, others) for name in nodes}, jobs)
+    asked = {name: sum(pod.asked.request for job in jobs for pod in job.on(name)) for name in nodes}
+    node = NodeSignal(allocatable, others, crowded=True)
+    return Signals({name: replace(node, free=allocatable - asked[name]) for name in nodes}, jobs)
 
 
 def proposal(of: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:

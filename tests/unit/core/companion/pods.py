@@ -20,8 +20,9 @@ def running(
     request: int = REQUEST,
     given: int | None = None,
     restarts: bool = False,
+    allocated: int | None = None,
     **fields: Any,
 ) -> Pod:
     """A pod that runs with a CPU limit; its uid is such as worker-0."""
     made = pod(OF, of, index, bound=NODE, phase="Running", uid=f"{of}-{index}")
-    return replace(made, trainer=TrainerCpu(request, limit, given, restarts), **fields)
+    return replace(made, trainer=TrainerCpu(request, limit, given, restarts, allocated), **fields)

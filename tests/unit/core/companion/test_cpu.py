@@ -1,4 +1,4 @@
-"""What pods want, and how CPU is divided among them."""
+"""The lowest limit of a pod, and how CPU is divided among pods."""
 
 from itertools import pairwise
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.companion.cpu import Part, is_stopped, least_limit, parts_of, share_out, wanted
+from kfext.core.companion.cpu import Part, is_stopped, least_limit, share_out
 from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import pod
 
@@ -68,24 +68,6 @@ def test_whether_a_limit_stops_a_pod(of: dict[str, Any], *, want: bool) -> None:
     assert is_stopped(pod(**of)) is want
 
 
-WANTS: dict[str, tuple[dict[str, Any], bool, int]] = {
-    "its use, where the node has more": ({"use": 300}, False, 300),
-    "anything, where the node has no more": ({"use": 300}, True, 1000),
-    "its use, where it takes far less than its part": ({"use": 100}, True, 100),
-    "anything, where its limit stops it": ({"use": 200, "limit": 200}, False, 1000),
-    "anything, where its use is not known": ({}, False, 1000),
-    "anything, where it works by bursts under a cap": ({"use": 150, "limit": 200}, False, 1000),
-    "its use, far below its cap": ({"use": 140, "limit": 200}, False, 140),
-    "its use, below a limit that is its user's": ({"use": 800, "limit": 1000}, False, 800),
-    "no more than it may have": ({"use": 1200}, False, 1000),
-}
-
-
-@pytest.mark.parametrize(("of", "full", "want"), WANTS.values(), ids=WANTS)
-def test_what_a_pod_wants(of: dict[str, Any], *, full: bool, want: int) -> None:
-    assert wanted(pod(**of), most=1000, full=full, part=400.0) == want
-
-
 LEAST: dict[str, tuple[dict[str, Any], int]] = {
     "a slice of the CFS period": ({"request": 20}, 50),
     "above the request, which would make it Guaranteed": ({"request": 500}, 501),
@@ -99,9 +81,3 @@ LEAST: dict[str, tuple[dict[str, Any], int]] = {
 @pytest.mark.parametrize(("of", "want"), LEAST.values(), ids=LEAST)
 def test_the_lowest_limit_of_a_pod(of: dict[str, Any], want: int) -> None:
     assert least_limit(pod(**of)) == want
-
-
-def test_pods_of_a_job_have_parts_by_their_use() -> None:
-    busy, idle = pod(use=900), pod(use=10, request=500)
-    assert parts_of([busy, idle], [1400, 400]) == [Part(900.0, 50, 1400), Part(10.0, 400, 400)]
-    assert [part.weight for part in parts_of([busy, pod()], [1400, 1400])] == [1.0, 1.0]

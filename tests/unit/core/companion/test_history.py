@@ -96,8 +96,8 @@ LEFT: dict[str, tuple[Work, Progress, float | None]] = {
     "a use that was measured before it showed a step": (
         followed((0, 0, 1.0), (30, 100, 0.5), late=60.0), at(100), math.inf
     ),
-    "too little use shows nothing": (
-        followed((0, 0, 1.0), (30, 1, 0.05), (60, 2, 0.05)), at(2), math.inf
+    "too short a time shows nothing": (
+        followed((0, 0, 1.0), (5, 50, 0.5), (10, 100, 0.5)), at(100), math.inf
     ),
     "its steps went back: as before, until it has shown more": (
         followed(*STEADY, (150, 50, 0.9)), at(50), 142.5
@@ -145,11 +145,11 @@ def test_the_use_of_all_pods_counts_and_each_measurement_once() -> None:
     assert work.left(at(200)) == pytest.approx(240.0)
 
 
-def test_steps_from_before_the_use_is_known_do_not_count() -> None:
+def test_steps_from_before_the_first_measured_window_do_not_count() -> None:
     work = Work()
     for seconds, step in ((0, 0), (50, 500)):
         work.take(at(step, seconds))
     for seconds, step in ((60, 600), (90, 700), (120, 800)):
         value_of(work, 0.5, seconds)
         work.take(at(step, seconds))
-    assert work.left(at(800)) == pytest.approx(30.0)
+    assert work.left(at(800)) == pytest.approx(200 * (0.5 * 75) / (800 - 450))

@@ -1,6 +1,6 @@
 """When a job on several nodes is brought together; tests/unit/sim/test_moves carries moves out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -67,11 +67,9 @@ def test_the_mode_of_a_job_if(settings: Settings, mode: Mode) -> None:
     assert MIGRATE.effective(settings).mode is mode
 
 
-def with_volume(
-    volume: dict[str, object], *more: dict[str, object], **mount: object
-) -> TrainingJob:
+def with_volume(*sources: Mapping[str, object], **mount: object) -> TrainingJob:
     """A job that mounts volumes in its training container."""
-    volumes = [{"name": f"v{at}", **each} for at, each in enumerate((volume, *more))]
+    volumes = [{"name": f"v{at}", **each} for at, each in enumerate(sources)]
     mounts = [{"name": each["name"], "mountPath": f"/{each['name']}", **mount} for each in volumes]
     container = {"name": "pytorch", "volumeMounts": mounts}
     return job().worker(2, spec={"containers": [container], "volumes": volumes}).build()

@@ -1,6 +1,7 @@
-"""Who wrote the limit of a pod, and when the user's limit is restored."""
+"""Who wrote the CPU of a pod, and when the user's CPU is restored."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,13 +14,12 @@ from kfext.core.companion.restoring import (
     Owner,
     Restoring,
     asked_of,
-    is_resized,
     noted,
     owner_of,
     restoring,
 )
 from kfext.model.cpu_size import CpuSize
-from kfext.model.cpu_state import REMEMBERED, AskedCpu, CpuState, decode_cpu
+from kfext.model.cpu_state import REMEMBERED, CpuState, PodCpu, decode_cpu
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.qos import QoS
@@ -28,13 +28,18 @@ from tests.unit.core.companion.jobs import job, pod, signals
 from tests.unit.core.companion.pods import REQUEST, running
 
 BY = frozenset({"resize"})
-NOTED = CpuState(asked={"worker": AskedCpu(20, 1000)}, written={"worker-0": (350, 500)}, by=BY)
+NOTED = CpuState(
+    asked={"worker": PodCpu(20, 1000)},
+    written={"worker-0": (PodCpu(20, 350), PodCpu(370, 1000))},
+    by=BY,
+)
 
 OWNERS: dict[str, tuple[Pod, Owner]] = {
     "what the user asked for": (running(0, 1000), Owner.USER),
     "what was written last": (running(0, 350), Owner.KFEXT),
-    "what was written before": (running(0, 500), Owner.KFEXT),
-    "none, as on a pod that was made anew": (running(0), Owner.USER),
+    "the request that was written before": (running(0, 1000, request=370), Owner.KFEXT),
+    "a request beside another limit": (running(0, 350, request=370), Owner.OTHER),
+    "any other request": (running(0, 1000, request=300), Owner.OTHER),
     "any other limit": (running(0, 777), Owner.OTHER),
     "what was written to another pod": (running(1, 350), Owner.OTHER),
     "a type without a record": (running(0, 350, of="ps"), Owner.USER),
@@ -49,8 +54,8 @@ def test_who_set_a_limit(pod: Pod, want: Owner) -> None:
 
 def test_what_the_user_asked_for_is_noted_once_for_a_type() -> None:
     first = noted(CpuState(), [(running(0, 1000), CpuSize(350))], by=BY)
-    then = noted(first, [(running(0, 350), CpuSize(500)), (running(1), CpuSize(500))], by=BY)
-    assert asked_of(running(3), then) == first.asked["worker"] == AskedCpu(REQUEST, 1000)
+    then = noted(first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], by=BY)
+    assert asked_of(running(3), then) == first.asked["worker"] == PodCpu(REQUEST, 1000)
     assert asked_of(running(0, of="ps"), then) is None
 
 
@@ -58,9 +63,9 @@ def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_fi
     pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
     first = noted(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
     assert first.asked == {
-        "worker": AskedCpu(REQUEST, 400),
-        "worker-1": AskedCpu(REQUEST, 800),
-        "worker-2": AskedCpu(30, 400),
+        "worker": PodCpu(REQUEST, 400),
+        "worker-1": PodCpu(REQUEST, 800),
+        "worker-2": PodCpu(30, 400),
     }
     assert [owner_of(pod, first) for pod in pods] == [Owner.USER] * 4
     assert owner_of(running(1, 400), first) is Owner.OTHER
@@ -75,56 +80,56 @@ def test_a_pod_without_a_known_container_is_not_noted() -> None:
 
 
 def test_the_rest_of_the_state_stays() -> None:
-    before = CpuState(rests={"shift": "why"}, used=5.0, lost=1.0, by=frozenset({"shift"}))
+    before = CpuState(rests={"shift": "why"}, by=frozenset({"shift"}))
     after = noted(before, [(running(0, 1000), CpuSize(350))], by=BY)
-    assert (after.rests, after.used, after.lost, after.by) == (before.rests, 5.0, 1.0, BY)
+    assert (after.rests, after.by) == (before.rests, BY)
 
 
-limits = st.integers(1, 2000)
-asked = st.none() | limits
+requests = st.integers(1, 2000)
 ARRIVES, LOST, DIED = "arrives", "its answer is lost", "the controller dies before it"
 
 
 @given(
-    user=asked,
-    writes=st.lists(st.tuples(limits, st.sampled_from([ARRIVES, LOST, DIED])), min_size=1),
+    user=requests,
+    writes=st.lists(st.tuples(requests, st.sampled_from([ARRIVES, LOST, DIED])), min_size=1),
 )
-def test_whatever_a_write_came_to_the_limit_is_never_taken_for_that_of_others(
-    user: int | None, writes: list[tuple[int, str]]
+def test_whatever_a_write_came_to_the_request_is_never_taken_for_that_of_others(
+    user: int, writes: list[tuple[int, str]]
 ) -> None:
     """After an answer that was lost, the mirror has not seen yet what the pod has."""
     state, really, seen = CpuState(), user, user
-    for limit, outcome in writes:
-        state = noted(state, [(running(0, seen), CpuSize(limit))], by=BY)
+    for request, outcome in writes:
+        state = noted(state, [(running(0, request=seen), CpuSize(request=request))], by=BY)
         state = decode_cpu(state.encode())
-        before, really = really, really if outcome == DIED else limit
+        before, really = really, really if outcome == DIED else request
         for cpu in (before, seen, really):
-            assert owner_of(running(0, cpu), state) is not Owner.OTHER
+            assert owner_of(running(0, request=cpu), state) is not Owner.OTHER
         seen = before if outcome == LOST else really
     assert len(state.written["worker-0"]) <= REMEMBERED
 
 
-@given(user=asked, writes=st.lists(limits, min_size=1), other=limits)
-def test_a_limit_that_was_never_noted_is_that_of_others(
-    user: int | None, writes: list[int], other: int
+@given(user=requests, writes=st.lists(requests, min_size=1), other=requests)
+def test_a_request_that_was_never_noted_is_that_of_others(
+    user: int, writes: list[int], other: int
 ) -> None:
     state, now = CpuState(), user
-    for limit in writes:
-        state, now = noted(state, [(running(0, now), CpuSize(limit))], by=BY), limit
+    for request in writes:
+        size = CpuSize(request=request)
+        state, now = noted(state, [(running(0, request=now), size)], by=BY), request
     if other not in {user, *writes}:
-        assert owner_of(running(0, other), state) is Owner.OTHER
+        assert owner_of(running(0, request=other), state) is Owner.OTHER
 
 
 ACTS, SHOWS = PolicyChoice(Mode.ACT), PolicyChoice(Mode.OBSERVE)
 INFEASIBLE, DEFERRED = Verdict("Infeasible", "too much"), Verdict("Deferred", "no room")
-RESTS = {"resize": "its budget is spent"}
+RESTS = {"resize": "why"}
 
 
 def state(**fields: Any) -> CpuState:
-    """The state of a job with a pod that resize has restricted from the user's 1000m to 350m."""
+    """The state of a job with a pod that resize has raised from 20m to 370m."""
     defaults: dict[str, Any] = {
-        "asked": {"worker": AskedCpu(20, 1000)},
-        "written": {"worker-0": (350,)},
+        "asked": {"worker": PodCpu(20, 1000)},
+        "written": {"worker-0": (PodCpu(370, 1000),)},
         "by": frozenset({"resize"}),
     }
     return CpuState(**{**defaults, **fields})
@@ -132,26 +137,29 @@ def state(**fields: Any) -> CpuState:
 
 def found(
     *,
-    limit: int | None = 350,
-    request: int = REQUEST,
+    request: int = 370,
     seen: int | None = None,
     recorded: CpuState | None = None,
     chosen: Mapping[str, PolicyChoice] | None = None,
     undo: tuple[str, Verdict] | None = None,
     fit: bool = True,
     unmeasured: float = 0.0,
+    awaited: bool = False,
 ) -> Restoring | None:
     recorded = recorded or state()
-    by_hand = limit == 777
+    by_hand = request == 777
     chosen = {"resize": ACTS, "shift": ACTS} if chosen is None else chosen
-    worker = pod("worker-0", limit=limit, user_limit=limit if by_hand else 1000)
+    asked = request if by_hand else REQUEST
+    worker = pod("worker-0", limit=1000, request=request, user_request=asked)
     of = job("j", worker, policies=chosen if fit else {})
+    here = signals(of)
+    nodes = {name: replace(node, awaited=awaited) for name, node in here.nodes.items()}
     return restoring(
         of,
-        signals(of),
-        pods=[running(0, limit, request=request)],
+        replace(here, nodes=nodes),
+        pods=[running(0, 1000, request=request)],
         state=recorded,
-        seen={} if seen is None else {"worker-0": seen},
+        seen={} if seen is None else {"worker-0": PodCpu(seen, 1000)},
         chosen=chosen,
         undo=undo,
         unmeasured=unmeasured,
@@ -169,6 +177,7 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
         "not been known for 300 s",
     ),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
+    "a pod waits for what its raise takes": ({"awaited": True}, "needs what is free on n1"),
 }
 
 
@@ -176,7 +185,7 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None:
     back = found(**case)
     assert back is not None
-    assert back.proposal.stages == ((Size("worker-0", 1000),),)
+    assert back.proposal.stages == ((Size("worker-0", request=REQUEST),),)
     assert (back.proposal.rank, back.proposal.measure) == (Rank.RESTORE, None)
     assert why in back.proposal.reason
     assert not back.rests
@@ -186,17 +195,18 @@ LEFT: dict[str, dict[str, Any]] = {
     "the policy may act": {},
     "another that rests has not written it": {"recorded": state(rests={"shift": "why"})},
     "another is switched off": {"chosen": {"resize": ACTS}},
-    "kfext has written the limit of another pod alone": {
-        "limit": 1000,
-        "recorded": state(written={"worker-1": (350,)}),
+    "kfext has written the request of another pod alone": {
+        "request": REQUEST,
+        "recorded": state(written={"worker-1": (PodCpu(370, 1000),)}),
     },
+    "a pod waits for CPU, and nothing is raised": {"request": REQUEST, "awaited": True},
     "its use was known a moment ago": {"unmeasured": UNMEASURED_SECONDS - 1},
-    "nothing is restricted, and its use is not known": {
-        "limit": 1000,
+    "nothing is resized, and its use is not known": {
+        "request": REQUEST,
         "unmeasured": UNMEASURED_SECONDS,
     },
-    "nothing is restricted": {"limit": 1000, "chosen": {}},
-    "a kubelet did not set what it has by now": {"limit": 1000, "undo": ("resize", DEFERRED)},
+    "nothing is resized": {"request": REQUEST, "chosen": {}},
+    "a kubelet did not set what it has by now": {"request": REQUEST, "undo": ("resize", DEFERRED)},
 }
 
 
@@ -210,19 +220,18 @@ def test_nothing_is_restored_while(case: dict[str, Any]) -> None:
     [
         pytest.param(QoS.GUARANTEED, False, True, id="Guaranteed, as a new pod may not fit"),
         pytest.param(QoS.GUARANTEED, True, False, id="not while all of them run"),
-        pytest.param(
-            QoS.BURSTABLE, False, False, id="not Burstable, since its requests never moved"
-        ),
+        pytest.param(QoS.BURSTABLE, False, False, id="not Burstable: the node counts its request"),
     ],
 )
 def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
     qos: QoS, *, whole: bool, restored: bool
 ) -> None:
     worker = pod("worker-0", limit=350, user_limit=1000, qos=qos)
-    of = job("j", worker, policies={"resize": ACTS}, whole=whole)
-    acts = {"resize": ACTS}
+    acts = {"shift": ACTS}
+    of = job("j", worker, policies=acts, whole=whole)
+    by = state(by=frozenset({"shift"}))
     back = restoring(
-        of, signals(of), pods=[], state=state(), seen={}, chosen=acts, undo=None, unmeasured=0.0
+        of, signals(of), pods=[], state=by, seen={}, chosen=acts, undo=None, unmeasured=0.0
     )
     assert (back is not None) is restored
 
@@ -234,27 +243,27 @@ def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
     assert back.proposal.rests
 
 
-HANDS: dict[str, tuple[dict[str, Any], int | None]] = {
-    "another limit": ({"limit": 777}, None),
-    "the user's limit in place of kfext's": ({"limit": 1000, "seen": 350}, None),
-    "another request": ({"request": 300}, 1000),
+HANDS: dict[str, dict[str, Any]] = {
+    "another request": {"request": 777},
+    "the user's request in place of kfext's": {"request": REQUEST, "seen": 370},
 }
 
 
-@pytest.mark.parametrize(("case", "restored"), HANDS.values(), ids=HANDS)
-def test_after_a_hand_of_others_every_policy_rests_and_a_limit_of_theirs_stays(
-    case: dict[str, Any], restored: int | None
+@pytest.mark.parametrize("case", HANDS.values(), ids=HANDS)
+def test_after_a_hand_of_others_every_policy_rests_and_the_cpu_of_theirs_stays(
+    case: dict[str, Any],
 ) -> None:
     back = found(**case)
     assert back is not None
     assert set(back.rests) == {"resize", "shift"}
-    assert back.proposal.stages == (((Size("worker-0", restored),),) if restored else ())
+    assert back.proposal.stages == ()
     assert "is the new wish" in back.proposal.reason
 
 
-def test_a_limit_of_the_users_that_ours_never_replaced_is_of_no_other_hand() -> None:
-    assert found(limit=1000) is None
-    assert found(limit=1000, seen=350, recorded=state(written={"worker-0": (1000, 350)})) is None
+def test_a_request_of_the_users_that_kfext_never_replaced_is_of_no_other_hand() -> None:
+    assert found(request=REQUEST) is None
+    back = state(written={"worker-0": (PodCpu(REQUEST, 1000), PodCpu(370, 1000))})
+    assert found(request=REQUEST, seen=370, recorded=back) is None
 
 
 @pytest.mark.parametrize(
@@ -267,21 +276,4 @@ def test_a_limit_of_the_users_that_ours_never_replaced_is_of_no_other_hand() -> 
     ],
 )
 def test_that_is_noted(case: dict[str, Any]) -> None:
-    assert found(limit=777, **case) is None
-
-
-@pytest.mark.parametrize(
-    ("limit", "user", "want"),
-    [
-        pytest.param(350, 1000, True, id="restricted"),
-        pytest.param(1000, 1000, False, id="as the user wrote it"),
-        pytest.param(None, 1000, False, id="a new pod without a limit"),
-        pytest.param(1400, None, False, id="a limit as large as the node where there was none"),
-        pytest.param(350, None, True, id="any other limit where there was none"),
-    ],
-)
-def test_whether_a_pod_has_another_limit_than_the_users(
-    limit: int | None, user: int | None, *, want: bool
-) -> None:
-    of = job("j", pod("a", limit=limit, user_limit=user))
-    assert is_resized(of, signals(of)) is want
+    assert found(request=777, **case) is None

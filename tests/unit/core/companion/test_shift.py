@@ -192,10 +192,11 @@ def test_C5_the_sum_is_that_of_the_user(pods: list[PodSignal], want: dict[str, i
     assert {pod.uid: pod.limit for pod in after.pods} == want
 
 
-def test_C5_what_another_policy_left_the_job_is_the_sum() -> None:
-    before = of(ps(200, 20, **ASKED), worker(300, 300, **ASKED), by=SHIFTED | {"resize"})
+def test_C5_a_limit_stays_above_a_request_that_resize_raised() -> None:
+    raised = ps(400, 20, request=370, user_request=20, user_limit=400)
+    before = of(raised, worker(400, 400), by=SHIFTED | {"resize"})
     after = carried_out(before, SHIFT.propose(signals(before)))
-    assert [pod.limit for pod in after.pods] == [50, 450]
+    assert [pod.limit for pod in after.pods] == [400, 400]
 
 
 PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {

@@ -19,19 +19,19 @@ from tests.unit.core.companion.elastic_jobs import dynamic, fixed, led, mirrored
 from tests.unit.core.companion.pods import OF, running
 
 MANY = [running(index) for index in range(MOST_RESIZED + 1)]
-UNLIKE = [running(index, 400 + index) for index in range(24)]
+UNLIKE = [running(index, 400 + index) for index in range(18)]
 KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
 AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
 WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
     "Kueue accounts for its resources": (KUEUE, [running()], "Kueue"),
     "the operator makes an autoscaler for it": (AUTOSCALED, [running()], "HorizontalPodAutoscaler"),
-    "it has more pods than are remembered": (OF, MANY, "49 pods"),
+    "it has more pods than are remembered": (OF, MANY, "37 pods"),
     "it is not known what trains": (OF, [replace(running(), trainer=None)], "no container"),
     "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),
     "more pods than are remembered have a size of their own": (
         OF,
-        [running(index, 400 + index) for index in range(25)],
-        "25 pods, 24 of them with CPU of their own",
+        [running(index, 400 + index) for index in range(19)],
+        "19 pods, 18 of them with CPU of their own",
     ),
     "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
 }

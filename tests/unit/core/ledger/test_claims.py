@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.claims import plan_claims, pod_claim, shifted_claims
+from kfext.core.ledger.claims import plan_claims, pod_claim
 from kfext.model.cpu_size import TrainerCpu
-from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.gang_terms import GangTerm
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
@@ -185,31 +185,29 @@ def test_ports_are_free_again_when_the_last_pod_has_ended() -> None:
     assert ports_held(ended, phase="Succeeded") == 0
 
 
-# --- CPU that moves between the pods of a job -----------------------------------------------------
+# --- CPU that kfext moved -------------------------------------------------------------------------
 
-ASKED = CpuState(asked={"worker": AskedCpu(400, 400)})
-SHIFTED: dict[str, tuple[list[tuple[str, int]], dict[str, Any], dict[str, int]]] = {
-    "what one gave and none has yet": ([("a", 50), ("a", 400)], {}, {"a": 350}),
-    "what a part of is still to come": ([("a", 50), ("a", 600)], {}, {"a": 150}),
-    "nothing once another has it": ([("a", 50), ("a", 750)], {}, {}),
-    "nothing on a node where one has more": ([("a", 50), ("b", 750)], {}, {"a": 350}),
-    "nothing of pods that are not Guaranteed": ([("a", 50)], {"guaranteed": False}, {}),
-    "nothing of a pod that has ended": ([("a", 50)], {"phase": "Succeeded"}, {}),
-    "nothing of a pod without a node": ([("", 50)], {}, {}),
-}
+MOVED = CpuState(
+    asked={"worker": PodCpu(100, None)}, written={"worker-0": (PodCpu(370, None), PodCpu(10, None))}
+)
+CLAIMED: dict[str, tuple[TrainerCpu, int, CpuState, int]] = {
+    "as written without a change": (TrainerCpu(100, None), 150, MOVED, 150),
+    "as written while a raise stands": (TrainerCpu(370, None), 420, MOVED, 150),
+    "as written while it gives way": (TrainerCpu(10, None), 60, MOVED, 150),
+    "as written until the kubelet has taken a raise back": (
+        TrainerCpu(100, None, allocated=370), 420, MOVED, 150
+    ),
+    "what an init container requests": (TrainerCpu(370, None, beside=300), 370, MOVED, 300),
+    "what another client wrote": (TrainerCpu(500, None), 550, MOVED, 550),
+    "what it requests without a record": (TrainerCpu(370, None), 420, CpuState(), 420),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("have", "how", "want"), SHIFTED.values(), ids=SHIFTED)
-def test_pods_keep_for_each_other(
-    have: list[tuple[str, int]], how: dict[str, Any], want: dict[str, int]
-) -> None:
-    members = [
-        replace(
-            pod(THREE.build(), "worker", index, bound=node),
-            **{"trainer": TrainerCpu(cpu, cpu), "guaranteed": True, **how},
-        )
-        for index, (node, cpu) in enumerate(have)
-    ]
-    claims = shifted_claims("uid-1", members, ASKED)
-    assert {claim.node: claim.requests["cpu"] for claim in claims.values()} == want
-    assert shifted_claims("uid-1", members, CpuState()) == {}
+@pytest.mark.parametrize(("cpu", "requests", "state", "want"), CLAIMED.values(), ids=CLAIMED)
+def test_a_pod_claims(cpu: TrainerCpu, requests: int, state: CpuState, want: int) -> None:
+    """Its pod has a sidecar that requests 50m."""
+    of = pod(THREE.build(), "worker", 0, bound="a")
+    of = replace(of, trainer=cpu, requests={**of.requests, "cpu": requests})
+    claim = pod_claim(of, state)
+    assert claim is not None
+    assert claim.requests["cpu"] == want

@@ -10,7 +10,7 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Suspend, Wait
-from kfext.model.cpu_state import AskedCpu, CpuState
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.names import (
@@ -39,11 +39,9 @@ from tests.unit.core.lifecycle.cases import (
 )
 
 RESIZED = CpuState(
-    asked={"worker": AskedCpu(20, None)},
-    written={"worker-0": (700,)},
+    asked={"worker": PodCpu(20, None)},
+    written={"worker-0": (PodCpu(700, None),)},
     rests={"shift": "why"},
-    used=9.0,
-    lost=1.0,
 )
 
 
@@ -181,7 +179,7 @@ STRIKES: dict[str, Case] = {
         plan("a", "a", "a"),
         JobState(strikes=2, cpu=RESIZED),
         more={"waited": 60.0, "colocation": "required"},
-        check=lambda step: step.state.cpu == CpuState(rests=RESIZED.rests, used=9.0, lost=1.0),
+        check=lambda step: step.state.cpu == CpuState(rests=RESIZED.rests),
     ),
     "the third failure of a required job that Kueue started: never stopped by us": Case(
         DeleteUnbound,

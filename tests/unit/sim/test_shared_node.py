@@ -1,0 +1,42 @@
+"""Jobs that share a node of one CPU: resize shortens the mean job, and no job pays for it."""
+
+import pytest
+
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.sim.arms import ARMS, GANG
+from kfext.sim.cluster import Cluster
+from kfext.sim.compare import compare
+from kfext.sim.driver import Written
+from kfext.sim.worlds import WORLDS
+from tests.unit.sim.rules import Rules
+
+OFF = TrainingPolicy("off", companion={"resize": PolicyChoice(Mode.OFF)})
+ONLY_RESIZE = {"resize": ARMS["only-resize"]}
+
+
+@pytest.mark.parametrize(("world", "sooner"), [("node-3", 0.10), ("node-10", 0.27)])
+def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> None:
+    """Fair sojourn promises that no job ends later if its length is known from its start.
+
+    Lengths are known some seconds late, and the favourite changes with the looks of the companion.
+    """
+    (found,) = compare(WORLDS[world], ONLY_RESIZE, range(5), against=GANG)
+    assert found.unended == 0
+    assert found.against < -sooner
+    assert found.worst < 1.02
+
+
+@pytest.mark.parametrize(
+    "policy", [pytest.param(None, id="by default"), pytest.param(OFF, id="off")]
+)
+def test_limits_stay_and_requests_fit_the_node(policy: TrainingPolicy | None) -> None:
+    for seed in range(5):
+        rules = Rules(Cluster(WORLDS["node-10"](seed), seed, policy=policy))
+        rules.cluster.run()
+        assert rules.ended() == []
+        assert any(map(_resizes, rules.cluster.driver.written)) is (policy is None)
+
+
+def _resizes(written: Written) -> bool:
+    return isinstance(written.step, Resize)
