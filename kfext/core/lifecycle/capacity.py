@@ -128,17 +128,19 @@ def wait_for_one_node(situation: Situation, found: Assignment, ledger: Ledger) -
     """Return the wait of a job that ends sooner if it waits for one node, or None.
 
     `found`: where it could start now. The job must have a known length, and not set colocation
-    itself.
+    itself. Its TrainingPolicy must say how slow it is on several nodes, since many jobs lose
+    nothing there.
     """
     nodes, context, settings = len(set(found.values())), situation.context, situation.settings
-    fewer = len(found) < situation.job.pods
-    if nodes == 1 or fewer or context.promised or COLOCATION in settings.stated:
+    speed, fewer = MIGRATE.stated(settings, "spreadSpeed"), len(found) < situation.job.pods
+    if speed is None or nodes == 1 or fewer:
+        return None
+    if context.promised or COLOCATION in settings.stated:
         return None
     length, waited = context.known_length(), situation.in_line
     if length is None or waited >= MOST_WAIT:
         return None
     wait = _wait(situation, ledger, replace(situation.limits, max_nodes=1))
-    speed = MIGRATE.parameter(settings, "spreadSpeed")
     if not is_worth_waiting(wait, length=length, speed=speed, waited=waited):
         return None
     message = f"no node has room for all its pods; one should within {wait:.0f} s, and on {nodes} "

@@ -490,10 +490,15 @@ def waits_for_a_node(step: Wait) -> bool:
 
 
 QUEUED_NOW = JobState(queued_since=NOW - 10)
+SLOWER = {"migrate": PolicyChoice(parameters={"spreadSpeed": 0.85})}
 ONE_NODE: dict[str, Case] = {
     "one node has room sooner than the job would lose on two": Case(
         Wait, three().held(), state=QUEUED_NOW, on=half_full(), more={"context": soon()},
         check=waits_for_a_node,
+    ),
+    "no TrainingPolicy says how slow it is on two": Case(
+        Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(),
+        more={"context": soon(), "companion": {}},
     ),
     "the length of the job is unknown": Case(
         Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(), more={"context": soon(None)}
@@ -526,4 +531,4 @@ ONE_NODE: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", ONE_NODE.values(), ids=ONE_NODE)
 def test_a_job_waits_for_one_node_or_goes_to_several(case: Case) -> None:
-    decide(case)
+    decide(replace(case, more={"companion": SLOWER, **case.more}))
