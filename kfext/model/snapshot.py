@@ -102,8 +102,7 @@ class ReservationRecord:
 class PromiseRecord:
     """What a node has promised to a job, for one pod or for the GPU of a slot.
 
-    See state.reservations; the fields are as in core.ledger.claim.Claim. `held`: whether it is kept
-    for a job that moves.
+    See state.reservations; the fields are as in core.ledger.claim.Claim.
     """
 
     job_uid: str
@@ -112,7 +111,6 @@ class PromiseRecord:
     host_ports: tuple[Port, ...] = ()
     gang_terms: tuple[GangTerm, ...] = ()
     reserves: int | None = None
-    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

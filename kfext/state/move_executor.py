@@ -24,7 +24,7 @@ from kfext.core.lifecycle.queued import SETTLE_SECONDS
 from kfext.core.lifecycle.steps import Step, Suspend
 from kfext.core.placement.gang import members_of, present
 from kfext.model.moment import Moment
-from kfext.model.plan import Assignment
+from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MoveState
 from kfext.model.timestamps import past
@@ -337,12 +337,13 @@ class MoveExecutor(Executor):
                 self._hold(job, operation.source)
 
     def _hold(self, job: RunningJob, *rooms: Assignment) -> None:
-        self._queue.promises.hold(job.uid, members_of(job.tracked.job), rooms)
+        places = (Places(room, NO_SLOTS) for room in rooms)
+        self._queue.promises.keep(job.uid, members_of(job.tracked.job), *places)
 
     def _end(self, job: RunningJob, *, at: float, pause: float = 0.0) -> None:
         """End a move, carried out or given up; `pause`: before the next one."""
         self._progress.await_checkpoint(job.uid, awaited=False)
-        self._queue.promises.release(job.uid)
+        self._queue.promises.drop(job.uid)
         job.move.operation = None
         job.move.not_before = max(job.move.not_before, at + pause)
 

@@ -1,6 +1,6 @@
 """The capacity that is kept for waiting jobs: promises, and one reservation at a time."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from kfext.core.ledger.cards import kept_requests
 from kfext.core.ledger.claim import Claim
@@ -26,58 +26,34 @@ from kfext.state.tracked_job import Failures, TrackedJob
 
 
 class Promises:
-    """Capacity that no other job may take meanwhile, by the uid of a job.
+    """Capacity that no other job may take meanwhile, by the uid of the job that it is for.
 
-    What is promised to a job is about to be freed by others, until the job starts. What is held for
-    a job that moves is where it goes and where it came from, until `release`.
-    `freed` is called when capacity is no longer promised.
+    Others are about to free it, or a job that moves leaves it and may come back. `freed` is called
+    when capacity is no longer promised.
     """
 
     def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
         self._ledger = ledger
         self._freed = freed
-        self._kept: dict[str, tuple[Hashable, ...]] = {}
-        self._held: dict[str, tuple[Hashable, ...]] = {}
+        self._kept: dict[str, dict[Hashable, Claim]] = {}
 
-    def keep(self, uid: str, members: Iterable[Member], places: Places) -> None:
-        """Promise a job the places of its members, in place of an earlier promise.
+    def keep(self, uid: str, members: Sequence[Member], *rooms: Places) -> None:
+        """Promise a job the places of its members in each room, in place of an earlier promise.
 
         Pods that are about to end may still exist, so a node can have more claims than room.
         """
-        self.drop(uid)
-        claims: dict[Hashable, Claim] = {
-            ("promise", uid, member.key): replica_claim(
-                member.constraints,
-                _kept_requests(member, places.slots.get(member.key)),
-                places.nodes[member.key],
-            )
-            for member in members
-        }
-        if places.slots:
-            claims |= self._gpus(uid, places)
-        self._claim(uid, claims, self._kept)
-
-    def hold(self, uid: str, members: Sequence[Member], rooms: Iterable[Assignment]) -> None:
-        """Hold rooms for a job that moves, in place of the rooms held before.
-
-        The rooms may overlap each other and the pods of the job: then a node has more claims than
-        room, but no other job is held up by less than what the job may need there.
-        """
-        claims: dict[Hashable, Claim] = {
-            ("held", uid, number, member.key): replica_claim(
-                member.constraints, member.requests, room[member.key]
-            )
-            for number, room in enumerate(rooms)
-            for member in members
-            if member.key in room
-        }
-        if self._held.get(uid) != tuple(claims):
-            self.release(uid)
-            self._claim(uid, claims, self._held)
-
-    def release(self, uid: str) -> None:
-        """Hold nothing for a job any more."""
-        self._give_up(self._held.pop(uid, ()))
+        claims: dict[Hashable, Claim] = {}
+        for places in rooms:
+            for member in members:
+                if node := places.nodes.get(member.key):
+                    requests = _kept_requests(member, places.slots.get(member.key))
+                    claim = replica_claim(member.constraints, requests, node)
+                    claims["promise", uid, member.key, node] = claim
+            if places.slots:
+                claims |= self._gpus(uid, places)
+        if claims != self._kept.get(uid):
+            self.drop(uid)
+            self._claim(uid, claims)
 
     def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
         """Return the claims of the GPUs that the slots of a job lack."""
@@ -90,45 +66,35 @@ class Promises:
 
     def record(self) -> Iterator[PromiseRecord]:
         """Yield the promises, for `restore`."""
-        claims = self._ledger.claims()
-        for held, kept in ((False, self._kept), (True, self._held)):
-            for uid, keys in kept.items():
-                for claim in (claims[key] for key in keys):
-                    place = claim.node, claim.requests, claim.host_ports
-                    yield PromiseRecord(uid, *place, claim.gang_terms, claim.reserves, held)
+        for uid, claims in self._kept.items():
+            for claim in claims.values():
+                place = claim.node, claim.requests, claim.host_ports
+                yield PromiseRecord(uid, *place, claim.gang_terms, claim.reserves)
 
     def restore(self, records: Iterable[PromiseRecord]) -> None:
         """Restore recorded promises."""
-        by_job: dict[tuple[str, bool], dict[Hashable, Claim]] = {}
+        by_job: dict[str, dict[Hashable, Claim]] = {}
         for number, record in enumerate(records):
-            of = by_job.setdefault((record.job_uid, record.held), {})
-            of["promise", record.job_uid, number] = Claim(
+            by_job.setdefault(record.job_uid, {})["promise", record.job_uid, number] = Claim(
                 record.node,
                 record.requests,
                 record.host_ports,
                 gang_terms=record.gang_terms,
                 reserves=record.reserves,
             )
-        for (uid, held), claims in by_job.items():
-            self._claim(uid, claims, self._held if held else self._kept)
+        for uid, claims in by_job.items():
+            self._claim(uid, claims)
 
-    def _claim(
-        self,
-        uid: str,
-        claims: Mapping[Hashable, Claim],
-        among: dict[str, tuple[Hashable, ...]],
-    ) -> None:
+    def _claim(self, uid: str, claims: dict[Hashable, Claim]) -> None:
         self._ledger.claim_all(claims)
-        among[uid] = tuple(claims)
+        self._kept[uid] = claims
 
     def drop(self, uid: str) -> None:
         """End the promise to a job."""
-        self._give_up(self._kept.pop(uid, ()))
-
-    def _give_up(self, keys: tuple[Hashable, ...]) -> None:
-        for key in keys:
+        claims = self._kept.pop(uid, {})
+        for key in claims:
             self._ledger.drop(key)
-        if keys:
+        if claims:
             self._freed()
 
     def kept(self) -> tuple[str, ...]:
@@ -137,7 +103,7 @@ class Promises:
 
     def of(self, uid: str) -> tuple[Hashable, ...]:
         """Return the claims that only a job may use."""
-        return (*self._kept.get(uid, ()), *self._held.get(uid, ()))
+        return tuple(self._kept.get(uid, ()))
 
 
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}

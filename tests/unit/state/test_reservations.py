@@ -65,29 +65,15 @@ def test_to_drop_none_frees_nothing() -> None:
     assert bed.freed == 0
 
 
-def test_the_rooms_of_a_job_that_moves_are_held_until_they_are_released() -> None:
+def test_a_job_that_moves_keeps_where_it_goes_and_where_it_was() -> None:
     bed = Bed()
-    bed.promises.hold("one", bed.members, (bed.places, bed.places))
-    assert (bed.left, bed.promises.kept()) == (0, ())
-    own = bed.ledger.free(("cpu",), ignoring=bed.promises.of("one"))
-    assert int(own[0, 0]) == 4000
-    bed.promises.drop("one")
-    assert (bed.left, bed.freed) == (0, 0)
-    bed.promises.hold("one", bed.members, (bed.places,))
-    assert (bed.left, bed.freed) == (2000, 1)
-    bed.promises.release("one")
-    assert (bed.left, bed.freed, bed.promises.of("one")) == (4000, 2, ())
-
-
-def test_what_is_held_is_restored_apart_from_what_is_promised() -> None:
-    bed, later = Bed(), Bed()
-    bed.keep()
-    bed.promises.hold("one", bed.members, (bed.places,))
-    later.promises.restore(bed.promises.record())
-    later.promises.drop("one")
-    assert later.left == 2000
-    later.promises.release("one")
-    assert later.left == 4000
+    here, there = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
+    bed.promises.keep("one", bed.members, here, there)
+    assert bed.left == 2000, "a place in both rooms is kept once"
+    bed.promises.keep("one", bed.members, there)
+    assert (bed.left, bed.freed) == (3000, 1)
+    bed.promises.keep("one", bed.members, there)
+    assert bed.freed == 1, "the same promise frees nothing"
 
 
 def shared(**settings: str) -> list[Member]:
