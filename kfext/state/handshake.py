@@ -3,8 +3,6 @@
 Times are monotonic, except that a float `now` is in epoch seconds.
 """
 
-from typing import Protocol
-
 from kfext import names
 from kfext.core.companion.operation import (
     ANSWER_SECONDS,
@@ -17,19 +15,12 @@ from kfext.core.lifecycle.steps import RequestCheckpoint
 from kfext.model.backoff import exponential_backoff
 from kfext.model.verdict import Verdict
 from kfext.state.progress import JobsProgress
+from kfext.state.running_job import SavingRecord
 
 PAUSE_SECONDS = 300.0
 """A job is left alone for this long after a change that could not be carried out."""
 _MOST_DOUBLINGS = 4
 """Each failure in a row doubles the pause, at most this many times."""
-
-
-class Saves(Protocol):
-    """What is recorded of a job that has to save its work: see SizeRecord and MoveRecord."""
-
-    missed: int
-    not_before: float
-    refused: Verdict | None
 
 
 class Handshake:
@@ -74,7 +65,7 @@ class Handshake:
         return 0.0 if saved is None else min(max(0.0, now - saved), FRESH_SECONDS)
 
 
-def miss(record: Saves, *, at: float) -> None:
+def miss(record: SavingRecord, *, at: float) -> None:
     """Record that a job saved no checkpoint in time: it is left alone, longer each time."""
     message = f"it saved no checkpoint within {ANSWER_SECONDS:g} s; nothing was changed"
     record.refused = Verdict(names.REASON_AWAITS_CHECKPOINT, message)

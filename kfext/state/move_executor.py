@@ -13,7 +13,13 @@ from typing import ClassVar, assert_never
 
 from kfext import names
 from kfext.core.companion.arbitration import Chosen
-from kfext.core.companion.migrate import MIGRATE, MIGRATED, together
+from kfext.core.companion.migrate import (
+    INTERVAL_SECONDS,
+    MIGRATE,
+    MIGRATED,
+    REST_SECONDS,
+    together,
+)
 from kfext.core.companion.operation import ANSWER_SECONDS, MoveOperation, Phase, Readiness
 from kfext.core.companion.policy import Condition
 from kfext.core.companion.proposal import Move, Proposal
@@ -38,7 +44,7 @@ from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import MoveRecord, RunningJob, all_running
 from kfext.state.running_jobs import RunningJobs
-from kfext.state.scale_search import USUAL_START, GrowthLimit, ScaleSearch, first_step, grace_of
+from kfext.state.scale_search import GrowthLimit, ScaleSearch, record_start, usual_pause
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import InTurn
 
@@ -86,7 +92,7 @@ class MoveExecutor(Executor):
         """Begin to follow a job; a move of an earlier controller goes on."""
         self.running.shown.hide(job.tracked, MIGRATED.type)
         pods, state = self._cluster.pods(job.uid), job.tracked.state.move
-        job.move = MoveRecord(starts=not all_running(job.tracked, pods))
+        job.move, job.size.starts = MoveRecord(), not all_running(job.tracked, pods)
         ago = now.wall - past(state.at, now=now.wall)
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
@@ -141,9 +147,9 @@ class MoveExecutor(Executor):
                     proposals[job.move_mode].append(answer)
                 else:
                     job.move.stays = answer
-        acting = [] if self._moving else proposals[Mode.ACT][:1]
-        due = [proposal for proposal in acting if self._is_due(self.jobs[proposal.job], now)]
-        return [*due, *proposals[Mode.OBSERVE]]
+        rests = now.monotonic - self._began < INTERVAL_SECONDS
+        acting = [] if self._moving or rests else proposals[Mode.ACT][:1]
+        return [*acting, *proposals[Mode.OBSERVE]]
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
         """Begin the chosen move, and set what each job shows."""
@@ -195,17 +201,12 @@ class MoveExecutor(Executor):
         """Whether a move is under way."""
         return any(job.move.operation is not None for job in self.jobs.values())
 
-    def _is_due(self, job: RunningJob, now: Moment) -> bool:
-        """Return whether the last move in the cluster was long enough ago."""
-        return now.monotonic - self._began >= self._parameter(job, "interval")
-
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that it may be moved."""
         tracked, move = job.tracked, job.move
         pods = self._cluster.pods(job.uid)
         move.unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
-        if move.starts and not move.pause:
-            move.pause = first_step(self._progress, job.uid, pods)
+        record_start(job, self._progress, pods)
         return (
             job.move_mode is not Mode.OFF
             and move.unfit is None
@@ -225,8 +226,9 @@ class MoveExecutor(Executor):
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
         ago = now.wall - past(job.tracked.state.move.at, now=now.wall)
-        if ago < (rest := self._parameter(job, "rest")):
-            return Verdict(names.REASON_STAYS, f"{message}; it was moved less than {rest:g} s ago")
+        if ago < REST_SECONDS:
+            lately = f"{message}; it was moved less than {REST_SECONDS:g} s ago"
+            return Verdict(names.REASON_STAYS, lately)
         reported = self._progress.reported(job.uid)
         return together(
             job.uid,
@@ -234,7 +236,7 @@ class MoveExecutor(Executor):
             to=(self._better(job, now=now.wall) or {}).values(),
             left=reported.progress.left if reported else None,
             cost=self._cost(job, now=now.wall),
-            speed=self._parameter(job, "spreadSpeed"),
+            speed=MIGRATE.parameter(self.running.settings_of(job.tracked), "spreadSpeed"),
         )
 
     def _better(self, job: RunningJob, *, now: float) -> Assignment | None:
@@ -250,8 +252,7 @@ class MoveExecutor(Executor):
 
     def _cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a move costs: the pause, and work that is done again."""
-        start = job.move.pause or USUAL_START
-        pause = max(job.size.pause, start + grace_of(job.tracked.job) + SETTLE_SECONDS)
+        pause = usual_pause(job) + SETTLE_SECONDS
         return pause + self._handshake.unsaved(job.uid, now=now)
 
     def _left(self, job: RunningJob) -> float:
@@ -260,9 +261,6 @@ class MoveExecutor(Executor):
 
     def _readiness(self, job: RunningJob, *, now: float) -> Readiness:
         return self._handshake.readiness(job.uid, job.move.operation, interrupts=True, now=now)
-
-    def _parameter(self, job: RunningJob, name: str) -> float:
-        return MIGRATE.parameter(self.running.settings_of(job.tracked), name)
 
     # --- the move ---------------------------------------------------------------------------------
 
@@ -331,7 +329,6 @@ class MoveExecutor(Executor):
         elif operation.stopped and not training.suspend:
             if all_running(job.tracked, pods):
                 job.size.started_at = now.monotonic
-                job.move.starts, job.move.pause = True, 0.0
                 self._end(job, at=now.monotonic)
             else:  # its plan claims where it goes
                 self._hold(job, operation.source)

@@ -137,42 +137,52 @@ class CpuRecord:
         return self.work.left(reported.progress)
 
 
+@dataclass(slots=True, kw_only=True)
+class SavingRecord:
+    """What is recorded of the changes before which a job saves its work.
+
+    `asks_at`: when the job may be asked for a checkpoint again.
+    `not_before`: when the next change may begin.
+    `missed`: how often in a row the job saved no checkpoint in time for a change.
+    `refused`: the answer of the API server to the last change, until a change succeeds.
+    `would`: the proposal of a policy that may only observe.
+    """
+
+    asks_at: float = -math.inf
+    not_before: float = -math.inf
+    missed: int = 0
+    refused: Verdict | None = None
+    would: Proposal | None = None
+
+
 @dataclass(slots=True)
-class SizeRecord:
+class SizeRecord(SavingRecord):
     """The record of the number of workers of a job.
 
     `sizes`: the sizes at the last look.
     `expected`: how many workers the job has if only kfext has changed the number.
     `changed_at`: when kfext last changed the number, by the state of the job.
-    `asks_at`: when the job may be asked for a checkpoint again.
     `settled_at`: when the size last changed. `whole_at`: when the job was whole again after that.
         `started_at`: the same, after a change that stopped the job.
-    `not_before`: when the next change may begin.
-    `missed`: how often in a row the job saved no checkpoint in time for a change.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step where the measurement of its speed began; None: not measured.
     `metric`: the metric that its log shows; another metric may count other steps.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
     `pause`, `failed`: as in ScaleState.
     `starts`: whether the job was not whole yet when kfext began to follow it.
-    `refused`: the answer of the API server to the last change, until a change succeeds.
     `resting`: why the job is to be left alone from now on; empty: no longer; None: as its state
         says.
     `unfit`: why the job is left alone, or empty.
     `hindered`: the quota that keeps the job from getting back its workers, or empty.
-    `would`: the proposal of a policy that may only observe.
     """
 
     sizes: Sizes = _UNKNOWN
     expected: int = 0
     changed_at: float = 0.0
     operation: ScaleOperation | None = None
-    asks_at: float = -math.inf
     settled_at: float = -math.inf
     whole_at: float = -math.inf
     started_at: float = -math.inf
-    not_before: float = -math.inf
-    missed: int = 0
     unplaced: int = 0
     grows_at: float = -math.inf
     marked: tuple[float, int] | None = None
@@ -183,11 +193,9 @@ class SizeRecord:
     pause: float = 0.0
     starts: bool = False
     failed: int = 0
-    refused: Verdict | None = None
     resting: str | None = None
     unfit: str = ""
     hindered: str = ""
-    would: Proposal | None = None
 
     @property
     def phase(self) -> Phase | None:
@@ -251,23 +259,13 @@ class SizeRecord:
 
 
 @dataclass(slots=True)
-class MoveRecord:
+class MoveRecord(SavingRecord):
     """The record of the moves of a job.
 
-    `asks_at`, `not_before`, `missed`, `refused`, `would`: as in SizeRecord.
-    `starts`: whether the pods came after kfext had begun to follow the job.
-    `pause`: how long the job takes from its pods to its first step, in seconds; 0.0: unknown.
     `unfit`: why the job is left alone, if it is. `stays`: why it was not moved at the last look.
     """
 
     operation: MoveOperation | None = None
-    asks_at: float = -math.inf
-    not_before: float = -math.inf
-    missed: int = 0
-    starts: bool = False
-    pause: float = 0.0
-    refused: Verdict | None = None
-    would: Proposal | None = None
     unfit: Verdict | None = None
     stays: Verdict | None = None
 

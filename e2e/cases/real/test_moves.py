@@ -29,7 +29,7 @@ pytestmark = pytest.mark.long
 
 PATIENCE = 600.0
 STEPS = 700
-COMPANION = {"migrate": {"mode": "act", "parameters": {"spreadSpeed": 0.1, "interval": 1}}}
+COMPANION = {"migrate": {"mode": "act", "parameters": {"spreadSpeed": 0.1}}}
 """Two real nodes lose little between them, so that a move would not pay within a test."""
 TOLERANCE = 0.001
 

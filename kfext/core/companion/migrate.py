@@ -41,7 +41,10 @@ published for ResNet-101, MobileNet and Inception, 0.33 to 0.9 for AlexNet and V
 more (Gao et al., Chronus, SoCC 2021, model_info.json of its artifact)."""
 MARGIN = 2.0
 """A move must save this many times what it costs, because both are estimates."""
-_DAY = 86400.0
+INTERVAL_SECONDS = 30.0
+"""Seconds between two moves in the cluster."""
+REST_SECONDS = 600.0
+"""Seconds between two moves of one job."""
 MIGRATE = Policy(
     name="migrate",
     effect="brings the pods of a running job together on fewer nodes, from a checkpoint, once "
@@ -49,8 +52,6 @@ MIGRATE = Policy(
     condition=MIGRATED,
     max_mode=_opted,
     parameters={
-        "interval": Parameter(30.0, 1.0, _DAY, "seconds between two moves in the cluster"),
-        "rest": Parameter(600.0, 1.0, _DAY, "seconds between two moves of one job"),
         "spreadSpeed": Parameter(
             SPREAD_SPEED,
             0.05,
