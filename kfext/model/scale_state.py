@@ -85,21 +85,25 @@ class MoveState:
     """The last move of a job.
 
     `at`: when kfext stopped the job for it, in seconds since the epoch; 0.0: never.
-    `source`: where the pods were; empty once they are placed again.
+    `before`: on how many nodes the pods were.
+    `source`: where they were; empty once they are placed again.
     """
 
     at: float = 0.0
+    before: int = 0
     source: Assignment = field(default_factory=dict)
 
     def encode(self) -> dict[str, object]:
         """Return what is written on the job, without empty values."""
         source = encode_places(self.source) if self.source else {}
-        return {**({"at": round(self.at, 3)} if self.at else {}), **source}
+        of_last = {"at": round(self.at, 3), "before": self.before} if self.at else {}
+        return {**of_last, **source}
 
 
 def decode_move(raw: Mapping[str, object]) -> MoveState:
     """Return the move in a JSON object, without what is damaged. Never raises."""
-    return MoveState(_number(raw.get("at")), decode_places(raw) if raw else {})
+    source = decode_places(raw) if raw else {}
+    return MoveState(_number(raw.get("at")), int(_number(raw.get("before"))), source)
 
 
 def _number(value: object) -> float:

@@ -286,7 +286,6 @@ def job_signal(
         pods=signals,
         policies={} if cpu.unfit else job.policies_of(RESIZED),
         rests=frozenset(state.rests),
-        by=state.by,
         in_flight=in_flight,
         settling=settling,
         reported=reported,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import ClassVar, assert_never
 
 from kfext import names
+from kfext.core import words
 from kfext.core.companion.arbitration import Chosen
 from kfext.core.companion.migrate import (
     INTERVAL_SECONDS,
@@ -222,7 +223,12 @@ class MoveExecutor(Executor):
     def _weighed(self, job: RunningJob, now: Moment) -> Proposal | Verdict:
         """Return the move of a job, or why it stays."""
         homes = set(self._source(job).values())
-        message = f"its pods are on {'1 node' if len(homes) == 1 else f'{len(homes)} nodes'}"
+        message, before = (
+            f"its pods are on {words.nodes(len(homes))}",
+            job.tracked.state.move.before,
+        )
+        if before:
+            message += f", after a move from {words.nodes(before)}"
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
         ago = now.wall - past(job.tracked.state.move.at, now=now.wall)
@@ -308,7 +314,7 @@ class MoveExecutor(Executor):
             reason=names.REASON_MOVING,
             message=why,
             scale=replace(tracked.state.scale, cause=""),
-            move=MoveState(now.wall, source),
+            move=MoveState(now.wall, len(set(source.values())), source),
         )
         pods = self._cluster.pods(job.uid)
         state = suspended(state, tracked.job, pods, plan=tracked.plan, now=now.wall)

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from kfext import names
+from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.verdict import Verdict
 from kfext.names import REASON_MOVING
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
@@ -91,6 +93,10 @@ def test_a_spread_job_is_brought_together_once_a_node_has_room() -> None:
     of.at(300)
     assert (nodes_of(of), stops(of), shown(of)) == (["b"], 1, names.REASON_TOGETHER)
     assert of.job().training.doing is Doing.TRAINS
+    moved = of.driver.shown["train", names.MOVED]
+    assert moved == ConditionStatus(
+        True, Verdict(names.REASON_TOGETHER, "its pods are on 1 node, after a move from 2 nodes")
+    )
     check(of)
     of.run()
     assert stops(of) == 1
