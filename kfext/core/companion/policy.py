@@ -99,7 +99,7 @@ class Policy:
         return self._parameter(settings.companion, name)
 
     def stated(self, settings: Settings, name: str) -> float | None:
-        """Return a parameter that the TrainingPolicy of a job sets, None if it sets none."""
+        """Return a parameter that the TrainingPolicy of a job sets; None: it sets none."""
         return settings.companion.get(self.name, PolicyChoice()).parameters.get(name)
 
     def parameter_for(self, job: JobSignal, name: str) -> float:
