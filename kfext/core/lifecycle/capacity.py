@@ -132,10 +132,10 @@ def wait_for_one_node(situation: Situation, found: Assignment, ledger: Ledger) -
     nothing there.
     """
     nodes, context, settings = len(set(found.values())), situation.context, situation.settings
-    speed, fewer = MIGRATE.stated(settings, "spreadSpeed"), len(found) < situation.job.pods
-    if speed is None or nodes == 1 or fewer:
+    fewer = len(found) < situation.job.pods
+    if nodes == 1 or fewer or context.promised or COLOCATION in settings.stated:
         return None
-    if context.promised or COLOCATION in settings.stated:
+    if (speed := MIGRATE.stated(settings, "spreadSpeed")) is None:
         return None
     length, waited = context.known_length(), situation.in_line
     if length is None or waited >= MOST_WAIT:
