@@ -22,7 +22,7 @@ from e2e.bench import (
 )
 from e2e.bench import network as network_bench
 from e2e.bench.bed import kfext_cluster
-from e2e.bench.cluster import compare
+from e2e.bench.cluster import compare, timed
 from e2e.bench.companion import measure as companion
 from e2e.bench.companion import overhead
 from e2e.bench.gpu_share import measure as gpu_share
@@ -58,6 +58,7 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
 """Each on a cluster of its own too."""
 _COMPANION = ("polling", "companion", "overhead", "rescale", "stream")
 """All of them are the companion's; its name alone is all five."""
+_LINK = ("1gbit",)
 
 
 @click.command(help=__doc__)
@@ -78,24 +79,31 @@ _COMPANION = ("polling", "companion", "overhead", "rescale", "stream")
     "--minutes",
     default=10.0,
     show_default=True,
-    help="cluster: until all jobs came; stream: about how long it takes.",
+    help="cluster: until all jobs came, or ten times as long as a job waits; stream: about how "
+    "long it takes.",
 )
 @click.option(
     "--link",
     type=click.Choice(compare.LINKS),
     multiple=True,
-    default=["1gbit"],
-    show_default=True,
-    help="cluster, network: the nodes' links; network takes several.",
+    help="cluster, network: the nodes' links (1gbit, and 10gbit if compute is a wait); network "
+    "takes several.",
 )
 @click.option(
     "--repeats",
     type=int,
-    help="network: of every job and place (3); companion, gpu-share, rescale, stream (3), overhead "
-    "(10): of every arm.",
+    help="network: of every job and place (3); cluster as a wait, companion, gpu-share, rescale, "
+    "stream (3), overhead (10): of every arm.",
 )
 @click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
+)
+@click.option(
+    "--compute",
+    type=click.Choice(["real", "wait"]),
+    default="real",
+    show_default=True,
+    help="cluster: wait is a timed wait, as for an accelerator.",
 )
 @click.option("--calibrate", is_flag=True, help="companion: only try what caps do on the node.")
 @click.option(
@@ -111,7 +119,8 @@ _COMPANION = ("polling", "companion", "overhead", "rescale", "stream")
 @click.option(
     "--anew",
     is_flag=True,
-    help="companion, gpu-share, overhead, rescale, stream: measure again what is stored.",
+    help="cluster as a wait, companion, gpu-share, overhead, rescale, stream: measure again what "
+    "is stored.",
 )
 def main(
     what: str,
@@ -120,6 +129,7 @@ def main(
     link: tuple[str, ...],
     repeats: int | None,
     network: str,
+    compute: str,
     calibrate: bool,
     part: tuple[str, ...],
     card: str,
@@ -151,15 +161,22 @@ def main(
     schedules = [title for title in companion.PARTS if title in part] or companion.PARTS
     of_gpu = [title for title in gpu_share.PARTS if title in part] or gpu_share.DEFAULT_PARTS
     of_jobs = partial(companion.measure, only_calibrate=calibrate, parts=schedules)
-    in_turn = partial(compare.measure, minutes=minutes, link=link[0], network=network)
+    in_turn = partial(compare.measure, minutes=minutes, network=network)
+    as_waits = partial(timed.measure, minutes=minutes, network=network)
+    clusters: dict[str, Callable[[], str]] = {
+        "real": partial(in_turn, quick=quick, link=(link or _LINK)[0]),
+        "wait": stored(partial(as_waits, link=(link or timed.LINK)[0])),
+    }
     real: dict[str, Callable[[], str]] = {
-        "cluster": partial(in_turn, quick=quick),
+        "cluster": clusters[compute],
         "companion": stored(of_jobs),
         "overhead": stored(overhead.measure, usually=10),
         "rescale": stored(rescale.measure),
         "stream": stored(partial(stream.measure, minutes=minutes)),
         "gpu-share": stored(partial(gpu_share.measure, card=card, parts=of_gpu)),
-        "network": partial(network_bench.measure, links=link, repeats=1 if quick else repeats or 3),
+        "network": partial(
+            network_bench.measure, links=link or _LINK, repeats=1 if quick else repeats or 3
+        ),
         "peers": partial(peers.measure, quick=quick),
     }
     for name in [name for name in real if what in ("all", name) or name in of_companion]:

@@ -172,6 +172,9 @@ most that CMS-DL has published for one job."""
 UNLIMITED_SPEED = Target(">=", 0.97)
 """Speed of a job without a CPU limit where kfext puts it, divided by that apart."""
 
+SENDING = Target("<", 50.0, "%")
+"""Of its CPU, what a pod uses that sends and gets while it waits as for an accelerator."""
+
 CAPPED_SHARE = Target("<=", 5.0, "%")
 """By how much the CPU of spinning pods under caps may differ from what arithmetic says."""
 

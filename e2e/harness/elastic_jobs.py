@@ -8,12 +8,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from kubernetes import client
 from kubernetes.client import ApiClient
 
-from e2e.harness.jobs import specs
+from e2e.harness.jobs import jobs_path, specs
 from e2e.harness.training import pytorch_job, replica_specs, tf_job
+from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
 from kfext import names
 
@@ -125,6 +127,29 @@ def with_grace(body: Object, seconds: int) -> Object:
     for spec in specs(body).values():
         spec["template"]["spec"]["terminationGracePeriodSeconds"] = seconds
     return body
+
+
+def made_elastic(bed: Testbed, namespace: str) -> bool:
+    """Return whether a job on trial gets an elasticPolicy in a namespace."""
+    body = torch_body("trial", 2, cpu="100m", folder=Path("/trial"), sizes="1-4", arguments=())
+    path = f"{jobs_path(namespace, body['kind'])}?dryRun=All"
+    return "elasticPolicy" in bed.api.create(path, body)["spec"]
+
+
+def delete_left(bed: Testbed, namespace: str, job: str, pods: Sequence[Object]) -> None:
+    """Delete what has not ended of the pods that an ended job has left; it may be too early.
+
+    An agent of torchrun that comes too late restarts endlessly, and keeps its CPU from others.
+    """
+    over = {"Succeeded", "Failed"}
+    if any(
+        "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in over
+        for pod in pods
+    ):
+        labels = quote(f"{names.JOB_NAME}={job}", safe="")
+        fields = quote("status.phase!=Succeeded,status.phase!=Failed", safe="")
+        path = f"/api/v1/namespaces/{namespace}/pods"
+        bed.api.delete(f"{path}?labelSelector={labels}&fieldSelector={fields}")
 
 
 def _plain(made: Any) -> Object:

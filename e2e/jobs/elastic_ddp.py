@@ -45,6 +45,9 @@ class Training(Protocol):
     def agreed(self, step: int) -> int:
         """Return the number that rank 0 has."""
 
+    def wait(self, seconds: float) -> None:
+        """Wait as long as a computation would take, and sum a message as large as its gradient."""
+
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
         """Train on this rank's samples of a batch; return the loss of the batch.
 
@@ -143,7 +146,7 @@ def train(
     part = share(batch, rank=training.rank, world=training.world)
     for step in range(done + 1, steps + 1):
         requests.announce(say)
-        time.sleep(least * (part.stop - part.start) / batch)
+        training.wait(least * (part.stop - part.start) / batch)
         loss, asked = training.step(samples(step, batch)[part], batch, requests.asked())
         if step % print_every == 0 or step == steps:
             say(f"step {step}/{steps} loss={loss:.6f}")
@@ -191,7 +194,9 @@ def _say_nothing(text: str) -> None:
 def main() -> None:
     arguments = _arguments()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    training: Training = importlib.import_module("elastic_torch").make(*data(), arguments.rate)
+    training: Training = importlib.import_module("elastic_torch").make(
+        *data(), arguments.rate, megabytes=arguments.message
+    )
     train(
         training,
         steps=arguments.steps,
@@ -215,6 +220,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
     parser.add_argument(
         "--least", type=float, default=0.0, metavar="SECONDS", help="that a batch takes one worker"
+    )
+    parser.add_argument(
+        "--message", type=float, default=0.0, metavar="MB", help="summed over all ranks in a step"
     )
     parser.add_argument(
         "--deaf", action="store_true", help="save at regular steps only, whatever kfext asks for"

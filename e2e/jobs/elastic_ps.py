@@ -53,6 +53,12 @@ class Server(Protocol):
     def done(self) -> int:
         """Return how many steps have been done."""
 
+    def wait(self, seconds: float) -> None:
+        """Wait as long as a computation would take.
+
+        Before, get a message as large as its weights; afterwards, send one as large back.
+        """
+
     def weights(self) -> Weights:
         """Return the weights as they are now."""
 
@@ -137,7 +143,7 @@ class Work:
         done, printed = self.begin(), 0
         while done < steps:
             self._requests.announce(self._say)
-            time.sleep(least)
+            self._server.wait(least)
             number = self._server.take()
             loss, gradients = self._model.gradients(
                 self._server.weights(), *batch_of(number, batch)
@@ -204,7 +210,9 @@ def main() -> None:
         return
     arguments.folder.mkdir(parents=True, exist_ok=True)
     model = framework.Model(INPUTS, CLASSES)
-    server = framework.Server(servers[0], like=model.fresh(), rate=arguments.rate)
+    server = framework.Server(
+        servers[0], like=model.fresh(), rate=arguments.rate, megabytes=arguments.message
+    )
     first = task["index"] == 0
     work = Work(server, model, folder=arguments.folder, first=first, requests=Requests())
     work.train(
@@ -227,6 +235,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--print-every", type=int, default=5, metavar="STEPS")
     parser.add_argument(
         "--least", type=float, default=0.0, metavar="SECONDS", help="that a step takes a worker"
+    )
+    parser.add_argument(
+        "--message", type=float, default=0.0, metavar="MB", help="got and sent in a step"
     )
     return parser.parse_args()
 

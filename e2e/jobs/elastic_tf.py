@@ -5,6 +5,7 @@ fetch nothing from them. They compute in a session of their own and bring it the
 """
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ import numpy as np
 import tensorflow as tf  # reads the log level when it is imported
 
 _WIDTH = 128
+_PIECE = 2**20
+"""Numbers of a message that go out at once; with larger pieces, gRPC gets slow."""
 _DEVICE = "/job:ps/task:0"
 Array = np.ndarray[Any, Any]
 Weights = list[Array]
@@ -60,9 +63,12 @@ class Model:
 
 
 class Server:
-    """The weights on the server at an address; all workers have the same variables there."""
+    """The weights on the server at an address; all workers have the same variables there.
 
-    def __init__(self, address: str, *, like: Weights, rate: float) -> None:
+    `megabytes`: of the message that a worker gets and sends in each step, beside the weights.
+    """
+
+    def __init__(self, address: str, *, like: Weights, rate: float, megabytes: float) -> None:
         self._graph = tf.Graph()
         with self._graph.as_default(), tf.compat.v1.device(_DEVICE):
             self._given = [tf.compat.v1.placeholder(tf.float32, array.shape) for array in like]
@@ -70,7 +76,9 @@ class Server:
             kept = [_variable(f"weights{n}", tf.zeros(array.shape)) for n, array in enumerate(like)]
             taken, done = (_variable(name, tf.zeros([], tf.int64)) for name in ("taken", "done"))
             pairs = list(zip(kept, self._given, strict=True))
+            message = [_variable(f"message{n}", tf.zeros([size])) for n, size in pieces(megabytes)]
             filling = [variable.assign(given, read_value=False) for variable, given in pairs]
+            filling += [piece.initializer for piece in message]
             # The counters come last: a server with counters has its weights.
             with tf.control_dependencies(filling):
                 self._fill = [
@@ -84,6 +92,12 @@ class Server:
                 self._apply = done.assign_add(1, use_locking=True)
             self._take = taken.assign_add(1, use_locking=True)
             self._read, self._done = [variable.read_value() for variable in kept], done.read_value()
+            self._gets = [piece.read_value() for piece in message]
+            self._puts = [
+                (given, piece.assign(given, read_value=False))
+                for piece in message
+                for given in [tf.compat.v1.placeholder(tf.float32, piece.shape)]
+            ]
             self._missing = tf.compat.v1.report_uninitialized_variables()
             self._session = tf.compat.v1.Session(f"grpc://{address}", config=_one_thread())
 
@@ -100,12 +114,24 @@ class Server:
     def done(self) -> int:
         return int(self._session.run(self._done))
 
+    def wait(self, seconds: float) -> None:
+        got = [self._session.run(piece) for piece in self._gets]
+        time.sleep(seconds)
+        for (given, put), piece in zip(self._puts, got, strict=True):
+            self._session.run(put, feed_dict={given: piece})
+
     def weights(self) -> Weights:
         return list(self._session.run(self._read))
 
     def apply(self, gradients: Weights) -> int:
         given = dict(zip(self._given, gradients, strict=True))
         return int(self._session.run(self._apply, feed_dict=given))
+
+
+def pieces(megabytes: float) -> list[tuple[int, int]]:
+    """Return number and size of each piece of a message."""
+    size = round(megabytes * 1e6 / 4)
+    return [(at // _PIECE, min(_PIECE, size - at)) for at in range(0, size, _PIECE)]
 
 
 def _variable(name: str, start: Any) -> Any:

@@ -1,5 +1,6 @@
 """The model of `elastic_ddp.py`: a classifier in DistributedDataParallel on gloo."""
 
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,22 @@ from torch import Tensor, nn
 
 _WIDTH = 128
 _SEED = 1
+_BUCKET = 25 * 2**20 // 4
+"""Numbers that DistributedDataParallel sends at once; 25 MiB is its default."""
+_FORWARD = 1 / 3
+"""Of a step's computation, the part before the first gradient is there."""
 _LOST = timedelta(seconds=120)
 """A rank waits this long for a rank that has gone without closing its connections."""
 Array = np.ndarray[Any, Any]
 
 
 class _Training:
-    """One rank of the team that torchrun has made."""
+    """One rank of the team that torchrun, or the operator, has made.
 
-    def __init__(self, inputs: Array, targets: Array, rate: float) -> None:
+    `megabytes`: of the message of each step, beside the gradient.
+    """
+
+    def __init__(self, inputs: Array, targets: Array, rate: float, megabytes: float) -> None:
         dist.init_process_group("gloo", timeout=_LOST)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self._inputs, self._targets = torch.from_numpy(inputs), torch.from_numpy(targets)
@@ -30,11 +38,23 @@ class _Training:
         )  # fmt: skip
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=rate, momentum=0.9)
         self._team = nn.parallel.DistributedDataParallel(self._model)
+        message = torch.zeros(round(megabytes * 1e6 / 4))
+        self._buckets = message.split(_BUCKET) if megabytes else ()
 
     def agreed(self, step: int) -> int:
         number = torch.tensor(step)
         dist.broadcast(number, src=0)
         return int(number)
+
+    def wait(self, seconds: float) -> None:
+        # As in a backward pass, a bucket goes out as soon as its gradients would be there.
+        time.sleep(seconds * _FORWARD if self._buckets else seconds)
+        sent = []
+        for bucket in self._buckets:
+            time.sleep(seconds * (1 - _FORWARD) / len(self._buckets))
+            sent.append(dist.all_reduce(bucket, async_op=True))
+        for work in sent:
+            work.wait()
 
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
         self._optimizer.zero_grad()
@@ -66,8 +86,8 @@ class _Training:
         return nn.functional.cross_entropy(scores, self._targets[picked], reduction="sum")
 
 
-def make(inputs: Array, targets: Array, rate: float) -> _Training:
+def make(inputs: Array, targets: Array, rate: float, *, megabytes: float) -> _Training:
     """Join the team with a model that has learned nothing yet, the same each time."""
     torch.set_num_threads(1)
     torch.manual_seed(_SEED)
-    return _Training(inputs, targets, rate)
+    return _Training(inputs, targets, rate, megabytes)

@@ -20,7 +20,7 @@ class Kubelets:
     """Nodes with their millicores.
 
     `used`: the millicores that the bound pods of each node request, until the pods are gone.
-    `busy`: the core-seconds that running pods requested so far.
+    `busy`: the core-seconds that running pods used so far.
     `turn`: the pod with the lowest value is bound first. `choose`: returns the node that a pod is
         bound to, of the nodes with room, or None; by default, the emptiest.
     """
@@ -38,7 +38,8 @@ class Kubelets:
         self._pending: dict[str, LivePod] = {}
         self._scheduled = False
         self._cores_of: dict[str, float] = {}
-        self._cores, self._since = 0.0, 0.0
+        self._used_on = dict.fromkeys(nodes, 0.0)
+        self._since = 0.0
         self._api = api
         self._clock = clock
         self._faults = faults
@@ -58,7 +59,7 @@ class Kubelets:
 
     def count(self) -> None:
         """Bring `busy` to the present second."""
-        self.busy += self._cores * (self._clock.now - self._since)
+        self.busy += sum(self._used_on.values()) / 1000 * (self._clock.now - self._since)
         self._since = self._clock.now
 
     # --- kube-scheduler ---------------------------------------------------------------------------
@@ -155,14 +156,11 @@ class Kubelets:
         return Verdict("Deferred", "Node didn't have enough resource: cpu")
 
     def _run_or_stop(self, live: LivePod, *, runs: bool) -> None:
-        self.count()
         here = self._running[live.pod.node_name]
         if runs:
             here[live.pod.uid] = live
-            self._cores += live.cpu / 1000
         else:
             del here[live.pod.uid]
-            self._cores -= live.cpu / 1000
         if is_printer(live) and not runs and not live.pod.finished:
             live.job.training.lose_log()
         _meet(live.job)
@@ -170,11 +168,14 @@ class Kubelets:
 
     def _share_out(self, node: str) -> None:
         """Show the trainings of a node how much CPU their pods get."""
+        self.count()
         here = list(self._running[node].values())
         most = [_most(pod) for pod in here]
         if all(at_most == pod.cpu == uses_of(pod) for pod, at_most in zip(here, most, strict=True)):
+            self._used_on[node] = float(sum(most))
             return
         cores = by_weight([pod.cpu for pod in here], most, size=self.nodes[node])
+        self._used_on[node] = sum(cores)
         self._cores_of |= {pod.pod.uid: part for pod, part in zip(here, cores, strict=True)}
         for job in {pod.job.uid: pod.job for pod in here}.values():
             job.training.get(self._share(job))

@@ -87,7 +87,7 @@ class CpuSignals:
         present = {job.uid: job.sharer(name) for job in signals.on(name)}
         sharers = self._sharers.get(name, {}) | present
         ends = fair_ends(sharers.values(), cores=max(1, node.allocatable - node.others) / 1000)
-        first = min(sharer.came for sharer in present.values())
+        first = min((sharer.came for sharer in present.values()), default=math.inf)
         ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
         gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
         awaited = self._is_awaited(name, node.free)

@@ -93,7 +93,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "placement.assumedRequests": [{"cpu": 1, "memory": "2Gi", "nvidia.com/gpu": "1"}],
     "placement.assumedBurst": [0, 8, "4", "0.5", "500m"],
     "network.portRange": ["20000-29999", "1024-1024", "61000-65535"],
-    "companion.resize": [{"mode": "observe", "parameters": {"budget": 0.05, "interval": 30}}],
+    "companion.resize": [{"mode": "observe", "parameters": {"change": 0.1, "interval": 30}}],
     "companion.scale.parameters": [{"wait": 5, "rest": 90.5, "ceiling": 1, "acrossNamespaces": 0}],
 }
 

@@ -34,7 +34,7 @@ _PUBLISHED = {
 }
 NAME = "bench-cluster"
 NODES = 4
-LINKS = ("1gbit", "200mbit", "none")
+LINKS = ("1gbit", "200mbit", "10gbit", "25gbit", "none")
 NETWORKS = ("pod", "host")
 QUICK_MINUTES = 1.0
 

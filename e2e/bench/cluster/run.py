@@ -1,17 +1,22 @@
 """All jobs once, under one arm, and what happened to each of them."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
 
 import urllib3
 
-from e2e.bench.cluster.workload import Arm, Arrival, TrainingJob
+from e2e.bench.cluster.workload import Arm, Arrival, Job
+from e2e.harness.elastic_jobs import delete_left, journal, made_elastic
 from e2e.harness.install import create_namespace, kubectl
-from e2e.harness.jobs import PLURAL, ended, jobs_path
+from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
+from e2e.harness.training import policy
+from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
@@ -29,9 +34,11 @@ class Story:
     """One job under one arm; times are seconds since the arm began, None for what never was.
 
     `started` is when the first pod ran, `whole` when all of them did, `cpu_seconds` by pod uid.
+    `running`: its pods as last seen. `stepping`: by the uid of each pod that was there when the
+    job's journal had its first step, seconds and CPU seconds then and as last seen.
     """
 
-    job: TrainingJob
+    job: Job
     submitted: float
     started: float | None = None
     whole: float | None = None
@@ -39,7 +46,9 @@ class Story:
     outcome: str = ""
     homes: dict[str, str] = field(default_factory=dict)
     restarts: int = 0
+    running: int = 0
     cpu_seconds: dict[str, float] = field(default_factory=dict)
+    stepping: dict[str, list[float]] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
 
     def see(self, body: Object, pods: Iterable[Object], *, now: float) -> None:
@@ -54,18 +63,35 @@ class Story:
             self.restarts = max([self.restarts, *counts])
         if running and self.started is None:
             self.started = now
-        if running == self.job.pods and self.whole is None:
+        size = sum(spec["replicas"] for spec in specs(body).values())
+        if running == size and self.whole is None:
             self.whole = now
+        self.running = running
         if outcome := ended(body):
-            self.ended, self.outcome = now, outcome
+            self.ended, self.outcome, self.running = now, outcome, 0
 
-    def see_cpu(self, pods: Iterable[Object], nodes: dict[str, Node]) -> None:
-        """Note the CPU time of each pod while its cgroup is there."""
+    def see_cpu(
+        self, pods: Iterable[Object], nodes: dict[str, Node], *, steps: bool, now: float
+    ) -> None:
+        """Note the CPU time of each pod while its cgroup is there; `steps`: it has begun to."""
         for pod in pods:
             node = nodes.get(pod["spec"].get("nodeName", ""))
             uid = pod["metadata"]["uid"]
             if node and (used := node.pod_cpu_seconds(uid)) is not None:
                 self.cpu_seconds[uid] = used
+                if not steps:
+                    self.stepping[uid] = [now, used, now, used]
+                elif uid in self.stepping:
+                    self.stepping[uid][2:] = [now, used]
+
+    def busiest(self) -> float:
+        """Return the part of its CPU that the busiest pod used from its first step on."""
+        parts = [
+            (used - before) / (last - first) * 1000 / self.job.millicores
+            for first, before, last, used in self.stepping.values()
+            if last > first
+        ]
+        return max(parts, default=0.0)
 
     @property
     def trained(self) -> bool:
@@ -94,16 +120,29 @@ class Story:
 class Outcome:
     """All jobs under one arm; `until` is when the last ended, or when the patience was over.
 
-    CPU seconds, capacity (core seconds) and `wire_bytes` (all links, both directions) count
-    the time in which there was a job.
+    CPU seconds, what the requests of running pods reserved, capacity (all in core seconds) and
+    `wire_bytes` (all links, both directions) count the time in which there was a job.
     """
 
     arm: Arm
     stories: list[Story] = field(default_factory=list)
     until: float = 0.0
     cpu_seconds: float = 0.0
+    reserved: float = 0.0
     capacity: float = 0.0
     wire_bytes: int = 0
+
+    def stored(self) -> Object:
+        """Return it as JSON, jobs and arm by their names."""
+        stories = [{**asdict(story), "job": story.job.name} for story in self.stories]
+        return {**asdict(self), "arm": self.arm.name, "stories": stories}
+
+    @classmethod
+    def of(cls, stored: Object, arm: Arm, jobs: Iterable[Job]) -> Self:
+        """Return what was stored of an arm that ran some jobs."""
+        by_name = {job.name: job for job in jobs}
+        stories = [Story(**{**story, "job": by_name[story["job"]]}) for story in stored["stories"]]
+        return cls(**{**stored, "arm": arm, "stories": stories})
 
 
 def run(
@@ -117,14 +156,22 @@ def run(
 ) -> Outcome:
     """Submit the jobs as they come, watch them to their end, and leave the nodes empty.
 
-    Gives up on jobs that are not done after twice the time and ten minutes.
+    Gives up on jobs that are not done after twice the time until all came, and ten minutes.
     """
     namespace = f"bench-{arm.name}"
     create_namespace(bed, namespace, managed=arm.managed)
     if network:
         kubectl(bed, "annotate", "namespace", namespace, f"{names.NETWORK}={network}")
-    outcome = _Run(bed, arm, list(coming), nodes, minutes=minutes).follow()
-    kubectl(bed, "delete", "namespace", namespace, "--timeout=180s")
+    folder = bed.folder / "checkpoints" / namespace
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if arm.scale is not None:
+            scale = dict(arm.scale)
+            stack.enter_context(policy(bed, namespace, companion={"scale": scale}))
+            acts = scale["mode"] == "act"
+            until(lambda: made_elastic(bed, namespace) == acts, what="the webhook knows the policy")
+        outcome = _Run(bed, arm, list(coming), nodes, minutes=minutes, folder=folder).follow()
+        kubectl(bed, "delete", "namespace", namespace, "--timeout=180s")
     return outcome
 
 
@@ -139,8 +186,10 @@ class _Run:
         nodes: Sequence[Node],
         *,
         minutes: float,
+        folder: Path,
     ) -> None:
         self._bed, self._coming, self._minutes = bed, coming, minutes
+        self._folder = folder
         self._nodes = {node.name: node for node in nodes}
         self._namespace = f"bench-{arm.name}"
         self._outcome = Outcome(arm)
@@ -149,7 +198,8 @@ class _Run:
 
     def follow(self) -> Outcome:
         """Look once a second until every job has ended."""
-        deadline = 120 * self._minutes + 600
+        last = max(arrival.seconds for arrival in self._coming)
+        deadline = 2 * max(60 * self._minutes, last) + 600
         while (now := self._now()) < deadline and (self._coming or self._unfinished()):
             busy = bool(self._unfinished())
             self._submit_due(now)
@@ -165,7 +215,8 @@ class _Run:
     def _submit_due(self, now: float) -> None:
         while self._coming and self._coming[0].seconds <= now:
             job = self._coming.pop(0).job
-            body = job.manifest(minutes=self._minutes, scheduler=self._outcome.arm.scheduler)
+            scheduler = self._outcome.arm.scheduler
+            body = job.manifest(minutes=self._minutes, scheduler=scheduler, folder=self._folder)
             self._bed.api.create(jobs_path(self._namespace, job.kind), body)
             self._outcome.stories.append(Story(job, self._now()))
             say(f"    {self._now():4.0f} s: {job.name} submitted")
@@ -177,13 +228,18 @@ class _Run:
             for kind in PLURAL
             for body in self._bed.api.get(jobs_path(self._namespace, kind))["items"]
         }
-        for story in self._unfinished():
-            own = [pod for pod in pods if pod["metadata"]["labels"].get(_NAME) == story.job.name]
-            story.see(jobs[story.job.name], own, now=self._now())
-            story.see_cpu(own, self._nodes)
+        for story in self._outcome.stories:
+            name = story.job.name
+            own = [pod for pod in pods if pod["metadata"]["labels"].get(_NAME) == name]
+            if story.ended is None:
+                story.see(jobs[name], own, now=self._now())
+                steps = any(line.startswith("step ") for line in journal(self._folder / name))
+                story.see_cpu(own, self._nodes, steps=steps, now=self._now())
+                if story.ended is not None:
+                    where = ", ".join(sorted(set(story.homes.values())))
+                    say(f"    {story.ended:4.0f} s: {name} {story.outcome} on {where}")
             if story.ended is not None:
-                where = ", ".join(sorted(set(story.homes.values())))
-                say(f"    {story.ended:4.0f} s: {story.job.name} {story.outcome} on {where}")
+                delete_left(self._bed, self._namespace, name, own)
 
     def _read_on(self, *, count: bool) -> None:
         """Read the nodes' meters; what they advanced counts if there was a job meanwhile."""
@@ -191,6 +247,8 @@ class _Run:
         seconds, cpu, wire = (new - old for new, old in zip(self._meters, then, strict=True))
         if count:
             self._outcome.cpu_seconds += cpu
+            run = sum(story.running * story.job.millicores for story in self._outcome.stories)
+            self._outcome.reserved += seconds * run / 1000
             self._outcome.wire_bytes += int(wire)
             cores = sum(node.millicores for node in self._nodes.values()) / 1000
             self._outcome.capacity += seconds * cores

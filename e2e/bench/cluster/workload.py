@@ -4,9 +4,10 @@ Half of them are PyTorch with DDP, half TensorFlow with a parameter server.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from kubernetes.client import ApiClient
 
@@ -16,6 +17,37 @@ from e2e.testbed.controlplane import GREEDY
 
 Object = dict[str, Any]
 SEED = 1
+
+
+class Job(Protocol):
+    """What is submitted; each of its `pods` has so many `millicores`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def pods(self) -> int: ...
+
+    @property
+    def millicores(self) -> int: ...
+
+    @property
+    def megabytes(self) -> float:
+        """What one computing pod sends, and gets, in one step."""
+
+    @property
+    def size(self) -> str:
+        """Pods and their CPU, for a table."""
+
+    @property
+    def first_pod(self) -> str:
+        """The pod that logs the totals at its end."""
+
+    def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
+        """Return it for a benchmark of `minutes`; what it keeps is below `folder`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +76,8 @@ class TrainingJob:
         """Pods and their CPU, for a table."""
         return f"{self.pods} x {self.millicores}m"
 
-    def manifest(self, *, minutes: float, scheduler: str) -> Object:
-        """Return what is submitted, with the steps scaled to a benchmark of `minutes`."""
+    def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
+        """Return what is submitted, with the steps scaled to the minutes; it keeps nothing."""
         steps = max(5, round(self.steps * minutes / 10))
         arguments = ("--model", self.model, "--steps", str(steps))
         cpu = f"{self.millicores}m"
@@ -95,10 +127,10 @@ class Arrival:
     """A job and when it is submitted, in seconds since the start."""
 
     seconds: float
-    job: TrainingJob
+    job: Job
 
 
-def arrivals(jobs: Sequence[TrainingJob], *, seconds: float, seed: int = SEED) -> list[Arrival]:
+def arrivals(jobs: Sequence[Job], *, seconds: float, seed: int = SEED) -> list[Arrival]:
     """Return the jobs in a random order, as they arrive within `seconds`; the first one at once.
 
     Times come from a Poisson process that is known to bring so many jobs in that time.
@@ -111,12 +143,13 @@ def arrivals(jobs: Sequence[TrainingJob], *, seconds: float, seed: int = SEED) -
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One way to place pods."""
+    """One way to place pods, and to scale jobs where kfext has that policy."""
 
     name: str
     title: str
     scheduler: str = "default-scheduler"
     managed: bool = False
+    scale: Mapping[str, Any] | None = None
 
 
 PLAIN = Arm("plain", "plain Kubernetes")

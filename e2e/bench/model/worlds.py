@@ -57,8 +57,9 @@ def spread(seed: int, *, load: float, speed: float) -> World:
     return spread_over(specs, random, load=load, nodes=8, per_node=8)
 
 
+DRAGONS: dict[str, Draw] = {f"dragon-{load}": partial(server_jobs, load=load) for load in _LOADS}
 WORLDS: dict[str, Draw] = {
     **SHIPPED,
-    **{f"dragon-{load}": partial(server_jobs, load=load) for load in _LOADS},
+    **DRAGONS,
     "spread-0.8": partial(spread, load=0.8, speed=0.7),
 }

@@ -18,6 +18,8 @@ from kfext.model.kinds.pytorchjob import LAST_CALL_SECONDS
 
 Object = dict[str, Any]
 OFF, OURS, PUBLISHED = "kfext, scale off", "kfext", "DRAGON as published"
+QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
+"""Of the policy of scaling, in a run of a few minutes."""
 _SCHEDULER = "dragon"
 """No scheduler has this name, so that nothing else binds the pods."""
 

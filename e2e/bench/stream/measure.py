@@ -14,7 +14,7 @@ from e2e.bench.companion.site import COUNT, Site, four_nodes
 from e2e.bench.companion.tables import beyond, changes, noise, percent
 from e2e.bench.report import spread, table
 from e2e.bench.store import Interleaved, Store
-from e2e.bench.stream.arms import Arm, Makers, arms
+from e2e.bench.stream.arms import QUICK_PARAMETERS, Arm, Makers, arms
 from e2e.bench.stream.run import Outcome, Story, run
 from e2e.bench.stream.workload import FEW, JOBS, MILLICORES, SEED, Arrival, arrivals
 from e2e.testbed import paths
@@ -36,7 +36,6 @@ _SOURCES = (
 MINUTES, QUICK_MINUTES = 10.0, 2.0
 _AROUND_MINUTES = 1.5
 """Of a run: the last jobs end, and the namespace is deleted."""
-_QUICK_PARAMETERS: Mapping[str, float] = {"wait": 5, "idle": 10, "rest": 15}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +141,7 @@ def measure(*, quick: bool, minutes: float, repeats: int, anew: bool) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     minutes = QUICK_MINUTES if quick else minutes
     coming = arrivals(FEW if quick else JOBS, minutes=minutes)
-    makers = arms(_QUICK_PARAMETERS if quick else {})
+    makers = arms(QUICK_PARAMETERS if quick else {})
     bench = of_arms(makers, coming, minutes=minutes, repeats=repeats)
     if anew:
         bench.forget()

@@ -7,14 +7,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import quote
 
 import urllib3
 
 from e2e.bench.companion.site import Pods
 from e2e.bench.stream.arms import Arm
-from e2e.bench.stream.workload import JOBS, MILLICORES, Arrival
-from e2e.harness.elastic_jobs import journal
+from e2e.bench.stream.workload import MILLICORES, Arrival
+from e2e.harness.elastic_jobs import delete_left, journal, made_elastic
 from e2e.harness.jobs import PLURAL, ended, jobs_path, specs
 from e2e.harness.journal import redone
 from e2e.harness.training import policy
@@ -118,7 +117,10 @@ def run(
         with policy(pods.bed, pods.namespace, companion={"scale": dict(arm.scale)}):
             if arm.managed:
                 acts = arm.scale["mode"] == "act"
-                until(lambda: _made_elastic(pods) == acts, what="the webhook knows the policy")
+                until(
+                    lambda: made_elastic(pods.bed, pods.namespace) == acts,
+                    what="the webhook knows the policy",
+                )
             return _Run(pods, arm, list(coming), members, minutes=minutes, folder=folder).follow()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -193,18 +195,9 @@ class _Run:
                 if story.ended is not None:
                     say(f"    {story.ended:4.0f} s: {name} {story.outcome}")
             if story.ended is not None:
-                self._clear(name, own)
+                delete_left(self._pods.bed, self._pods.namespace, name, own)
         self._arm.look(jobs, bodies, now=self._now())
         return sum(pod["status"].get("phase") == "Running" for pod in bodies)
-
-    def _clear(self, name: str, own: Sequence[Object]) -> None:
-        """Delete the pods that a job has left; once more at the next look if that failed.
-
-        An agent of torchrun that comes too late restarts endlessly, and keeps its CPU from others.
-        """
-        if any("deletionTimestamp" not in pod["metadata"] for pod in own):
-            selector = quote(f"{JOB_NAME}={name}", safe="")
-            self._pods.bed.api.delete(f"{self._pods.path}?labelSelector={selector}")
 
     def _open(self) -> list[str]:
         return [name for name, story in self._stories.items() if story.ended is None]
@@ -214,11 +207,3 @@ class _Run:
 
     def _now(self) -> float:
         return time.monotonic() - self._began
-
-
-def _made_elastic(pods: Pods) -> bool:
-    """Return whether a job on trial gets an elasticPolicy."""
-    job = next(job for job in JOBS if job.elastic and job.kind == "PyTorchJob")
-    body = job.manifest(minutes=1, folder=Path("/trial"))
-    path = f"{jobs_path(pods.namespace, job.kind)}?dryRun=All"
-    return "elasticPolicy" in pods.bed.api.create(path, body)["spec"]

@@ -41,12 +41,16 @@ class Contest:
 
         A new controller first waits until it knows the job with a raised request.
         """
-        if self.of.awaited:
+        unknown = (job for job in self.unknown if not job.young and job.growth is None)
+        if self.of.awaited or any(unknown):
             return False
-        raised = [job for job in self.jobs if self.extra(job) > 0]
-        if any(not (job.known or job.young or job.growth is not None) for job in raised):
-            return False
-        return bool(raised) or self.of.crowded
+        return self.of.crowded or any(self.extra(job) for job in self.jobs)
+
+    @property
+    def unknown(self) -> list[JobSignal]:
+        """The jobs with a raised request that may yet show how much of their work is left."""
+        raised = (job for job in self.jobs if self.extra(job) > 0)
+        return [job for job in raised if job.left is not None and not job.known]
 
     @property
     def by_growth(self) -> bool:

@@ -31,18 +31,18 @@ def fair_ends(sharers: Iterable[Sharer], *, cores: float) -> dict[str, float]:
     origin, now = coming[-1].came if coming else 0.0, 0.0
     while coming or any(map(math.isfinite, left.values())):
         speeds = _equal_shares(left, cores=cores)
-        now_ends = min(
-            (now + left[sharer] / speed for sharer, speed in speeds.items() if speed > 0),
-            default=math.inf,
-        )
-        then = min(now_ends, coming[-1].came - origin if coming else math.inf)
+        due = {
+            sharer: now + left[sharer] / speed if speed > 0 else math.inf
+            for sharer, speed in speeds.items()
+        }
+        then = min(*due.values(), coming[-1].came - origin if coming else math.inf, math.inf)
         if math.isinf(then):
             break
         for sharer, speed in speeds.items():
             left[sharer] -= speed * (then - now)
         now = then
-        # What is left when a job ends is a rounding error.
-        for sharer in [sharer for sharer, rest in left.items() if rest <= _TINY]:
+        # What is left when a job ends is a rounding error, and as large as its work may be.
+        for sharer in [job for job, rest in left.items() if rest <= _TINY or due[job] <= now]:
             ends[sharer.uid] = origin + now
             del left[sharer]
         while coming and coming[-1].came - origin <= now:

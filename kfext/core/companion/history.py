@@ -133,8 +133,11 @@ class Work:
         return steps * self._each if steps else 0.0
 
     def done(self, progress: Progress) -> float:
-        """Return the core-seconds of the steps that the job has made, 0 while unknown."""
-        return (progress.step or 0) * self._each if math.isfinite(self._each) else 0.0
+        """Return the core-seconds of the steps that the job has made, 0 while unknown.
+
+        They are at least what it was seen to use: its steps may begin at 1 again in each epoch.
+        """
+        return max(self._cpu, (progress.step or 0) * self._each) if self._each < math.inf else 0.0
 
     def _paired(
         self, measurements: Iterable[tuple[float, float]]

@@ -118,7 +118,9 @@ def _wanted(
 ) -> dict[str, int]:
     """Return by uid what each candidate on a node should request; a job without entry stays."""
     here = [job for job in candidates if job in of.jobs]
-    if len(of.jobs) > 1 and (not of.is_open or (favourite is None and not of.by_growth)):
+    if len(of.jobs) > 1 and (
+        not of.is_open or (favourite is None and not of.by_growth and of.unknown)
+    ):
         return {}
     wanted = of.requests(favourite, here)
     return {job.uid: wanted[job.uid] for job in here}

@@ -15,7 +15,7 @@ from kfext.core.placement.gang import Limits, members_of
 from kfext.core.placement.place import place, why_more_nodes
 from kfext.core.placement.score import DEFAULT, FEWEST, Weights
 from kfext.core.placement.solve import can_burst, in_words
-from kfext.core.queue.length import MOST_WAIT, is_worth_starting, is_worth_waiting
+from kfext.core.queue.length import MOST_WAIT, is_worth_waiting, short_start_in
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.words import clock
@@ -63,15 +63,19 @@ def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignme
     limits = situation.limits
     shape = _shape(situation, limits)
     refusal = no_fits.known(shape, ledger)
-    if refusal is not None:
+    if refusal is not None and seconds_to_short_start(situation, refusal) != 0.0:
         return refusal
-    answer = _place(situation, ledger, limits, ignoring=situation.open_claims)
-    if isinstance(answer, Verdict):
-        answer = _short(situation, ledger, whole=answer)
-    if not isinstance(answer, Verdict):
+    placed = _place(situation, ledger, limits, ignoring=situation.open_claims)
+    answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
+    if not isinstance(answer, NoFit):
         return answer
     reserved, preemptible = _kept(situation, ledger), _would_preempt(situation, ledger)
-    refusal = NoFit(reserved or answer, preemptible, would_fit=preemptible or reserved is not None)
+    refusal = replace(
+        answer,
+        verdict=reserved or answer.verdict,
+        preemptible=preemptible,
+        would_fit=preemptible or reserved is not None,
+    )
     no_fits.note(shape, refusal, ledger)
     return refusal
 
@@ -102,8 +106,21 @@ def _why_apart(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
     return why_more_nodes(assignment, least, why=why)
 
 
-def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | Verdict:
-    """Return nodes for as many workers of an elastic job as fit, or why its minimum does not fit.
+def seconds_to_short_start(situation: Situation, refusal: NoFit) -> float | None:
+    """Return in how many seconds a job starts with fewer workers; None: there is no room."""
+    if not refusal.workers:
+        return None
+    return short_start_in(
+        refusal.workers,
+        workers_of(situation.job),
+        length=situation.context.length(),
+        wait=refusal.wait,
+        waited=situation.in_line,
+    )
+
+
+def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignment | NoFit:
+    """Return nodes for as many workers of an elastic job as fit, or why it does not start so.
 
     `whole`: why all its workers do not fit.
     """
@@ -116,12 +133,13 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
         return place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
 
     found = most_with_a_place(placed, fewest=fewest, most=most) if everyone else whole
-    if isinstance(found, Verdict) or situation.context.promised:
+    if isinstance(found, Verdict):
+        return NoFit(found)
+    if situation.context.promised:
         return found
     workers = sum(key.type == worker for key in found)
-    wait = _wait(situation, ledger, situation.limits)
-    worth = is_worth_starting(workers, most + 1, length=situation.context.length(), wait=wait)
-    return found if worth else whole
+    refusal = NoFit(whole, workers=workers, wait=_wait(situation, ledger, situation.limits))
+    return found if seconds_to_short_start(situation, refusal) == 0.0 else refusal
 
 
 def wait_for_one_node(situation: Situation, found: Assignment, ledger: Ledger) -> Wait | None:

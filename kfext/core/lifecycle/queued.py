@@ -14,6 +14,7 @@ from kfext.core.lifecycle.capacity import (
     HOPELESS,
     WAITS_FOR_CAPACITY,
     find_place,
+    seconds_to_short_start,
     wait_for_one_node,
     why_spread,
 )
@@ -249,13 +250,13 @@ def _keep_waiting(situation: Situation, refusal: NoFit) -> Step:
     if situation.never_released:
         message = with_last_attempt(situation, message) if situation.shares_gpus else message
         message = f"{message}; {situation.why_never_released}, so it is never released"
-        return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, verdict))
+        return Wait(QUEUED, Verdict(verdict.reason, message), again=_look_again(situation, refusal))
     if bound is None:
-        return Wait(QUEUED, verdict, again=_look_again(situation, verdict))
+        return Wait(QUEUED, verdict, again=_look_again(situation, refusal))
     if waited < bound:
         message = f"{message}; if this lasts, it is released to plain Kubernetes after {bound:g} s"
         remaining = bound - waited
-        again = min(remaining, _look_again(situation, verdict) or remaining)
+        again = min(remaining, _look_again(situation, refusal) or remaining)
         return Wait(QUEUED, Verdict(verdict.reason, message), again=again)
     message = f"no place within {bound:g} s: {message}"
     return let_go(situation, Verdict(verdict.reason, message))
@@ -269,13 +270,15 @@ def _others(situation: Situation, refusal: NoFit) -> str:
     return "an autoscaler may add nodes" if situation.context.autoscaler and lacks_nodes else ""
 
 
-def _look_again(situation: Situation, verdict: Verdict) -> float | None:
+def _look_again(situation: Situation, refusal: NoFit) -> float | None:
     """Return the seconds until time alone may change something for the job, or None for never.
 
-    A reservation may become due for it, or an excluded node may be allowed again.
+    A reservation may become due for it, an excluded node may be allowed again, or it may have
+    waited for so long for all its workers that it starts with fewer.
     """
     times = [*situation.state.exclusion_seconds(situation.now).values()]
-    if verdict.reason in WAITS_FOR_CAPACITY:
+    times.append(seconds_to_short_start(situation, refusal) or 0.0)
+    if refusal.verdict.reason in WAITS_FOR_CAPACITY:
         times.append(situation.context.reservable_in)
     return min((seconds for seconds in times if seconds > 0), default=None)
 

@@ -42,10 +42,11 @@ def is_worth_waiting(wait: float, *, length: float, speed: float, waited: float)
     return wait <= min(MOST_WAIT - waited, length * (1 / speed - 1))
 
 
-def is_worth_starting(workers: int, asked: int, *, length: float, wait: float) -> bool:
-    """Return whether a job ends sooner with fewer workers than it asked for than if it waits.
+def short_start_in(workers: int, asked: int, *, length: float, wait: float, waited: float) -> float:
+    """Return in how many seconds a job starts with fewer workers than it asked for; 0.0: now.
 
-    `length`: what it takes with all its workers. `wait`: until there is room for all of them. With
-    fewer workers it takes longer in proportion.
+    It starts once it ends sooner so than if it waits, or once it has `waited` for as long as it
+    then loses: the expected ends of other jobs may be wrong. `length`: what it takes with all its
+    workers. `wait`: until there is room for all of them. With fewer it takes longer in proportion.
     """
-    return length * asked / workers <= wait + length
+    return max(0.0, length * asked / workers - length - wait - waited)

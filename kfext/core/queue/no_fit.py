@@ -29,11 +29,15 @@ class NoFit:
     `preemptible`: whether it would fit if pods of lower priority were evicted.
     `would_fit`: whether it would fit without pods of lower priority or without the reservation. Any
         new claim may change this, so the refusal holds only for one version of the ledger.
+    `workers`: how many of its workers would fit, fewer than it asked for; 0: none. `wait`: the
+        seconds until there should be room for all.
     """
 
     verdict: Verdict
     preemptible: bool = False
     would_fit: bool = False
+    workers: int = 0
+    wait: float = 0.0
 
 
 class NoFitCache:

@@ -189,7 +189,7 @@ def test_every_field_that_the_model_reads_is_on_the_wire() -> None:
     assert gated.constraints.claims == ("data",)
     assert len(gated.constraints.unmodelled) == 4 + len(JUDGED_VOLUMES)
     resized = decode_pod(json.dumps(RESIZED).encode())
-    assert resized.trainer == TrainerCpu(1500, None, given=700, restarts=True)
+    assert resized.trainer == TrainerCpu(1500, None, given=700, restarts=True, beside=100)
     assert resized.resize_problem == Verdict("Deferred", "busy")
 
 

@@ -1,6 +1,7 @@
 """The benchmark of real training: its jobs are fair to every placement, its figures are right."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -26,7 +27,7 @@ def test_half_of_the_jobs_are_of_each_kind() -> None:
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_a_whole_job_fits_one_node_and_may_use_what_it_requests(job: TrainingJob) -> None:
-    body = job.manifest(minutes=10, scheduler="any")
+    body = job.manifest(minutes=10, scheduler="any", folder=Path("/any"))
     specs = body["spec"].get("pytorchReplicaSpecs") or body["spec"]["tfReplicaSpecs"]
     pods = [spec["template"]["spec"] for spec in specs.values() for _ in range(spec["replicas"])]
     assert len(pods) == job.pods
@@ -53,7 +54,8 @@ def test_steps_shrink_with_the_minutes() -> None:
     job = JOBS[0]
 
     def steps(minutes: float) -> int:
-        pod = job.manifest(minutes=minutes, scheduler="any")["spec"]["pytorchReplicaSpecs"]
+        body = job.manifest(minutes=minutes, scheduler="any", folder=Path("/any"))
+        pod = body["spec"]["pytorchReplicaSpecs"]
         command = pod["Master"]["template"]["spec"]["containers"][0]["command"]
         return int(command[command.index("--steps") + 1])
 
@@ -69,8 +71,12 @@ def _pod(name: str, phase: str, node: str = "") -> dict[str, Any]:
     }
 
 
-def _job(*conditions: str) -> dict[str, Any]:
-    return {"status": {"conditions": [{"type": name, "status": "True"} for name in conditions]}}
+def _job(*conditions: str, pods: int = 2) -> dict[str, Any]:
+    return {
+        "kind": "PyTorchJob",
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": pods}}},
+        "status": {"conditions": [{"type": name, "status": "True"} for name in conditions]},
+    }
 
 
 def test_a_job_that_is_whole_late_held_its_room_in_part_until_then() -> None:
@@ -92,6 +98,41 @@ def test_a_job_without_an_end_counts_until_the_patience_is_over() -> None:
     story.see(_job("Running"), [_pod("a", "Running", "n1")], now=4.0)
     assert not story.trained
     assert (story.training(99.0), story.held_in_part(99.0)) == (95.0, 95.0)
+
+
+def test_a_job_that_was_resized_is_whole_with_the_pods_that_it_is_to_have() -> None:
+    story = Story(JOBS[0], submitted=0.0)
+    story.see(_job("Running", pods=1), [_pod("a", "Running", "n1")], now=3.0)
+    assert (story.whole, story.running) == (3.0, 1)
+    story.see(_job("Succeeded", pods=1), [_pod("a", "Running", "n1")], now=9.0)
+    assert (story.whole, story.running) == (3.0, 0)
+
+
+class _Node:
+    """A node; `used`: the CPU seconds of each pod."""
+
+    name = "n1"
+
+    def __init__(self) -> None:
+        self.used = dict.fromkeys("abc", 0.0)
+
+    def pod_cpu_seconds(self, uid: str) -> float | None:
+        return self.used[uid]
+
+
+def test_the_cpu_of_sending_is_that_of_the_busiest_pod_from_its_first_step_on() -> None:
+    story, node = Story(JOBS[0], submitted=0.0), _Node()
+
+    def look(now: float, *names: str, steps: bool) -> None:
+        pods = [_pod(name, "Running", "n1") for name in names]
+        story.see_cpu(pods, {"n1": cast(Any, node)}, steps=steps, now=now)
+
+    node.used = {"a": 5.0, "b": 8.0, "c": 0.0}
+    look(10.0, "a", "b", steps=False)
+    assert story.busiest() == 0.0
+    node.used = {"a": 5.3, "b": 8.6, "c": 4.0}
+    look(30.0, "a", "b", "c", steps=True)  # the third has begun only now
+    assert story.busiest() == pytest.approx(0.6 / 20 / 0.150)
 
 
 def _outcome(arm: Any, seconds: float) -> Outcome:

@@ -77,7 +77,7 @@ def test_the_bench_shows_each_arm_in_each_world(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("e2e.bench.model.measure._QUICK", ("stream", "small"))
     lines = measure(quick=True).splitlines()
     assert [line for line in lines if line.startswith("#")] == [
-        "### World stream, seeds 0 to 0",
-        "### World small, seeds 0 to 0",
+        "### World stream, seeds 5000 to 5000, against gang",
+        "### World small, seeds 5000 to 5000, against gang",
     ]
     assert [line.split()[1] for line in lines if line.startswith("| ")] == ["ARM", *arms] * 2

@@ -34,9 +34,13 @@ class Counting:
     ends_at: int = 10**9
     seen: list[int] = field(default_factory=list)
     owned: list[Array] = field(default_factory=list)
+    waited: float = 0.0
 
     def agreed(self, step: int) -> int:
         return step
+
+    def wait(self, seconds: float) -> None:
+        self.waited += seconds
 
     def step(self, own: Array, batch: int, asked: int) -> tuple[float, int]:
         if len(self.seen) == self.ends_at:

@@ -17,6 +17,7 @@ class Memory:
         self.taken: list[int] = []
         self.steps = self._next = 0
         self._ends_at = ends_at
+        self.waited: list[float] = []
 
     def filled(self) -> bool:
         return self.kept is not None
@@ -33,6 +34,9 @@ class Memory:
 
     def done(self) -> int:
         return self.steps
+
+    def wait(self, seconds: float) -> None:
+        self.waited.append(seconds)
 
     def weights(self) -> Weights:
         assert self.kept is not None

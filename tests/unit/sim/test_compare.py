@@ -8,6 +8,7 @@ import pytest
 from kfext.sim.arms import ARMS, GANG, KFEXT, PLAIN
 from kfext.sim.cluster import Ended, World
 from kfext.sim.compare import Run, compare, row, run
+from kfext.sim.worlds import WORLDS
 from tests.unit.sim.bed import DYNAMIC, MASTER, SERVERS
 from tests.unit.sim.bed import GANG as WAITS
 
@@ -79,3 +80,10 @@ def test_on_plain_kubernetes_luck_decides_whether_two_jobs_start_by_halves_and_n
     ended = [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
     assert {*ended} == {0, 2}
     assert ended == [len(ARMS[PLAIN](TWICE, luck).run().ended()) for luck in range(5)]
+
+
+@pytest.mark.parametrize("arm", [GANG, KFEXT])
+def test_jobs_that_share_a_node_use_no_more_than_it_has(arm: str) -> None:
+    cluster = ARMS[arm](WORLDS["node-10"](0), 0)
+    cluster.run()
+    assert 0.9 < cluster.utilisation <= 1.0

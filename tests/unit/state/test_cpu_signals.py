@@ -6,11 +6,12 @@ import pytest
 
 from kfext.core.companion.signals import NodeSignal, PodSignal
 from kfext.core.progress.reported import GrowthState, Progress, Reported
+from kfext.core.settings.table import Settings
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job_state import JobState
 from kfext.model.policy import PolicyChoice
-from kfext.state.cpu_signals import job_signal, signals_of
+from kfext.state.cpu_signals import CpuSignals, job_signal, signals_of
 from tests.builders import job, node, pod
 from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
 
@@ -77,6 +78,17 @@ def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
     bed.cluster.observe_node(node(NODE, cpu=f"{SIZE}m"), None)
     found = bed.signals()[1]
     assert (found.jobs, found.nodes) == ((), {})
+
+
+def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -> None:
+    bed = TwoWorkers()
+    bed.change(1, node_name="gone")
+    planner = bed.planner
+    of = CpuSignals(
+        bed.cluster, planner.progress, lambda _: Settings(), lambda *_: False, lambda _: None
+    )
+    found = of.together([bed.signals()[0]], 0.0)
+    assert (found.jobs, list(found.nodes)) == ((), [NODE])
 
 
 def test_a_pod_is_seen_with_its_size_and_its_use() -> None:

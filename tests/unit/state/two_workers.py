@@ -30,7 +30,7 @@ class TwoWorkers:
     def __init__(self, limit: int | None = 400) -> None:
         self.made = job().worker(2, cpu="20m").resumed()
         self.changes = 0
-        planner = Planner()
+        self.planner = planner = Planner()
         self.cluster, self.uses = planner.cluster, planner.progress.uses
         self.cluster.observe_node(None, node(NODE, cpu=f"{SIZE}m"))
         self.cluster.observe_job(self.made.raw)

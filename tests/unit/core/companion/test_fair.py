@@ -25,6 +25,10 @@ ENDS: dict[str, tuple[list[Sharer], float, dict[str, float]]] = {
     "times since the epoch": (
         [Sharer("a", 1.7e9, 10), Sharer("b", 1.7e9, 30)], 1.0, {"a": 1.7e9 + 20, "b": 1.7e9 + 40}
     ),
+    "after work with a rounding error of over a second": (
+        [Sharer("a", 32393.0, 2.481261937993402e16), Sharer("b", 9785.0, 7.618072987939312e16)],
+        1.0, {"a": 4.962523875986804e16, "b": 1.0099334925932714e17}
+    ),
 }  # fmt: skip
 
 

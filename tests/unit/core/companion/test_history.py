@@ -153,3 +153,11 @@ def test_steps_from_before_the_first_measured_window_do_not_count() -> None:
         value_of(work, 0.5, seconds)
         work.take(at(step, seconds))
     assert work.left(at(800)) == pytest.approx(200 * (0.5 * 75) / (800 - 450))
+
+
+def test_a_job_that_counts_its_steps_in_each_epoch_does_not_seem_short_for_ever() -> None:
+    work = Work()
+    for seconds in range(0, 3600, 15):
+        value_of(work, 1.0, seconds)
+        work.take(progress := at(1 + seconds // 15 % 20, seconds, total=20))
+    assert work.done(progress) >= 3500.0

@@ -65,6 +65,22 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
         FULL, {"a-0": 190}
     ),
     "restore: once it is alone on its node": ([ends("a", 50.0, 820)], {"free": 900}, {"a-0": 100}),
+    "restore what gave way where no job that remains shows its end": (
+        [ends("b", None, 10), ends("c", None, 10)], {"free": 300}, {"b-0": 100, "c-0": 100}
+    ),
+    "restore what gave way where nothing contends any more": (
+        [ends("b", None, 10), ends("c", None, 10)],
+        {"free": 300, "crowded": False}, {"b-0": 100, "c-0": 100}
+    ),
+    "restore what a job has that does not show its end any more": (
+        [ends("a", None, 820), ends("b", None)], {"free": 900}, {"a-0": 100}
+    ),
+    "a switch from a job that does not show its end any more": (
+        [ends("a", None, 820), ends("b", 90.0)], {"free": 800}, {"a-0": 100}
+    ),
+    "nothing while a new controller does not know a young job with a raise": (
+        [ends("a", math.inf, 820, young=True), ends("b", math.inf)], {"free": 800}, {}
+    ),
     "a switch where the node is full: the last favourite gives back first": (
         [ends("a", 50.0, 10), ends("b", 20.0, 10), ends("c", 200.0, 280)], FULL, {"c-0": 10}
     ),

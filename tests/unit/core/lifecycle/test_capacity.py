@@ -278,6 +278,27 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
         assert isinstance(step, Wait)
 
 
+def test_no_estimate_of_others_keeps_an_elastic_job_waiting_without_end() -> None:
+    """A job with progress that always says that it ends now, beside one of equal shape."""
+    of, places, no_fits = job().worker(8, cpu="1").held(), ledger(node("a", cpu="8")), NoFitCache()
+    places.claim("other", Claim("a", {"cpu": 4000}, job="other"))
+
+    def step(length: float, waited: float) -> Any:
+        context = QueueContext(length=lambda: length, ends=lambda: {"other": NOW})
+        situation = situation_of(
+            of.elastic(**ANY_SIZE).build(), (), None, JobState(), NOW, elastic=Range(2, 8)
+        )
+        return next_step(replace(situation, context=context, waited=waited), places, no_fits)
+
+    first = step(300.0, 0.0)
+    assert isinstance(first, Wait)
+    assert first.again is not None
+    assert first.again <= 300.0
+    assert isinstance(step(300.0, 200.0), Wait)
+    assert isinstance(step(100.0, 200.0), Unsuspend)
+    assert isinstance(step(300.0, 300.0), Unsuspend)
+
+
 def torchrun(*options: str, **policy: Any) -> JobBuilder:
     """Eight workers that torchrun starts; a field of the elasticPolicy that is None is unset."""
     written = {name: value for name, value in (ANY_SIZE | policy).items() if value is not None}

@@ -8,8 +8,8 @@ from kfext.core.queue.length import (
     MOST_WAIT,
     USUAL_SECONDS,
     expected_rest,
-    is_worth_starting,
     is_worth_waiting,
+    short_start_in,
     usual_length,
 )
 
@@ -33,30 +33,29 @@ def test_the_length_of_a_series_is_its_median() -> None:
     assert usual_length([30.0, 10.0, 500.0]) == 30.0
 
 
-STARTS: dict[str, tuple[int, int, float, float, bool]] = {
-    "all workers": (4, 4, 100.0, 0.0, True),
-    "half of them, as it would wait longer than that costs": (2, 4, 100.0, 100.0, True),
-    "half of them, as there is room soon": (2, 4, 100.0, 99.0, False),
-    "a quarter of them, as it is unknown when there is room": (1, 4, 100.0, float("inf"), True),
+STARTS: dict[str, tuple[int, float, float, float]] = {
+    "with all workers": (4, 0.0, 0.0, 0.0),
+    "with half, as it would wait longer than that costs": (2, 100.0, 0.0, 0.0),
+    "later with half, as there is room soon": (2, 99.0, 0.0, 1.0),
+    "with a quarter, as it is unknown when there is room": (1, float("inf"), 0.0, 0.0),
+    "with half, as it waited for as long as that costs": (2, 0.0, 100.0, 0.0),
 }
 
 
-@pytest.mark.parametrize(
-    ("workers", "asked", "length", "wait", "want"), STARTS.values(), ids=STARTS
-)
-def test_a_job_starts_short_only_if_it_ends_sooner(
-    workers: int, asked: int, length: float, wait: float, want: bool
-) -> None:
-    assert is_worth_starting(workers, asked, length=length, wait=wait) is want
+@pytest.mark.parametrize(("workers", "wait", "waited", "want"), STARTS.values(), ids=STARTS)
+def test_a_job_starts(workers: int, wait: float, waited: float, want: float) -> None:
+    """It asked for four workers. It takes 100 s with all of them."""
+    assert short_start_in(workers, 4, length=100.0, wait=wait, waited=waited) == want
 
 
 @given(st.integers(1, 8), st.integers(1, 8), st.floats(1, 1e6), st.floats(0, 1e6))
 def test_more_workers_or_a_longer_wait_never_speak_against_a_start(
     workers: int, asked: int, length: float, wait: float
 ) -> None:
-    if is_worth_starting(workers, asked, length=length, wait=wait):
-        assert is_worth_starting(workers + 1, asked, length=length, wait=wait)
-        assert is_worth_starting(workers, asked, length=length, wait=wait + 1)
+    within = short_start_in(workers, asked, length=length, wait=wait, waited=0.0)
+    assert short_start_in(workers + 1, asked, length=length, wait=wait, waited=0.0) <= within
+    assert short_start_in(workers, asked, length=length, wait=wait + 1, waited=0.0) <= within
+    assert short_start_in(workers, asked, length=length, wait=wait, waited=within + 1) == 0.0
 
 
 WAITS: dict[str, tuple[float, float, float, float, bool]] = {

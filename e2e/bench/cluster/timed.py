@@ -1,0 +1,275 @@
+"""The benchmark where compute is a timed wait: every arm at every load; stored runs stay.
+
+Changes are of pairs: an arm and its rival in the same repeat at the same load.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from e2e.bench.bed import Bench
+from e2e.bench.cluster.compare import FIGURES, NODES, QUICK_MINUTES, Figure
+from e2e.bench.cluster.run import Outcome, Story, run
+from e2e.bench.cluster.waiting import (
+    FEW_WAITING,
+    LOADS,
+    MILLICORES,
+    QUICK_LOADS,
+    SLOWED,
+    WAITING,
+    WaitingJob,
+    coming_at,
+    slowed,
+)
+from e2e.bench.cluster.workload import GREEDILY, KFEXT, PLAIN, Arm, Arrival
+from e2e.bench.companion.arms import DECIDES
+from e2e.bench.companion.tables import percent
+from e2e.bench.report import SENDING, Target, spread, table
+from e2e.bench.store import Interleaved, Store
+from e2e.bench.stream.arms import QUICK_PARAMETERS
+from e2e.testbed import lifecycle, paths
+from e2e.testbed.progress import say, step
+from e2e.testbed.realnodes import nodes
+from e2e.testbed.realnodes.node import shape, unshape
+
+Object = dict[str, Any]
+NAME = "bench-cluster-wait"
+LINK = "10gbit"
+"""Of the cluster that is stood for."""
+ALONE = replace(KFEXT, title="kfext without the companion", scale={"mode": "off"})
+COMPANION = Arm(
+    "companion", "kfext with the companion", managed=True, scale={"mode": "act", "parameters": {}}
+)
+_SPREAD = 1.5
+"""How much longer than its waits a job takes, with messages between nodes; a guess."""
+_DELETED_SECONDS = 20.0
+"""Until a namespace is gone."""
+_GAIN = -5.0
+"""Percent; a smaller change is no gain."""
+_HERE = Path(__file__).parent
+_SOURCES = (
+    *(_HERE / f"{name}.py" for name in ("workload", "waiting", "run")),
+    paths.REPOSITORY / "e2e/harness/elastic_jobs.py",
+    *(
+        paths.REPOSITORY / "e2e/jobs" / f"elastic_{name}.py"
+        for name in ("ddp", "torch", "ps", "tf")
+    ),
+)
+_NO_CPU = {"CPU utilisation %", "CPU s per job"}
+"""Figures that say nothing of a wait."""
+_RESERVED = Figure("CPU reserved %", lambda run: 100 * run.reserved / run.capacity, 1)
+_BUSIEST = Figure(
+    "CPU of sending, % of a pod's, worst",
+    lambda run: 100 * max(story.busiest() for story in run.stories),
+)
+_FIGURES = (
+    *(figure for figure in FIGURES if figure.title not in _NO_CPU),
+    _RESERVED,
+    _BUSIEST,
+)
+_OF = {figure.title: figure.of for figure in _FIGURES}
+Runs = Mapping[float, Mapping[str, Sequence[Outcome]]]
+"""By load and arm, the outcomes of the repeats."""
+Seconds = Callable[[Story, float], float]
+
+
+def _change(of: Callable[[Outcome], float]) -> Callable[[Outcome, Outcome], float]:
+    return lambda before, after: 100 * (of(after) / of(before) - 1)
+
+
+def _best_job(before: Outcome, after: Outcome) -> float:
+    return min(by_job(before, after, Story.elapsed).values())
+
+
+def by_job(before: Outcome, after: Outcome, seconds: Seconds) -> dict[str, float]:
+    """Return by how many percent the time of each job changes."""
+    then = {story.job.name: seconds(story, before.until) for story in before.stories}
+    now = {story.job.name: seconds(story, after.until) for story in after.stories}
+    return {name: 100 * (now[name] / then[name] - 1) for name in then}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a paper says of its own cluster and jobs, and what is set beside it.
+
+    `seconds`: the time of a job that decides where the gain begins.
+    """
+
+    title: str
+    change: Callable[[Outcome, Outcome], float]
+    published: Target
+    arm: Arm = COMPANION
+    against: Arm = PLAIN
+    seconds: Seconds = Story.elapsed
+
+
+_TRAINING, _ELAPSED = _change(_OF["training s, mean"]), _change(_OF["elapsed s, mean"])
+_MAKESPAN = _change(_OF["makespan s"])
+CLAIMS = (
+    Claim("CMS-DL: training", _TRAINING, Target("<=", -42.3, "%"), ALONE, PLAIN, Story.training),
+    Claim("CMS-DL: training", _TRAINING, Target("<=", -12.3, "%"), ALONE, GREEDILY, Story.training),
+    Claim("DRAGON: utilisation, as CPU reserved", _change(_RESERVED.of), Target(">=", 20, "%")),
+    Claim("DRAGON: elapsed", _ELAPSED, Target("<=", -65, "%")),
+    Claim("FlowCon 2: best job", _best_job, Target("<=", -68.8, "%")),
+    Claim("FlowCon 2: makespan", _MAKESPAN, Target("<=", -18.0, "%")),
+    Claim("SpeCon: best job", _best_job, Target("<=", -41.5, "%")),
+    Claim("SpeCon: mean job", _ELAPSED, Target("<=", -14.8, "%")),
+    Claim("SpeCon: makespan", _MAKESPAN, Target("<=", -24.7, "%")),
+)
+
+
+def arms_table(found: Mapping[str, Sequence[Outcome]], *, title: str) -> str:
+    """Return one row for each figure, one column for each arm, of one load."""
+    head = ["", *(outcomes[0].arm.title for outcomes in found.values())]
+    rows = [
+        [figure.title, *(_cell(figure, outcomes) for outcomes in found.values())]
+        for figure in _FIGURES
+    ]
+    worst = max(_BUSIEST.of(outcome) for outcomes in found.values() for outcome in outcomes)
+    judged = f"- CPU of sending: {worst:.0f} % of a pod's at most, {SENDING.judge(worst)}."
+    return f"{table(title, head, rows)}\n\n{judged}"
+
+
+def _cell(figure: Figure, outcomes: Sequence[Outcome]) -> str:
+    return spread([figure.of(outcome) for outcome in outcomes], digits=figure.digits)
+
+
+def claims_table(runs: Runs) -> str:
+    """Return what was published beside what each load gives, and where the gain begins."""
+    head = ["", "of", "against", "published", *(f"load {load:g}" for load in runs), "gain begins"]
+    rows = []
+    for claim in CLAIMS:
+        cells = [claim.title, claim.arm.title, claim.against.title]
+        cells.append(f"{claim.published.bound:+g} %")
+        reached = False
+        for found in runs.values():
+            values = [claim.change(*pair) for pair in _pairs(found, claim)]
+            verdict = claim.published.judge(median(values)).rpartition(" ")[2]
+            reached = reached or verdict == "PASS"
+            cells.append(f"{percent(values)}: {verdict}")
+        rows.append([*cells, "" if reached else begins(runs, claim)])
+    return table("Beside what was published; compute is a timed wait", head, rows)
+
+
+def begins(runs: Runs, claim: Claim) -> str:
+    """Return the least load with a gain, and the smallest message that has it as all larger do."""
+    for load, found in runs.items():
+        first = None
+        for megabytes, change in sorted(by_message(found, claim).items(), reverse=True):
+            if change > _GAIN:
+                break
+            first = megabytes
+        if first is not None:
+            return f"at load {load:g} from {first:g} MB on"
+    return "at no load"
+
+
+def by_message(found: Mapping[str, Sequence[Outcome]], claim: Claim) -> dict[float, float]:
+    """Return the change of the time of a job in percent, in the mean, by the size of its message.
+
+    Of several repeats, the median.
+    """
+    values: dict[float, list[float]] = {}
+    for before, after in _pairs(found, claim):
+        changes = by_job(before, after, claim.seconds)
+        sizes: dict[float, list[float]] = {}
+        for story in before.stories:
+            sizes.setdefault(story.job.megabytes, []).append(changes[story.job.name])
+        for megabytes, some in sizes.items():
+            values.setdefault(megabytes, []).append(fmean(some))
+    return {megabytes: median(some) for megabytes, some in values.items()}
+
+
+def messages_table(runs: Runs, jobs: Iterable[WaitingJob]) -> str:
+    """Return by how much the training of jobs with a message of each size changes."""
+    models = {job.megabytes: job.trains for job in jobs}
+    arms = [
+        Claim("", _TRAINING, Target("<=", 0), arm, PLAIN, Story.training)
+        for arm in (GREEDILY, ALONE, COMPANION)
+    ]
+    head = ["model", "MB a step", "wait of a step, s"]
+    head += [f"load {load:g}: {claim.arm.name}" for load in runs for claim in arms]
+    rows = []
+    for megabytes, model in sorted(models.items()):
+        row = [model.name, f"{megabytes:g}", f"{model.step_ms / 1000 * SLOWED:.1f}"]
+        for found in runs.values():
+            row += [f"{by_message(found, claim)[megabytes]:+.1f} %" for claim in arms]
+        rows.append(row)
+    return table("Training time against plain, by message; compute is a timed wait", head, rows)
+
+
+def _pairs(found: Mapping[str, Sequence[Outcome]], claim: Claim) -> list[tuple[Outcome, Outcome]]:
+    return list(zip(found[claim.against.name], found[claim.arm.name], strict=True))
+
+
+def measure(
+    *, quick: bool, minutes: float, link: str, network: str, repeats: int, anew: bool
+) -> str:
+    """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
+    minutes = QUICK_MINUTES if quick else minutes
+    jobs, loads = (FEW_WAITING, QUICK_LOADS) if quick else (WAITING, LOADS)
+    acting = {"mode": "act", "parameters": dict(QUICK_PARAMETERS if quick else {})}
+    arms = (PLAIN, GREEDILY, ALONE, replace(COMPANION, scale=acting))
+    coming = {load: coming_at(load, jobs, minutes=minutes) for load in loads}
+    turns = {f"{arm.name} at load {load:g}": (load, arm) for load in loads for arm in arms}
+    settings = f"{minutes:g} {link} {network} {SLOWED}"
+    bench = Interleaved(
+        {
+            name: Store(
+                f"cluster wait {name}", [repr((coming[load], arm)), settings], _sources(arm)
+            )
+            for name, (load, arm) in turns.items()
+        },
+        repeats=repeats,
+    )
+    if anew:
+        bench.forget()
+    missing = [turns[name] for _, name in bench.missing()]
+    last = _SPREAD * max(job.seconds(minutes) for job in jobs) + _DELETED_SECONDS
+    expected = sum(coming[load][-1].seconds + last for load, _ in missing)
+    say(f"to run: {len(missing)} runs, about {expected / 60:.0f} minutes")
+    if missing:
+        with lifecycle.running(NAME, real_nodes=NODES) as bed:
+            # Beside the nodes, like the scheduler and the operator: they are for training alone.
+            Bench(bed).install()
+            members = nodes(bed)
+            with step("warm up: what training reads from disk"):
+                warm = [Arrival(0.0, job) for job in FEW_WAITING[2:]]
+                run(bed, replace(PLAIN, name="warm"), warm, members, minutes=0.01)
+            for node in members:
+                unshape(node) if link == "none" else shape(node, slowed(link))
+
+            def one(repeat: int, name: str) -> Object:
+                load, arm = turns[name]
+                with step(f"{len(jobs)} jobs, {name}, repeat {repeat + 1}"):
+                    chosen = network if arm.managed else ""
+                    outcome = run(bed, arm, coming[load], members, minutes=minutes, network=chosen)
+                    return outcome.stored()
+
+            bench.measure(one)
+    stored = bench.runs()
+    runs = {
+        load: {
+            arm.name: [
+                Outcome.of(some, arm, jobs) for some in stored[f"{arm.name} at load {load:g}"]
+            ]
+            for arm in arms
+        }
+        for load in loads
+    }
+    rest = (
+        f"compute is a timed wait; links {link} and waits, both {SLOWED} times slower; network "
+        f"{network}; {NODES} nodes, {MILLICORES}m a pod; repeats: {repeats}"
+    )
+    tables = [
+        arms_table(found, title=f"{len(jobs)} jobs at load {load:g}; {rest}")
+        for load, found in runs.items()
+    ]
+    return "\n\n".join((*tables, claims_table(runs), messages_table(runs, jobs)))
+
+
+def _sources(arm: Arm) -> list[Path]:
+    decides = [paths.REPOSITORY / "kfext" / package for package in DECIDES]
+    return [*_SOURCES, *(decides if arm.managed else [])]

@@ -1,0 +1,194 @@
+"""Jobs that wait where an accelerator would compute, and when they come.
+
+The compute time of a step is a timed wait; its messages are real, of the size of the model's
+gradient, and go through gloo (DDP's buckets, sent while the wait goes on) or TensorFlow (weights
+from the parameter server, gradients to it). The waits are `SLOWED` times as long as on an
+accelerator, and the links as many times slower than the cluster's that they stand for: a message
+takes the same part of a step as there.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from e2e.bench.cluster.workload import Arrival, arrivals
+from e2e.harness.elastic_jobs import tf_body, torch_body
+from e2e.harness.jobs import specs
+
+Object = dict[str, Any]
+SLOWED = 60
+"""So large that sending takes less than half of a pod's CPU.
+
+A rank of vgg16 sends most: 0.28 to 0.47 CPU seconds in a step on one machine, and a pod has
+`MILLICORES` for the 6.4 s.
+"""
+MILLICORES = 170
+"""Of a pod; a node of 350m holds two."""
+SLOTS = 8
+"""Pods that four nodes hold together."""
+_MEMORY = f"{1450 * 2**20}"
+"""Of a pod in bytes: a server of gpt2 takes 1.2 GB."""
+LOADS = (0.5, 0.8, 1.1)
+"""What the jobs ask for while they come, as a part of what the nodes have."""
+QUICK_LOADS = (1.1,)
+_SEEDS = {0.5: 1, 0.8: 2, 1.1: 3}
+"""Of the arrivals at each load."""
+_START_SECONDS = 30.0
+"""From the start of a pod to its first step, by its CPU."""
+_FEWEST_STEPS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as it trains on a V100: `step_ms` on one GPU, without any network.
+
+    Source: Muri's measurements (`stage_times.csv` in the data of the design). `megabytes` are its
+    parameters as 32-bit numbers, by the papers and by torchvision.
+    """
+
+    name: str
+    step_ms: float
+    megabytes: float
+
+
+VGG16 = Model("vgg16", 107, 553.4)
+VGG19 = Model("vgg19", 109, 574.7)
+BERT = Model("bert", 178, 440)
+GPT2 = Model("gpt2", 426, 498)
+RESNET = Model("resnet18", 779, 46.8)
+SHUFFLENET = Model("shufflenet", 798, 9.1)
+DQN = Model("dqn", 490, 6.7)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingJob:
+    """One job; its numbers are training pods, beside which a TFJob has one parameter server.
+
+    `least` and `most` are equal to `asked` for a rigid job. `steps` are of a benchmark of ten
+    minutes; all workers of a TFJob share them.
+    """
+
+    name: str
+    kind: str
+    trains: Model
+    least: int
+    asked: int
+    most: int
+    steps: int
+
+    @property
+    def pods(self) -> int:
+        """Pods as submitted, with the parameter server."""
+        return self.asked + (self.kind == "TFJob")
+
+    @property
+    def millicores(self) -> int:
+        """Of each pod."""
+        return MILLICORES
+
+    @property
+    def megabytes(self) -> float:
+        """What one computing pod sends, and gets, in one step."""
+        return self.trains.megabytes
+
+    @property
+    def size(self) -> str:
+        """Pods and their CPU, for a table."""
+        return f"{self.pods} x {MILLICORES}m"
+
+    @property
+    def first_pod(self) -> str:
+        """The pod that logs the totals at its end."""
+        return f"{self.name}-{'master' if self.kind == 'PyTorchJob' else 'worker'}-0"
+
+    @property
+    def step_seconds(self) -> float:
+        """The wait in a step of a job that is as large as it asked."""
+        return self.trains.step_ms / 1000 * SLOWED
+
+    def steps_of(self, minutes: float) -> int:
+        """Return its steps in a benchmark of so many minutes."""
+        return max(_FEWEST_STEPS, round(self.steps * minutes / 10))
+
+    def seconds(self, minutes: float) -> float:
+        """Return how long it takes as large as it asked, if messages took no time."""
+        each = self.steps_of(minutes) * self.step_seconds
+        return _START_SECONDS + (each / self.asked if self.kind == "TFJob" else each)
+
+    def manifest(self, *, minutes: float, scheduler: str, folder: Path) -> Object:
+        """Return what is submitted; its checkpoints are in a folder of its own."""
+        torch = self.kind == "PyTorchJob"
+        given = {
+            "steps": self.steps_of(minutes),
+            "every": 1,
+            "print-every": 1,
+            # A batch of DDP is of all pods together: one pod alone takes so many times as long.
+            "least": round(self.step_seconds * (self.asked if torch else 1), 3),
+            "message": self.trains.megabytes,
+        }
+        body = (torch_body if torch else tf_body)(
+            self.name,
+            self.asked,
+            cpu=f"{MILLICORES}m",
+            folder=folder / self.name,
+            sizes=f"{self.least}-{self.most}" if self.least < self.most else "",
+            arguments=[word for name, value in given.items() for word in (f"--{name}", f"{value}")],
+        )
+        for spec in specs(body).values():
+            pod = spec["template"]["spec"]
+            (container,) = pod["containers"]
+            pod["schedulerName"] = scheduler
+            for bound in container["resources"].values():
+                bound["memory"] = _MEMORY
+            if self.least == self.most and torch:
+                # torchrun would start a second Python in each pod.
+                container["command"] = ["python3", *container["command"][1:]]
+        return body
+
+
+def _torch(name: str, trains: Model, sizes: tuple[int, int, int], steps: int) -> WaitingJob:
+    return WaitingJob(name, "PyTorchJob", trains, *sizes, steps)
+
+
+def _tf(name: str, trains: Model, sizes: tuple[int, int, int], steps: int) -> WaitingJob:
+    return WaitingJob(name, "TFJob", trains, *sizes, steps)
+
+
+# Each waits for about 100 seconds.
+WAITING = (
+    _torch("ddp-vgg16-2", VGG16, (2, 2, 2), 15),
+    _torch("ddp-vgg19-2", VGG19, (2, 2, 2), 15),
+    _torch("ddp-bert-2", BERT, (1, 2, 4), 9),
+    _torch("ddp-bert-4", BERT, (2, 4, 4), 9),
+    _torch("ddp-gpt2-2", GPT2, (2, 2, 2), 4),
+    _torch("ddp-resnet-1", RESNET, (1, 1, 1), 2),
+    _tf("ps-gpt2-1", GPT2, (1, 1, 1), 4),
+    _tf("ps-gpt2-2", GPT2, (1, 2, 2), 8),
+    _tf("ps-resnet-1", RESNET, (1, 1, 1), 2),
+    _tf("ps-resnet-3", RESNET, (1, 3, 5), 6),
+    _tf("ps-shufflenet-1", SHUFFLENET, (1, 1, 1), 2),
+    _tf("ps-dqn-3", DQN, (3, 3, 3), 10),
+)
+# The shortest steps: what the network slows down, what it does not, and what may grow.
+FEW_WAITING = tuple(
+    job for job in WAITING if job.name in {"ddp-vgg16-2", "ddp-vgg19-2", "ddp-bert-2", "ps-dqn-3"}
+)
+
+
+def coming_at(load: float, jobs: Sequence[WaitingJob], *, minutes: float) -> list[Arrival]:
+    """Return the jobs as they come at a load, in an order and at times of its own seed."""
+    work = sum(job.pods * job.seconds(minutes) for job in jobs)
+    return arrivals(jobs, seconds=work / (SLOTS * load), seed=_SEEDS[load])
+
+
+def slowed(link: str) -> str:
+    """Return the rate that stands for a link, e.g. 10gbit; "none" stays none."""
+    if link == "none":
+        return link
+    found = re.fullmatch(r"(\d+)(gbit|mbit)", link)
+    if not found:
+        raise ValueError(f"{link!r} is no rate such as 10gbit")
+    kbit = int(found[1]) * {"gbit": 10**6, "mbit": 10**3}[found[2]]
+    return f"{round(kbit / SLOWED)}kbit"
