@@ -167,8 +167,14 @@ def _nodes(bed: Testbed, namespace: str) -> set[str]:
 
 
 def _condition(bed: Testbed, namespace: str) -> dict[str, str]:
-    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/pytorchjob-train"
-    found = bed.api.get(path).get("status", {}).get("conditions", [])
+    """Return what the job shows of its move; empty before it shows anything."""
+    plans = bed.api.get(f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans")["items"]
+    found = [
+        each
+        for plan in plans
+        if plan["metadata"]["name"] == "pytorchjob-train"
+        for each in plan.get("status", {}).get("conditions", [])
+    ]
     return next((each for each in found if each["type"] == names.MOVED), {})
 
 
