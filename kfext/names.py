@@ -304,6 +304,22 @@ REASON_WOULD_SCALE = "WouldScale"
 REASON_SCALE_REFUSED = "ScaleRefused"
 """The API server refused another number of workers; the message quotes it."""
 
+MOVED = "Moved"
+"""Condition of a job that opted in to be moved: whether kfext has moved it; its reasons follow, and
+AwaitsCheckpoint, NoCheckpointSeen and StandsDown as above."""
+REASON_MOVING = "Moving"
+"""The job was stopped at a checkpoint, and goes on elsewhere; the message says where and why."""
+REASON_TOGETHER = "Together"
+"""The pods of the job are on as few nodes as can be, where kfext moved them perhaps."""
+REASON_STAYS = "Stays"
+"""No move pays now; the message says why."""
+REASON_WOULD_MIGRATE = "WouldMigrate"
+"""kfext would move the job, but the TrainingPolicy only lets it observe."""
+REASON_MOVE_REFUSED = "MoveRefused"
+"""The API server refused to suspend the job for its move; the message quotes it."""
+REASON_NO_SHARED_VOLUME = "NoSharedVolume"
+"""A volume of the job is on its node, so another node may not have its checkpoints."""
+
 # Verdicts of admission: what was done to a job or pod, or why it was left unchanged.
 REASON_HELD = "Held"
 """The job was suspended until kfext has a plan for all of its pods."""

@@ -90,12 +90,12 @@ def test_all_malformed_settings_are_named_at_once(shared: Space) -> None:
     assert "off, observe, cpu" in answer.message
 
 
-def test_a_setting_whose_feature_has_not_landed_is_taken_with_a_warning(shared: Space) -> None:
-    wish = {"kfext.dev/migrate": "checkpointed"}
+def test_a_setting_without_effect_is_taken_with_a_warning(shared: Space) -> None:
+    wish = {"kfext.dev/gpu-priority": "high"}
     answer = shared.try_submit(workers("early", 1, annotations=wish), query="?dryRun=All")
     assert answer.ok
-    (warning,) = (text for text in answer.warnings if "yet in this version of kfext" in text)
-    assert warning.startswith("kfext.dev/migrate of the job ")
+    (warning,) = (text for text in answer.warnings if "has no effect" in text)
+    assert warning.startswith("kfext.dev/gpu-priority ")
 
 
 @pytest.mark.parametrize(

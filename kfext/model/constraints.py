@@ -13,6 +13,7 @@ from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, text
 from kfext.model.unmodelled import unmodelled
+from kfext.names import HOSTNAME
 
 NAME_FIELD = "metadata.name"
 _LONGEST_PROTOCOL = 8
@@ -38,6 +39,11 @@ class Term:
     def empty(self) -> bool:
         """Whether the term has no requirement at all."""
         return not self.expressions and not self.fields
+
+    @property
+    def names_node(self) -> bool:
+        """Whether only nodes of certain names match."""
+        return bool(self.fields) or any(item.key == HOSTNAME for item in self.expressions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.kinds.registered import KINDS
 from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
-from kfext.model.scale_state import ScaleState, decode_scale
+from kfext.model.scale_state import MoveState, ScaleState, decode_move, decode_scale
 from kfext.model.timestamps import left
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import PLAN, STATE
@@ -98,7 +98,7 @@ class JobState:
         lower case, as last measured. A forged value harms only the job itself.
     `apart`: the uids of the last jobs that the job could not share a GPU with.
     `cpu`: what kfext did to the CPU of the job's pods.
-    `scale`: what kfext did to the job's number of workers.
+    `scale`: what kfext did to the job's number of workers. `move`: its last move.
     """
 
     strikes: int = 0
@@ -118,6 +118,7 @@ class JobState:
     apart: tuple[str, ...] = ()
     cpu: CpuState = field(default_factory=CpuState)
     scale: ScaleState = field(default_factory=ScaleState)
+    move: MoveState = field(default_factory=MoveState)
 
     def excluded_nodes(self, now: float) -> tuple[str, ...]:
         """Return the names of the nodes that are excluded now."""
@@ -142,7 +143,7 @@ class JobState:
         excluded = {node: round(until) for node, until in self.excluded.items()}
         longest = _MESSAGE_LIMIT
         observed = {type_: pods.encode() for type_, pods in self.observed.items()}
-        scale, apart = self.scale, self.apart[-MOST_APART:]
+        scale, move, apart = self.scale, self.move, self.apart[-MOST_APART:]
         while True:
             values = {
                 "uid": job_uid,
@@ -163,6 +164,7 @@ class JobState:
                 "apart": list(apart),
                 "cpu": self.cpu.encode(longest=longest),
                 "scale": scale.encode(longest=longest),
+                "move": move.encode(),
             }
             written = json.dumps(
                 {key: value for key, value in values.items() if value}, separators=(",", ":")
@@ -176,6 +178,9 @@ class JobState:
                 # The next pods show their changes again, and speeds can be measured again.
                 observed.clear()
                 scale = replace(scale, speeds={})
+            elif move.source:
+                # A move that fails then goes on wherever there is room.
+                move = replace(move, source={})
             elif len(apart) > _FEWEST_APART:
                 apart = apart[len(apart) // 2 :]
             else:
@@ -232,6 +237,7 @@ def _parsed(raw: Mapping[str, Any]) -> JobState:
         apart=tuple(filter(None, map(text, sequence(raw.get("apart"))[-MOST_APART:]))),
         cpu=decode_cpu(mapping(raw.get("cpu"))),
         scale=decode_scale(mapping(raw.get("scale"))),
+        move=decode_move(mapping(raw.get("move"))),
     )
 
 

@@ -74,22 +74,33 @@ class Plan:
         `nodes`, or -1 without a node. `slots` has the same with the numbers of slots, and `late`
         has 0 for each late replica.
         """
-        number = {node: position for position, node in enumerate(self.nodes)}
-        places = {key: number[node] for key, node in self.assignment.items()}
         return json.dumps(
             {
                 "uid": self.job_uid,
                 "generation": self.generation,
                 **({"port": self.port} if self.port else {}),
                 **({"why": self.why[:_LONGEST_WHY]} if self.why else {}),
-                "nodes": list(self.nodes),
-                "replicas": _by_type(places),
+                **encode_places(self.assignment),
                 **({"late": _by_type(dict.fromkeys(self.late, 0))} if self.late else {}),
                 **({"slots": _by_type(self.slots)} if self.slots else {}),
                 **({"shares": _written(self.shares)} if self.shares else {}),
             },
             separators=(",", ":"),
         )
+
+
+def encode_places(assignment: Assignment) -> dict[str, object]:
+    """Return the nodes of replicas as plans are stored: see `Plan.encode`."""
+    nodes = sorted(set(assignment.values()))
+    number = {node: position for position, node in enumerate(nodes)}
+    places = {key: number[node] for key, node in assignment.items()}
+    return {"nodes": nodes, "replicas": _by_type(places)}
+
+
+def decode_places(raw: Mapping[str, object]) -> dict[ReplicaKey, str]:
+    """Return the nodes of replicas, without what is damaged. Never raises."""
+    nodes = [text(name) for name in sequence(raw.get("nodes"))]
+    return {key: nodes[at] for key, at in _numbers(raw.get("replicas"), below=len(nodes))}
 
 
 def _by_type(numbers: Mapping[ReplicaKey, int]) -> dict[str, list[int]]:
@@ -148,8 +159,7 @@ def decode_plan(written: str | None, *, job_uid: str) -> Plan | None:
     )
     if not 0 < generation <= LARGEST_GENERATION or size > 2 * MOST_PODS:
         return None
-    nodes = [text(name) for name in sequence(raw.get("nodes"))]
-    assignment = {key: nodes[at] for key, at in _numbers(raw.get("replicas"), below=len(nodes))}
+    assignment = decode_places(raw)
     if len(assignment) > MOST_PODS:
         return None
     terms = islice(mapping(raw.get("shares")).items(), MOST_SHARES)

@@ -14,6 +14,8 @@ from kfext.model.allocation import Allocation
 from kfext.model.quantity import CPU, MEMORY, Resources, add, maximum, parse_resources
 from kfext.model.tolerant import mapping, sequence, text
 
+_PROJECTED = frozenset({"configMap", "secret", "downwardAPI", "projected"})
+"""Volumes that no container writes to."""
 _NO_STATUS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -95,6 +97,30 @@ def container_named(spec: Mapping[str, Any], name: str) -> tuple[int, Mapping[st
     """Return the container of that name with its position in the list; None without one."""
     listed = enumerate(_listed(spec, "containers"))
     return next((found for found in listed if found[1].get("name") == name), None)
+
+
+def local_volume(spec: Mapping[str, Any], *, container: str) -> str:
+    """Return the directory of the node or the pod that a container may write to, in words.
+
+    It is empty if the container may write to another volume, such as a claim, or to none. A volume
+    in memory does not count.
+    """
+    found = container_named(spec, container)
+    mounts = _listed(found[1], "volumeMounts") if found else iter(())
+    written = {text(mount.get("name")) for mount in mounts if mount.get("readOnly") is not True}
+    local = ""
+    for volume in _listed(spec, "volumes"):
+        name = text(volume.get("name"))
+        if name not in written or not _PROJECTED.isdisjoint(volume):
+            continue
+        if "emptyDir" in volume:
+            in_memory = mapping(volume.get("emptyDir")).get("medium") == "Memory"
+            local = local or ("" if in_memory else f"the emptyDir {name}")
+        elif "hostPath" in volume:
+            local = local or f"the hostPath {name}"
+        else:
+            return ""
+    return local
 
 
 def with_port(

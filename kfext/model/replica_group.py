@@ -12,7 +12,7 @@ from kfext.model.gpu import GpuShare, why_no_part
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
-from kfext.model.podspec import containers_of, cpu_limit, is_guaranteed, pod_requests
+from kfext.model.podspec import containers_of, cpu_limit, is_guaranteed, local_volume, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, strings, text
 from kfext.names import NATIVE_GPU, RELEASED
@@ -45,6 +45,8 @@ class ReplicaGroup:
     `cpu_limit`: the millicores that one pod can use; None: unlimited.
     `share`: the promised part of a GPU; None: it shares none.
     `grace`: the seconds that a pod has to end once it is deleted.
+    `local_volume`: the directory of the node or the pod that may hold its checkpoints, in words;
+        empty if it may write to other volumes, or to none.
     `no_part`: why a pod of a job that shares GPUs cannot have a part of a GPU, by `why_no_part`.
     """
 
@@ -66,6 +68,7 @@ class ReplicaGroup:
     cpu_limit: int | None = None
     share: GpuShare | None = None
     grace: int = _GRACE
+    local_volume: str = ""
     no_part: str = ""
 
 
@@ -112,6 +115,7 @@ def parse_groups(
                 fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),
                 grace=_grace(pod_spec),
+                local_volume=local_volume(pod_spec, container=kind.container),
                 no_part=why_no_part(pod_spec) if shares_gpus and NATIVE_GPU in requests else "",
             )
         )

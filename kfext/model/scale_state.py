@@ -1,13 +1,15 @@
-"""What the controller must remember of the sizes that it gave a job, a part of the job's state.
+"""What the controller must remember of the sizes and the moves of a job, parts of the job's state.
 
-A job shows only its present number of workers. This state has what a new controller could not read
-there: the size before, why it changed, and the speed of the job at each size.
+A job shows only its present number of workers and its present nodes. This state has what a new
+controller could not read there: the size before, why it changed, the speed of the job at each size,
+and the nodes that it came from.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kfext.model.cpu_state import cut
+from kfext.model.plan import Assignment, decode_places, encode_places
 from kfext.model.tolerant import mapping, text
 
 MOST_SPEEDS = 16
@@ -76,6 +78,32 @@ def decode_scale(raw: Mapping[str, object]) -> ScaleState:
         speeds=speeds,
         rests=text(raw.get("rests")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class MoveState:
+    """The last move of a job.
+
+    `at`: when kfext stopped the job for it, in seconds since the epoch; 0.0: never.
+    `before`: on how many nodes the pods were.
+    `source`: where they were; empty once they are placed again.
+    """
+
+    at: float = 0.0
+    before: int = 0
+    source: Assignment = field(default_factory=dict)
+
+    def encode(self) -> dict[str, object]:
+        """Return what is written on the job, without empty values."""
+        source = encode_places(self.source) if self.source else {}
+        of_last = {"at": round(self.at, 3), "before": self.before} if self.at else {}
+        return {**of_last, **source}
+
+
+def decode_move(raw: Mapping[str, object]) -> MoveState:
+    """Return the move in a JSON object, without what is damaged. Never raises."""
+    source = decode_places(raw) if raw else {}
+    return MoveState(_number(raw.get("at")), int(_number(raw.get("before"))), source)
 
 
 def _number(value: object) -> float:

@@ -51,15 +51,20 @@ class StepTime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The seconds of a step with n workers: work / n + fixed + each * n. Only `work` needs CPU."""
+    """The seconds of a step with n workers: work / n + fixed + each * n. Only `work` needs CPU.
+
+    `spread`: the speed on several nodes, as a part of the speed on one.
+    """
 
     work: float
     fixed: float
     each: float
+    spread: float = 1.0
 
     def seconds(self, workers: int, *, apart: bool = False) -> float:
-        """Return the seconds of a step with so many workers, wherever they are."""
-        return self.work / workers + self.fixed + self.each * workers
+        """Return the seconds of a step with so many workers."""
+        together = self.work / workers + self.fixed + self.each * workers
+        return together / self.spread if apart else together
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,7 @@ class JobSpec:
     `workers`: the pods of type Worker. `servers`: its parameter servers.
     `leaders`: its pods of the first type of its kind, such as Master: 0 or 1.
     `bounds`: the annotation `elastic`; None without it.
-    `resize`: the annotation `resize`; empty without it.
+    `resize`, `migrate`: these annotations; empty without them.
     `cpu`: millicores that each pod requests. `uses`: millicores that each pod can use, and
         `serves`: each parameter server, if that is another number.
     `limit`: the millicores of the limit of each pod; `uses` if unset, 0 without a limit.
@@ -93,6 +98,7 @@ class JobSpec:
     leaders: int = 0
     bounds: tuple[int, int] | None = None
     resize: str = ""
+    migrate: str = ""
     cpu: int = 1000
     uses: int = 1000
     serves: int | None = None
@@ -142,7 +148,8 @@ class JobSpec:
 
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
-        annotations = {names.RESIZE: self.resize} if self.resize else {}
+        stated = {names.RESIZE: self.resize, names.MIGRATE: self.migrate}
+        annotations = {key: value for key, value in stated.items() if value}
         if self.bounds is not None:
             annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"
         kind = KINDS[self.kind]

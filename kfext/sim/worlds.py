@@ -13,8 +13,8 @@ from kfext.sim.cluster import World
 from kfext.sim.gpus import gpus
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style, random_job
 
-_PER_NODE, _SLOTS = 4, 16
-"""Slots of a node and of a world."""
+_NODES, _PER_NODE = 4, 4
+"""Nodes of a world, and slots of a node."""
 _JOBS = 60
 """Jobs of a world."""
 _ELASTIC = 0.6
@@ -184,12 +184,19 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
     return replace(spec, starts=5.0, meets=10.0, saving=saves, answers=3.0)
 
 
-def spread_over(specs: Sequence[JobSpec], random: Random, *, load: float) -> World:
+def spread_over(
+    specs: Sequence[JobSpec],
+    random: Random,
+    *,
+    load: float,
+    nodes: int = _NODES,
+    per_node: int = _PER_NODE,
+) -> World:
     """Return the jobs with times of arrival such that they are `load` of the slots' work."""
     held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
-    times = sorted(random.uniform(0, held / (_SLOTS * load)) for _ in specs)
-    nodes = {f"node-{number}": 1000 * _PER_NODE for number in range(_SLOTS // _PER_NODE)}
-    return World(nodes, tuple(map(_arriving, specs, times)))
+    times = sorted(random.uniform(0, held / (nodes * per_node * load)) for _ in specs)
+    sizes = {f"node-{number}": 1000 * per_node for number in range(nodes)}
+    return World(sizes, tuple(map(_arriving, specs, times)))
 
 
 def _seconds(spec: JobSpec) -> float:

@@ -10,12 +10,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import assert_never
 
 from kfext.core.companion.arbitration import Chosen, arbitrate
-from kfext.core.companion.proposal import Change, PodSizes, Proposal, Workers
+from kfext.core.companion.proposal import Change, Move, PodSizes, Proposal, Workers
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.state.cluster import Cluster
 from kfext.state.cpu_executor import CpuExecutor
 from kfext.state.executor import Executor, Steps
+from kfext.state.move_executor import MoveExecutor
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.running_jobs import News, RunningJobs
@@ -40,8 +41,9 @@ class Companion:
         self.failures: list[tuple[TrackedJob, Exception]] = []
         self._running = running = RunningJobs(cluster, settings_of)
         self.sizes = SizeExecutor(running, cluster, queue, progress)
+        self.moves = MoveExecutor(running, cluster, queue, progress)
         self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes, queue.headroom)
-        self._executors: tuple[Executor, ...] = (self.sizes, self.cpu)
+        self._executors: tuple[Executor, ...] = (self.sizes, self.moves, self.cpu)
 
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
@@ -93,6 +95,8 @@ class Companion:
                 return self.cpu
             case Workers():
                 return self.sizes
+            case Move():
+                return self.moves
             case _:
                 assert_never(change)
 

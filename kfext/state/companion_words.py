@@ -8,7 +8,7 @@ from kfext.core import words
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.operation import Phase, Readiness, ScaleOperation
 from kfext.core.companion.policy import ConditionStatus
-from kfext.core.companion.proposal import Cause, PodSizes, Proposal, Workers
+from kfext.core.companion.proposal import Cause, Move, PodSizes, Proposal, Workers
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.signals import JobSignal
 from kfext.core.progress.followed import INTERVAL
@@ -141,6 +141,31 @@ def _of_size(
     yield Verdict(names.REASON_AS_ASKED, message)
 
 
+def move_shown(job: RunningJob, ready: Readiness, *, now: float) -> ConditionStatus:
+    """Return what to show of the moves of a job; `now` is monotonic."""
+    moved = job.tracked.state.move.at > 0
+    return ConditionStatus(moved, next(_of_move(job, ready, now=now)))
+
+
+def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdict]:
+    """Yield the verdicts on the moves of a job, the most important first."""
+    move = job.move
+    if move.operation is not None:
+        saving, why = move.operation.phase is Phase.SAVING, move.operation.proposal.reason
+        reason = names.REASON_AWAITS_CHECKPOINT if saving else names.REASON_MOVING
+        yield Verdict(reason, f"it waits for a checkpoint: {why}" if saving else why)
+    if move.unfit is not None:
+        yield move.unfit
+    if move.refused is not None and now < move.not_before:
+        yield move.refused
+    if ready is Readiness.NEVER:
+        message = "it has shown no checkpoint yet, so a move would cost it work"
+        yield Verdict(names.REASON_NO_CHECKPOINT, message)
+    if move.would is not None:
+        yield Verdict(names.REASON_WOULD_MIGRATE, _would(move.would))
+    yield move.stays or Verdict(names.REASON_TOO_EARLY, "its place has not been checked yet")
+
+
 def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
     """Return how far an operation is; None on trial, when the job already has its new size."""
     now, then = words.workers(job.size.sizes.now), operation.change.workers
@@ -158,10 +183,12 @@ def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
 
 
 def _would(proposal: Proposal) -> str:
-    """Return what a proposal of another number of workers would do."""
+    """Return what a proposal would do."""
     match proposal.change:
         case PodSizes():
             return proposal.reason
+        case Move():
+            return f"it would be moved: {proposal.reason}"
         case Workers(Cause.GUARD, number):
             return f"it would go down to {words.workers(number)}, for a waiting job"
         case Workers(_, number):

@@ -178,6 +178,7 @@ class CpuSignals:
         return (
             job.tracked.busy
             or job.size.operation is not None
+            or job.move.operation is not None
             or (job.cpu.operation is not None and not job.cpu.operation.is_set)
             or self._paused(job, now)
             or not is_whole(job.tracked, pods)
@@ -285,7 +286,6 @@ def job_signal(
         pods=signals,
         policies={} if cpu.unfit else job.policies_of(RESIZED),
         rests=frozenset(state.rests),
-        by=state.by,
         in_flight=in_flight,
         settling=settling,
         reported=reported,

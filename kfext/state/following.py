@@ -29,8 +29,9 @@ from kfext.model.policy import Mode
 from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
+from kfext.state.handshake import lengthened
 from kfext.state.progress import JobsProgress
-from kfext.state.rescaling import Rescaling, SizeStep, lengthened
+from kfext.state.rescaling import Rescaling, SizeStep
 from kfext.state.running_job import (
     RunningJob,
     all_running,
@@ -39,7 +40,7 @@ from kfext.state.running_job import (
     leaving,
     size_record,
 )
-from kfext.state.scale_search import grace_of
+from kfext.state.scale_search import record_start
 from kfext.state.tracked_job import TrackedJob
 
 STEP_SECONDS = 120.0
@@ -313,23 +314,10 @@ class Following:
         if reported is None or not all_running(job.tracked, pods):
             return
         job.size.measure(reported.progress, self._progress.restarts(job.uid))
-        self._record_start(job, pods)
+        record_start(job, self._progress, pods)
         lately = now.monotonic - job.size.whole_at <= WATCHED_SECONDS
         if lately and interrupts(job.tracked.job):
             self._record_pause(job, now)
-
-    def _record_start(self, job: RunningJob, pods: tuple[Pod, ...]) -> None:
-        """Record how long a job took to its first step, if its size has never changed.
-
-        A controller that found the job running may not have read its first lines.
-        """
-        size = job.size
-        if size.pause or not size.starts or not pods:
-            return
-        created = max(pod.created for pod in pods)
-        first = self._progress.resumed(job.uid, since=created, after=created)
-        if first is not None:
-            size.pause = first - created + grace_of(job.tracked.job)
 
     def _record_pause(self, job: RunningJob, now: Moment) -> None:
         """Record the pause of the last change, by the times in the log."""

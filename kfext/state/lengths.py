@@ -51,6 +51,12 @@ class Lengths:
             self._usual[series] = usual_length(length for _, length in last)
         return self._usual[series]
 
+    def known(self, job: TrainingJob) -> float | None:
+        """Return the seconds that a job has left by its progress, else takes by its series."""
+        reported = self._progress.reported(job.uid)
+        left = None if reported is None else reported.progress.left
+        return self.usual(job) if left is None else left
+
     def end(self, job: TrainingJob, *, now: float) -> float | None:
         """Return when a running job ends by its progress or its deadline; None: unknown."""
         reported = self._progress.reported(job.uid)

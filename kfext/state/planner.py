@@ -245,7 +245,8 @@ class Planner:
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
-                self.queue.promises.drop(uid)  # the plan claims the places now
+                if not tracked.state.move.source:  # a job that moves may still come back
+                    self.queue.promises.drop(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return
         again = min(math.inf if step.again is None else step.again, rest if rest > 0 else math.inf)

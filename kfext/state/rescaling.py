@@ -11,39 +11,27 @@ from dataclasses import dataclass, replace
 
 from kfext import names
 from kfext.core import words
-from kfext.core.companion.operation import (
-    ANSWER_SECONDS,
-    FRESH_SECONDS,
-    Phase,
-    Readiness,
-    ScaleOperation,
-    readiness,
-)
+from kfext.core.companion.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.core.companion.proposal import GAINS, Cause, Proposal, Rescue, Workers
 from kfext.core.companion.scale import HORIZON, interrupts, starts_anew
 from kfext.core.elastic import with_workers, workers_of
 from kfext.core.ledger.claims import pod_key
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan
-from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, Step, Suspend
+from kfext.core.lifecycle.steps import Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.core.settings.table import Settings
-from kfext.model.backoff import exponential_backoff
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
+from kfext.state.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, leaving
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
 from kfext.state.tracked_job import Failures, TrackedJob
-
-PAUSE_SECONDS = 300.0
-"""A job is left alone for this long after a change that could not be carried out."""
-_MOST_DOUBLINGS = 4
-"""Each failure in a row doubles the pause, at most this many times."""
 
 SizeStep = tuple[RunningJob, Step]
 """A job and the step to write for a change of its size."""
@@ -96,6 +84,7 @@ class Rescaling:
         self._room = room
         self._settings_of = settings_of
         self._failures = failures
+        self._handshake = Handshake(progress)
         self._open: list[_Decision] = []
 
     @property
@@ -165,17 +154,16 @@ class Rescaling:
             self._open.remove(decision)
             yield from self._write(decision, now)
         elif now.monotonic - decision.since >= ANSWER_SECONDS:
-            for size in (job.size for job in late):
-                message = f"it saved no checkpoint within {ANSWER_SECONDS:g} s; nothing was changed"
-                size.refused = Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-                size.not_before = now.monotonic + lengthened(size.missed)
-                size.missed += 1
+            for job in late:
+                miss(job.size, at=now.monotonic)
             self._drop(decision, at=now.monotonic)
         else:
             for job in late:
-                asks = states[job.uid] is Readiness.ASK and now.monotonic >= job.size.asks_at
-                if asks and (step := self._request(job)):
-                    yield job, step
+                asked, size = states[job.uid] is Readiness.ASK, job.size
+                if asked and size.operation is not None and now.monotonic >= size.asks_at:
+                    step = self._handshake.request(job.uid, size.operation)
+                    if step is not None:
+                        yield job, step
 
     def _drop(self, decision: _Decision, *, at: float) -> None:
         self._open.remove(decision)
@@ -191,14 +179,9 @@ class Rescaling:
 
     def readiness(self, job: RunningJob, *, now: float) -> Readiness:
         """Return whether a job can be interrupted now."""
-        checkpoints, operation = self._progress.checkpoints(job.uid), job.size.operation
-        return readiness(
-            saved=checkpoints.saved,
-            answered=checkpoints.answered,
-            requested=0 if operation is None else operation.requested,
-            now=now,
-            interrupts=self._interrupts(job) and not self.loses_nothing(job, now=now),
-        )
+        interrupts = self._interrupts(job) and not self.loses_nothing(job, now=now)
+        operation = job.size.operation
+        return self._handshake.readiness(job.uid, operation, interrupts=interrupts, now=now)
 
     def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
         """Return whether a job that lacks workers has shown no step, though its log was read.
@@ -220,26 +203,12 @@ class Rescaling:
 
     def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
         """Return the operations of jobs that have trained on since they answered a request."""
-        stale = []
-        for job in jobs:
-            saved, operation = self._progress.checkpoints(job.uid).saved, job.size.operation
-            if operation is None or not operation.requested or saved is None:
-                continue
-            if now - saved > FRESH_SECONDS:
-                stale.append(operation)
-        return stale
-
-    def _request(self, job: RunningJob) -> RequestCheckpoint | None:
-        """Return the step that asks a job for a checkpoint, or None without a printing pod."""
-        pod, operation = self._progress.printer(job.uid), job.size.operation
-        if pod is None or operation is None or operation.requested:
-            return None
-        answered = self._progress.checkpoints(job.uid).answered or 0
-        operation.requested = max(pod.checkpoint_request, answered) + 1
-        message = f"{operation.proposal.reason}; it is asked for a checkpoint first"
-        return RequestCheckpoint(
-            (pod,), operation.requested, Verdict(names.REASON_AWAITS_CHECKPOINT, message)
-        )
+        return [
+            operation
+            for job in jobs
+            if (operation := job.size.operation) is not None
+            if self._handshake.is_stale(job.uid, operation, now=now)
+        ]
 
     def _await_nothing(self, job: RunningJob) -> None:
         self._progress.await_checkpoint(job.uid, awaited=False)
@@ -352,9 +321,3 @@ class Rescaling:
         tracked.assumed, tracked.assumed_workers = following, change.workers
         self._cluster.sync_claims(tracked)
         return Rescale(following, change.workers, state, Verdict(reason, why))
-
-
-def lengthened(failures: int) -> float:
-    """Return the pause after a failure, in seconds; `failures`: the earlier failures in a row."""
-    longest = PAUSE_SECONDS * 2**_MOST_DOUBLINGS
-    return exponential_backoff(failures + 1, first=PAUSE_SECONDS, longest=longest)

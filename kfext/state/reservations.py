@@ -1,6 +1,6 @@
 """The capacity that is kept for waiting jobs: promises, and one reservation at a time."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from kfext.core.ledger.cards import kept_requests
 from kfext.core.ledger.claim import Claim
@@ -26,33 +26,34 @@ from kfext.state.tracked_job import Failures, TrackedJob
 
 
 class Promises:
-    """Capacity that other jobs are about to free for a job, by the uid of the job.
+    """Capacity that no other job may take meanwhile, by the uid of the job that it is for.
 
-    No other job may take it meanwhile. `freed` is called when capacity is no longer promised.
+    Others are about to free it, or a job that moves leaves it and may come back. `freed` is called
+    when capacity is no longer promised.
     """
 
     def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
         self._ledger = ledger
         self._freed = freed
-        self._kept: dict[str, tuple[Hashable, ...]] = {}
+        self._kept: dict[str, dict[Hashable, Claim]] = {}
 
-    def keep(self, uid: str, members: Iterable[Member], places: Places) -> None:
-        """Promise a job the places of its members, in place of an earlier promise.
+    def keep(self, uid: str, members: Sequence[Member], *rooms: Places) -> None:
+        """Promise a job the places of its members in each room, in place of an earlier promise.
 
         Pods that are about to end may still exist, so a node can have more claims than room.
         """
-        self.drop(uid)
-        claims: dict[Hashable, Claim] = {
-            ("promise", uid, member.key): replica_claim(
-                member.constraints,
-                _kept_requests(member, places.slots.get(member.key)),
-                places.nodes[member.key],
-            )
-            for member in members
-        }
-        if places.slots:
-            claims |= self._gpus(uid, places)
-        self._claim(uid, claims)
+        claims: dict[Hashable, Claim] = {}
+        for places in rooms:
+            for member in members:
+                if node := places.nodes.get(member.key):
+                    requests = _kept_requests(member, places.slots.get(member.key))
+                    claim = replica_claim(member.constraints, requests, node)
+                    claims["promise", uid, member.key, node] = claim
+            if places.slots:
+                claims |= self._gpus(uid, places)
+        if claims != self._kept.get(uid):
+            self.drop(uid)
+            self._claim(uid, claims)
 
     def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
         """Return the claims of the GPUs that the slots of a job lack."""
@@ -65,9 +66,8 @@ class Promises:
 
     def record(self) -> Iterator[PromiseRecord]:
         """Yield the promises, for `restore`."""
-        claims = self._ledger.claims()
-        for uid, keys in self._kept.items():
-            for claim in (claims[key] for key in keys):
+        for uid, claims in self._kept.items():
+            for claim in claims.values():
                 place = claim.node, claim.requests, claim.host_ports
                 yield PromiseRecord(uid, *place, claim.gang_terms, claim.reserves)
 
@@ -85,16 +85,16 @@ class Promises:
         for uid, claims in by_job.items():
             self._claim(uid, claims)
 
-    def _claim(self, uid: str, claims: Mapping[Hashable, Claim]) -> None:
+    def _claim(self, uid: str, claims: dict[Hashable, Claim]) -> None:
         self._ledger.claim_all(claims)
-        self._kept[uid] = tuple(claims)
+        self._kept[uid] = claims
 
     def drop(self, uid: str) -> None:
         """End the promise to a job."""
-        keys = self._kept.pop(uid, ())
-        for key in keys:
+        claims = self._kept.pop(uid, {})
+        for key in claims:
             self._ledger.drop(key)
-        if keys:
+        if claims:
             self._freed()
 
     def kept(self) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Promises:
 
     def of(self, uid: str) -> tuple[Hashable, ...]:
         """Return the claims that only a job may use."""
-        return self._kept.get(uid, ())
+        return tuple(self._kept.get(uid, ()))
 
 
 _KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}

@@ -124,6 +124,35 @@ class ScaleRoom:
             return None
         return nodes
 
+    def anew(self, job: RunningJob, settings: Settings, *, now: float) -> Assignment | None:
+        """Return the places that a job would get if it were stopped now, or None without any.
+
+        Its present room counts as free for it.
+        """
+        tracked, pods = job.tracked, self._cluster.pods(job.uid)
+        training = hosted(tracked.job) if tracked.plan and tracked.plan.port else tracked.job
+        nodes = place(
+            members_of(training, pods),
+            self._cluster.ledger,
+            self.limits(tracked, settings, now=now),
+            ignoring=[
+                *tracked.claimed,
+                *(pod_key(pod.uid) for pod in pods),
+                *self._queue.promises.of(job.uid),
+            ],
+        )
+        return None if isinstance(nodes, Verdict) else nodes
+
+    def extent(self, nodes: Iterable[str], settings: Settings) -> tuple[int, ...]:
+        """Return how many topology domains nodes are in, the widest first, and how many they are.
+
+        The smaller of two tuples is the better place for a job.
+        """
+        found = [self._cluster.ledger.node(name) for name in set(nodes)]
+        labels = [node.labels for node in found if node is not None]
+        domains = (len({of.get(key) for of in labels}) for key in settings.placement.topology_keys)
+        return (*domains, len(found))
+
     def shrunk(self, job: RunningJob, workers: int) -> Assignment:
         """Return the places that the pods of a job keep with fewer workers."""
         shrunk = with_workers(job.tracked.job, workers)

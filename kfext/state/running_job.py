@@ -9,8 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.history import History, Work
-from kfext.core.companion.operation import Phase, ResizeOperation, ScaleOperation, Trial
-from kfext.core.companion.policy import Condition, ConditionStatus
+from kfext.core.companion.migrate import MIGRATE
+from kfext.core.companion.operation import (
+    MoveOperation,
+    Phase,
+    ResizeOperation,
+    ScaleOperation,
+    Trial,
+)
+from kfext.core.companion.policy import Condition, ConditionStatus, Policy
 from kfext.core.companion.proposal import Proposal, Workers
 from kfext.core.companion.registry import policies_of
 from kfext.core.companion.restoring import cpu_of, last_written
@@ -130,42 +137,52 @@ class CpuRecord:
         return self.work.left(reported.progress)
 
 
+@dataclass(slots=True, kw_only=True)
+class SavingRecord:
+    """What is recorded of the changes before which a job saves its work.
+
+    `asks_at`: when the job may be asked for a checkpoint again.
+    `not_before`: when the next change may begin.
+    `missed`: how often in a row the job saved no checkpoint in time for a change.
+    `refused`: the answer of the API server to the last change, until a change succeeds.
+    `would`: the proposal of a policy that may only observe.
+    """
+
+    asks_at: float = -math.inf
+    not_before: float = -math.inf
+    missed: int = 0
+    refused: Verdict | None = None
+    would: Proposal | None = None
+
+
 @dataclass(slots=True)
-class SizeRecord:
+class SizeRecord(SavingRecord):
     """The record of the number of workers of a job.
 
     `sizes`: the sizes at the last look.
     `expected`: how many workers the job has if only kfext has changed the number.
     `changed_at`: when kfext last changed the number, by the state of the job.
-    `asks_at`: when the job may be asked for a checkpoint again.
     `settled_at`: when the size last changed. `whole_at`: when the job was whole again after that.
         `started_at`: the same, after a change that stopped the job.
-    `not_before`: when the next change may begin.
-    `missed`: how often in a row the job saved no checkpoint in time for a change.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step where the measurement of its speed began; None: not measured.
     `metric`: the metric that its log shows; another metric may count other steps.
     `largest`: the largest size that was seen running; `speeds`: steps a second by size.
     `pause`, `failed`: as in ScaleState.
     `starts`: whether the job was not whole yet when kfext began to follow it.
-    `refused`: the answer of the API server to the last change, until a change succeeds.
     `resting`: why the job is to be left alone from now on; empty: no longer; None: as its state
         says.
     `unfit`: why the job is left alone, or empty.
     `hindered`: the quota that keeps the job from getting back its workers, or empty.
-    `would`: the proposal of a policy that may only observe.
     """
 
     sizes: Sizes = _UNKNOWN
     expected: int = 0
     changed_at: float = 0.0
     operation: ScaleOperation | None = None
-    asks_at: float = -math.inf
     settled_at: float = -math.inf
     whole_at: float = -math.inf
     started_at: float = -math.inf
-    not_before: float = -math.inf
-    missed: int = 0
     unplaced: int = 0
     grows_at: float = -math.inf
     marked: tuple[float, int] | None = None
@@ -176,11 +193,9 @@ class SizeRecord:
     pause: float = 0.0
     starts: bool = False
     failed: int = 0
-    refused: Verdict | None = None
     resting: str | None = None
     unfit: str = ""
     hindered: str = ""
-    would: Proposal | None = None
 
     @property
     def phase(self) -> Phase | None:
@@ -244,12 +259,24 @@ class SizeRecord:
 
 
 @dataclass(slots=True)
+class MoveRecord(SavingRecord):
+    """The record of the moves of a job.
+
+    `unfit`: why the job is left alone, if it is. `stays`: why it was not moved at the last look.
+    """
+
+    operation: MoveOperation | None = None
+    unfit: Verdict | None = None
+    stays: Verdict | None = None
+
+
+@dataclass(slots=True)
 class RunningJob:
     """A job that opted in to a policy, or that a policy still owes CPU or workers.
 
     `chosen`: by name, the policies that the user and the administrator allow.
-    `cpu`, `size`: the records of its CPU and its number of workers, each new when kfext begins to
-        follow it.
+    `cpu`, `size`, `move`: the records of its CPU, its number of workers and its moves, each new
+        when kfext begins to follow it.
     `shown`: by the type of a condition, what its TrainingPlan shows.
     """
 
@@ -257,6 +284,7 @@ class RunningJob:
     chosen: Mapping[str, PolicyChoice] = field(default_factory=dict)
     cpu: CpuRecord = field(default_factory=CpuRecord)
     size: SizeRecord = field(default_factory=SizeRecord)
+    move: MoveRecord = field(default_factory=MoveRecord)
     shown: dict[str, ConditionStatus | None] = field(default_factory=dict)
 
     @property
@@ -267,7 +295,15 @@ class RunningJob:
     @property
     def scale_mode(self) -> Mode:
         """The mode of the policy that changes the number of workers."""
-        choice = self.chosen.get(SCALE.name)
+        return self._mode(SCALE)
+
+    @property
+    def move_mode(self) -> Mode:
+        """The mode of the policy that moves jobs."""
+        return self._mode(MIGRATE)
+
+    def _mode(self, policy: Policy) -> Mode:
+        choice = self.chosen.get(policy.name)
         return Mode.OFF if choice is None else choice.mode
 
     def policies_of(self, condition: Condition) -> dict[str, PolicyChoice]:
@@ -285,7 +321,8 @@ class RunningJob:
     @property
     def in_flight(self) -> bool:
         """Whether an operation is under way: one, or two if one of them gives back CPU."""
-        return self.size.operation is not None or self.cpu.operation is not None
+        operations = self.size.operation, self.move.operation, self.cpu.operation
+        return any(operation is not None for operation in operations)
 
 
 def size_record(tracked: TrackedJob, sizes: Sizes) -> SizeRecord:

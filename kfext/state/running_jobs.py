@@ -80,7 +80,7 @@ class RunningJobs:
 
     def policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
         """Return by name the policies that may visit a job."""
-        if tracked.phase is None or tracked.job.released:
+        if tracked.phase is None or tracked.job.released or tracked.job.finished:
             return {}
         return chosen_policies(self.settings_of(tracked))
 

@@ -238,11 +238,11 @@ class ScaleProposals:
         """Return whether a promise does not help a job.
 
         Either the job no longer waits, or it waits although all workers were given up: a size was
-        refused, or the job needs more by now. A job that changes its own size keeps its promise: it
-        is stopped for the change, and may not even be suspended yet.
+        refused, or the job needs more by now. A job that moves or changes its own size keeps its
+        promise: it is stopped for that, and may not even be suspended yet.
         """
         job = self._jobs.get(tracked.job.uid)
-        if job is not None and job.size.operation is not None:
+        if tracked.state.move.source or (job is not None and job.size.operation is not None):
             return False
         return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
 

@@ -12,15 +12,15 @@ from typing import assert_never
 from kfext import names
 from kfext.core import words
 from kfext.core.companion.guard import Giver, givers_of, kept
-from kfext.core.companion.operation import FRESH_SECONDS
 from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers
 from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts, workers_proposal
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.settings.table import Settings
-from kfext.model.job import TrainingJob
 from kfext.model.plan import Places
+from kfext.model.pod import Pod
+from kfext.state.handshake import Handshake
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom
@@ -152,12 +152,10 @@ class ScaleSearch:
         time from the creation of the pods to the first step, and the grace period of the pods,
         because a change may have to wait for it. Lost work that is done again counts too.
         """
-        pause = job.size.pause or USUAL_START + grace_of(job.tracked.job)
-        saved = self._progress.checkpoints(job.uid).saved
-        if saved is None or not interrupts(job.tracked.job):
-            return pause
-        # A change waits for a checkpoint no older than FRESH_SECONDS.
-        return pause + min(max(0.0, now - saved), FRESH_SECONDS)
+        redone = interrupts(job.tracked.job)
+        return usual_pause(job) + (
+            Handshake(self._progress).unsaved(job.uid, now=now) if redone else 0.0
+        )
 
     # --- the starvation guard -------------------------------------------------------------------
 
@@ -259,6 +257,23 @@ class ScaleSearch:
         return givers
 
 
-def grace_of(job: TrainingJob) -> int:
+def usual_pause(job: RunningJob) -> float:
+    """Return the seconds that a stop and a start cost a job, as measured if it was."""
+    return job.size.pause or USUAL_START + _grace(job)
+
+
+def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod]) -> None:
+    """Record how long a job took to its first step, if its size has never changed.
+
+    A controller that found the job running may not have read its first lines.
+    """
+    size, created = job.size, max((pod.created for pod in pods), default=math.inf)
+    if size.starts and not size.pause:
+        first = progress.resumed(job.uid, since=created, after=created)
+        if first is not None and first > created:
+            size.pause = first - created + _grace(job)
+
+
+def _grace(job: RunningJob) -> int:
     """Return the longest grace period of the pods of a job, in seconds."""
-    return max((group.grace for group in job.groups), default=0)
+    return max((group.grace for group in job.tracked.job.groups), default=0)

@@ -17,9 +17,10 @@ from kfext.state.cluster import Cluster
 from kfext.state.companion_words import size_shown
 from kfext.state.executor import Executor, Steps
 from kfext.state.following import STEP_SECONDS, Following
+from kfext.state.handshake import PAUSE_SECONDS
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
-from kfext.state.rescaling import PAUSE_SECONDS, Rescaling, SizeStep
+from kfext.state.rescaling import Rescaling, SizeStep
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, has_kfext_size, is_edited
 from kfext.state.running_jobs import RunningJobs

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from kfext.core.companion.cpu import RESIZED
+from kfext.core.companion.migrate import MIGRATED
 from kfext.core.companion.policy import Condition
 from kfext.core.companion.registry import CONDITIONS, POLICIES
 from kfext.core.companion.scale import SCALED
@@ -106,7 +107,11 @@ def test_the_page_on_progress_has_the_expression_of_every_log_that_needs_one() -
     assert {*rows, *RECOGNISED} == {*TRAINING}
 
 
-PAGES = {RESIZED.type: "docs/resize.md", SCALED.type: "docs/elastic.md"}
+PAGES = {
+    RESIZED.type: "docs/resize.md",
+    SCALED.type: "docs/elastic.md",
+    MIGRATED.type: "docs/migrate.md",
+}
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.type)

@@ -14,6 +14,7 @@ LAID_OUT = ("core", "gpu/rules", "state")
 ELSEWHERE: dict[str, str] = {
     "core/admission/hold": "unit/core/admission/test_new_job decides through it",
     "core/lifecycle/steps": "unit/sharing/test_path pins with the terms of shares",
+    "state/move_executor": "unit/sim/test_moves drives it in a model cluster",
     "state/queue": "unit/controller/test_queue drives it through the planner",
     "state/quotas": "unit/controller/test_queue drives it through the planner",
     "state/rescaling": "unit/state/test_scale_policy and unit/scaling/test_faults drive it",

@@ -1,15 +1,20 @@
-"""The shipped worlds, and jobs of the shape of DRAGON's."""
+"""The shipped worlds, jobs of the shape of DRAGON's, and jobs that often fit no single node."""
 
+import math
 from dataclasses import replace
 from functools import partial
 from random import Random
 
 from kfext.sim.cluster import World
-from kfext.sim.jobs import TENSORFLOW, JobSpec, Saving, Style
+from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
 from kfext.sim.worlds import WORLDS as SHIPPED
 from kfext.sim.worlds import Draw, cluster, spread_over
 
 _LOADS = (0.5, 0.7, 0.8, 0.9)
+_SPREAD_JOBS, _SPREAD_CLASSES = 250, 24
+_SPREAD_PODS = (1, 1, 2, 2, 4, 4, 8, 8)
+_SPREAD_SECONDS = 900.0
+"""The mean length of a class."""
 
 
 def server_jobs(seed: int, *, load: float) -> World:
@@ -28,5 +33,33 @@ def _with_server(spec: JobSpec) -> JobSpec:
     return replace(made, bounds=bounds, starts=13.0, saving=Saving.NEVER)
 
 
+def spread(seed: int, *, load: float, speed: float) -> World:
+    """Return jobs of up to eight pods for eight nodes of eight slots, which often fit no one node.
+
+    `speed`: on several nodes, as a part of the speed on one.
+    """
+    random, cv = Random(seed), 1.5
+    sigma = math.sqrt(math.log(1 + cv * cv))
+    pace = Pace(0.0, 1.0, 0.0, spread=speed)
+    base = JobSpec("", PYTORCH, Style.GANG, 0.0, 0, pace, 0, leaders=1, migrate="checkpointed")
+    base = replace(base, saving=Saving.ON_REQUEST, starts=4.0, meets=4.0, answers=3.0, prints=10.0)
+    log_mean = math.log(_SPREAD_SECONDS) - sigma**2 / 2
+    classes = [
+        (random.lognormvariate(log_mean, sigma), random.choice(_SPREAD_PODS))
+        for _ in range(_SPREAD_CLASSES)
+    ]
+    specs = []
+    for number in range(_SPREAD_JOBS):
+        kind = random.randrange(len(classes))
+        seconds = min(classes[kind][0], 20 * _SPREAD_SECONDS) * random.uniform(0.8, 1.25)
+        named = replace(base, name=f"job-{number}", trains=f"program-{kind}")
+        specs.append(replace(named, workers=classes[kind][1] - 1, steps=max(20, round(seconds))))
+    return spread_over(specs, random, load=load, nodes=8, per_node=8)
+
+
 DRAGONS: dict[str, Draw] = {f"dragon-{load}": partial(server_jobs, load=load) for load in _LOADS}
-WORLDS: dict[str, Draw] = {**SHIPPED, **DRAGONS}
+WORLDS: dict[str, Draw] = {
+    **SHIPPED,
+    **DRAGONS,
+    "spread-0.8": partial(spread, load=0.8, speed=0.7),
+}

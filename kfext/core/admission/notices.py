@@ -7,14 +7,14 @@ from kfext import names
 from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import ReviewContext
-from kfext.core.companion.stand_down import why_left_alone
+from kfext.core.companion.stand_down import why_left_alone, why_not_moved
 from kfext.core.eligibility import not_placed, why_no_host_network
 from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each
 from kfext.core.placement.solve import usable_cpu
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import HOST, Colocation
+from kfext.core.settings.values import HOST, NEVER, Colocation
 from kfext.core.words import cpus
 from kfext.model.job import TrainingJob, annotations_of
 from kfext.model.quantity import CPU
@@ -39,6 +39,8 @@ def warnings(
         if handles(verdict):
             yield from _placement(job, settings, context)
             yield from _overwritten(job, body, settings)
+            if settings.migrate != NEVER and (stays := why_not_moved(job, settings)):
+                yield f"{names.MIGRATE} has no effect on this job: {stays.message}"
         if settings.network == HOST and (why := _pod_network(job, settings, context, verdict)):
             yield f"the pods will have their own network, not their node's: {why}"
 

@@ -18,6 +18,7 @@ from kfext.core.companion.proposal import (
 )
 from kfext.core.companion.signals import Signals
 from kfext.model.cpu_size import TrainerCpu
+from kfext.model.plan import Assignment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 
@@ -183,19 +184,39 @@ class ResizeOperation(Operation):
 
 
 @dataclass(slots=True, kw_only=True)
-class ScaleOperation(Operation):
+class SavingOperation(Operation):
+    """An operation before which a job saves its work.
+
+    `requested`: the number of the requested checkpoint, 0 without a request.
+    """
+
+    requested: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class ScaleOperation(SavingOperation):
     """Another number of workers of a job.
 
     `change`: the proposed number, or a smaller one if there is less room by now.
     `before`: how many workers the job had.
-    `requested`: the number of the requested checkpoint, 0 without a request.
     `restarted`: whether the workers were replaced.
     """
 
     change: Workers
     before: int = 0
-    requested: int = 0
     restarted: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class MoveOperation(SavingOperation):
+    """A move of a job.
+
+    `source`: where its pods were when it was stopped.
+    `stopped`: whether it was seen suspended since.
+    """
+
+    source: Assignment = field(default_factory=dict)
+    stopped: bool = False
 
 
 def why_not_set(operation: ResizeOperation, pods: Iterable[Pod], *, now: float) -> Verdict | None:

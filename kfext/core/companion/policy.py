@@ -61,6 +61,9 @@ class Parameter:
     type: str = "number"
 
 
+_OFF = PolicyChoice(Mode.OFF)
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A policy of the companion.
@@ -85,6 +88,8 @@ class Policy:
         So a TrainingPolicy cannot make a job opt in.
         """
         of_job = self.max_mode(settings) if settings.managed else Mode.OFF
+        if of_job is Mode.OFF:
+            return _OFF  # of most jobs, at each look
         choice = settings.companion.get(self.name, PolicyChoice())
         is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[of_job]
         return choice if is_lower else replace(choice, mode=of_job)
@@ -92,6 +97,10 @@ class Policy:
     def parameter(self, settings: Settings, name: str) -> float:
         """Return a parameter by the settings of a job."""
         return self._parameter(settings.companion, name)
+
+    def stated(self, settings: Settings, name: str) -> float | None:
+        """Return a parameter that the TrainingPolicy of a job sets; None: it sets none."""
+        return settings.companion.get(self.name, PolicyChoice()).parameters.get(name)
 
     def parameter_for(self, job: JobSignal, name: str) -> float:
         """Return a parameter that holds for a running job."""

@@ -18,7 +18,9 @@ class Rank(IntEnum):
     """Jobs make room for a waiting job."""
     SCALE = 2
     """A job gets more workers."""
-    RESIZE = 3
+    MOVE = 3
+    """A job goes to other nodes."""
+    RESIZE = 4
     """CPU moves between pods."""
 
 
@@ -92,7 +94,14 @@ class Workers:
     rescue: Rescue | None = None
 
 
-Change = PodSizes | Workers
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Other nodes for a whole job; `nodes`: their names as found, which may change until then."""
+
+    nodes: tuple[str, ...]
+
+
+Change = PodSizes | Workers | Move
 """What a proposal changes; an executor carries out each kind."""
 
 
@@ -121,7 +130,7 @@ class Proposal:
         match self.change:
             case PodSizes(stages):
                 return stages
-            case Workers():
+            case Workers() | Move():
                 return ()
             case _:
                 assert_never(self.change)

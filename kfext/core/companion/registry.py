@@ -1,5 +1,6 @@
 """The list of all policies, and which of them hold for a job."""
 
+from kfext.core.companion.migrate import MIGRATE
 from kfext.core.companion.policy import Condition, Policy, SignalPolicy
 from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.scale import SCALE
@@ -7,7 +8,7 @@ from kfext.core.companion.shift import SHIFT
 from kfext.core.settings.table import Settings
 from kfext.model.policy import Mode, PolicyChoice
 
-POLICIES: tuple[Policy, ...] = (SCALE, RESIZE, SHIFT)
+POLICIES: tuple[Policy, ...] = (SCALE, MIGRATE, RESIZE, SHIFT)
 CONDITIONS = tuple({policy.condition.type: policy.condition for policy in POLICIES}.values())
 
 

@@ -59,7 +59,6 @@ class JobSignal:
 
     `policies`: by name, the policies that may decide on it. `rests`: the policies that leave it
         alone.
-    `by`: the policies that account for its sizes, where these are not the user's.
     `in_flight`: whether sizes are being written or set, or a pod is missing.
     `whole`: whether all of its pods exist, and each has ended or runs.
     `settling`: whether its figures may be older than the last change of its sizes.
@@ -77,7 +76,6 @@ class JobSignal:
     pods: tuple[PodSignal, ...] = ()
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
     rests: frozenset[str] = frozenset()
-    by: frozenset[str] = frozenset()
     in_flight: bool = False
     whole: bool = True
     settling: bool = False

@@ -17,7 +17,15 @@ from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
-from kfext.names import KUEUE_QUEUE, METRICS, REASON_RECOGNISED
+from kfext.model.replica_group import ReplicaGroup
+from kfext.model.verdict import Verdict
+from kfext.names import (
+    KUEUE_QUEUE,
+    METRICS,
+    REASON_NO_SHARED_VOLUME,
+    REASON_RECOGNISED,
+    REASON_STANDS_DOWN,
+)
 
 
 def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
@@ -72,6 +80,36 @@ def why_left_alone(job: TrainingJob, settings: Settings) -> str:
             f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
         )
     return why_not_scaled(job)
+
+
+def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
+    """Return why kfext leaves a job where it is although it opted in to moves, or None.
+
+    Each message is a part of a sentence, and says what would change it.
+    """
+    why = _why_others(job)
+    if not settings.metrics.is_log:
+        why = f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
+    elif job.shares_gpus:
+        why = "it shares GPUs, and keeps its slots"
+    if why:
+        return Verdict(REASON_STANDS_DOWN, why)
+    if volume := next(filter(None, map(local_volume, job.groups)), ""):
+        message = f"{volume} is on its node: save checkpoints on a volume that all nodes reach"
+        return Verdict(REASON_NO_SHARED_VOLUME, message)
+    return None
+
+
+def local_volume(group: ReplicaGroup) -> str:
+    """Return the volume on its node that may hold the checkpoints of a replica; empty if none does.
+
+    A claim that is bound to a node counts. A directory of the node or of the pod counts if the
+    replica mounts nothing else that it may write to.
+    """
+    for terms in group.constraints.volumes.terms:
+        if terms and all(term.names_node for term in terms):
+            return "the volume of a claim"
+    return group.local_volume
 
 
 def why_not_scaled(job: TrainingJob) -> str:

@@ -292,7 +292,7 @@ def _binding(situation: Situation, live: Live) -> Step:
     total, state = situation.job.pods, situation.state
     if not waiting:
         placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
-        placed = replace(placed, queued_since=0.0)
+        placed = replace(placed, queued_since=0.0, move=replace(state.move, source={}))
         if state != placed:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})

@@ -21,7 +21,7 @@ from kfext.core.settings.table import (
     parse_setting,
     parsed,
 )
-from kfext.core.settings.values import NEVER, OFF
+from kfext.core.settings.values import OFF
 from kfext.errors import SettingError
 from kfext.model.gpu import GpuShare
 from kfext.model.job import TrainingJob
@@ -192,9 +192,6 @@ _UNPLACED = SettingError(
 
 def _without_effect(settings: Settings) -> Iterator[str]:
     """Yield a sentence for each setting with little or no effect in this version."""
-    if settings.migrate != NEVER:
-        source = settings.source(names.MIGRATE)
-        yield f"{names.MIGRATE} of {source} moves no job yet in this version of kfext"
     idle = [key for key in settings.sources if key in OF_A_JOB]
     if idle and settings.gpu_share is None:
         yield f"{', '.join(idle)} has no effect without {names.GPU_SHARE}"

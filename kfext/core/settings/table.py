@@ -151,8 +151,8 @@ class Settings:
         NEVER,
         CHECKPOINTED,
         effect="`checkpointed`: kfext may move the job to another node; you assert that it resumes "
-        "from its [checkpoints](elastic.md). kfext moves no job yet",
-        since="at CREATE it adds the [control file](elastic.md#the-request)",
+        "from its checkpoints on a shared volume ([what a move costs](migrate.md))",
+        since="at CREATE it adds the [control file](elastic.md#the-request); within about 10 s",
         to_pods=lambda value: None if value == NEVER else value,
     )
     metrics: MetricsSource = _row(

@@ -209,7 +209,7 @@ def test_a_generated_name_is_shown_as_one() -> None:
 
 
 def test_the_warnings_of_admission_are_told() -> None:
-    made = job().worker(1).annotated("kfext.dev/migrate", "checkpointed")
+    made = job().worker(1).annotated("kfext.dev/migrat", "checkpointed")
     assert "warning: " in "".join(ask(snapshot(node("a")), made).warnings)
 
 

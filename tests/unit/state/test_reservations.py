@@ -65,6 +65,17 @@ def test_to_drop_none_frees_nothing() -> None:
     assert bed.freed == 0
 
 
+def test_a_job_that_moves_keeps_where_it_goes_and_where_it_was() -> None:
+    bed = Bed()
+    here, there = Places(bed.places, NO_SLOTS), Places({bed.members[0].key: "a"}, NO_SLOTS)
+    bed.promises.keep("one", bed.members, here, there)
+    assert bed.left == 2000, "a place in both rooms is kept once"
+    bed.promises.keep("one", bed.members, there)
+    assert (bed.left, bed.freed) == (3000, 1)
+    bed.promises.keep("one", bed.members, there)
+    assert bed.freed == 1, "the same promise frees nothing"
+
+
 def shared(**settings: str) -> list[Member]:
     """The members of a job with half of a GPU."""
     return members_of(

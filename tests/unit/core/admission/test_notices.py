@@ -49,15 +49,26 @@ WARNED = {
         "cannot place this job: 3 of its pods cannot share a node, but kfext.dev/colocation is "
         "required; it stays suspended",
     ),
+    "a move would leave its checkpoints behind": (
+        job(
+            annotations={names.MIGRATE: "checkpointed"},
+            specs={
+                "Worker": replica(
+                    2,
+                    containers=[
+                        {"name": "pytorch", "volumeMounts": [{"name": "d", "mountPath": "/d"}]}
+                    ],
+                    volumes=[{"name": "d", "emptyDir": {}}],
+                )
+            },
+        ),
+        CONTEXT,
+        "kfext.dev/migrate has no effect on this job: the emptyDir d is on its node",
+    ),
     "the priority of pods that reserve GPUs": (
         job(specs={"Worker": replica(1, priorityClassName="kfext-gpu-reservation")}),
         CONTEXT,
         "pods of this job are refused with PriorityClass kfext-gpu-reservation",
-    ),
-    "a feature that has not landed": (
-        job(annotations={names.MIGRATE: "checkpointed"}),
-        CONTEXT,
-        "moves no job yet",
     ),
 }
 

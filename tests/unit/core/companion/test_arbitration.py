@@ -146,6 +146,7 @@ def test_X2_what_hurts_is_undone_before_anything_is_resized() -> None:
         "RESTORE",
         "RESCUE",
         "SCALE",
+        "MOVE",
         "RESIZE",
     ]
 

@@ -152,7 +152,6 @@ def test_nothing_moves_in_a_job_that_is_split_well(pods: list[PodSignal]) -> Non
 # --- the sum that the user gave -------------------------------------------------------------------
 
 ASKED: dict[str, Any] = {"user_limit": 400}
-SHIFTED = frozenset({"shift"})
 SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
     "what the idle pod gave goes to a busy pod that was made anew": (
         [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
@@ -187,14 +186,14 @@ SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
 
 @pytest.mark.parametrize(("pods", "want"), SUMS.values(), ids=SUMS)
 def test_C5_the_sum_is_that_of_the_user(pods: list[PodSignal], want: dict[str, int]) -> None:
-    before = of(*pods, by=SHIFTED)
+    before = of(*pods)
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert {pod.uid: pod.limit for pod in after.pods} == want
 
 
 def test_C5_a_limit_stays_above_a_request_that_resize_raised() -> None:
     raised = ps(400, 20, request=370, user_request=20, user_limit=400)
-    before = of(raised, worker(400, 400), by=SHIFTED | {"resize"})
+    before = of(raised, worker(400, 400))
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert [pod.limit for pod in after.pods] == [400, 400]
 
@@ -213,7 +212,7 @@ PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
 def test_C5_a_sum_that_is_put_right_has_to_help(
     pods: list[PodSignal], measure: Measure | None
 ) -> None:
-    (found,) = advice(*pods, by=SHIFTED).proposals
+    (found,) = advice(*pods).proposals
     assert found.measure is measure
     assert ("use theirs up" in found.reason) is (measure is not None)
 

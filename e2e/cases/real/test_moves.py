@@ -1,0 +1,183 @@
+"""A real training that had to go to two nodes is brought together, with nothing saved lost."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from e2e.harness.elastic_jobs import elastic_ddp, final_loss, half_node, journal
+from e2e.harness.install import kubectl
+from e2e.harness.journal import answers, redone, resumes
+from e2e.harness.training import (
+    pods_of,
+    policy,
+    replica_specs,
+    set_suspend,
+    submit,
+    trained,
+)
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.realnodes import Node
+from kfext import names
+
+pytestmark = pytest.mark.long
+
+PATIENCE = 600.0
+STEPS = 700
+COMPANION = {"migrate": {"mode": "act", "parameters": {"spreadSpeed": 0.1}}}
+"""Two real nodes lose little between them, so that a move would not pay within a test."""
+TOLERANCE = 0.001
+
+
+@pytest.fixture
+def folder(bed: Testbed, managed: str) -> Iterator[Path]:
+    """Where the jobs of a case have their checkpoints; each node sees it."""
+    made = bed.folder / "checkpoints" / managed
+    made.mkdir(parents=True)
+    yield made
+    kubectl(bed, "delete", "persistentvolume", managed, "--ignore-not-found", "--wait=false")
+    shutil.rmtree(made, ignore_errors=True)
+
+
+@pytest.fixture
+def claim(bed: Testbed, managed: str, folder: Path) -> str:
+    """A claim on that folder, which no node affinity binds to a node."""
+    size = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"]}
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": managed},
+        "spec": {
+            **size,
+            "storageClassName": "",
+            "hostPath": {"path": str(folder)},
+            "claimRef": {"namespace": managed, "name": "checkpoints"},
+        },
+    }
+    wanted = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "checkpoints", "namespace": managed},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "storageClassName": "",
+            "volumeName": managed,
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    for made in (volume, wanted):
+        kubectl(bed, "apply", "-f", "-", given=json.dumps(made))
+    until(lambda: _phase(bed, managed) == "Bound", what="the claim is bound", seconds=60)
+    return "checkpoints"
+
+
+def test_a_job_on_two_nodes_is_brought_together_after_another_has_ended(
+    bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path, claim: str
+) -> None:
+    cpu = half_node(members[0])
+    with policy(bed, managed, companion=COMPANION):
+        for name, node in zip(("staying", "leaving"), members, strict=True):
+            _submit_alone(bed, managed, name, node=node, cpu=cpu, folder=folder)
+        job = _spread(managed, cpu=cpu, folder=folder, claim=claim)
+        sdk = submit(bed, job, managed)
+        until(lambda: _reached(folder / "train", 5), what="the job trains", seconds=PATIENCE)
+        assert _nodes(bed, managed) == {node.name for node in members}
+
+        kubectl(bed, "delete", "pytorchjob", "leaving", "-n", managed)
+        until(
+            lambda: len(resumes(journal(folder / "train"))) > 1 and _nodes(bed, managed),
+            what="the job trains elsewhere",
+            seconds=PATIENCE,
+        )
+        assert _nodes(bed, managed) == {members[1].name}
+
+        trained(sdk, job, managed)
+    lines = journal(folder / "train")
+    assert answers(lines)
+    assert all(start.kept for start in resumes(lines))
+    assert redone(lines) <= 30  # what it trained between the answer and the stop
+    assert _condition(bed, managed)["status"] == "True"
+
+    alone = elastic_ddp(
+        "alone", 1, cpu=cpu, folder=folder / "alone", arguments=("--steps", str(STEPS))
+    )
+    trained(submit(bed, alone, managed), alone, managed)
+    assert final_loss(folder / "train") == pytest.approx(
+        final_loss(folder / "alone"), abs=TOLERANCE
+    )
+
+
+def test_a_job_without_a_shared_volume_stays(
+    bed: Testbed, managed: str, members: tuple[Node, Node], folder: Path
+) -> None:
+    cpu, where = half_node(members[0]), folder / "train"
+    with policy(bed, managed, companion=COMPANION):
+        job = elastic_ddp("train", 2, cpu=cpu, folder=where, arguments=_paced())
+        job.metadata.annotations = {names.MIGRATE: "checkpointed"}
+        submit(bed, job, managed)  # its checkpoints are in a hostPath
+        until(
+            lambda: _condition(bed, managed).get("reason") == names.REASON_NO_SHARED_VOLUME,
+            what="the reason is shown",
+            seconds=PATIENCE,
+        )
+    set_suspend(bed, job, managed, value=True)
+
+
+def _paced() -> tuple[str, ...]:
+    return ("--steps", str(STEPS), "--least", "0.4", "--every", str(STEPS))
+
+
+def _spread(namespace: str, *, cpu: str, folder: Path, claim: str) -> Any:
+    """Return a job of two pods, each of half a node, that saves on request alone."""
+    job = elastic_ddp("train", 2, cpu=cpu, folder=folder / "train", arguments=_paced())
+    job.metadata.annotations = {names.MIGRATE: "checkpointed"}
+    source = client.V1PersistentVolumeClaimVolumeSource(claim_name=claim)
+    for spec in replica_specs(job).values():
+        pod = spec.template.spec
+        pod.volumes = [client.V1Volume(name="checkpoints", persistent_volume_claim=source)]
+        pod.containers[0].volume_mounts[0].sub_path = "train"
+    return job
+
+
+def _submit_alone(
+    bed: Testbed, namespace: str, name: str, *, node: Node, cpu: str, folder: Path
+) -> None:
+    """Let a job of one pod train on half of a node, for longer than the test."""
+    paced = ("--steps", "100000", "--least", "0.4")
+    job = elastic_ddp(name, 1, cpu=cpu, folder=folder / name, arguments=paced)
+    for spec in replica_specs(job).values():
+        spec.template.spec.node_selector = {names.HOSTNAME: node.name}
+    submit(bed, job, namespace)
+    until(lambda: _reached(folder / name, 1), what=f"{name} trains", seconds=PATIENCE)
+
+
+def _reached(folder: Path, steps: int) -> bool:
+    return sum(line.startswith("step ") for line in journal(folder)) >= steps
+
+
+def _nodes(bed: Testbed, namespace: str) -> set[str]:
+    """Return the nodes of the pods of the job, or nothing while a pod has none."""
+    pods = [pod["spec"].get("nodeName", "") for pod in pods_of(bed, namespace, "train").values()]
+    return set(pods) if len(pods) == 2 and all(pods) else set()
+
+
+def _condition(bed: Testbed, namespace: str) -> dict[str, str]:
+    """Return what the job shows of its move; empty before it shows anything."""
+    plans = bed.api.get(f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans")["items"]
+    found = [
+        each
+        for plan in plans
+        if plan["metadata"]["name"] == "pytorchjob-train"
+        for each in plan.get("status", {}).get("conditions", [])
+    ]
+    return next((each for each in found if each["type"] == names.MOVED), {})
+
+
+def _phase(bed: Testbed, namespace: str) -> str:
+    path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/checkpoints"
+    return str(bed.api.get(path).get("status", {}).get("phase", ""))

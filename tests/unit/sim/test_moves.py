@@ -1,0 +1,306 @@
+"""Jobs that are moved: when a move pays, and what faults and people leave of it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.companion.policy import ConditionStatus
+from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_MOVING
+from kfext.sim.cluster import Cluster, World
+from kfext.sim.jobs import JobSpec, Pace, Saving, Style
+from kfext.sim.training import Doing
+from kfext.sim.worlds import random_world
+from kfext.state.move_executor import HOLD_SECONDS
+from tests.unit.sim.bed import MASTER, Bed, refuse_once
+from tests.unit.sim.rules import Rules
+
+SPREAD = JobSpec(
+    "train", "PyTorchJob", Style.GANG, 5.0, 3, Pace(1.0, 0.0, 0.0, spread=0.6), 6000,
+    leaders=1, saving=Saving.ON_REQUEST, migrate="checkpointed",
+)  # fmt: skip
+STAYING = replace(MASTER, workers=1, name="staying", steps=6000, arrives=1.0)
+LEAVING = replace(STAYING, name="leaving", steps=300, arrives=2.0)
+ENDS = 170.0
+"""When LEAVING has ended, so that there is room for SPREAD on one node."""
+LATER = 900.0
+
+
+def spread_bed(
+    spec: JobSpec = SPREAD, *others: JobSpec, policy: TrainingPolicy | None = None
+) -> Bed:
+    """A job with pods that had to go to two nodes, until another job ends."""
+    return Bed(STAYING, LEAVING, spec, *others, policy=policy, a=4000, b=4000)
+
+
+def nodes_of(of: Bed, name: str = "train") -> list[str]:
+    return sorted({live.pod.node_name for live in of.job(name).pods.values()})
+
+
+def stops(of: Bed) -> int:
+    """How often the job was suspended for a move."""
+    steps = [
+        write.step for write in of.driver.written if write.job == "train" and not write.refused
+    ]
+    return sum(isinstance(step, Suspend) and step.state.reason == REASON_MOVING for step in steps)
+
+
+def shown(of: Bed) -> str:
+    status = of.driver.shown["train", names.MOVED]
+    return status.verdict.reason if status else ""
+
+
+def is_stopped(of: Bed) -> bool:
+    return stops(of) > 0
+
+
+def is_off(of: Bed) -> bool:
+    """Whether the pods of the stopped job are gone."""
+    return is_stopped(of) and not of.job().pods
+
+
+def is_started(of: Bed) -> bool:
+    """Whether the job has pods again, which do not run yet."""
+    return is_stopped(of) and not of.job().job.suspend and bool(of.job().pods)
+
+
+def until(of: Bed, when: Callable[[Bed], bool]) -> Bed:
+    while not when(of):
+        of.after(1)
+        assert of.clock.now < LATER
+    return of
+
+
+def check(of: Bed, *, lost: float = 10.0) -> None:
+    """Both rooms are back, and nothing was lost but the seconds since the last checkpoint."""
+    promises = of.planner.queue.promises
+    assert (promises.of("uid-train"), promises.kept()) == ((), ())
+    assert of.job().training.lost * SPREAD.pace.seconds(4) <= lost
+    assert not of.operator.failed
+
+
+# --- when -----------------------------------------------------------------------------------------
+
+
+def test_a_spread_job_is_brought_together_once_a_node_has_room() -> None:
+    of = spread_bed().at(ENDS)
+    assert (nodes_of(of), shown(of)) == (["a", "b"], names.REASON_STAYS)
+    of.at(300)
+    assert (nodes_of(of), stops(of), shown(of)) == (["b"], 1, names.REASON_TOGETHER)
+    assert of.job().training.doing is Doing.TRAINS
+    moved = of.driver.shown["train", names.MOVED]
+    assert moved == ConditionStatus(
+        True, Verdict(names.REASON_TOGETHER, "its pods are on 1 node, after a move from 2 nodes")
+    )
+    check(of)
+    of.run()
+    assert stops(of) == 1
+
+
+STAYS: dict[str, tuple[dict[str, Any], str]] = {
+    "without the annotation": ({"migrate": ""}, ""),
+    "without a checkpoint": ({"saving": Saving.NEVER}, names.REASON_NO_CHECKPOINT),
+    "with an unknown end": ({"shows_end": False}, names.REASON_STAYS),
+    "near its end": ({"steps": 700}, names.REASON_STAYS),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), STAYS.values(), ids=STAYS)
+def test_a_job_stays(changes: dict[str, Any], reason: str) -> None:
+    of = spread_bed(replace(SPREAD, **changes)).at(270)
+    assert (stops(of), nodes_of(of)) == (0, ["a", "b"])
+    assert (
+        of.driver.shown.get(("train", names.MOVED)) is None if not reason else shown(of) == reason
+    )
+
+
+MODES = {Mode.OBSERVE: names.REASON_WOULD_MIGRATE, Mode.OFF: ""}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_administrator_keeps_jobs_where_they_are(mode: Mode) -> None:
+    policy = TrainingPolicy("p", companion={"migrate": PolicyChoice(mode)})
+    of = spread_bed(policy=policy).at(300)
+    assert (stops(of), nodes_of(of)) == (0, ["a", "b"])
+    assert (shown(of) if MODES[mode] else "") == MODES[mode]
+
+
+def test_a_job_that_waits_gets_the_room_first() -> None:
+    wide = replace(STAYING, name="wide", workers=3, arrives=60.0, steps=4000)
+    of = spread_bed(SPREAD, wide).at(400)
+    assert stops(of) == 0
+
+
+def test_a_job_that_saves_nothing_in_time_is_left_alone() -> None:
+    of = spread_bed(replace(SPREAD, answers=10_000.0)).at(400)
+    assert (stops(of), shown(of)) == (0, names.REASON_AWAITS_CHECKPOINT)
+    requests = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+    assert len(requests) == 1
+    check(of)
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", [is_stopped, is_off, is_started])
+def test_the_controller_dies_during_a_move(when: Callable[[Bed], bool]) -> None:
+    of = until(spread_bed().at(ENDS), when)
+    of.restart()
+    of.after(2)
+    assert when is is_started or of.planner.queue.promises.of("uid-train")
+    of.at(320)
+    assert (nodes_of(of), stops(of)) == (["b"], 1)
+    assert of.job().training.doing is Doing.TRAINS
+    of.after(HOLD_SECONDS)
+    check(of)
+
+
+def is_asked(of: Bed) -> bool:
+    return shown(of) == names.REASON_AWAITS_CHECKPOINT
+
+
+@pytest.mark.parametrize("when", [is_asked, is_off, is_started])
+def test_the_controller_dies_with_its_next_write(when: Callable[[Bed], bool]) -> None:
+    of = until(spread_bed().at(ENDS), when)
+    of.faults.dies = True
+    of.at(320)
+    assert (nodes_of(of), of.job().training.doing) == (["b"], Doing.TRAINS)
+    of.after(HOLD_SECONDS)
+    check(of)
+
+
+def test_a_refused_stop_changes_nothing_and_is_tried_again() -> None:
+    of = spread_bed().at(ENDS)
+    refuse_once(of, lambda uid, change: uid == "uid-train")
+    of.at(330)
+    assert (nodes_of(of), stops(of)) == (["b"], 1)
+    check(of)
+
+
+def three_nodes(when: Callable[[Bed], bool]) -> Bed:
+    """A job on half of a and b, on its way to c, which another job has left."""
+    filling = replace(STAYING, name="filling", arrives=2.0)
+    leaving = replace(LEAVING, workers=3, arrives=3.0, steps=700)
+    of = Bed(STAYING, filling, leaving, SPREAD, policy=None, a=4000, b=4000, c=4000)
+    of.at(150)
+    assert nodes_of(of) == ["a", "b"]
+    return until(of, when)
+
+
+def submit_late(of: Bed, *, number: int = 2) -> None:
+    """Submit jobs that would take the room that the job left."""
+    for at in range(number):
+        of.submit(replace(STAYING, name=f"late-{at}", arrives=of.clock.now, steps=200))
+
+
+@pytest.mark.parametrize("when", [is_stopped, is_off], ids=["while it ends", "once it is gone"])
+def test_a_job_goes_back_if_its_target_is_lost(when: Callable[[Bed], bool]) -> None:
+    of = three_nodes(when)
+    of.lose("c")
+    submit_late(of)
+    of.after(60)
+    assert (nodes_of(of), stops(of)) == (["a", "b"], 1)
+    assert of.job().training.doing is Doing.TRAINS
+    check(of)
+
+
+def test_a_job_goes_back_if_its_room_is_stolen() -> None:
+    of = three_nodes(is_off)
+    of.faults.closed.add("c")  # kube-scheduler binds no pod there, and kfext cannot see why
+    submit_late(of)
+    of.after(120)
+    assert (nodes_of(of), stops(of)) == (["a", "b"], 1)
+    assert of.job().training.doing is Doing.TRAINS
+    check(of)
+
+
+def test_a_job_that_has_lost_both_rooms_waits_and_starts_first() -> None:
+    of = three_nodes(is_off)
+    for node in ("b", "c"):
+        of.lose(node)
+    submit_late(of)
+    of.after(60)
+    assert of.job().job.in_queue
+    of.regain("c")
+    of.after(60)
+    assert nodes_of(of) == ["c"]
+    check(of)
+
+
+def test_no_other_job_gets_either_room_while_a_job_moves() -> None:
+    of = until(spread_bed().at(ENDS), is_stopped)
+    for number in range(4):
+        of.submit(
+            replace(STAYING, name=f"late-{number}", workers=1, arrives=of.clock.now, steps=200)
+        )
+    until(of, lambda of: of.job().training.doing is Doing.TRAINS and not of.job().job.suspend)
+    assert nodes_of(of) == ["b"]
+    check(of)
+
+
+def test_a_person_who_suspends_the_job_gets_it() -> None:
+    of = until(spread_bed().at(ENDS), is_off)
+    of.api.patch_job(
+        "uid-train", [{"op": "remove", "path": "/metadata/annotations/kfext.dev~1held"}]
+    )
+    of.after(60)
+    assert of.job().job.suspend
+    check(of)
+
+
+@pytest.mark.parametrize("when", [is_stopped, is_off, is_started])
+def test_a_job_that_is_edited_on_its_way_goes_on(when: Callable[[Bed], bool]) -> None:
+    of = until(spread_bed().at(ENDS), when)
+    of.scale(2)
+    of.after(HOLD_SECONDS)
+    assert of.job().training.workers == 3
+    check(of)
+
+
+@pytest.mark.parametrize("end", ["fails", "is deleted"])
+@pytest.mark.parametrize("when", [is_stopped, is_off, is_started])
+def test_a_job_that_ends_on_its_way_leaves_both_rooms(
+    when: Callable[[Bed], bool], end: str
+) -> None:
+    of = until(spread_bed().at(ENDS), when)
+    if end == "fails":
+        of.api.set_condition(of.job(), "Failed", "True")
+    else:
+        of.write("train", "metadata", "deletionTimestamp", value="2026-01-01T00:00:00Z")
+    of.after(10)
+    check(of)
+
+
+def test_a_job_that_opts_out_on_its_way_arrives() -> None:
+    of = until(spread_bed().at(ENDS), is_off)
+    of.annotate(names.MIGRATE, "never")
+    of.at(300)
+    assert nodes_of(of) == ["b"]
+    check(of)
+
+
+@pytest.mark.histories
+@pytest.mark.parametrize("block", range(2))
+def test_the_rules_hold_where_all_jobs_may_move(block: int) -> None:
+    moves = 0
+    for seed in range(10 * block, 10 * block + 10):
+        world = random_world(seed)
+        jobs = tuple(
+            replace(job, migrate="checkpointed", steps=3 * job.steps) for job in world.jobs
+        )
+        rules = Rules(Cluster(World(world.nodes, jobs), seed))
+        rules.cluster.run()
+        assert rules.ended() == []
+        written = rules.cluster.driver.written
+        moves += sum(
+            isinstance(write.step, Suspend) and write.step.state.reason == REASON_MOVING
+            for write in written
+        )
+        promises = rules.cluster.planner.queue.promises
+        assert [promises.of(live.uid) for live in rules.cluster.jobs if promises.of(live.uid)] == []
+    assert moves > 0
