@@ -13,7 +13,7 @@ from kfext.core.companion.resize import RESIZE
 from kfext.core.companion.signals import JobSignal
 from kfext.core.progress.followed import INTERVAL
 from kfext.model.verdict import Verdict
-from kfext.state.running_job import RunningJob, has_kfext_size
+from kfext.state.running_job import RunningJob, SavingRecord, has_kfext_size
 
 
 def cpu_shown(
@@ -120,11 +120,7 @@ def _of_size(
         yield Verdict(names.REASON_RESTS, rests)
     if size.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, size.unfit)
-    if size.refused is not None and now < size.not_before:
-        yield size.refused
-    if ready is Readiness.NEVER:
-        message = "it has shown no checkpoint yet, so another number of workers would cost it work"
-        yield Verdict(names.REASON_NO_CHECKPOINT, message)
+    yield from _of_saving(size, ready, change="another number of workers", now=now)
     if size.would is not None:
         yield Verdict(names.REASON_WOULD_SCALE, _would(size.would))
     has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
@@ -139,6 +135,17 @@ def _of_size(
     if autoscaler and sizes.now < sizes.most:
         message += ", but gets no more than it asked for while the cluster has an autoscaler"
     yield Verdict(names.REASON_AS_ASKED, message)
+
+
+def _of_saving(
+    record: SavingRecord, ready: Readiness, *, change: str, now: float
+) -> Iterator[Verdict]:
+    """Yield why a job that saves its work before a change is not changed."""
+    if record.refused is not None and now < record.not_before:
+        yield record.refused
+    if ready is Readiness.NEVER:
+        message = f"it has shown no checkpoint yet, so {change} would cost it work"
+        yield Verdict(names.REASON_NO_CHECKPOINT, message)
 
 
 def move_shown(job: RunningJob, ready: Readiness, *, now: float) -> ConditionStatus:
@@ -156,11 +163,7 @@ def _of_move(job: RunningJob, ready: Readiness, *, now: float) -> Iterator[Verdi
         yield Verdict(reason, f"it waits for a checkpoint: {why}" if saving else why)
     if move.unfit is not None:
         yield move.unfit
-    if move.refused is not None and now < move.not_before:
-        yield move.refused
-    if ready is Readiness.NEVER:
-        message = "it has shown no checkpoint yet, so a move would cost it work"
-        yield Verdict(names.REASON_NO_CHECKPOINT, message)
+    yield from _of_saving(move, ready, change="a move", now=now)
     if move.would is not None:
         yield Verdict(names.REASON_WOULD_MIGRATE, _would(move.would))
     yield move.stays or Verdict(names.REASON_TOO_EARLY, "its place has not been checked yet")

@@ -223,15 +223,12 @@ class MoveExecutor(Executor):
     def _weighed(self, job: RunningJob, now: Moment) -> Proposal | Verdict:
         """Return the move of a job, or why it stays."""
         homes = set(self._source(job).values())
-        message, before = (
-            f"its pods are on {words.nodes(len(homes))}",
-            job.tracked.state.move.before,
-        )
-        if before:
-            message += f", after a move from {words.nodes(before)}"
+        last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
+        if last.before:
+            message += f", after a move from {words.nodes(last.before)}"
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
-        ago = now.wall - past(job.tracked.state.move.at, now=now.wall)
+        ago = now.wall - past(last.at, now=now.wall)
         if ago < REST_SECONDS:
             lately = f"{message}; it was moved less than {REST_SECONDS:g} s ago"
             return Verdict(names.REASON_STAYS, lately)

@@ -56,6 +56,7 @@ class ScaleSearch:
         self._queue = queue
         self._room = room
         self._progress = progress
+        self._handshake = Handshake(progress)
         self._settings_of = settings_of
         self._shut_since = math.inf
         self._in_vain: tuple[object, ...] = ()
@@ -152,10 +153,9 @@ class ScaleSearch:
         time from the creation of the pods to the first step, and the grace period of the pods,
         because a change may have to wait for it. Lost work that is done again counts too.
         """
-        redone = interrupts(job.tracked.job)
-        return usual_pause(job) + (
-            Handshake(self._progress).unsaved(job.uid, now=now) if redone else 0.0
-        )
+        if not interrupts(job.tracked.job):
+            return usual_pause(job)
+        return usual_pause(job) + self._handshake.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
 
