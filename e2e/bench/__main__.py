@@ -105,7 +105,7 @@ _LINK = ("1gbit",)
     show_default=True,
     help="cluster: wait is a timed wait, as for an accelerator.",
 )
-@click.option("--calibrate", is_flag=True, help="companion: only try what caps do on the node.")
+@click.option("--calibrate", is_flag=True, help="companion: only try what requests do on the node.")
 @click.option(
     "--part",
     type=click.Choice([*companion.PARTS, *gpu_share.PARTS]),

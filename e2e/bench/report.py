@@ -175,8 +175,8 @@ UNLIMITED_SPEED = Target(">=", 0.97)
 SENDING = Target("<", 50.0, "%")
 """Of its CPU, what a pod uses that sends and gets while it waits as for an accelerator."""
 
-CAPPED_SHARE = Target("<=", 5.0, "%")
-"""By how much the CPU of spinning pods under caps may differ from what arithmetic says."""
+FAVOURED_SHARE = Target("<=", 5.0, "%")
+"""By how much the CPU of a spinning pod with a raised request may differ from arithmetic."""
 
 OVERHEAD = Target("<", 1.0, "%")
 """By how much longer training takes where its progress is read, or where it may be resized."""

@@ -4,24 +4,23 @@ The first try measures how much CPU a step of each program takes on this machine
 may be 1.5 times as fast. The jobs get so many steps that they take a given CPU time wherever they
 run, so that a policy has as many intervals to act in everywhere.
 
-The second, the calibration, shows whether caps do on this node what arithmetic says. n pods spin,
-twice without caps (A/A); then all but one are capped at 1/(n+1) of the node, as FlowCon caps jobs
-that have converged. The uncapped pod must get 2/(n+1), each of the others its cap.
+The second, the calibration, shows whether requests do on this node what arithmetic says. n pods
+spin, twice with equal requests (A/A); then the request of the first is raised as kfext raises it
+for the favourite. A pod must get the part of the node that its request is of all requests.
 """
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from e2e.bench.companion.arms import DEAD, OURS, Arm, arms, killed, plain_and, resizing
+from e2e.bench.companion.arms import ONCE, OURS, Arm, arms, plain_and, resizing
 from e2e.bench.companion.run import Bench, run
-from e2e.bench.companion.site import REQUEST, Pod, Pods, Site, one_cpu, running
-from e2e.bench.companion.tables import arms_table, jobs_table, shift_table
+from e2e.bench.companion.site import MILLICORES, REQUEST, Pod, Pods, Site, one_cpu, running
+from e2e.bench.companion.tables import arms_table, jobs_table, raised, shift_table
 from e2e.bench.companion.workload import StepCpu, few_and_many, one_of_each, split_schedules
-from e2e.bench.report import CAPPED_SHARE, table
+from e2e.bench.report import FAVOURED_SHARE, table
 from e2e.bench.store import Store
 from e2e.harness.wait import until
 from e2e.testbed import paths
@@ -37,7 +36,7 @@ _SPIN = ("/bin/busybox", "sh", "-c", "while :; do :; done")
 _SETTLE_SECONDS = 5.0
 _SECONDS, _QUICK_SECONDS = 30.0, 10.0
 NAME = "bench-companion"
-PARTS = ("three", "ten", "killed", "shift")
+PARTS = ("three", "ten", "shift")
 _QUICK_PART = 0.1
 """Of the steps of the `Split` jobs."""
 
@@ -79,28 +78,34 @@ def calibrate(pods: Pods, store: Store, *, quick: bool) -> None:
     for count in _COUNTS:
         if store.find(_calibration_name(count)) is None:
             with step(f"calibrate with {count} spinning pods"):
-                store.put(_calibration_name(count), _spin_and_cap(pods, count, quick=quick))
+                store.put(_calibration_name(count), _spin_and_raise(pods, count, quick=quick))
 
 
 def _calibration_name(count: int) -> str:
     return f"spinning-{count}"
 
 
-def _spin_and_cap(pods: Pods, count: int, *, quick: bool) -> Object:
-    """Return the shares of the node that spinning pods get without caps and with them."""
+def _spin_and_raise(pods: Pods, count: int, *, quick: bool) -> Object:
+    """Return the shares of the node that spinning pods get, and the weights that the kernel has."""
     seconds = _QUICK_SECONDS if quick else _SECONDS
     for number in range(count):
         pods.bed.api.create(pods.path, _spinning(f"spin-{number}"))
     spinning = until(lambda: _all_running(pods, count), what=f"{count} pods spin")
     try:
-        free = [_shares(pods, spinning, seconds=seconds) for _ in range(2)]
-        cap = round(pods.node.millicores / (count + 1))
-        for pod in spinning[1:]:
-            if not pods.cap(pod, cap):
-                raise RuntimeError(f"{pod.name} cannot be capped at {cap}m")
-        until(lambda: _capped(pods) == count - 1, what=f"{count - 1} pods are capped")
-        capped = _shares(pods, spinning, seconds=seconds)
-        return {"free": free[0], "free again": free[1], "capped": capped}
+        equal = [_shares(pods, spinning, seconds=seconds) for _ in range(2)]
+        first, *others = spinning
+        before = pods.node.pod_weight(first.uid)
+        if not pods.request(first, raised(count)):
+            raise RuntimeError(f"the request of {first.name} cannot be raised")
+        until(lambda: pods.node.pod_weight(first.uid) > before, what="the kernel has the weight")
+        favoured = _shares(pods, spinning, seconds=seconds)
+        weights = [pods.node.pod_weight(pod.uid) for pod in (first, others[0])]
+        return {
+            "equal": equal[0],
+            "equal again": equal[1],
+            "favoured": favoured,
+            "weights": weights,
+        }
     finally:
         pods.bed.api.delete(f"{pods.path}?gracePeriodSeconds=0")
         until(lambda: not pods.bodies(), what="no pod is left")
@@ -124,12 +129,6 @@ def _all_running(pods: Pods, count: int) -> list[Pod] | None:
     return found if len(found) == count else None
 
 
-def _capped(pods: Pods) -> int:
-    """Return how many pods have a limit according to their kubelet."""
-    statuses = [body["status"]["containerStatuses"][0] for body in pods.bodies()]
-    return sum("limits" in status.get("resources", {}) for status in statuses)
-
-
 def _shares(pods: Pods, spinning: Sequence[Pod], *, seconds: float) -> list[float]:
     """Return which share of the node each pod gets, once what was changed has settled."""
     time.sleep(_SETTLE_SECONDS)
@@ -147,29 +146,40 @@ def calibration_table(store: Store) -> str:
         found = store.find(_calibration_name(count))
         if found is not None:
             rows += _calibration_rows(count, found)
-    head = ("pods", "cap of the others", "pod", "share of the node", "arithmetic", "off by", "")
-    return table("Calibration: pods that spin, all but one capped", head, rows)
+    head = ("pods", "requests", "pod", "share of the node", "arithmetic", "off by", "")
+    return table("Calibration: pods that spin; the request of one is raised", head, rows)
 
 
 def _calibration_rows(count: int, found: Mapping[str, Sequence[float]]) -> list[tuple[str, ...]]:
-    fair, cap = 1 / count, 1 / (count + 1)
-    free, (first, *others) = found["free"], found["capped"]
+    most, each = raised(count), MILLICORES
+    whole = most + (count - 1) * each
+    first, *others = found["favoured"]
+    high, low = found["weights"]
     return [
-        _calibration_row(f"{count}", "none", "each", free, fair),
-        _calibration_row("", "none, again (A/A)", "each", found["free again"], fair),
-        _calibration_row("", f"{cap:.3f}", "the uncapped pod", [first], 2 * cap),
-        _calibration_row("", "", "each of the others", others, cap),
-    ]
+        _calibration_row(f"{count}", "equal", "each", found["equal"], 1 / count),
+        _calibration_row("", "equal, again (A/A)", "each", found["equal again"], 1 / count),
+        _calibration_row(
+            "", f"{most}m and {each}m (weights {high}, {low})", "the favourite", [first],
+            most / whole, judged=True,
+        ),
+        _calibration_row("", "", "each of the others", others, each / whole),
+    ]  # fmt: skip
 
 
 def _calibration_row(
-    count: str, cap: str, who: str, shares: Sequence[float], expected: float
+    count: str,
+    requests: str,
+    who: str,
+    shares: Sequence[float],
+    expected: float,
+    *,
+    judged: bool = False,
 ) -> tuple[str, ...]:
     low, high = min(shares), max(shares)
     seen = f"{median(shares):.3f}" + (f" ({low:.3f}-{high:.3f})" if len(shares) > 1 else "")
-    off = max(abs(share / expected - 1) for share in shares)
-    judged = "" if cap.startswith("none") else CAPPED_SHARE.judge(100 * off)
-    return count, cap, who, seen, f"{expected:.3f}", f"{100 * off:.1f} %", judged
+    off = 100 * max(abs(share / expected - 1) for share in shares)
+    verdict = FAVOURED_SHARE.judge(off) if judged else ""
+    return count, requests, who, seen, f"{expected:.3f}", f"{off:.1f} %", verdict
 
 
 def measure(
@@ -211,14 +221,12 @@ def measure(
 
 def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: int) -> list[Bench]:
     """Return the benches of jobs that share a node."""
-    few, many = few_and_many(step_cpu, quick=quick)
-    found = {
-        "three": Bench(few, arms(few.interval), repeats=repeats),
-        "ten": Bench(many, arms(many.interval), repeats=repeats),
-        # Named apart, so that it is compared with runs of the same day and machine.
-        "killed": Bench(replace(few, name="killed"), plain_and(DEAD, killed), repeats=repeats),
-    }
-    return [bench for part, bench in found.items() if part in parts]
+    schedules = few_and_many(step_cpu, quick=quick)
+    return [
+        Bench(schedule, arms(schedule.interval), repeats=repeats, once=ONCE)
+        for schedule in schedules
+        if schedule.name in parts
+    ]
 
 
 def _of_splits(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:

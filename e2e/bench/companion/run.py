@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -168,16 +168,18 @@ Runs = Mapping[str, Sequence[Outcome]]
 
 
 class Bench:
-    """A schedule under `arms`, each of them `repeats` times."""
+    """A schedule under `arms`, each of them `repeats` times; those in `once` only in the first."""
 
-    def __init__(self, schedule: Schedule, arms: Makers, *, repeats: int) -> None:
+    def __init__(
+        self, schedule: Schedule, arms: Makers, *, repeats: int, once: Collection[str] = ()
+    ) -> None:
         self.schedule = schedule
         self._makers = dict(arms)
         stores = {
             name: Store(f"{schedule.name} {name}", [repr(schedule)], [*_FRAME, *make().sources])
             for name, make in self._makers.items()
         }
-        self._runs = Interleaved(stores, repeats=repeats)
+        self._runs = Interleaved(stores, repeats=repeats, once=once)
 
     def missing(self) -> list[tuple[int, str]]:
         """Return repeat and arm of each run that is not stored, the arms in turn."""

@@ -75,9 +75,15 @@ class Pods:
 
     def cap(self, pod: Pod, millicores: int) -> bool:
         """Set the CPU limit of a pod that runs; return whether the API server took it."""
-        limits = {"limits": {"cpu": f"{max(SMALLEST_CAP, millicores)}m"}}
-        containers = [{"name": pod.container, "resources": limits}]
-        patch = {"spec": {"containers": containers}}
+        return self._resize(pod, "limits", max(SMALLEST_CAP, millicores))
+
+    def request(self, pod: Pod, millicores: int) -> bool:
+        """Set the CPU request of a pod that runs; return whether the API server took it."""
+        return self._resize(pod, "requests", millicores)
+
+    def _resize(self, pod: Pod, of: str, millicores: int) -> bool:
+        resources = {of: {"cpu": f"{millicores}m"}}
+        patch = {"spec": {"containers": [{"name": pod.container, "resources": resources}]}}
         try:
             self.bed.api.request("PATCH", f"{self.path}/{pod.name}/resize", patch, kind=_STRATEGIC)
         except ApiError:

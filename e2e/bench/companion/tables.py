@@ -16,19 +16,23 @@ ByJob = Mapping[str, Sequence[float]]
 """The changes of the time of each job, in percent and by repeat."""
 
 
+def raised(count: int) -> int:
+    """Return the request in millicores of the favourite among `count` pods: kfext's own rule."""
+    return round(MILLICORES + (1 - SPARE) * (_NODE - count * MILLICORES))
+
+
 def bound(count: int) -> float:
     """Return by how much the time of the favourite among `count` may change at best, in percent.
 
     The others keep their requests, which are weights, so it gets more than 1/count of the node.
     """
-    weight = MILLICORES + (1 - SPARE) * (_NODE - count * MILLICORES)
-    share = weight / (weight + (count - 1) * MILLICORES)
+    share = raised(count) / (raised(count) + (count - 1) * MILLICORES)
     return 100 * (1 / (count * share) - 1)
 
 
 def changes(before: Sequence[float], after: Sequence[float]) -> list[float]:
-    """Return the changes of pairs in percent."""
-    return [100 * (new / old - 1) for old, new in zip(before, after, strict=True)]
+    """Return the changes of pairs in percent; an arm may have only the first repeats."""
+    return [100 * (new / old - 1) for old, new in zip(before, after, strict=False)]
 
 
 def by_job(runs: Runs, arm: str) -> dict[str, list[float]]:
