@@ -96,6 +96,13 @@ _LINK = ("1gbit",)
     "stream (3), overhead (10): of every arm.",
 )
 @click.option(
+    "--shape",
+    type=click.Choice(stream.SHAPES),
+    default=stream.NINE,
+    show_default=True,
+    help="stream: its jobs; servers are many jobs with a parameter server, as DRAGON's.",
+)
+@click.option(
     "--network", type=click.Choice(compare.NETWORKS), default="pod", help="cluster: under kfext."
 )
 @click.option(
@@ -128,6 +135,7 @@ def main(
     minutes: float,
     link: tuple[str, ...],
     repeats: int | None,
+    shape: str,
     network: str,
     compute: str,
     calibrate: bool,
@@ -172,7 +180,7 @@ def main(
         "companion": stored(of_jobs),
         "overhead": stored(overhead.measure, usually=10),
         "rescale": stored(rescale.measure),
-        "stream": stored(partial(stream.measure, minutes=minutes)),
+        "stream": stored(partial(stream.measure, shape=shape, minutes=minutes)),
         "gpu-share": stored(partial(gpu_share.measure, card=card, parts=of_gpu)),
         "network": partial(
             network_bench.measure, links=link or _LINK, repeats=1 if quick else repeats or 3

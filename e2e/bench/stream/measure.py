@@ -1,4 +1,4 @@
-"""The benchmark: the stream under every arm in turn; what is stored is not run again.
+"""The benchmark: a stream under every arm in turn; what is stored is not run again.
 
 Changes in the tables are against `plain` in the same repeat, in percent.
 """
@@ -16,7 +16,16 @@ from e2e.bench.report import spread, table
 from e2e.bench.store import Interleaved, Store
 from e2e.bench.stream.arms import QUICK_PARAMETERS, Arm, Makers, arms
 from e2e.bench.stream.run import Outcome, Story, run
-from e2e.bench.stream.workload import FEW, JOBS, MILLICORES, SEED, Arrival, arrivals
+from e2e.bench.stream.workload import (
+    FEW,
+    JOBS,
+    MILLICORES,
+    SEED,
+    SERVER_LOAD,
+    Arrival,
+    arrivals,
+    with_servers,
+)
 from e2e.testbed import paths
 from e2e.testbed.progress import say, step
 from e2e.testbed.realnodes import nodes
@@ -33,6 +42,8 @@ _SOURCES = (
     _HERE.parent / "companion" / "site.py",
     paths.REPOSITORY / "e2e/jobs",
 )
+NINE, SERVERS = "nine", "servers"
+SHAPES = (NINE, SERVERS)
 MINUTES, QUICK_MINUTES = 10.0, 2.0
 _AROUND_MINUTES = 1.5
 """Of a run: the last jobs end, and the namespace is deleted."""
@@ -137,10 +148,13 @@ def titled(arm: str) -> str:
     return f"{arm} (A/A)" if arm == AGAIN else arm
 
 
-def measure(*, quick: bool, minutes: float, repeats: int, anew: bool) -> str:
+def measure(*, quick: bool, shape: str, minutes: float, repeats: int, anew: bool) -> str:
     """Measure what is not stored yet, and return the tables; `anew` forgets what is stored."""
     minutes = QUICK_MINUTES if quick else minutes
-    coming = arrivals(FEW if quick else JOBS, minutes=minutes)
+    if shape == SERVERS:
+        coming, load = with_servers(minutes=minutes), f", load {SERVER_LOAD:g}"
+    else:
+        coming, load = arrivals(FEW if quick else JOBS, minutes=minutes), ""
     makers = arms(QUICK_PARAMETERS if quick else {})
     bench = of_arms(makers, coming, minutes=minutes, repeats=repeats)
     if anew:
@@ -156,7 +170,7 @@ def measure(*, quick: bool, minutes: float, repeats: int, anew: bool) -> str:
             )
     runs = {name: list(map(Outcome.of, found)) for name, found in bench.runs().items()}
     title = (
-        f"{len(coming)} jobs within {coming[-1].seconds:.0f} s on {COUNT} nodes, "
+        f"{len(coming)} jobs within {coming[-1].seconds:.0f} s{load} on {COUNT} nodes, "
         f"{MILLICORES}m a pod, seed {SEED}"
     )
     return "\n\n".join((arms_table(runs, title=title), worst_table(runs), jobs_table(runs)))

@@ -1,5 +1,10 @@
-"""The jobs of the stream: what they train, how large they may be, and when they come."""
+"""The jobs of the streams: what they train, how large they may be, and when they come.
 
+Nine jobs of three forms come within half of the time. The other stream has the shape of DRAGON's
+workload: many jobs, each with a parameter server, at a load at which jobs wait.
+"""
+
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,6 +106,17 @@ FEW = tuple(
     for job in JOBS
     if job.name in {"elastic-wide", "elastic-pair", "server-small", "rigid-pair-1", "rigid-four"}
 )
+SERVER_LOAD = 0.85
+"""Of the stream of jobs with servers: the work that comes / what all nodes can do."""
+_SLOTS = 8
+"""Pods that the nodes hold together."""
+_COUNT, _ASKED = 12, (1, 1, 2, 2, 2, 4)
+_MEAN_SECONDS, _SHORTEST, _LONGEST = 80.0, 25.0, 320.0
+"""Of training with the workers that a job asks for: lognormal, with the mean as their deviation."""
+_STEP_SECONDS = 0.0586
+"""Of a step of one worker, measured with `MILLICORES`."""
+_START_SECONDS = 13.0
+"""From the pods of a job to its first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +137,24 @@ def arrivals(jobs: Sequence[StreamJob], *, minutes: float, seed: int = SEED) -> 
     within = 60 * minutes * _ARRIVING
     times = [0.0, *sorted(round(chance.uniform(0, within), 1) for _ in jobs[1:])]
     return [Arrival(time, job) for time, job in zip(times, order, strict=True)]
+
+
+def with_servers(*, minutes: float, seed: int = SEED) -> list[Arrival]:
+    """Return jobs of the shape of DRAGON's, which come evenly spread at `SERVER_LOAD`.
+
+    A job may have a quarter to twice the workers that it asks for. `minutes`: 10, or another length
+    of all. Source of the shape: Lin et al., DRAGON, CLOSER 2019; lengths and sizes are small ones.
+    """
+    chance, scale = random.Random(seed), minutes / 10
+    mean = math.log(_MEAN_SECONDS) - math.log(2) / 2
+    jobs, work = [], 0.0
+    for number in range(_COUNT):
+        asked = chance.choice(_ASKED)
+        drawn = chance.lognormvariate(mean, math.sqrt(math.log(2)))
+        seconds = min(max(drawn, _SHORTEST), _LONGEST)
+        sizes = (max(1, asked // 4), asked, min(2 * asked, _SLOTS - 1))
+        jobs.append(_tf(f"server-{number}", sizes, round(seconds * asked / _STEP_SECONDS)))
+        work += (asked + 1) * (seconds * scale + _START_SECONDS)
+    within = work / (_SLOTS * SERVER_LOAD)
+    times = [0.0, *sorted(round(chance.uniform(0, within), 1) for _ in jobs[1:])]
+    return [Arrival(time, job) for time, job in zip(times, jobs, strict=True)]

@@ -10,7 +10,16 @@ from e2e.bench.companion.arms import AGAIN, PLAIN
 from e2e.bench.stream.arms import OFF, OURS, PUBLISHED, Dragon, arms
 from e2e.bench.stream.measure import arms_table, jobs_table, of_arms, worst_table
 from e2e.bench.stream.run import Outcome, Story
-from e2e.bench.stream.workload import FEW, JOBS, MEMORY, MILLICORES, StreamJob, arrivals
+from e2e.bench.stream.workload import (
+    FEW,
+    JOBS,
+    MEMORY,
+    MILLICORES,
+    SERVER_LOAD,
+    StreamJob,
+    arrivals,
+    with_servers,
+)
 from e2e.harness.jobs import specs
 from e2e.testbed.realnodes import cpu_budget
 from kfext import names
@@ -193,6 +202,19 @@ def test_the_best_and_the_worst_job_are_those_with_the_least_and_the_largest_med
         "0",
     ]
     assert rows[1][1] == "-25.0 % (-30.0 to -25.0)"
+
+
+def test_jobs_with_servers_are_elastic_fit_the_nodes_and_come_at_their_load() -> None:
+    coming = with_servers(minutes=10)
+    assert coming == with_servers(minutes=10) != with_servers(minutes=10, seed=2)
+    work = 0.0
+    for job in (arrival.job for arrival in coming):
+        assert job.elastic
+        assert job.servers == 1
+        assert 1 <= job.least <= job.asked < job.most <= 2 * job.asked
+        assert job.asked + job.servers <= 8
+        work += (job.asked + 1) * (job.steps * 0.0586 / job.asked + 13)
+    assert coming[-1].seconds <= work / (8 * SERVER_LOAD)
 
 
 def test_wait_and_run_of_each_job_are_apart() -> None:
