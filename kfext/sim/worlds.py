@@ -47,7 +47,7 @@ def stream(seed: int) -> World:
     jobs = random.sample(_STREAM, len(_STREAM))
     times = [0.0, *sorted(random.uniform(0, 300) for _ in jobs[1:])]
     nodes = {f"node-{number}": 2000 for number in range(4)}
-    return World(nodes, tuple(map(_arriving, jobs, times)))
+    return World(nodes, tuple(map(arriving, jobs, times)))
 
 
 def _torch(name: str, least: int, asked: int, most: int, steps: int) -> JobSpec:
@@ -141,12 +141,12 @@ def shared_node(seed: int, jobs: int) -> World:
     times = [0.0, *sorted(random.uniform(0, within) for _ in range(jobs - 2)), float(within)]
     drawn = [(at, random.choice(lengths) * random.uniform(0.8, 1.25)) for at in times]
     come = drawn if seed else _MEASURED[jobs]
-    specs = [_thread(f"job-{number}", takes) for number, (_, takes) in enumerate(come)]
+    specs = [thread(f"job-{number}", takes) for number, (_, takes) in enumerate(come)]
     arrivals = [float(at) for at, _ in come]
-    return World({"node-0": 1000}, tuple(map(_arriving, specs, arrivals)))
+    return World({"node-0": 1000}, tuple(map(arriving, specs, arrivals)))
 
 
-def _thread(name: str, takes: float) -> JobSpec:
+def thread(name: str, takes: float) -> JobSpec:
     """Return a job of one pod that takes so many core-seconds."""
     spec = JobSpec(name, PYTORCH, Style.GANG, 0.0, 0, _THREAD, 0, leaders=1, resize="cpu")
     steps = round(takes / _THREAD.work)
@@ -196,14 +196,15 @@ def spread_over(
     held = sum((_seconds(spec) + _START_SECONDS) * spec.pods for spec in specs)
     times = sorted(random.uniform(0, held / (nodes * per_node * load)) for _ in specs)
     sizes = {f"node-{number}": 1000 * per_node for number in range(nodes)}
-    return World(sizes, tuple(map(_arriving, specs, times)))
+    return World(sizes, tuple(map(arriving, specs, times)))
 
 
 def _seconds(spec: JobSpec) -> float:
     return spec.steps * spec.pace.seconds(spec.workers + spec.leaders)
 
 
-def _arriving(spec: JobSpec, at: float) -> JobSpec:
+def arriving(spec: JobSpec, at: float) -> JobSpec:
+    """Return a job that arrives at a whole second."""
     return replace(spec, arrives=float(round(at)))
 
 

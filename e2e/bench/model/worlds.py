@@ -1,10 +1,14 @@
-"""The shipped worlds, jobs of the shape of DRAGON's, and jobs that often fit no single node."""
+"""The shipped worlds, and worlds of the shapes of DRAGON's, SpeCon's and FlowCon's workloads.
+
+In the last world jobs often fit no single node.
+"""
 
 import math
 from dataclasses import replace
 from functools import partial
 from random import Random
 
+from e2e.bench.model.threads import threads
 from kfext.sim.cluster import World
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
 from kfext.sim.worlds import WORLDS as SHIPPED
@@ -58,8 +62,14 @@ def spread(seed: int, *, load: float, speed: float) -> World:
 
 
 DRAGONS: dict[str, Draw] = {f"dragon-{load}": partial(server_jobs, load=load) for load in _LOADS}
+THREADS: dict[str, Draw] = {
+    "threads-50": partial(threads, jobs=50, within=1500.0),
+    "threads-20": partial(threads, jobs=20, within=300.0),
+}
+"""SpeCon's 50 jobs at a load of 0.8, and FlowCon 2's 20 jobs."""
 WORLDS: dict[str, Draw] = {
     **SHIPPED,
     **DRAGONS,
+    **THREADS,
     "spread-0.8": partial(spread, load=0.8, speed=0.7),
 }
