@@ -168,9 +168,8 @@ Makers = Mapping[str, Callable[[], Arm]]
 
 
 def arms(interval: float) -> Makers:
-    """Return plain Kubernetes twice, kfext, kfext without its controller, and FlowCon."""
-    published = partial(FlowCon, interval=interval)
-    return {**plain_and(OURS, resizing), DEAD: killed, PUBLISHED: published}
+    """Return plain Kubernetes twice, kfext and FlowCon."""
+    return {**plain_and(OURS, resizing), PUBLISHED: partial(FlowCon, interval=interval)}
 
 
 def plain_and(name: str, make: Callable[[], Arm]) -> Makers:

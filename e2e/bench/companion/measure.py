@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from e2e.bench.companion.arms import ONCE, OURS, Arm, arms, plain_and, resizing
+from e2e.bench.companion.arms import DEAD, ONCE, OURS, Arm, arms, killed, plain_and, resizing
 from e2e.bench.companion.run import Bench, run
 from e2e.bench.companion.site import MILLICORES, REQUEST, Pod, Pods, Site, one_cpu, running
 from e2e.bench.companion.tables import arms_table, jobs_table, raised, shift_table
@@ -221,12 +221,12 @@ def measure(
 
 def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: int) -> list[Bench]:
     """Return the benches of jobs that share a node."""
-    schedules = few_and_many(step_cpu, quick=quick)
-    return [
-        Bench(schedule, arms(schedule.interval), repeats=repeats, once=ONCE)
-        for schedule in schedules
-        if schedule.name in parts
-    ]
+    few, many = few_and_many(step_cpu, quick=quick)
+    found = {
+        "three": Bench(few, {**arms(few.interval), DEAD: killed}, repeats=repeats, once=ONCE),
+        "ten": Bench(many, arms(many.interval), repeats=repeats, once=ONCE),
+    }
+    return [bench for part, bench in found.items() if part in parts]
 
 
 def _of_splits(parts: Sequence[str], *, quick: bool, repeats: int) -> list[Bench]:
