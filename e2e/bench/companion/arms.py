@@ -107,21 +107,31 @@ class Kfext(Arm):
 
 
 class Killed(Kfext):
-    """kfext; its controller is killed at its first resize, and not started again in the run.
+    """kfext; its controller is killed at its first resize after a number of jobs has come.
 
-    So the job that is the favourite then keeps its weight until it ends, and no other job gets any.
+    It is not started again in the run, so the favourite keeps its weight until it ends, and no
+    other job gets any. A job that came just before would be held until a controller returns.
     """
+
+    def __init__(self, annotations: Mapping[str, str], *, jobs: int) -> None:
+        super().__init__(annotations)
+        self._jobs = jobs
+        self._before: int | None = None
+        self._dead = False
 
     def start(self, pods: Pods, *, now: float) -> None:
         self._kfext = pods.kfext
 
     def look(self, found: Sequence[Pod], *, now: float) -> None:
         super().look(found, now=now)
-        if self.resizes:
+        if len(self._cpu) == self._jobs and self._before is None:
+            self._before = self.resizes
+        if not self._dead and self._before is not None and self.resizes > self._before:
+            self._dead = True
             self._kfext.kill_controller()
 
     def stop(self) -> None:
-        if self.resizes:
+        if self._dead:
             self._kfext.restart_killed_controller()
 
 
@@ -160,7 +170,7 @@ def losses(pods: Pods, pod: Pod) -> list[tuple[float, float]]:
 PLAIN, AGAIN = "plain", "plain again"
 """The first is what the others are compared with; the second is the same, to see the spread."""
 PUBLISHED, OURS = "FlowCon as published", "kfext"
-DEAD = "kfext, its controller killed at its first resize"
+DEAD = "kfext, its controller killed"
 ONCE = (PUBLISHED,)
 """Run in the first repeat only: three repeats of it are measured in version 0.2."""
 Makers = Mapping[str, Callable[[], Arm]]
@@ -182,6 +192,6 @@ def resizing() -> Arm:
     return Kfext({names.RESIZE: "cpu"})
 
 
-def killed() -> Arm:
-    """Return the same, but nothing is given back or raised after the first resize."""
-    return Killed({names.RESIZE: "cpu"})
+def killed(jobs: int) -> Arm:
+    """Return the same; its controller is killed at a resize once so many jobs have come."""
+    return Killed({names.RESIZE: "cpu"}, jobs=jobs)

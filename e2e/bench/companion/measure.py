@@ -11,6 +11,7 @@ for the favourite. A pod must get the part of the node that its request is of al
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -223,7 +224,12 @@ def _of_jobs(parts: Sequence[str], step_cpu: StepCpu, *, quick: bool, repeats: i
     """Return the benches of jobs that share a node."""
     few, many = few_and_many(step_cpu, quick=quick)
     found = {
-        "three": Bench(few, {**arms(few.interval), DEAD: killed}, repeats=repeats, once=ONCE),
+        "three": Bench(
+            few,
+            {**arms(few.interval), DEAD: partial(killed, len(few.arrivals))},
+            repeats=repeats,
+            once=ONCE,
+        ),
         "ten": Bench(many, arms(many.interval), repeats=repeats, once=ONCE),
     }
     return [bench for part, bench in found.items() if part in parts]

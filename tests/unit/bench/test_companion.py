@@ -279,15 +279,22 @@ class FakeController:
         self.done.append("restart")
 
 
-def test_a_controller_is_killed_at_its_first_resize_and_restarted_after_the_run() -> None:
+def test_a_controller_is_killed_at_the_first_resize_after_the_last_job_has_come() -> None:
     pods = type("Pods", (), {"kfext": FakeController()})()
-    for limits, done in ((["", ""], []), (["", "500m"], ["kill", "restart"])):
-        arm = killed()
-        arm.start(pods, now=0)
-        for limit in limits:
-            arm.look([Pod("a", "a", "a", "main", limit)], now=0)
-        arm.stop()
-        assert pods.kfext.done == done
+    arm = killed(2)
+    arm.start(pods, now=0)
+    looks: list[list[tuple[str, str]]] = [
+        [("a", "20m")],
+        [("a", "500m")],
+        [("a", "500m"), ("b", "20m")],
+    ]
+    for look in looks:
+        arm.look([Pod(name, name, name, "main", request) for name, request in look], now=0)
+    assert pods.kfext.done == []
+    for _ in range(2):
+        arm.look([Pod("a", "a", "a", "main", "20m"), Pod("b", "b", "b", "main", "500m")], now=0)
+    arm.stop()
+    assert pods.kfext.done == ["kill", "restart"]
 
 
 def test_the_runs_of_kfext_depend_on_its_code() -> None:
