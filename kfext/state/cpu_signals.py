@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from kfext.core.companion.contest import SPARE
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.fair import Sharer, fair_ends
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
@@ -20,6 +19,7 @@ from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.state.cluster import Cluster
 from kfext.state.progress import JobsProgress
+from kfext.state.refused_pods import RefusedPods
 from kfext.state.running_job import EARLY_SECONDS, RunningJob, all_measured, is_whole, live_pods
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
@@ -55,6 +55,7 @@ class CpuSignals:
         self._headroom = headroom
         self._beside: dict[str, frozenset[str]] = {}
         self._raised: dict[str, int] = {}
+        self._refused = RefusedPods(cluster)
         self._sharers: dict[str, dict[str, Sharer]] = {}
         self._crowded_at: dict[str, float] = {}
 
@@ -67,7 +68,13 @@ class CpuSignals:
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if resized
         }
         self._raised = _raised(signals)
-        nodes = {name: self._with_the_past(name, signals, now) for name in signals.nodes}
+        free = {name: node.free for name, node in signals.nodes.items()}
+        awaited = self._refused.awaited(free, self._raised, now=now)
+        awaited |= {name for name, raised in self._raised.items() if free[name] < raised}
+        nodes = {
+            name: self._with_the_past(name, signals, now, awaited=name in awaited)
+            for name in signals.nodes
+        }
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
         self._crowded_at = {
             name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
@@ -77,7 +84,7 @@ class CpuSignals:
         )
 
     def _with_the_past(
-        self, name: str, signals: Signals, now: float
+        self, name: str, signals: Signals, now: float, *, awaited: bool
     ) -> tuple[NodeSignal, dict[str, Sharer]]:
         """Return a node with the jobs that are gone, and all jobs that shared its CPU.
 
@@ -90,7 +97,6 @@ class CpuSignals:
         first = min((sharer.came for sharer in present.values()), default=math.inf)
         ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
         gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
-        awaited = self._is_awaited(name, node.free)
         crowded = self._is_crowded(name, signals, now)
         past = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
         return past, present | gone
@@ -107,19 +113,6 @@ class CpuSignals:
         if len(jobs) > 1 and used >= _CROWDED * node.allocatable:
             self._crowded_at[name] = now
         return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
-
-    def _is_awaited(self, name: str, free: int) -> bool:
-        """Return whether a pod waits for CPU of a node that is free but for raised requests.
-
-        A pod that kube-scheduler refused has none of it raised until it is bound.
-        """
-        room = free - self._raised.get(name, 0)
-        left = min(room, int(SPARE * free))
-        pods = self._cluster.books.refused.values()
-        return room < 0 < self._raised.get(name, 0) or any(
-            left < pod.requests.get(CPU, 0) <= free and pod.pinned_to in {None, "", name}
-            for pod in pods
-        )
 
     def _room_in(self, signals: Signals) -> dict[str, int]:
         """Return by namespace with a quota its headroom, in equal parts for its nodes."""
@@ -194,11 +187,14 @@ def _raised(signals: Signals) -> dict[str, int]:
 
 
 def free_on(cluster: Cluster, name: str) -> int | None:
-    """Return the CPU of a node less all requests, as users wrote them; None: no such node."""
+    """Return the CPU of a node less all requests, as users wrote them; None: no such node.
+
+    A reservation does not count: its job does not fit yet. Its pods count once it does.
+    """
     node = cluster.ledger.node(name)
     if node is None:
         return None
-    claims = cluster.ledger.claims_on([name])
+    claims = (claim for claim in cluster.ledger.claims_on([name]) if not claim.kept)
     return node.allocatable.get(CPU, 0) - sum(claim.requests.get(CPU, 0) for claim in claims)
 
 

@@ -204,10 +204,11 @@ def test_the_ledger_counts_what_the_user_wrote() -> None:
     assert sum(requests(bed).values()) == SIZE
 
 
-def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None:
-    bed = favoured()
+def refuse(bed: CpuBed, **fields: Any) -> None:
+    """Add a pod of no job that kube-scheduler has refused."""
     waits = replace(
         bed.pod("long").pod,
+        namespace="other",
         uid="foreign",
         name="foreign",
         owner_uid="",
@@ -215,13 +216,28 @@ def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None
         node_name="",
         phase="Pending",
         pinned_to="",
-        requests={"cpu": 600, "pods": 1},
         unschedulable="0/1 nodes are available: 1 Insufficient cpu.",
     )
-    bed.planner.cluster.observe_pod(None, waits)
+    bed.planner.cluster.observe_pod(None, replace(waits, **fields))
+
+
+def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None:
+    bed = favoured()
+    refuse(bed, requests={"cpu": 600, "pods": 1})
     assert requests(bed.after(2 * ROUND))["short"] == ASKED
     assert "another pod needs what is free on a" in (bed.shown("short") or fail()).verdict.message
-    assert requests(bed.after(100))["short"] == ASKED, "as long as it waits"
+    assert requests(bed.after(2 * ROUND))["short"] == ASKED, "while it may be bound"
+    assert requests(bed.after(80))["short"] == RAISED, "it lacks something else"
+
+
+def test_a_pod_that_fits_nowhere_does_not_keep_requests_from_being_raised() -> None:
+    bed = CpuBed()
+    bed.add("long", takes=4000.0)
+    bed.after(5)
+    refuse(bed, requests={"cpu": 600, "pods": 1, "nvidia.com/gpu": 1})
+    bed.add("longer", takes=5000.0)
+    bed.add("short", takes=1500.0)
+    assert requests(bed.after(195))["short"] == RAISED
 
 
 def fail() -> Any:
