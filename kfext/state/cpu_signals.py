@@ -161,6 +161,7 @@ class CpuSignals:
             now=now.wall,
             settling=cpu.operation is not None and cpu.operation.is_set,
             left=rest,
+            followed=now.monotonic - cpu.began,
         )
         if reported is None:
             return signal, False
@@ -264,11 +265,13 @@ def job_signal(
     in_flight: bool,
     settling: bool = False,
     left: float | None = None,
+    followed: float = math.inf,
     now: float = 0.0,
 ) -> JobSignal:
     """Return the signal of a job with the given pods. No policy visits an unfit job.
 
-    `left`: the core-seconds to its end. `now`: in epoch seconds.
+    `left`: the core-seconds to its end. `followed`: for how many seconds kfext has followed it.
+    `now`: in epoch seconds.
     """
     cpu, state = job.cpu, job.tracked.state.cpu
     signals = tuple(
@@ -288,6 +291,7 @@ def job_signal(
         rate=cpu.history.rate,
         whole=is_whole(job.tracked, pods),
         left=left,
+        followed=followed,
         done=cpu.work.done(reported.progress) if reported else 0.0,
         unread=cpu.unread,
     )
