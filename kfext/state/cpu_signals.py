@@ -150,7 +150,8 @@ class CpuSignals:
             cpu.work.take(reported.progress)
         if is_whole(tracked, pods) and all_measured(pods, uses):
             cpu.measured_at = now.monotonic
-        rest, source = cpu.left(reported, now.monotonic), self._settings_of(tracked).metrics
+        rest = cpu.left(reported, now, since=tracked.job.started)
+        source = self._settings_of(tracked).metrics
         cpu.unread = why_unread(reported, source=source, left=rest)
         signal = job_signal(
             job,

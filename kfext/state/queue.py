@@ -257,7 +257,7 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(tracked.job.uid),
             quota=self.quotas.of(tracked, self.classes),
-            known_length=lambda: self.lengths.known(tracked.job),
+            known_length=lambda: self.lengths.known(tracked.job, now=now),
             length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),
         )

@@ -19,6 +19,7 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
+from kfext.sim.training import Doing
 from kfext.state import cpu_executor
 from kfext.state.executor import TURN_SECONDS
 from kfext.state.running_job import RunningJob
@@ -428,6 +429,28 @@ def test_after_a_restart_the_favourite_stays() -> None:
         bed.after(100)
     assert len(bed.resized) == before
     assert requests(bed)["short"] == RAISED
+
+
+def hang(bed: CpuBed, name: str) -> None:
+    """Let a job train and print no further."""
+    bed.job(name).training._become(Doing.IDLE)
+
+
+def test_a_favourite_that_falls_silent_beyond_its_end_makes_way() -> None:
+    bed = favoured()
+    hang(bed, "short")
+    assert requests(bed.after(300))["short"] == RAISED
+    assert requests(bed.after(1500))["short"] == ASKED
+
+
+def test_a_new_controller_gives_a_favourite_that_does_not_step_300_s() -> None:
+    bed = favoured()
+    hang(bed, "short")
+    bed.restart()
+    training = bed.job("short").training
+    training._print(bed.clock.now, training._progress(training.done))
+    assert requests(bed.after(280))["short"] == RAISED
+    assert requests(bed.after(60))["short"] == ASKED
 
 
 def test_with_a_dead_controller_the_favourite_ends_and_no_cpu_idles() -> None:

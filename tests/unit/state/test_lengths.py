@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from kfext.core.progress.reported import LATE
 from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.order import PATIENCE
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
 from kfext.sim.jobs import JobSpec
-from kfext.state.lengths import LATE, Lengths
+from kfext.state.lengths import Lengths
 from tests.unit.sim.bed import GANG, LONG, Bed
 
 FIRST = replace(GANG, name="train-1", arrives=1.0, steps=200, trains="train")
@@ -57,6 +58,19 @@ def test_the_end_of_a_job_is_known_by_its_progress_alone() -> None:
     left = lengths(of).rest(job, now=of.clock.wall)
     assert lengths(of).end(job, now=of.clock.wall) == pytest.approx(of.clock.wall + LATE * left)
     assert lengths(of).end(replace(job, suspend=True), now=of.clock.wall) is None
+
+
+def test_a_job_that_is_silent_for_long_beyond_its_end_counts_as_a_job_without_progress() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    job, now = seen(of, GANG), of.clock.wall
+    left = lengths(of).rest(job, now=now)
+    assert lengths(of).rest(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
+    later = now + LATE * left + 120
+    assert lengths(of).end(job, now=later) is None
+    assert lengths(of).known(job, now=later) is None
+    assert lengths(of).rest(job, now=later) == pytest.approx(later - job.started), "as it ran"
+    stopped = replace(job, suspend=True)
+    assert lengths(of).rest(stopped, now=later) == pytest.approx(left, abs=30), "it is not late"
 
 
 ACTS = {"scale": PolicyChoice(Mode.ACT)}
