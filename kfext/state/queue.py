@@ -251,6 +251,7 @@ class Queue:
             reservation=kept,
             reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
+            estimated=kept is not None and self._is_estimated(kept),
             reservable_in=self.reservations.due_in(tracked, now=now),
             ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
             crowded=self._cluster.backlog.crowd,
@@ -261,6 +262,12 @@ class Queue:
             length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),
         )
+
+    def _is_estimated(self, kept: Reservation) -> bool:
+        """Return whether progress, and no deadline, says when a reservation ends."""
+        awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
+        deadlines = (tracked.job.ends for tracked in awaited if tracked)
+        return any(deadline is None or deadline > kept.until for deadline in deadlines)
 
     def _ends(self, now: float) -> dict[str, float]:
         """Return by uid when running jobs are expected to end."""

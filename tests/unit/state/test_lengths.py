@@ -73,6 +73,16 @@ def test_a_job_that_is_silent_for_long_beyond_its_end_counts_as_a_job_without_pr
     assert lengths(of).rest(stopped, now=later) == pytest.approx(left, abs=30), "it is not late"
 
 
+def test_an_end_that_progress_makes_likely_is_shown_as_an_estimate() -> None:
+    runs = replace(GANG, name="runs", arrives=1.0, workers=3, steps=6000)
+    head = replace(runs, name="head", arrives=10.0, workers=4)
+    late = replace(runs, name="late", arrives=400.0, workers=1)
+    of = Bed(runs, head, late, a=4 * runs.cpu).at(420)
+    verdict = of.planner.cluster.jobs[late.uid].verdict
+    assert verdict is not None
+    assert "which waits for PyTorchJob team/runs until about " in verdict.message
+
+
 ACTS = {"scale": PolicyChoice(Mode.ACT)}
 OFF = {"scale": PolicyChoice(Mode.OFF)}
 COUNTS: dict[str, tuple[JobSpec, TrainingPolicy, bool]] = {
