@@ -4,7 +4,7 @@ A new process computes the same order and the same reservation from the cluster.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kfext.core.companion.scale import SCALE
 from kfext.core.lifecycle.situation import QueueContext
@@ -58,6 +58,12 @@ class Queue:
         self._moved = False
         self._looked_at: tuple[int, int] | None = None
         self._break_is_offered = False
+        self._expected: Mapping[str, float] | None = None
+
+    def begin_tick(self) -> None:
+        """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
+        self._expected = None
+        self.reservations.begin_tick()
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Record the present version of a PriorityClass; `new` is None when it is gone."""
@@ -269,10 +275,13 @@ class Queue:
         deadlines = (tracked.job.ends for tracked in awaited if tracked)
         return any(deadline is None or deadline > kept.until for deadline in deadlines)
 
-    def _ends(self, now: float) -> dict[str, float]:
-        """Return by uid when running jobs are expected to end."""
-        running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
-        return {job.uid: now + self.lengths.rest(job, now=now) for job in running}
+    def _ends(self, now: float) -> Mapping[str, float]:
+        """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
+        if self._expected is None:
+            running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
+            rest = self.lengths.rest
+            self._expected = {job.uid: now + rest(job, now=now) for job in running}
+        return self._expected
 
     def moved(self) -> Iterator[TrackedJob]:
         """Yield the queued jobs that show an outdated position, and record the new position."""

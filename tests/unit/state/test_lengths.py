@@ -1,5 +1,6 @@
 """What is known of the lengths of jobs in a model cluster."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -81,6 +82,21 @@ def test_an_end_that_progress_makes_likely_is_shown_as_an_estimate() -> None:
     verdict = of.planner.cluster.jobs[late.uid].verdict
     assert verdict is not None
     assert "which waits for PyTorchJob team/runs until about " in verdict.message
+
+
+def test_the_ends_of_running_jobs_are_estimated_once_in_a_tick() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    queue, tracked = of.planner.queue, of.planner.cluster.jobs[GANG.uid]
+
+    def ends(now: float) -> Mapping[str, float]:
+        return queue.context(tracked, now=now).ends()
+
+    queue.begin_tick()
+    first = ends(of.clock.wall)
+    assert list(first) == [GANG.uid]
+    assert ends(of.clock.wall) is first
+    queue.begin_tick()
+    assert ends(of.clock.wall) is not first
 
 
 ACTS = {"scale": PolicyChoice(Mode.ACT)}
