@@ -1,4 +1,4 @@
-"""Pods that kube-scheduler refused: for whom a node gives raised requests back, and how long."""
+"""Pods that kube-scheduler refused: which nodes give raised requests back to them, and how long."""
 
 from dataclasses import replace
 from typing import Any
