@@ -168,7 +168,7 @@ Runs = Mapping[str, Sequence[Outcome]]
 
 
 class Bench:
-    """A schedule under `arms`, each of them `repeats` times; the arms in `once` only in the first."""
+    """A schedule under `arms`, each of them `repeats` times; arms in `once` only in the first."""
 
     def __init__(
         self, schedule: Schedule, arms: Makers, *, repeats: int, once: Collection[str] = ()
