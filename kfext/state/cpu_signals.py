@@ -1,6 +1,7 @@
 """What the policies for CPU see of running jobs: their pods, their progress and their nodes."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -14,10 +15,12 @@ from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.state.cluster import Cluster
+from kfext.state.executor import TURN_SECONDS
 from kfext.state.progress import JobsProgress
 from kfext.state.refused_pods import RefusedPods
 from kfext.state.running_job import EARLY_SECONDS, RunningJob, all_measured, is_whole, live_pods
@@ -58,6 +61,7 @@ class CpuSignals:
         self._refused = RefusedPods(cluster)
         self._sharers: dict[str, dict[str, Sharer]] = {}
         self._crowded_at: dict[str, float] = {}
+        self._parts: dict[str, float] = {}
 
     def together(self, jobs: Sequence[JobSignal], now: float) -> Signals:
         """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
@@ -76,6 +80,7 @@ class CpuSignals:
             for name in signals.nodes
         }
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
+        self._parts = _equal_parts(signals)
         self._crowded_at = {
             name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
         }
@@ -143,9 +148,9 @@ class CpuSignals:
         tracked, cpu, uses = job.tracked, job.cpu, self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
         cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
-        for pod in live_pods(pods):
-            if (measured := uses.of(pod.uid)) is not None:
-                cpu.work.measure(pod.uid, measured.use)
+        measured = {pod.uid: found.use for pod in live_pods(pods) if (found := uses.of(pod.uid))}
+        for uid, use in (measured or self._assumed(pods, now)).items():
+            cpu.work.measure(uid, use, assumed=not measured)
         if reported is not None:
             cpu.work.take(reported.progress)
         if is_whole(tracked, pods) and all_measured(pods, uses):
@@ -168,6 +173,16 @@ class CpuSignals:
             return signal, False
         return signal, cpu.history.take(reported.progress, signal.use, now=now.monotonic)
 
+    def _assumed(self, pods: Iterable[Pod], now: Moment) -> dict[str, CpuUse]:
+        """Return by uid an equal part of the node for each running pod.
+
+        metrics-server shows a new pod after half a minute or more; until then weights are equal.
+        """
+        parts = (
+            (pod.uid, self._parts.get(pod.node_name)) for pod in pods if pod.phase == "Running"
+        )
+        return {uid: CpuUse(part, at=now.wall, window=TURN_SECONDS) for uid, part in parts if part}
+
     def _in_flight(self, job: RunningJob, pods: tuple[Pod, ...], now: float) -> bool:
         """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
         return (
@@ -178,6 +193,15 @@ class CpuSignals:
             or self._paused(job, now)
             or not is_whole(job.tracked, pods)
         )
+
+
+def _equal_parts(signals: Signals) -> dict[str, float]:
+    """Return by node the cores of each pod of the jobs there if all have equal shares."""
+    count = Counter(pod.node for job in signals.jobs for pod in job.pods)
+    return {
+        name: (node.allocatable - node.others) / 1000 / max(1, count[name])
+        for name, node in signals.nodes.items()
+    }
 
 
 def _raised(signals: Signals) -> dict[str, int]:

@@ -105,7 +105,19 @@ class Contest:
             return asked
         if self.by_growth:
             return asked | self._by_growth(asked, acting)
-        return asked if favourite is None else asked | self._for(favourite, asked, acting)
+        if favourite is None or self._begins(favourite):
+            return asked
+        return asked | self._for(favourite, asked, acting)
+
+    def _begins(self, first: JobSignal) -> bool:
+        """Return whether all have the share that their users wrote, and none but one is known.
+
+        To raise the favourite and all newcomers to equal shares would change little.
+        """
+        others = [job for job in self.jobs if job is not first]
+        return all(job.young and not self._is_known(job) for job in others) and not any(
+            self.extra(job) for job in self.jobs
+        )
 
     def _for(
         self, first: JobSignal, asked: Mapping[str, int], acting: Collection[JobSignal]

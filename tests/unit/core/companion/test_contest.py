@@ -104,6 +104,15 @@ def test_a_job_with_a_raise_that_shows_no_end_keeps_it_from_no_other_job_for_lon
     assert favourites({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
 
 
+def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
+    """All have equal shares already; a favourite that has its raise shares it with newcomers."""
+    asked = {"a": 100, "y": 100}
+    assert requests(contest(A, YOUNG, free=800), "a") == asked
+    raised = ends("a", 50.0, request=820, user_request=100)
+    shared = requests(contest(raised, YOUNG, free=800), "a")
+    assert shared["a"] > shared["y"] - 20 > asked["y"]
+
+
 SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {
     "all of them": (
         [spread("w", 50.0), ends("a", 80.0), ends("b", 90.0, node="n2")],
