@@ -86,7 +86,7 @@ class Pod:
     `gates`: the names of its scheduling gates.
     `cpu_limit`: the millicores that it can use; None: unlimited.
     `trainer`: the CPU of its training container; None: it cannot be resized alone.
-    `constraints`: kept only while it is gated, or pinned and not bound.
+    `constraints`: kept only while it is gated, or pinned or refused and not bound.
     `affinity`: kept only while it is gated, as kfext patches no other pods.
     `host_ports`: the ports of its node that it uses.
     `gang_terms`: the affinity and anti-affinity between the pods of its job.
@@ -186,8 +186,9 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         demand = parse_demand(spec, status, trainer=kind.container if kind else "")
     gated, node_name = demand.gated, intern(bounded_name(spec.get("nodeName")))
     namespace = intern(text(metadata.get("namespace")))
-    constraints = demand.constraints.of(namespace)
+    constraints, unschedulable = demand.constraints.of(namespace), intern(_unschedulable(status))
     pinned_to = None if gated else constraints.pinned_to
+    needed = gated or ((pinned_to or unschedulable) and not node_name)
     return Pod(
         namespace=namespace,
         name=text(metadata.get("name")),
@@ -205,11 +206,11 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         guaranteed=demand.guaranteed,
         best_effort=demand.best_effort,
         trainer=demand.trainer,
-        constraints=constraints if gated or (pinned_to and not node_name) else None,
+        constraints=constraints if needed else None,
         host_ports=constraints.host_ports,
         gang_terms=constraints.gang_terms,
         affinity=demand.affinity if gated else None,
-        unschedulable=intern(_unschedulable(status)),
+        unschedulable=unschedulable,
         resize_problem=resize_problem(status),
         released=RELEASED in annotations,
         annotated=bool(annotations),

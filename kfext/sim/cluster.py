@@ -11,7 +11,6 @@ from kfext.model.priority import PriorityClass
 from kfext.sim.api import TEAM, ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.driver import Driver
-from kfext.sim.faults import Faults
 from kfext.sim.jobs import JobSpec
 from kfext.sim.kubelets import Kubelets
 from kfext.sim.objects import LiveJob, node
@@ -101,19 +100,16 @@ class Cluster:
         self.luck = luck
         self.policy = policy
         self.clock = Clock()
-        self.faults = Faults()
         self.planner = Planner(wake=self._wake)
         self.api = ApiServer(self.planner, self.clock)
-        self.kubelets = Kubelets(self.api, self.clock, self.faults, self.world.nodes)
-        self.operator = TrainingOperator(self.api, self.kubelets, self.clock, self.faults)
+        self.kubelets = Kubelets(self.api, self.clock, self.world.nodes)
+        self.operator = TrainingOperator(self.api, self.kubelets, self.clock)
         self.driver = Driver(
             self.planner,
             self.api,
             self.kubelets,
             self.clock,
-            self.faults,
             seed=luck if late_writes else None,
-            successor=self._successor,
         )
         self.on_second: list[Callable[[], None]] = []
         self.api.priorities = {URGENT.name: URGENT.value}
@@ -165,13 +161,6 @@ class Cluster:
             scheduler.turn()
         for look in self.on_second:
             look()
-
-    def _successor(self) -> Planner:
-        """Return the planner of a new controller, which knows only what the API server stores."""
-        self.planner = Planner(wake=self._wake)
-        self._show_world()
-        self.api.show_to(self.planner)
-        return self.planner
 
     # --- results ----------------------------------------------------------------------------------
 

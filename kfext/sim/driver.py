@@ -15,7 +15,6 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
-from kfext.sim.faults import Faults
 from kfext.sim.kubelets import Kubelets, is_printer, uses_of
 from kfext.sim.objects import LivePod
 from kfext.state.planner import Planner
@@ -46,7 +45,6 @@ class Driver:
     """The loop around a planner.
 
     `seed`: decides which steps of a job are written late; no step if unset.
-    `successor`: makes the planner of the next controller if this one dies.
 
     `measure`: what a pod uses, or None: unknown. It is asked as often as kfext measures, or after
         `measure_seconds` if that is sooner.
@@ -59,9 +57,7 @@ class Driver:
     api: ApiServer
     kubelets: Kubelets
     clock: Clock
-    faults: Faults
     seed: int | None
-    successor: Callable[[], Planner]
     measure_seconds: float = math.inf
     measure: Callable[[LivePod], CpuUse | None] = field(init=False)
     failures: list[tuple[str, Exception]] | None = None
@@ -180,7 +176,7 @@ class Driver:
         complete = refused = False
         final = ""
         try:
-            complete = self._all_written(tracked, step)
+            complete = self._all_written(planner, tracked, step)
         except ApiError as error:
             refused, final = True, error.message if error.final else ""
         self.written.append(Written(self.clock.now, tracked.job.name, step, refused))
@@ -188,18 +184,15 @@ class Driver:
         if planner is self.planner:
             planner.finish(tracked, self.moment, complete=complete, refused=refused, final=final)
 
-    def _all_written(self, tracked: TrackedJob, step: Step) -> bool:
+    def _all_written(self, planner: Planner, tracked: TrackedJob, step: Step) -> bool:
         """Write a step; return whether all of its pods were as kfext had seen them.
 
         Raises ApiError if a write is refused.
         """
         uid, operations = tracked.job.uid, job_operations(step, tracked.raw, tracked.job)
         if operations is not None:
-            self._check(uid, operations)
             self.api.patch_job(uid, operations)
-            if self.faults.dies:
-                self.faults.dies = False
-                self.planner = self.successor()
+            if planner is not self.planner:
                 return False
         written = [self._changed(pod, change) for pod, change in pod_writes(step, tracked.job)]
         return all(written)
@@ -207,7 +200,6 @@ class Driver:
     def _changed(self, pod: Pod, change: Change) -> bool:
         """Patch, resize or delete a pod; return whether it was as kfext had seen it."""
         try:
-            self._check(pod.uid, change)
             match change:
                 case None:
                     self.kubelets.delete(self.api.unchanged(pod))
@@ -220,7 +212,3 @@ class Driver:
         except (NotFound, Conflict):
             return False
         return True
-
-    def _check(self, uid: str, change: Change) -> None:
-        if error := self.faults.refusal(uid, change):
-            raise error

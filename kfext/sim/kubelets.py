@@ -7,7 +7,6 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.verdict import Verdict
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
-from kfext.sim.faults import Faults
 from kfext.sim.objects import LiveJob, LivePod, Raw
 
 _LATE = 1.0
@@ -22,17 +21,17 @@ class Kubelets:
     `used`: the millicores that the bound pods of each node request, until the pods are gone.
     `busy`: the core-seconds that running pods used so far.
     `turn`: the pod with the lowest value is bound first. `choose`: returns the node that a pod is
-        bound to, of the nodes with room, or None; by default, the emptiest.
+        bound to, of the nodes with room, or None; by default, the emptiest. `lack`: returns why a
+        kubelet does not resize a pod yet, or None; it tries again every 10 s.
     """
 
-    def __init__(
-        self, api: ApiServer, clock: Clock, faults: Faults, nodes: Mapping[str, int]
-    ) -> None:
+    def __init__(self, api: ApiServer, clock: Clock, nodes: Mapping[str, int]) -> None:
         self.nodes = dict(nodes)
         self.used = dict.fromkeys(nodes, 0)
         self.busy = 0.0
         self.turn: Callable[[LivePod], float] = lambda live: live.number
         self.choose: Callable[[LivePod, Sequence[str]], str | None] = self._emptiest
+        self.lack: Callable[[LivePod], Verdict | None] = self._lack
         self._running: dict[str, dict[str, LivePod]] = {node: {} for node in nodes}
         self._held: dict[str, tuple[str, int]] = {}
         self._pending: dict[str, LivePod] = {}
@@ -42,7 +41,6 @@ class Kubelets:
         self._since = 0.0
         self._api = api
         self._clock = clock
-        self._faults = faults
         api.on_pod.append(self._observe)
         api.on_gone.append(self._forget)
         api.on_resize.append(lambda live: clock.after(_RESIZES, partial(self._resize, live)))
@@ -115,7 +113,7 @@ class Kubelets:
         return max(fits, key=lambda name: self.nodes[name] - self.used[name], default=None)
 
     def _fits(self, live: LivePod, node: str) -> bool:
-        here = live.pod.pinned_to in {None, node} and node not in self._faults.closed
+        here = live.pod.pinned_to in {None, node}
         return here and self.used[node] + live.cpu <= self.nodes[node]
 
     def _cannot_bind(self, live: LivePod) -> None:
@@ -131,10 +129,10 @@ class Kubelets:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
 
     def _resize(self, live: LivePod) -> None:
-        """Give a running pod the resources of its spec, if there is room and no fault."""
+        """Give a running pod the resources of its spec, if there is room."""
         if not (live.runs and self._api.stores(live)):
             return
-        problem = self._faults.resize(live) or self._lack(live)
+        problem = self.lack(live)
         if problem is None:
             self._api.set_phase(live, "Running", containerStatuses=_allocated(live))
             self._free(live)

@@ -3,7 +3,6 @@
 from kfext.model.pod import ReplicaKey
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
-from kfext.sim.faults import Faults
 from kfext.sim.kubelets import Kubelets
 from kfext.sim.objects import LiveJob
 
@@ -16,12 +15,11 @@ _PODS_A_SECOND = 10
 class TrainingOperator:
     """Reconciles one job after another. `failed`: the jobs that it made fail, with the reason."""
 
-    def __init__(self, api: ApiServer, kubelets: Kubelets, clock: Clock, faults: Faults) -> None:
+    def __init__(self, api: ApiServer, kubelets: Kubelets, clock: Clock) -> None:
         self.failed: dict[str, str] = {}
         self._api = api
         self._kubelets = kubelets
         self._clock = clock
-        self._faults = faults
         self._queued: set[str] = set()
         self._second = -1.0
         self._created = 0
@@ -76,5 +74,4 @@ class TrainingOperator:
                 self._enqueue(live)
                 return
             self._created += 1
-            if self._faults.creates(live, key):
-                self._api.create_pod(live, key)
+            self._api.create_pod(live, key)

@@ -1,10 +1,10 @@
 """What the policies for CPU see of running jobs: their pods, their progress and their nodes."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from kfext.core.companion.contest import SPARE
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.fair import Sharer, fair_ends
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
@@ -15,11 +15,14 @@ from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.quantity import CPU
 from kfext.state.cluster import Cluster
+from kfext.state.executor import TURN_SECONDS
 from kfext.state.progress import JobsProgress
+from kfext.state.refused_pods import RefusedPods
 from kfext.state.running_job import EARLY_SECONDS, RunningJob, all_measured, is_whole, live_pods
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
@@ -55,8 +58,10 @@ class CpuSignals:
         self._headroom = headroom
         self._beside: dict[str, frozenset[str]] = {}
         self._raised: dict[str, int] = {}
+        self._refused = RefusedPods(cluster)
         self._sharers: dict[str, dict[str, Sharer]] = {}
         self._crowded_at: dict[str, float] = {}
+        self._parts: dict[str, float] = {}
 
     def together(self, jobs: Sequence[JobSignal], now: float) -> Signals:
         """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
@@ -67,8 +72,15 @@ class CpuSignals:
             job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if resized
         }
         self._raised = _raised(signals)
-        nodes = {name: self._with_the_past(name, signals, now) for name in signals.nodes}
+        free = {name: node.free for name, node in signals.nodes.items()}
+        awaited = self._refused.awaited(free, self._raised, now=now)
+        awaited |= {name for name, raised in self._raised.items() if free[name] < raised}
+        nodes = {
+            name: self._with_the_past(name, signals, now, awaited=name in awaited)
+            for name in signals.nodes
+        }
         self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
+        self._parts = _equal_parts(signals)
         self._crowded_at = {
             name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
         }
@@ -77,7 +89,7 @@ class CpuSignals:
         )
 
     def _with_the_past(
-        self, name: str, signals: Signals, now: float
+        self, name: str, signals: Signals, now: float, *, awaited: bool
     ) -> tuple[NodeSignal, dict[str, Sharer]]:
         """Return a node with the jobs that are gone, and all jobs that shared its CPU.
 
@@ -90,7 +102,6 @@ class CpuSignals:
         first = min((sharer.came for sharer in present.values()), default=math.inf)
         ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
         gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
-        awaited = self._is_awaited(name, node.free)
         crowded = self._is_crowded(name, signals, now)
         past = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
         return past, present | gone
@@ -107,19 +118,6 @@ class CpuSignals:
         if len(jobs) > 1 and used >= _CROWDED * node.allocatable:
             self._crowded_at[name] = now
         return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
-
-    def _is_awaited(self, name: str, free: int) -> bool:
-        """Return whether a pod waits for CPU of a node that is free but for raised requests.
-
-        A pod that kube-scheduler refused has none of it raised until it is bound.
-        """
-        room = free - self._raised.get(name, 0)
-        left = min(room, int(SPARE * free))
-        pods = self._cluster.books.refused.values()
-        return room < 0 < self._raised.get(name, 0) or any(
-            left < pod.requests.get(CPU, 0) <= free and pod.pinned_to in {None, "", name}
-            for pod in pods
-        )
 
     def _room_in(self, signals: Signals) -> dict[str, int]:
         """Return by namespace with a quota its headroom, in equal parts for its nodes."""
@@ -150,14 +148,15 @@ class CpuSignals:
         tracked, cpu, uses = job.tracked, job.cpu, self._progress.uses
         pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
         cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
-        for pod in live_pods(pods):
-            if (measured := uses.of(pod.uid)) is not None:
-                cpu.work.measure(pod.uid, measured.use)
+        measured = {pod.uid: found.use for pod in live_pods(pods) if (found := uses.of(pod.uid))}
+        for uid, use in (measured or self._assumed(pods, now)).items():
+            cpu.work.measure(uid, use, assumed=not measured)
         if reported is not None:
             cpu.work.take(reported.progress)
         if is_whole(tracked, pods) and all_measured(pods, uses):
             cpu.measured_at = now.monotonic
-        rest, source = cpu.left(reported, now.monotonic), self._settings_of(tracked).metrics
+        rest = cpu.left(reported, now, since=tracked.job.started)
+        source = self._settings_of(tracked).metrics
         cpu.unread = why_unread(reported, source=source, left=rest)
         signal = job_signal(
             job,
@@ -168,10 +167,21 @@ class CpuSignals:
             now=now.wall,
             settling=cpu.operation is not None and cpu.operation.is_set,
             left=rest,
+            followed=now.monotonic - cpu.began,
         )
         if reported is None:
             return signal, False
         return signal, cpu.history.take(reported.progress, signal.use, now=now.monotonic)
+
+    def _assumed(self, pods: Iterable[Pod], now: Moment) -> dict[str, CpuUse]:
+        """Return by uid an equal part of the node for each running pod.
+
+        metrics-server shows a new pod after half a minute or more; until then weights are equal.
+        """
+        parts = (
+            (pod.uid, self._parts.get(pod.node_name)) for pod in pods if pod.phase == "Running"
+        )
+        return {uid: CpuUse(part, at=now.wall, window=TURN_SECONDS) for uid, part in parts if part}
 
     def _in_flight(self, job: RunningJob, pods: tuple[Pod, ...], now: float) -> bool:
         """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
@@ -185,6 +195,15 @@ class CpuSignals:
         )
 
 
+def _equal_parts(signals: Signals) -> dict[str, float]:
+    """Return by node the cores of each pod of the jobs there if all have equal shares."""
+    count = Counter(pod.node for job in signals.jobs for pod in job.pods)
+    return {
+        name: (node.allocatable - node.others) / 1000 / max(1, count[name])
+        for name, node in signals.nodes.items()
+    }
+
+
 def _raised(signals: Signals) -> dict[str, int]:
     """Return by node what counts there beyond what users wrote."""
     raised = dict.fromkeys(signals.nodes, 0)
@@ -194,11 +213,14 @@ def _raised(signals: Signals) -> dict[str, int]:
 
 
 def free_on(cluster: Cluster, name: str) -> int | None:
-    """Return the CPU of a node less all requests, as users wrote them; None: no such node."""
+    """Return the CPU of a node less all requests, as users wrote them; None: no such node.
+
+    A reservation does not count: its job does not fit yet. Its pods count once it does.
+    """
     node = cluster.ledger.node(name)
     if node is None:
         return None
-    claims = cluster.ledger.claims_on([name])
+    claims = (claim for claim in cluster.ledger.claims_on([name]) if not claim.kept)
     return node.allocatable.get(CPU, 0) - sum(claim.requests.get(CPU, 0) for claim in claims)
 
 
@@ -268,11 +290,13 @@ def job_signal(
     in_flight: bool,
     settling: bool = False,
     left: float | None = None,
+    followed: float = math.inf,
     now: float = 0.0,
 ) -> JobSignal:
     """Return the signal of a job with the given pods. No policy visits an unfit job.
 
-    `left`: the core-seconds to its end. `now`: in epoch seconds.
+    `left`: the core-seconds to its end. `followed`: for how many seconds kfext has followed it.
+    `now`: in epoch seconds.
     """
     cpu, state = job.cpu, job.tracked.state.cpu
     signals = tuple(
@@ -292,6 +316,7 @@ def job_signal(
         rate=cpu.history.rate,
         whole=is_whole(job.tracked, pods),
         left=left,
+        followed=followed,
         done=cpu.work.done(reported.progress) if reported else 0.0,
         unread=cpu.unread,
     )

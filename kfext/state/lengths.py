@@ -2,12 +2,11 @@
 
 from heapq import nlargest
 
+from kfext.core.progress.reported import LATE
 from kfext.core.queue.length import expected_rest, usual_length
 from kfext.model.job import TrainingJob
 from kfext.state.progress import JobsProgress
 
-LATE = 1.2
-"""A job takes up to this many times as long as its progress shows."""
 _MOST_ENDED = 16
 """The last ended jobs of a series that count."""
 
@@ -51,23 +50,30 @@ class Lengths:
             self._usual[series] = usual_length(length for _, length in last)
         return self._usual[series]
 
-    def known(self, job: TrainingJob) -> float | None:
-        """Return the seconds that a job has left by its progress, else takes by its series."""
+    def left(self, job: TrainingJob, *, now: float) -> float | None:
+        """Return the seconds that a job has left by its progress at `now`; None: unknown.
+
+        A job that is stopped has left what it had.
+        """
         reported = self._progress.reported(job.uid)
-        left = None if reported is None else reported.progress.left
+        if reported is None or job.suspend:
+            return None if reported is None else reported.progress.left
+        return reported.progress.left_at(now, since=job.started)
+
+    def known(self, job: TrainingJob, *, now: float) -> float | None:
+        """Return the seconds that a job has left by its progress, else takes by its series."""
+        left = self.left(job, now=now)
         return self.usual(job) if left is None else left
 
     def end(self, job: TrainingJob, *, now: float) -> float | None:
         """Return when a running job ends by its progress or its deadline; None: unknown."""
-        reported = self._progress.reported(job.uid)
-        left = None if reported is None or job.suspend else reported.progress.left
+        left = None if job.suspend else self.left(job, now=now)
         ends = [job.ends, None if left is None else now + LATE * left]
         return min((end for end in ends if end is not None), default=None)
 
     def rest(self, job: TrainingJob, *, now: float) -> float:
         """Return the seconds that a job has left at its present size."""
-        reported = self._progress.reported(job.uid)
-        if reported is not None and (left := reported.progress.left) is not None:
+        if (left := self.left(job, now=now)) is not None:
             return left
         runs = job.started and not job.suspend
         ran = max(0.0, now - job.started) if runs else 0.0

@@ -137,7 +137,7 @@ class MoveExecutor(Executor):
         waits = self._why_none(now)
         free = sorted(
             (job for job in self.jobs.values() if self._is_free(job, now)),
-            key=lambda job: (-self._left(job), job.uid),
+            key=lambda job: (-(self._left(job, now=now.wall) or 0.0), job.uid),
         )
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
         for job in self._turns.some(free):
@@ -232,12 +232,11 @@ class MoveExecutor(Executor):
         if ago < REST_SECONDS:
             lately = f"{message}; it was moved less than {REST_SECONDS:g} s ago"
             return Verdict(names.REASON_STAYS, lately)
-        reported = self._progress.reported(job.uid)
         return together(
             job.uid,
             now=homes,
             to=(self._better(job, now=now.wall) or {}).values(),
-            left=reported.progress.left if reported else None,
+            left=self._left(job, now=now.wall),
             cost=self._cost(job, now=now.wall),
             speed=MIGRATE.parameter(self.running.settings_of(job.tracked), "spreadSpeed"),
         )
@@ -258,9 +257,8 @@ class MoveExecutor(Executor):
         pause = usual_pause(job) + SETTLE_SECONDS
         return pause + self._handshake.unsaved(job.uid, now=now)
 
-    def _left(self, job: RunningJob) -> float:
-        reported = self._progress.reported(job.uid)
-        return (reported.progress.left if reported else None) or 0.0
+    def _left(self, job: RunningJob, *, now: float) -> float | None:
+        return self._queue.lengths.left(job.tracked.job, now=now)
 
     def _readiness(self, job: RunningJob, *, now: float) -> Readiness:
         return self._handshake.readiness(job.uid, job.move.operation, interrupts=True, now=now)

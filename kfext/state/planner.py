@@ -118,7 +118,7 @@ class Planner:
         self.cluster.settle(now.monotonic)
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
-        reservations.begin_tick()
+        self.queue.begin_tick()
         if not self._in_round:
             self._begin_round(now.monotonic)
         while draft.decided < self._most and draft.pods < MOST_PODS and reservations.may_search:

@@ -4,7 +4,7 @@ A new process computes the same order and the same reservation from the cluster.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kfext.core.companion.scale import SCALE
 from kfext.core.lifecycle.situation import QueueContext
@@ -58,6 +58,12 @@ class Queue:
         self._moved = False
         self._looked_at: tuple[int, int] | None = None
         self._break_is_offered = False
+        self._expected: Mapping[str, float] | None = None
+
+    def begin_tick(self) -> None:
+        """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
+        self._expected = None
+        self.reservations.begin_tick()
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Record the present version of a PriorityClass; `new` is None when it is gone."""
@@ -251,21 +257,31 @@ class Queue:
             reservation=kept,
             reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
             awaited=self._awaited(kept, to=tracked.job) if kept else "",
+            estimated=kept is not None and self._is_estimated(kept),
             reservable_in=self.reservations.due_in(tracked, now=now),
             ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
             promised=self.promises.of(tracked.job.uid),
             quota=self.quotas.of(tracked, self.classes),
-            known_length=lambda: self.lengths.known(tracked.job),
+            known_length=lambda: self.lengths.known(tracked.job, now=now),
             length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),
         )
 
-    def _ends(self, now: float) -> dict[str, float]:
-        """Return by uid when running jobs are expected to end."""
-        running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
-        return {job.uid: now + self.lengths.rest(job, now=now) for job in running}
+    def _is_estimated(self, kept: Reservation) -> bool:
+        """Return whether progress, and no deadline, says when a reservation ends."""
+        awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
+        deadlines = (tracked.job.ends for tracked in awaited if tracked)
+        return any(deadline is None or deadline > kept.until for deadline in deadlines)
+
+    def _ends(self, now: float) -> Mapping[str, float]:
+        """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
+        if self._expected is None:
+            running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
+            rest = self.lengths.rest
+            self._expected = {job.uid: now + rest(job, now=now) for job in running}
+        return self._expected
 
     def moved(self) -> Iterator[TrackedJob]:
         """Yield the queued jobs that show an outdated position, and record the new position."""

@@ -28,6 +28,7 @@ from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.kinds.job_kind import WORKER
+from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
@@ -130,11 +131,15 @@ class CpuRecord:
         self.history.forget()
         self.company = company
 
-    def left(self, reported: Reported | None, now: float) -> float | None:
-        """Return the core-seconds to the end: infinite while it is too early; None: unknown."""
+    def left(self, reported: Reported | None, now: Moment, *, since: float) -> float | None:
+        """Return the core-seconds to the end: infinite while unknown; None: not shown.
+
+        `since`: when the job started, in epoch seconds.
+        """
         if reported is None or not reported.progress.metric:
-            return math.inf if now - self.began < EARLY_SECONDS else None
-        return self.work.left(reported.progress)
+            return math.inf if now.monotonic - self.began < EARLY_SECONDS else None
+        left, overdue = self.work.left(reported.progress), reported.progress.overdue
+        return math.inf if left is not None and overdue(now.wall, since=since) else left
 
 
 @dataclass(slots=True, kw_only=True)

@@ -55,7 +55,6 @@ class ScaleSearch:
     ) -> None:
         self._queue = queue
         self._room = room
-        self._progress = progress
         self._handshake = Handshake(progress)
         self._settings_of = settings_of
         self._shut_since = math.inf
@@ -136,14 +135,13 @@ class ScaleSearch:
             room = max(below, min(room, sizes.asked))
         if size.failed:
             room = min(room, max(size.failed - 1, sizes.asked))
-        reported = self._progress.reported(job.uid)
         return best_size(
             sizes,
             speeds=size.speeds,
             largest=largest,
             room=max(room, sizes.now),
             pause=self.cost(job, now=now),
-            left=reported.progress.left if reported else None,
+            left=self._queue.lengths.left(job.tracked.job, now=now),
         )
 
     def cost(self, job: RunningJob, *, now: float) -> float:

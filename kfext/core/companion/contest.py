@@ -17,6 +17,8 @@ SPARE = 0.1
 """The part of what is free on a node, or in a quota, that no raise takes."""
 LEAST_REQUEST = 10
 """The lowest request, in millicores, that a job keeps where it gives way; its weight is 1 or 2."""
+_KNOWN_SECONDS = 300.0
+"""A job with a raised request has this long to show what is left to a new controller."""
 _ENOUGH = 2
 """A node is full if a raise leaves the favourite less than so often the weight of all others."""
 _CLEARLY = 0.1
@@ -50,7 +52,11 @@ class Contest:
     def unknown(self) -> list[JobSignal]:
         """The jobs with a raised request that may yet show how much of their work is left."""
         raised = (job for job in self.jobs if self.extra(job) > 0)
-        return [job for job in raised if job.left is not None and not job.known]
+        return [
+            job
+            for job in raised
+            if job.left is not None and not job.known and job.followed < _KNOWN_SECONDS
+        ]
 
     @property
     def by_growth(self) -> bool:
@@ -99,7 +105,19 @@ class Contest:
             return asked
         if self.by_growth:
             return asked | self._by_growth(asked, acting)
-        return asked if favourite is None else asked | self._for(favourite, asked, acting)
+        if favourite is None or self._begins(favourite):
+            return asked
+        return asked | self._for(favourite, asked, acting)
+
+    def _begins(self, first: JobSignal) -> bool:
+        """Return whether all have the share that their users wrote, and none but one is known.
+
+        To raise the favourite and all newcomers to equal shares would change little.
+        """
+        others = [job for job in self.jobs if job is not first]
+        return all(job.young and not self._is_known(job) for job in others) and not any(
+            self.extra(job) for job in self.jobs
+        )
 
     def _for(
         self, first: JobSignal, asked: Mapping[str, int], acting: Collection[JobSignal]

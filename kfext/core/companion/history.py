@@ -70,7 +70,7 @@ class History:
         return (now.step - before.step) / (now.at - before.at)
 
 
-_LEAST_SECONDS = 15.0
+_LEAST_SECONDS = 10.0
 """The time over which the CPU of a step is measured at least."""
 _KEPT = 16
 """Reports of steps, and measurements, kept to pair them by their times."""
@@ -88,15 +88,24 @@ class Work:
         self._cpu = 0.0
         self._measured: dict[str, float] = {}
         self._used: deque[tuple[float, float]] = deque(maxlen=_KEPT)
-        self._steps: deque[tuple[float, int]] = deque(maxlen=_KEPT)
+        self._steps: deque[tuple[float, float]] = deque(maxlen=_KEPT)
         self._from: tuple[float, float, float] | None = None
         self._each = math.inf
+        self._assumed = False
 
-    def measure(self, pod: str, use: CpuUse) -> None:
-        """Record a new measurement of a pod, by uid."""
+    def measure(self, pod: str, use: CpuUse, *, assumed: bool = False) -> None:
+        """Record a new measurement of a pod, by uid.
+
+        `assumed`: nothing is measured yet. What was assumed counts until measurements replace it.
+        """
+        if self._assumed and not assumed:
+            self._measured.clear()
+            self._used.clear()
+            self._from = None
+        self._assumed = assumed
         before = self._measured.get(pod, use.at - use.window)
         if not self._measured:
-            self._used.append((before, 0.0))
+            self._used.append((before, self._cpu))
         if use.at > before:
             self._cpu += use.cores * (use.at - before)
             self._measured[pod] = use.at
@@ -112,6 +121,10 @@ class Work:
         if self._steps and progress.step < self._steps[-1][1]:
             self._steps.clear()
             self._from = None
+        if not self._steps and progress.rate:
+            # The first read has shown steps for some time: the rate says how many.
+            seconds = min(_LEAST_SECONDS, progress.step / progress.rate)
+            self._steps.append((progress.at - seconds, progress.step - seconds * progress.rate))
         if not self._steps or progress.at > self._steps[-1][0]:
             self._steps.append((progress.at, progress.step))
         newest = next(self._paired(reversed(self._used)), None)

@@ -66,6 +66,7 @@ class JobSignal:
     `rate`: its steps a second, None without reported steps.
     `left`: the core-seconds to its end, infinite while unknown, None for a job that does not show
         how far it is.
+    `followed`: for how many seconds this controller has followed it.
     `done`: the core-seconds of the steps that it has made.
     `young`: whether it has just begun, so that its progress cannot be known yet.
     `unread`: why its progress is unknown; empty if it is known, or if it is too early to say.
@@ -82,6 +83,7 @@ class JobSignal:
     reported: Reported | None = None
     rate: float | None = None
     left: float | None = None
+    followed: float = math.inf
     done: float = 0.0
     young: bool = False
     unread: str = ""

@@ -137,6 +137,10 @@ class Ledger:
         """Return a copy of every claim."""
         return self._claims.all()
 
+    def claim_of(self, key: Hashable) -> Claim | None:
+        """Return the claim of a key, or None."""
+        return self._claims.get(key)
+
     def __len__(self) -> int:
         return len(self._claims)
 

@@ -243,10 +243,9 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
     words += context.awaited or "capacity"
     if math.isinf(reservation.until):
         return f"{words}; the end of that wait is unknown (no deadline), so no job may backfill"
-    return (
-        f"{words} until {clock(reservation.until)} at the latest; a job may backfill only if its "
-        f"runPolicy.activeDeadlineSeconds ends it before then"
-    )
+    until = clock(reservation.until)
+    words += f" until about {until}" if context.estimated else f" until {until} at the latest"
+    return f"{words}; a job may backfill only if its runPolicy.activeDeadlineSeconds ends it before"
 
 
 def _would_preempt(situation: Situation, ledger: Ledger) -> bool:

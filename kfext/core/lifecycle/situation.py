@@ -65,6 +65,7 @@ class QueueContext:
     `preempts`: whether kube-scheduler would evict pods of lower priority for it.
     `reservation`: the capacity that is reserved for the job `reserved_for`, if any.
     `awaited`: the names of the jobs that must end before `reserved_for` can start.
+    `estimated`: whether the progress of a job, and no deadline, says when the last of them ends.
     `reservable_in`: seconds until the job itself may have a reservation.
     `ahead`: whether the job is `reserved_for`, or comes before it in the queue.
     `crowded`: the operator still has to create more pods than this, over all jobs, so no job is
@@ -82,6 +83,7 @@ class QueueContext:
     reservation: Reservation | None = None
     reserved_for: str = ""
     awaited: str = ""
+    estimated: bool = False
     reservable_in: float = 0.0
     ahead: bool = False
     crowded: int = 0

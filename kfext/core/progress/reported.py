@@ -21,6 +21,10 @@ from kfext.model.verdict import Verdict
 _DIGITS = 2
 _LONGEST_METRIC = 253
 _LARGEST = sys.float_info.max
+LATE = 1.2
+"""A job takes up to this many times as long as its progress shows."""
+_SILENT_SECONDS = 60.0
+"""A job may print nothing for so long beyond that before its end is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,21 @@ class Progress:
     def shown(self) -> bool:
         """Whether there is anything to show."""
         return bool(self.metric) or self.step is not None
+
+    def left_at(self, now: float, *, since: float) -> float | None:
+        """Return the seconds that a job which runs `since` then has left now; None: unknown."""
+        if self.left is None or self.overdue(now, since=since):
+            return None
+        return max(0.0, self.left - self._silent(now, since))
+
+    def overdue(self, now: float, *, since: float) -> bool:
+        """Return whether a job has been silent for so long that what it has left is unknown."""
+        silent, left = self._silent(now, since), self.left
+        return left is not None and silent > LATE * left + _SILENT_SECONDS
+
+    def _silent(self, now: float, since: float) -> float:
+        """Return for how many seconds a job has printed nothing, although it ran."""
+        return 0.0 if self.at is None else max(0.0, now - max(self.at, since))
 
 
 class GrowthState(StrEnum):

@@ -83,7 +83,7 @@ def test_F2_a_job_moves_between_the_lists(progress: list[float | None], want: Gr
     st.lists(st.one_of(st.floats(0, 1), st.just(0.0), st.sampled_from(UNKNOWN)), max_size=40),
     st.floats(0.001, 1),
 )
-def test_F2_the_list_is_the_number_of_intervals_below_in_a_row(
+def test_S1_the_list_is_the_number_of_intervals_below_in_a_row(
     progress: list[float | None], alpha: float
 ) -> None:
     """Read from the whole series at once: intervals without a value count for nothing."""
@@ -99,7 +99,7 @@ def test_F2_the_list_is_the_number_of_intervals_below_in_a_row(
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.sampled_from(UNKNOWN), st.floats(0, 1))
-def test_F2_what_is_not_known_moves_a_job_nowhere(
+def test_S1_what_is_not_known_moves_a_job_nowhere(
     progress: list[float], unknown: float | None, share: float
 ) -> None:
     followed = GrowthList()

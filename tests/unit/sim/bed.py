@@ -13,6 +13,8 @@ from kfext.names import CHECKPOINT_REQUEST
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.objects import LiveJob, node
+from kfext.state.planner import Planner
+from tests.unit.sim.faults import inject
 
 TORCHRUN = JobSpec(
     "train", "PyTorchJob", Style.TORCHRUN, 5.0, 2, Pace(1.0, 0.0, 0.0), 2000, bounds=(1, 4)
@@ -46,6 +48,7 @@ class Bed(Cluster):
     ) -> None:
         world = World(nodes or {"a": 8000}, jobs)
         super().__init__(world, 0, policy=policy, late_writes=late_writes)
+        self.faults = inject(self, restart=self.restart)
 
     def after(self, seconds: float) -> Self:
         """Run for these seconds."""
@@ -85,7 +88,9 @@ class Bed(Cluster):
 
     def restart(self) -> None:
         """Replace the controller by a new one, which knows only what the API server stores."""
-        self.driver.planner = self._successor()
+        self.driver.planner = self.planner = Planner(wake=self._wake)
+        self._show_world()
+        self.api.show_to(self.planner)
 
     def ask(self, number: int) -> None:
         pod = self.job().pods[ReplicaKey("worker", 0)].pod

@@ -9,7 +9,9 @@ import pytest
 from kfext import names
 from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
+from kfext.model.job_state import state_of
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.scale_state import MoveState
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_MOVING
 from kfext.sim.cluster import Cluster, World
@@ -87,7 +89,7 @@ def check(of: Bed, *, lost: float = 10.0) -> None:
 # --- when -----------------------------------------------------------------------------------------
 
 
-def test_a_spread_job_is_brought_together_once_a_node_has_room() -> None:
+def test_S4_a_spread_job_goes_on_from_a_checkpoint_on_one_node_once_it_has_room() -> None:
     of = spread_bed().at(ENDS)
     assert (nodes_of(of), shown(of)) == (["a", "b"], names.REASON_STAYS)
     of.at(300)
@@ -117,6 +119,29 @@ def test_a_job_stays(changes: dict[str, Any], reason: str) -> None:
     assert (
         of.driver.shown.get(("train", names.MOVED)) is None if not reason else shown(of) == reason
     )
+
+
+def test_S3_no_job_is_moved_twice_in_10_minutes() -> None:
+    of = spread_bed(replace(SPREAD, steps=20_000)).at(100)
+    moved = replace(state_of(of.job().job), move=MoveState(before=3, at=of.clock.wall))
+    of.annotate(names.STATE, moved.encode(job_uid="uid-train"))
+    of.at(690)
+    assert (nodes_of(of), stops(of)) == (["a", "b"], 0)
+    assert (nodes_of(of.at(800)), stops(of)) == (["b"], 1)
+
+
+def test_S3_moves_in_the_cluster_are_30_s_apart() -> None:
+    of = spread_bed().at(ENDS - 10)
+    of.planner.companion.moves._began = later = of.driver.moment.monotonic + 60
+    while not stops(of):
+        of.after(1)
+    assert of.driver.moment.monotonic >= later + 30
+
+
+def test_S3_no_job_goes_to_a_node_that_does_not_fit() -> None:
+    taker = replace(STAYING, name="taker", arrives=ENDS - 20, steps=20_000)
+    of = spread_bed(SPREAD, taker).at(600)
+    assert (nodes_of(of), stops(of), shown(of)) == (["a", "b"], 0, names.REASON_STAYS)
 
 
 MODES = {Mode.OBSERVE: names.REASON_WOULD_MIGRATE, Mode.OFF: ""}
@@ -199,7 +224,9 @@ def submit_late(of: Bed, *, number: int = 2) -> None:
 
 
 @pytest.mark.parametrize("when", [is_stopped, is_off], ids=["while it ends", "once it is gone"])
-def test_a_job_goes_back_if_its_target_is_lost(when: Callable[[Bed], bool]) -> None:
+def test_S4_a_job_goes_back_if_its_target_is_lost(
+    when: Callable[[Bed], bool],
+) -> None:
     of = three_nodes(when)
     of.lose("c")
     submit_late(of)
@@ -209,7 +236,7 @@ def test_a_job_goes_back_if_its_target_is_lost(when: Callable[[Bed], bool]) -> N
     check(of)
 
 
-def test_a_job_goes_back_if_its_room_is_stolen() -> None:
+def test_S4_a_job_goes_back_if_its_room_is_stolen() -> None:
     of = three_nodes(is_off)
     of.faults.closed.add("c")  # kube-scheduler binds no pod there, and kfext cannot see why
     submit_late(of)
@@ -285,7 +312,7 @@ def test_a_job_that_opts_out_on_its_way_arrives() -> None:
 
 
 @pytest.mark.histories
-@pytest.mark.parametrize("block", range(2))
+@pytest.mark.parametrize("block", [1, 2])
 def test_the_rules_hold_where_all_jobs_may_move(block: int) -> None:
     moves = 0
     for seed in range(10 * block, 10 * block + 10):

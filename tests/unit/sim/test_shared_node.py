@@ -27,6 +27,14 @@ def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> N
     assert found.worst < 1.02
 
 
+def test_a_favourite_is_known_before_its_use_is_measured() -> None:
+    cluster = Cluster(WORLDS["node-3"](0), 0)
+    cluster.driver.measure = lambda _pod: None
+    cluster.at(45)
+    raised = [written.job for written in cluster.driver.written if _resizes(written)]
+    assert raised == ["job-0"]
+
+
 @pytest.mark.parametrize(
     "policy", [pytest.param(None, id="by default"), pytest.param(OFF, id="off")]
 )

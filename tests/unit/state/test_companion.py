@@ -19,6 +19,7 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import LimitRange, Quota
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
+from kfext.sim.training import Doing
 from kfext.state import cpu_executor
 from kfext.state.executor import TURN_SECONDS
 from kfext.state.running_job import RunningJob
@@ -204,10 +205,11 @@ def test_the_ledger_counts_what_the_user_wrote() -> None:
     assert sum(requests(bed).values()) == SIZE
 
 
-def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None:
-    bed = favoured()
+def refuse(bed: CpuBed, **fields: Any) -> None:
+    """Add a pod of no job that kube-scheduler has refused."""
     waits = replace(
         bed.pod("long").pod,
+        namespace="other",
         uid="foreign",
         name="foreign",
         owner_uid="",
@@ -215,13 +217,28 @@ def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None
         node_name="",
         phase="Pending",
         pinned_to="",
-        requests={"cpu": 600, "pods": 1},
         unschedulable="0/1 nodes are available: 1 Insufficient cpu.",
     )
-    bed.planner.cluster.observe_pod(None, waits)
+    bed.planner.cluster.observe_pod(None, replace(waits, **fields))
+
+
+def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None:
+    bed = favoured()
+    refuse(bed, requests={"cpu": 600, "pods": 1})
     assert requests(bed.after(2 * ROUND))["short"] == ASKED
     assert "another pod needs what is free on a" in (bed.shown("short") or fail()).verdict.message
-    assert requests(bed.after(100))["short"] == ASKED, "as long as it waits"
+    assert requests(bed.after(2 * ROUND))["short"] == ASKED, "while it may be bound"
+    assert requests(bed.after(80))["short"] == RAISED, "it lacks something else"
+
+
+def test_a_pod_that_fits_nowhere_does_not_keep_requests_from_being_raised() -> None:
+    bed = CpuBed()
+    bed.add("long", takes=4000.0)
+    bed.after(5)
+    refuse(bed, requests={"cpu": 600, "pods": 1, "nvidia.com/gpu": 1})
+    bed.add("longer", takes=5000.0)
+    bed.add("short", takes=1500.0)
+    assert requests(bed.after(195))["short"] == RAISED
 
 
 def fail() -> Any:
@@ -412,6 +429,28 @@ def test_after_a_restart_the_favourite_stays() -> None:
         bed.after(100)
     assert len(bed.resized) == before
     assert requests(bed)["short"] == RAISED
+
+
+def hang(bed: CpuBed, name: str) -> None:
+    """Let a job train and print no further."""
+    bed.job(name).training._become(Doing.IDLE)
+
+
+def test_a_favourite_that_falls_silent_beyond_its_end_makes_way() -> None:
+    bed = favoured()
+    hang(bed, "short")
+    assert requests(bed.after(300))["short"] == RAISED
+    assert requests(bed.after(1500))["short"] == ASKED
+
+
+def test_a_new_controller_gives_a_favourite_that_does_not_step_300_s() -> None:
+    bed = favoured()
+    hang(bed, "short")
+    bed.restart()
+    training = bed.job("short").training
+    training._print(bed.clock.now, training._progress(training.done))
+    assert requests(bed.after(280))["short"] == RAISED
+    assert requests(bed.after(60))["short"] == ASKED
 
 
 def test_with_a_dead_controller_the_favourite_ends_and_no_cpu_idles() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from kfext.core.companion.signals import NodeSignal, PodSignal
 from kfext.core.progress.reported import GrowthState, Progress, Reported
+from kfext.core.queue.reservation import kept_claims
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.cpu_use import CpuUse
@@ -63,6 +64,14 @@ def test_what_is_free_counts_raised_requests_as_their_user_wrote_them() -> None:
     before = bed.signals()[1].nodes[NODE].free
     requests = {**bed.pod(0).requests, "cpu": 370}
     bed.change(0, request=370, allocated=370, requests=requests)
+    assert bed.signals()[1].nodes[NODE].free == before
+
+
+def test_a_reservation_takes_nothing_of_what_is_free() -> None:
+    bed = TwoWorkers()
+    before = bed.signals()[1].nodes[NODE].free
+    for key, claim in kept_claims("waits", {NODE: {"cpu": 500}}).items():
+        bed.cluster.ledger.claim(key, claim)
     assert bed.signals()[1].nodes[NODE].free == before
 
 

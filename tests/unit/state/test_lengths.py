@@ -1,15 +1,17 @@
 """What is known of the lengths of jobs in a model cluster."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from kfext.core.progress.reported import LATE
 from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.order import PATIENCE
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
 from kfext.sim.jobs import JobSpec
-from kfext.state.lengths import LATE, Lengths
+from kfext.state.lengths import Lengths
 from tests.unit.sim.bed import GANG, LONG, Bed
 
 FIRST = replace(GANG, name="train-1", arrives=1.0, steps=200, trains="train")
@@ -57,6 +59,44 @@ def test_the_end_of_a_job_is_known_by_its_progress_alone() -> None:
     left = lengths(of).rest(job, now=of.clock.wall)
     assert lengths(of).end(job, now=of.clock.wall) == pytest.approx(of.clock.wall + LATE * left)
     assert lengths(of).end(replace(job, suspend=True), now=of.clock.wall) is None
+
+
+def test_a_job_that_is_silent_for_long_beyond_its_end_counts_as_a_job_without_progress() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    job, now = seen(of, GANG), of.clock.wall
+    left = lengths(of).rest(job, now=now)
+    assert lengths(of).rest(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
+    later = now + LATE * left + 120
+    assert lengths(of).end(job, now=later) is None
+    assert lengths(of).known(job, now=later) is None
+    assert lengths(of).rest(job, now=later) == pytest.approx(later - job.started), "as it ran"
+    stopped = replace(job, suspend=True)
+    assert lengths(of).rest(stopped, now=later) == pytest.approx(left, abs=30), "it is not late"
+
+
+def test_an_end_that_progress_makes_likely_is_shown_as_an_estimate() -> None:
+    runs = replace(GANG, name="runs", arrives=1.0, workers=3, steps=6000)
+    head = replace(runs, name="head", arrives=10.0, workers=4)
+    late = replace(runs, name="late", arrives=400.0, workers=1)
+    of = Bed(runs, head, late, a=4 * runs.cpu).at(420)
+    verdict = of.planner.cluster.jobs[late.uid].verdict
+    assert verdict is not None
+    assert "which waits for PyTorchJob team/runs until about " in verdict.message
+
+
+def test_the_ends_of_running_jobs_are_estimated_once_in_a_tick() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    queue, tracked = of.planner.queue, of.planner.cluster.jobs[GANG.uid]
+
+    def ends(now: float) -> Mapping[str, float]:
+        return queue.context(tracked, now=now).ends()
+
+    queue.begin_tick()
+    first = ends(of.clock.wall)
+    assert list(first) == [GANG.uid]
+    assert ends(of.clock.wall) is first
+    queue.begin_tick()
+    assert ends(of.clock.wall) is not first
 
 
 ACTS = {"scale": PolicyChoice(Mode.ACT)}

@@ -82,7 +82,7 @@ CLOSED: dict[str, tuple[list[JobSignal], dict[str, Any]]] = {
     "nothing contends for it": ([A, B], {"crowded": False}),
     "a pod waits for its CPU": ([A, B], {"awaited": True}),
     "a new controller does not know the job with a raise yet": (
-        [A, ends("b", math.inf, request=500, user_request=100)],
+        [A, replace(ends("b", math.inf, request=500, user_request=100), followed=299.0)],
         {},
     ),
 }
@@ -96,6 +96,21 @@ def test_a_node_has_no_favourite_while(jobs: list[JobSignal], node: dict[str, An
 def spread(uid: str, left: float) -> JobSignal:
     pods = (pod(f"{uid}-{node}", node=node, request=100, use=300) for node in ("n1", "n2"))
     return job(uid, *pods, left=left)
+
+
+def test_a_job_with_a_raise_that_shows_no_end_keeps_it_from_no_other_job_for_long() -> None:
+    silent = ends("b", math.inf, request=500, user_request=100)
+    late = replace(silent, followed=300.0)
+    assert favourites({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
+
+
+def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
+    """All have equal shares already; a favourite that has its raise shares it with newcomers."""
+    asked = {"a": 100, "y": 100}
+    assert requests(contest(A, YOUNG, free=800), "a") == asked
+    raised = ends("a", 50.0, request=820, user_request=100)
+    shared = requests(contest(raised, YOUNG, free=800), "a")
+    assert shared["a"] > shared["y"] - 20 > asked["y"]
 
 
 SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {

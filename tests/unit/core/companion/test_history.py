@@ -1,6 +1,7 @@
 """What a job has shown in windows, and what it still takes."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -97,7 +98,7 @@ LEFT: dict[str, tuple[Work, Progress, float | None]] = {
         followed((0, 0, 1.0), (30, 100, 0.5), late=60.0), at(100), math.inf
     ),
     "too short a time shows nothing": (
-        followed((0, 0, 1.0), (5, 50, 0.5), (10, 100, 0.5)), at(100), math.inf
+        followed((0, 0, 1.0), (4, 40, 0.5), (8, 80, 0.5)), at(80), math.inf
     ),
     "its steps went back: as before, until it has shown more": (
         followed(*STEADY, (150, 50, 0.9)), at(50), 142.5
@@ -112,6 +113,14 @@ LEFT: dict[str, tuple[Work, Progress, float | None]] = {
 @pytest.mark.parametrize(("work", "progress", "want"), LEFT.values(), ids=LEFT)
 def test_what_is_left(work: Work, progress: Progress, want: float | None) -> None:
     assert work.left(progress) == pytest.approx(want)
+
+
+def test_the_rate_of_the_first_read_stands_for_the_steps_before_it() -> None:
+    work = Work()
+    for seconds, step in ((20.0, 50), (30.0, 100)):
+        value_of(work, 0.5, seconds)
+        work.take(replace(at(step, seconds), rate=5.0))
+    assert work.left(at(100)) == pytest.approx(90.0)
 
 
 def test_a_share_that_falls_does_not_make_steps_dearer() -> None:

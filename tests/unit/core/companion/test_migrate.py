@@ -40,7 +40,7 @@ def test_a_job_stays_if(found: Proposal | Verdict, why: str) -> None:
     assert why in found.message
 
 
-def test_a_job_moves_if_it_saves_more_than_twice_what_it_costs() -> None:
+def test_S5_a_job_moves_only_if_it_saves_more_than_twice_what_it_costs() -> None:
     found = weighed(left=1000.0, cost=74.9)
     assert isinstance(found, Proposal)
     assert (found.rank, found.change) == (Rank.MOVE, Move(("c",)))

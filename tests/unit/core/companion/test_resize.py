@@ -79,7 +79,8 @@ PROPOSED: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
         [ends("a", None, 820), ends("b", 90.0)], {"free": 800}, {"a-0": 100}
     ),
     "nothing while a new controller does not know a young job with a raise": (
-        [ends("a", math.inf, 820, young=True), ends("b", math.inf)], {"free": 800}, {}
+        [ends("a", math.inf, 820, young=True, followed=9.0), ends("b", math.inf)],
+        {"free": 800}, {}
     ),
     "a switch where the node is full: the last favourite gives back first": (
         [ends("a", 50.0, 10), ends("b", 20.0, 10), ends("c", 200.0, 280)], FULL, {"c-0": 10}

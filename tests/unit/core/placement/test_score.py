@@ -55,6 +55,27 @@ def test_which_node(
     assert set(placed(made, on)) == {want_node}
 
 
+@given(st.lists(st.tuples(st.integers(2, 16), st.integers(0, 16)), min_size=2, max_size=6))
+def test_F5_a_new_job_never_goes_to_the_fullest_node_if_it_fits_an_emptier_node(
+    sizes: list[tuple[int, int]],
+) -> None:
+    """FlowCon's manager places by reported contention; kfext by the CPU that is requested."""
+    names = [f"n{number}" for number in range(len(sizes))]
+    on = ledger(
+        *(node(name, cpu=str(cpu)) for name, (cpu, _) in zip(names, sizes, strict=True)),
+        used={name: {"cpu": str(used)} for name, (_, used) in zip(names, sizes, strict=True)},
+    )
+    made = job().worker(1, cpu="1")
+    fits = {
+        name: (used + 1) / cpu
+        for name, (cpu, used) in zip(names, sizes, strict=True)
+        if used + 1 <= cpu
+    }
+    if fits:
+        (chosen,) = placed(made, on)
+        assert fits[chosen] == min(fits.values())
+
+
 def test_the_tightest_fit_is_by_what_would_be_left() -> None:
     on = ledger(
         node("four", gpus=4), node("eight", gpus=8), used={"four": {GPU: "1"}, "eight": {GPU: "3"}}

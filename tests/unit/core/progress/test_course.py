@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.course import Course, Windows, progress_of
+from kfext.core.progress.course import Course, GrowthList, Windows, progress_of
 from kfext.core.progress.lines import MOST, read_line
-from kfext.core.progress.reported import Progress
+from kfext.core.progress.reported import GrowthState, Progress
 from kfext.core.progress.vocabulary import Better
 
 
@@ -278,3 +278,22 @@ def test_progress_is_a_share_whatever_a_job_prints(values: list[float]) -> None:
     half = len(values) // 2
     found = progress(values[:half], values[half:])
     assert found is None or (0 <= found <= 1 and not math.isnan(found))
+
+
+def lists(seconds: float, half_life: float, *, until: float = 3600.0) -> list[GrowthState]:
+    """The list of a job with a loss that decays exponentially, after each interval."""
+    windows, followed, found = Windows(seconds), GrowthList(), list[GrowthState]()
+    for at in range(int(until)):
+        windows.add(float(at), 2 ** (-at / half_life))
+        if (at + 1) % seconds == 0:
+            followed.take(progress_of(windows, Better.LOWER, now=float(at)), 1.0)
+            found.append(followed.state)
+    return found
+
+
+@pytest.mark.parametrize("half_life", [60.0, 100.0, 200.0, 400.0])
+def test_S2_twice_the_interval_changes_the_list_by_one_interval_at_most(half_life: float) -> None:
+    """Compared is when the first interval below begins."""
+    short, long = lists(30.0, half_life), lists(60.0, half_life)
+    began = 30 * short.index(GrowthState.WATCHING), 60 * long.index(GrowthState.WATCHING)
+    assert abs(began[0] - began[1]) <= 60

@@ -49,6 +49,21 @@ def test_a_state_and_the_digits_of_its_numbers_count(change: dict[str, object], 
     assert looks_the_same(REPORTED, changed) is same
 
 
+LEFT: dict[str, tuple[float, float, float | None]] = {
+    "all of it, as soon as it has printed": (50.0, 0.0, 761.0),
+    "less than when it last printed": (150.0, 0.0, 661.0),
+    "nothing, at its expected end and for a while": (960.0, 0.0, 0.0),
+    "an unknown time, once it is silent for long beyond it": (1030.0, 0.0, None),
+    "all of it, if it was stopped meanwhile": (1030.0, 1030.0, 761.0),
+    "all of it, by a clock that is behind": (0.0, 0.0, 761.0),
+}
+
+
+@pytest.mark.parametrize(("now", "since", "want"), LEFT.values(), ids=LEFT)
+def test_a_job_has_left(now: float, since: float, want: float | None) -> None:
+    assert REPORTED.progress.left_at(now, since=since) == want
+
+
 KNOWN: dict[str, tuple[Verdict | None, bool]] = {
     "while nothing is known yet": (None, True),
     "while its log cannot be read": (Verdict(names.REASON_LOG_UNAVAILABLE, "why"), True),
