@@ -80,10 +80,17 @@ class Controller:
         )
         metrics.follow(self.planner)
         metrics.follow_jobs(self.planner.progress.reports)
-        self._informers = informers(client, planner=self.planner, plan_writer=self.plan_writer)
+        self._informers = informers(
+            client, planner=self.planner, plan_writer=self.plan_writer, kinds=kinds
+        )
         metrics.follow_watches(self._informers)
         metrics.follow_events(lambda: self._events.dropped)
-        self._lease = LeaseHolder(lease_client, identity=identity, healthy=self._healthy)
+        self._lease = LeaseHolder(
+            lease_client,
+            identity=identity,
+            healthy=self._healthy,
+            kinds=[kind.name for kind in kinds],
+        )
         self._listed = False
 
     async def run(self) -> None:

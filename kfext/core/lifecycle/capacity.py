@@ -243,9 +243,10 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
     words += context.awaited or "capacity"
     if math.isinf(reservation.until):
         return f"{words}; the end of that wait is unknown (no deadline), so no job may backfill"
+    deadline = situation.job.kind.policy_field("activeDeadlineSeconds")
     return (
         f"{words} until {clock(reservation.until)} at the latest; a job may backfill only if its "
-        f"runPolicy.activeDeadlineSeconds ends it before then"
+        f"{deadline} ends it before then"
     )
 
 
