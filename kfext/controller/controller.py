@@ -73,7 +73,7 @@ class Controller:
         )
         self._progress_reader = ProgressReader(
             log_client,
-            usage=Usage(log_client),
+            usage=Usage(log_client, labels={kind.job_label for kind in kinds}),
             planner=self.planner,
             show=display.show_progress,
             now=self.now,

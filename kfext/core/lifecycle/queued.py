@@ -85,7 +85,7 @@ def _unrendered(situation: Situation) -> Step | None:
     job, limit = situation.job, situation.placement.create_timeout
     if job.groups or not job.kind.rendered:
         return None
-    message = f"its {job.kind.rendered.plural} does not exist yet"
+    message = f"the operator has not made its templates ({job.kind.rendered.plural}) yet"
     verdict = Verdict(REASON_WAITING_FOR_OPERATOR, message)
     if situation.waited < limit or situation.never_released:
         return Wait(QUEUED, verdict, again=max(limit - situation.waited, 1.0))

@@ -194,7 +194,9 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
     )
     if (workers := workers_let_go(job, state_of(job))) != workers_of(job):
         templates = _resized(templates, job, workers=workers)
-    spec = _on_templates(raw, job, templates)
+    # Pods of rendered templates wait at the gate only once a start has marked the templates.
+    started = not job.kind.rendered or PLAN_GENERATION in job.template_settings
+    spec = _on_templates(raw, job, templates) if started else {}
     if job.held:
         spec |= job.kind.suspend(False)
     changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}

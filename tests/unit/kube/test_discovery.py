@@ -34,7 +34,8 @@ async def served(answer: Raw | ApiError) -> list[str]:
 @pytest.mark.parametrize(
     ("answer", "want"),
     [
-        (discovery(*PLURALS, "paddlejobs"), PLURALS),
+        (discovery(*PLURALS, "paddlejobs", "jobsets"), PLURALS),
+        (discovery(*PLURALS), [plural for plural in PLURALS if plural != "trainjobs"]),
         (discovery(PLURALS[0], f"{PLURALS[0]}/status"), PLURALS[:1]),
         (discovery(f"{PLURALS[0]}/status", PLURALS[1]), PLURALS[1:2]),
         (discovery(), []),
@@ -46,10 +47,14 @@ async def test_the_kinds_with_a_crd_are_served(answer: Raw | ApiError, want: lis
     assert await served(answer) == want
 
 
-async def test_one_request_tells_all_kinds() -> None:
-    client = FakeClient(discovery(*PLURALS))
+async def test_one_request_for_each_group_tells_all_kinds() -> None:
+    client = FakeClient(discovery(*PLURALS, "jobsets"))
     await served_kinds(cast(Client, client))
-    assert client.requested == ["/apis/kubeflow.org/v1"]
+    assert client.requested == [
+        "/apis/kubeflow.org/v1",
+        "/apis/trainer.kubeflow.org/v1alpha1",
+        "/apis/jobset.x-k8s.io/v1alpha2",
+    ]
 
 
 async def test_an_api_server_that_does_not_answer_is_not_one_without_kinds() -> None:
