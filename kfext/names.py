@@ -39,6 +39,8 @@ webhook holds no other jobs."""
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
 WEBHOOK_CONFIGURATION = "kfext"
+FIRST_WEBHOOKS = "a.kfext.dev"
+"""The configuration of the webhooks that must run before webhooks of other systems."""
 
 # --- labels set by people -------------------------------------------------------------------
 

@@ -246,7 +246,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
 
 @dataclass(frozen=True, slots=True)
 class Templates:
-    """What the templates of a job say; the fields are those of TrainingJob."""
+    """What the templates of a job say, in fields as TrainingJob has."""
 
     groups: tuple[ReplicaGroup, ...]
     scaling: Scaling

@@ -17,7 +17,7 @@ from kfext.model.tolerant import mapping, sequence, text
 class Rendered:
     """The object that an operator rendered of a job.
 
-    `uid`: its own uid, by which the pods name it. `job_uid`: the uid of the job.
+    `uid`: its own uid, which its pods state. `job_uid`: the uid of the job.
     `name`: its own name, which is the name of the job.
     """
 
@@ -38,7 +38,7 @@ class Rendered:
 
 
 def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
-    """Return what is rendered of a job, or None if no job controls the object. Never raises."""
+    """Return what is rendered of a job, or None for an object of no job. Never raises."""
     metadata = mapping(raw.get("metadata"))
     owners = map(mapping, sequence(metadata.get("ownerReferences")))
     owner = next((owner for owner in owners if owner.get("controller") is True), {})

@@ -157,7 +157,7 @@ def _number(requests: Resources, constraints: Constraints) -> int:
 
 
 def template_settings(annotations: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """Return the kept annotations of kfext among those of the templates of a job."""
+    """Return the kept annotations of kfext in the templates of a job."""
     found: dict[str, str] = {}
     for written in annotations if len(annotations) <= MOST_REPLICA_TYPES else ():
         found |= kept(own(written))

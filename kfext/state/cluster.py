@@ -211,7 +211,7 @@ class Cluster:
             self.observe_pod(None, pod)
 
     def _forget_rendered(self, old: Rendered) -> None:
-        """Forget what is gone, but not the last of whose job it was: its pods may outlive it."""
+        """Forget what is gone, but not its job: its pods may outlive it."""
         if (last := self._rendered.get(old.key)) is not None and last.uid == old.uid:
             del self._rendered[old.key]
         self._unrendered[old.uid] = None

@@ -71,7 +71,7 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
 
 
 def by_suspension(situation: Situation, step: Step) -> Step:
-    """Return the step of a running job whose operator counts each deleted pod as failed.
+    """Return the step of a running job if its operator counts each deleted pod as failed.
 
     Its pods are never deleted: the job is suspended, and placed anew or released from the queue.
     """

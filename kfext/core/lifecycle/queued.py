@@ -81,7 +81,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
 
 
 def _unrendered(situation: Situation) -> Step | None:
-    """Return the step of a held job whose operator has not rendered its templates, or None."""
+    """Return the step of a held job without templates, which its operator renders, or None."""
     job, limit = situation.job, situation.placement.create_timeout
     if job.groups or not job.kind.rendered:
         return None

@@ -260,7 +260,7 @@ class JobKind(Protocol):
         return written
 
     def owner_of(self, owner: Raw, labels: Mapping[str, str]) -> str:
-        """Return the uid by which a pod names its job, empty for a pod of another kind.
+        """Return the uid that a pod states for its job, empty for a pod of another kind.
 
         `owner`: the reference to the controller of the pod. `labels`: of the pod.
         """

@@ -92,7 +92,7 @@ class TrainJob(JobKind):
         return found
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
-        """Return the annotations in a JobSet, or those that kfext's entry adds to each template."""
+        """Return the annotations in a JobSet, or what kfext's entry adds to each template."""
         added = sequence(member(_entry(spec), (*_TO_JOBSET, "spec", "replicatedJobs")))
         written = [_annotations(mapping(member(item, _OF_PODS))) for item in added]
         return written or super().template_annotations(spec)
