@@ -216,7 +216,7 @@ def test_one_replica_of_each_outlives_a_drain(name: str) -> None:
 # --- webhooks -----------------------------------------------------------------------------------
 
 
-SHARING = ("sharing-jobs", "sharing-pods")
+SHARING = ("sharing-jobs", "sharing-pods", "sharing-trainjobs")
 """The webhooks of what shares GPUs."""
 
 
@@ -253,7 +253,7 @@ def test_what_shares_a_gpu_does_not_run_unreviewed() -> None:
         assert condition.count("metadata.?annotations.orValue({})") == condition.count("metadata.")
 
 
-@pytest.mark.parametrize("plural", ["jobs", "pods"])
+@pytest.mark.parametrize("plural", ["jobs", "pods", "trainjobs"])
 def test_each_object_is_reviewed_by_one_of_two_webhooks_that_differ_in_nothing_else(
     plural: str,
 ) -> None:
@@ -326,7 +326,7 @@ def test_of_all_pods_only_those_that_the_operator_made_for_a_job_are_seen() -> N
     *of_pods, of_jobsets = of_pods
     (line,) = of_jobsets["objectSelector"]["matchExpressions"]
     assert line == {"key": "jobset.sigs.k8s.io/jobset-uid", "operator": "Exists"}
-    (marked,) = _conditions(of_jobsets).values()
+    marked = _conditions(of_jobsets)["controlled-by-a-job-of-a-marked-jobset"]
     assert {names.COLOCATION, names.PLAN_GENERATION} <= set(re.findall("kfext.dev/[a-z-]+", marked))
     assert len(of_pods) == 2
     for webhook in of_pods:
