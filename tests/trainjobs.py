@@ -51,12 +51,12 @@ def replicated_job(
     torch: bool = True,
 ) -> Raw:
     """A replicated job of a JobSet; `after`: the jobs that it depends on, with their status."""
-    variables = [
+    variables: list[Raw] = [
         {"name": "PET_NNODES", "value": str(pods)},
         {"name": "PET_MASTER_ADDR", "value": "train-node-0-0.train"},
         {"name": "PET_MASTER_PORT", "value": "29500"},
     ]
-    container = {
+    container: Raw = {
         "name": "node",
         "image": "pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime",
         "resources": {"requests": {"cpu": "1"}},

@@ -105,7 +105,8 @@ class Usage:
         return Used(used, {name: use for name, use in stated.items() if isinstance(use, CpuUse)})
 
     async def _of_pods(self, namespace: str) -> dict[str, CpuUse]:
-        path, found = paths.pod_metrics(namespace), {}
+        path = paths.pod_metrics(namespace)
+        found: dict[str, CpuUse] = {}
         for label in self._labels:
             answer = await self._client.read(path, most=MOST_BYTES, labelSelector=label)
             found |= uses_of(answer)

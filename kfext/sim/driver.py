@@ -210,7 +210,10 @@ class Driver:
             self._check(pod.uid, change)
             match change:
                 case None:
-                    self.kubelets.delete(self.api.unchanged(pod))
+                    live = self.api.unchanged(pod)
+                    for told in self.api.on_deletion:
+                        told(live)
+                    self.kubelets.delete(live)
                 case list():
                     self.api.patch_pod(pod, change)
                 case dict():

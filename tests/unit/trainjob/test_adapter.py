@@ -279,12 +279,10 @@ def test_what_is_kept_of_a_job_gives_the_same_patches_and_is_small() -> None:
     )
     kept = basis(raw, read(raw))
     assert len(str(kept)) < 1000
-    for patch in (
-        lambda of: unsuspend_patch(of, read(raw), PLAN),
-        lambda of: suspend_patch(of, read(raw), JobState()),
-        lambda of: user_release_patch(of, read(raw)),
-    ):
-        assert patch(kept) == patch(raw)
+    of = read(raw)
+    assert unsuspend_patch(kept, of, PLAN) == unsuspend_patch(raw, of, PLAN)
+    assert suspend_patch(kept, of, JobState()) == suspend_patch(raw, of, JobState())
+    assert user_release_patch(kept, of) == user_release_patch(raw, of)
 
 
 # --- admission of its pods ---
