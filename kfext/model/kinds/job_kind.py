@@ -45,6 +45,19 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateSource:
+    """The object that an operator makes the templates of a job from.
+
+    `kind`, `name`: of the object. `namespaced`: whether it is in the namespace of the job.
+    """
+
+    kind: str
+    name: str
+    resource: Resource
+    namespaced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Items:
     """Changes of a list of objects: by the value of their member `key`, the change of each."""
 
@@ -242,6 +255,17 @@ class JobKind(Protocol):
         """Return the annotations of each template in a spec."""
         of_types = self.templates(spec).values()
         return [mapping(member(of, ("template", "metadata", "annotations"))) for of in of_types]
+
+    def template_source(self, spec: Raw) -> TemplateSource | None:
+        """Return what the operator will render the job from, by its spec; None for no object."""
+        return None
+
+    def rendered_from(self, spec: Raw, source: Raw) -> Raw:
+        """Return the spec of what is rendered of a job, as far as it matters for its place.
+
+        `spec`: of the job. `source`: the object of `template_source`.
+        """
+        return {}
 
     def unsupported(self, replica_spec: Raw) -> str:
         """Return what of a replica type kfext does not handle, in words; empty if nothing."""

@@ -22,6 +22,7 @@ from kfext.model.kinds.job_kind import (
     Rendezvous,
     Resource,
     Scaling,
+    TemplateSource,
     value_in,
     with_value,
 )
@@ -40,6 +41,10 @@ _OF_PODS = ("template", "spec", "template")
 """Where a replicated job has the template of its pods."""
 _TO_JOBSET = ("trainingRuntimeSpec", "template")
 """Where an entry of runtimePatches has the change of the JobSet."""
+_OF_PLACES = ("nodeSelector", "affinity", "tolerations")
+"""What runtimePatches may say of the place of pods."""
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+"""The label of the replicated job of a runtime that gets the settings of `spec.trainer`."""
 _MEETING_PORT = 29500
 """The port of torchrun's store, which Trainer declares without a name."""
 _PORT_VARIABLE = "PET_MASTER_PORT"
@@ -90,6 +95,25 @@ class TrainJob(JobKind):
                 "dependsOn": replicated.get("dependsOn"),
             }
         return found
+
+    def template_source(self, spec: Raw) -> TemplateSource:
+        """Return the runtime that the job refers to."""
+        reference = mapping(spec.get("runtimeRef"))
+        kind = text(reference.get("kind")) or "ClusterTrainingRuntime"
+        resource = Resource(self.group, self.version, f"{kind.lower()}s")
+        namespaced = kind == "TrainingRuntime"
+        return TemplateSource(kind, text(reference.get("name")), resource, namespaced)
+
+    def rendered_from(self, spec: Raw, source: Raw) -> Raw:
+        """Return the replicated jobs of the runtime with the job's number and size of nodes."""
+        runtime, trainer = mapping(source.get("spec")), mapping(spec.get("trainer"))
+        policy = mapping(runtime.get("mlPolicy"))
+        nodes = trainer.get("numNodes") or policy.get("numNodes") or 1
+        jobs = map(mapping, sequence(member(runtime, ("template", "spec", "replicatedJobs"))))
+        size = mapping(trainer.get("resourcesPerNode"))
+        torch = "torch" in policy
+        made = (_rendered(job, nodes, size, torch=torch) for job in jobs)
+        return {"replicatedJobs": [_as_patched(job, spec) for job in made]}
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
         """Return the annotations in a JobSet, or what kfext's entry adds to each template."""
@@ -217,6 +241,47 @@ class TrainJob(JobKind):
         if not value_in(env, _PORT_VARIABLE):
             return env
         return with_value(env, _PORT_VARIABLE, str(pod.base))
+
+
+def _rendered(replicated: Raw, nodes: object, size: Raw, *, torch: bool) -> Raw:
+    """Return a replicated job of a runtime as Trainer renders it for a number of nodes."""
+    if member(replicated, ("template", "metadata", "labels", _STEP)) != "trainer":
+        return replicated
+    template = mapping(member(replicated, _OF_PODS))
+    pod = mapping(template.get("spec"))
+    meets = [{"name": _PORT_VARIABLE, "value": str(_MEETING_PORT)}] if torch else []
+    containers = []
+    for container in map(mapping, sequence(pod.get("containers"))):
+        if container.get("name") == _NODE:
+            given = mapping(container.get("resources"))
+            resources = {
+                kind: {**mapping(given.get(kind)), **mapping(size.get(kind))}
+                for kind in ("requests", "limits")
+            }
+            env = [*sequence(container.get("env")), *meets]
+            container = {**container, "resources": resources, "env": env}  # noqa: PLW2901
+        containers.append(container)
+    job = {
+        **mapping(member(replicated, ("template", "spec"))),
+        "parallelism": nodes,
+        "completions": nodes,
+        "template": {**template, "spec": {**pod, "containers": containers}},
+    }
+    return {**replicated, "template": {"spec": job}}
+
+
+def _as_patched(replicated: Raw, spec: Raw) -> Raw:
+    """Return a rendered replicated job with what runtimePatches say of the place of its pods."""
+    found: dict[str, Any] = {}
+    for entry in sequence(spec.get("runtimePatches")):
+        for item in sequence(member(entry, (*_TO_JOBSET, "spec", "replicatedJobs"))):
+            if mapping(item).get("name") == replicated.get("name"):
+                found |= mapping(member(item, (*_OF_PODS, "spec")))
+    placed = {key: found[key] for key in _OF_PLACES if key in found}
+    job = mapping(member(replicated, ("template", "spec")))
+    template = mapping(job.get("template"))
+    pods = {**template, "spec": {**mapping(template.get("spec")), **placed}}
+    return {**replicated, "template": {"spec": {**job, "template": pods}}}
 
 
 def _entry(spec: Raw) -> Raw:

@@ -6,6 +6,7 @@ import jsonpatch
 import pytest
 
 from kfext import names
+from kfext.cli.plan import Forecast
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
@@ -18,10 +19,12 @@ from kfext.core.lifecycle.steps import (
     Wait,
     job_operations,
 )
+from kfext.errors import UserError
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
 from kfext.model.rendered import parse_rendered
+from kfext.model.snapshot import Snapshot
 from kfext.state.planner import Planner
 from tests.builders import moment, node
 from tests.trainjobs import JOB_UID, Raw, jobset, replicated_job, train_job, trainer_pod
@@ -286,3 +289,40 @@ def test_a_job_of_kueue_is_never_suspended_by_kfext_nor_are_its_pods_deleted() -
         world.pod(index, pinned="n0")
     for _ in range(8):
         assert not isinstance(world.step(later=61), Suspend | DeleteUnbound | Release)
+
+
+RUNTIME = {
+    "kind": "ClusterTrainingRuntime",
+    "metadata": {"name": "torch-distributed"},
+    "spec": {
+        "mlPolicy": {"numNodes": 1, "torch": {}},
+        "template": {"spec": {"replicatedJobs": [{
+            "name": "node",
+            "template": {
+                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                "spec": {"template": {"spec": {"containers": [{"name": "node"}]}}},
+            },
+        }]}},
+    },
+}  # fmt: skip
+
+
+def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
+    snapshot = Snapshot(
+        nodes=(node("a", cpu="1"), node("b", cpu="4"), node("c", cpu="8", labels={"zone": "x"})),
+        namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
+    )
+    sources = {(str(RUNTIME["kind"]), "torch-distributed"): RUNTIME}
+    found = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
+    assert (found.outcome, found.nodes.keys()) == ("starts", {"train-node-0-0", "train-node-0-1"})
+    here = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": here}}}]
+    patch = {
+        "manager": "a/b",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    steered = train_job(runtimePatches=[patch])
+    found = Forecast(snapshot, now=1.0).submit(steered, home="team", sources=sources)
+    assert set(found.nodes.values()) == {"b"}
+    with pytest.raises(UserError, match="ClusterTrainingRuntime 'torch-distributed': you may not"):
+        Forecast(snapshot, now=1.0).submit(train_job(), home="team")
