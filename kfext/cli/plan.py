@@ -280,8 +280,8 @@ def _rendered(job: TrainingJob, raw: Any, sources: Sources) -> TrainingJob:
     found = sources.get((source.kind, source.name))
     if found is None:
         raise UserError(
-            f"{job.title} is planned from its templates, which come from {source.kind} "
-            f"{source.name!r}: you may not read it or it does not exist, so add it to the file"
+            f"{job.title}: its templates come from {source.kind} {source.name!r}, which does not "
+            f"exist or you may not read; add it to the file"
         )
     return with_templates(job, templates_in(job.kind, job.kind.rendered_from(spec, found), job=job))
 

@@ -78,7 +78,8 @@ class ApiServer:
         else:
             raw["status"] = {"startTime": timestamp(self._clock.wall)}
         made = spec.rendered(raw)
-        self._planner.cluster.observe_rendered(None, made and parse_rendered(made))
+        if made is not None:
+            self._planner.cluster.observe_rendered(None, parse_rendered(made))
         shown = self._shown(self._stamp(raw))
         live = self.jobs[spec.uid] = LiveJob(spec, raw, shown, training, rendered=made)
         self._tell(live)

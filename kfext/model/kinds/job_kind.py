@@ -261,7 +261,7 @@ class JobKind(Protocol):
         return None
 
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
-        """Return the spec of what is rendered of a job, as far as it matters for its place.
+        """Return the spec of what is rendered of a job: what decides on the place of its pods.
 
         `spec`: of the job. `source`: the object of `template_source`.
         """

@@ -324,5 +324,7 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
     steered = train_job(runtimePatches=[patch])
     found = Forecast(snapshot, now=1.0).submit(steered, home="team", sources=sources)
     assert set(found.nodes.values()) == {"b"}
-    with pytest.raises(UserError, match="ClusterTrainingRuntime 'torch-distributed': you may not"):
+    with pytest.raises(
+        UserError, match="ClusterTrainingRuntime 'torch-distributed', which does not"
+    ):
         Forecast(snapshot, now=1.0).submit(train_job(), home="team")
