@@ -41,6 +41,8 @@ _OF_PODS = ("template", "spec", "template")
 """Where a replicated job has the template of its pods."""
 _TO_JOBSET = ("trainingRuntimeSpec", "template")
 """Where an entry of runtimePatches has the change of the JobSet."""
+_MARK = {COLOCATION: "preferred"}
+"""Marks the pods of a job that admission has not seen."""
 _OF_PLACES = ("nodeSelector", "affinity", "tolerations")
 """What runtimePatches may say of the place of pods."""
 _STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -146,7 +148,7 @@ class TrainJob(JobKind):
             }
             patches = {}
             for key, of_type in sorted(changes.items()):
-                wanted = {**everywhere, **_annotations(of_type["template"])}
+                wanted = {**_MARK, **everywhere, **_annotations(of_type["template"])}
                 metadata = {"annotations": _kept(wanted, present=present.get(key, {}))}
                 patches[key] = {"template": {"spec": {"template": {"metadata": metadata}}}}
             change = {"spec": {"replicatedJobs": Items("name", patches)}}

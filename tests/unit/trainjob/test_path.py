@@ -256,8 +256,13 @@ def test_pods_that_have_ended_do_not_keep_a_suspended_job_from_its_next_start() 
 
 
 @pytest.mark.parametrize("queue", [None, "team"])
-def test_a_job_that_another_client_suspended_gets_the_mark_once(queue: str | None) -> None:
+@pytest.mark.parametrize("seen", [True, False], ids=["admission saw it", "admission missed it"])
+def test_a_job_that_another_client_suspended_gets_the_mark_once(
+    queue: str | None, seen: bool
+) -> None:
     raw = train_job(held=True)
+    if not seen:
+        del raw["spec"]["runtimePatches"]
     del raw["metadata"]["annotations"][names.HELD]
     if queue:
         raw["metadata"]["labels"] = {names.KUEUE_QUEUE: queue}
