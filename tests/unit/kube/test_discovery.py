@@ -6,7 +6,7 @@ import pytest
 
 from kfext.errors import ApiError, NotServed
 from kfext.kube.client import Client
-from kfext.kube.discovery import served_kinds
+from kfext.kube.discovery import outdated_kinds, served_kinds
 from kfext.model.kinds.registered import KINDS
 from tests.builders import Raw, discovery
 
@@ -60,3 +60,30 @@ async def test_one_request_for_each_group_tells_all_kinds() -> None:
 async def test_an_api_server_that_does_not_answer_is_not_one_without_kinds() -> None:
     with pytest.raises(ApiError):
         await served(ApiError(status=503, reason="", message="away"))
+
+
+def schemas(**fields: Raw) -> Raw:
+    """What an API server says of TrainJobs with these fields in their spec."""
+    kind = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
+    schema = {
+        "x-kubernetes-group-version-kind": [kind],
+        "properties": {"spec": {"properties": fields}},
+    }
+    other = {"x-kubernetes-group-version-kind": [{"kind": "TrainJobList"}]}
+    return {"components": {"schemas": {"io.List": other, "io.TrainJob": schema, "io.Meta": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        (schemas(runtimePatches={}, suspend={}), []),
+        (schemas(podTemplateOverrides={}, suspend={}), ["TrainJob"]),
+        ({}, ["TrainJob"]),
+    ],
+    ids=["2.2 or later", "2.1", "an answer that says nothing"],
+)
+async def test_a_kind_without_the_field_that_changes_templates_is_outdated(
+    answer: Raw, want: list[str]
+) -> None:
+    client = cast(Client, FakeClient(answer))
+    assert [kind.name for kind in await outdated_kinds(client, tuple(KINDS.values()))] == want

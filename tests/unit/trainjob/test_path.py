@@ -35,7 +35,8 @@ class World:
 
     def __init__(self, raw: Raw, *, nodes: int = 1, cpu: str = "8") -> None:
         self.planner = Planner()
-        self.raw, self.version, self.pods = raw, 1, {}
+        self.raw, self.version = raw, 1
+        self.pods: dict[str, Pod] = {}
         self.now = 1000.0
         self.planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
         for number in range(nodes):
@@ -319,7 +320,7 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
     )
     sources = {(str(RUNTIME["kind"]), "torch-distributed"): RUNTIME}
     found = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
-    assert (found.outcome, found.nodes.keys()) == ("starts", {"train-node-0-0", "train-node-0-1"})
+    assert (found.outcome, {*found.nodes}) == ("starts", {"train-node-0-0", "train-node-0-1"})
     here = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}}
     jobs = [{"name": "node", "template": {"spec": {"template": here}}}]
     patch = {
