@@ -22,7 +22,7 @@ from kfext.core.lifecycle.steps import (
 from kfext.errors import UserError
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
-from kfext.model.pod import parse_pod
+from kfext.model.pod import Pod, parse_pod
 from kfext.model.rendered import parse_rendered
 from kfext.model.snapshot import Snapshot
 from kfext.state.planner import Planner
