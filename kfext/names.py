@@ -32,9 +32,15 @@ AGENT = "kfext-agent"
 LEASE = "kfext-controller"
 """Lease in NAMESPACE, which the controller renews only while it can actually place jobs."""
 
+KINDS = f"{DOMAIN}/kinds"
+"""Annotation of the Lease: the kinds of jobs that the controller handles, separated by commas. The
+webhook holds no other jobs."""
+
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
 WEBHOOK_CONFIGURATION = "kfext"
+FIRST_WEBHOOKS = "a.kfext.dev"
+"""The configuration of the webhooks that must run before webhooks of other systems."""
 
 # --- labels set by people -------------------------------------------------------------------
 
@@ -94,6 +100,10 @@ GATE = f"{DOMAIN}/placement"
 
 PLAN_GENERATION = f"{DOMAIN}/plan-generation"
 """Annotation on templates and pods: the number of the plan that the pod was created under."""
+
+RUNTIME_PATCH = f"{DOMAIN}/manager"
+"""Manager of kfext's entry in the runtimePatches of a TrainJob, which carries annotations to pods.
+Trainer wants a domain and a path."""
 
 PORT_BASE = f"{DOMAIN}/port-base"
 """Annotation on templates and pods: the first port of a job on the host network. Without it the

@@ -32,6 +32,9 @@ from kfext.model.quantity import parse_resources
 
 Raw = dict[str, Any]
 
+WITH_TEMPLATES = {name: kind for name, kind in KINDS.items() if not kind.rendered}
+"""The kinds of jobs that have their templates themselves."""
+
 ANY_SIZE: Raw = {"maxReplicas": 10_000, "maxRestarts": 100}
 """The elasticPolicy that lets workers of a PyTorchJob come and go."""
 

@@ -14,6 +14,7 @@ from kfext import names
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.constraints import NAME_FIELD
+from kfext.model.kinds.registered import KINDS
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 
@@ -194,7 +195,7 @@ async def create_jobs(client: Client, namespace: str, bodies: Iterable[Object]) 
     stored: list[Object] = []
 
     async def create(body: Object) -> None:
-        stored.append(await client.create(paths.jobs("pytorchjobs", namespace), body))
+        stored.append(await client.create(paths.jobs(KINDS["PyTorchJob"], namespace), body))
 
     await in_flight(create(body) for body in bodies)
     return stored
@@ -218,7 +219,7 @@ async def create_live_job(client: Client, namespace: str, name: str, *, homes: l
     """Create a job that kfext has placed long ago, and its pods, each on its node in `homes`."""
     body = job_body(name, len(homes), held=False)
     body["spec"]["runPolicy"]["suspend"] = False
-    collection = paths.jobs("pytorchjobs", namespace)
+    collection = paths.jobs(KINDS["PyTorchJob"], namespace)
     job = await client.create(collection, body)
     keys = [ReplicaKey("master", 0), *(ReplicaKey("worker", i) for i in range(len(homes) - 1))]
     plan = Plan(job["metadata"]["uid"], 1, dict(zip(keys, homes, strict=True)))
@@ -233,7 +234,7 @@ async def create_live_job(client: Client, namespace: str, name: str, *, homes: l
 
 async def clear(client: Client, namespace: str) -> None:
     """Delete the jobs and pods of a namespace, the jobs first, and wait until they are gone."""
-    for collection in (paths.jobs("pytorchjobs", namespace), paths.pods(namespace)):
+    for collection in (paths.jobs(KINDS["PyTorchJob"], namespace), paths.pods(namespace)):
         listed = await client.list_all(collection)
         names_ = [item["metadata"]["name"] for item in listed]
         await in_flight(client.delete(f"{collection}/{name}", grace=0) for name in names_)

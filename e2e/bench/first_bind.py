@@ -24,6 +24,7 @@ from e2e.bench.watching import Seen, watching
 from kfext.errors import NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.kinds.registered import KINDS
 from kfext.names import MANAGED
 
 _PODS = 2
@@ -107,7 +108,7 @@ async def _all(client: Client, *, repeats: int) -> dict[str, list[Times]]:
 async def _one(client: Client, namespace: str, name: str, *, held: bool) -> Times:
     body = job_body(name, _PODS, held=False)
     body["spec"]["runPolicy"] = {}
-    jobs, pods = paths.jobs("pytorchjobs", namespace), paths.pods(namespace)
+    jobs, pods = paths.jobs(KINDS["PyTorchJob"], namespace), paths.pods(namespace)
     names = pod_names(name, _PODS)
     async with watching(client, jobs, pods) as seen:
         submitted = time.monotonic()

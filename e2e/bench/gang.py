@@ -34,6 +34,7 @@ from e2e.testbed import training_operator
 from kfext.errors import NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.kinds.registered import KINDS
 from kfext.names import MANAGED
 
 SIZES = (8, 64, 512)
@@ -209,4 +210,4 @@ async def _clear(client: Client, job: dict[str, Any], size: int) -> None:
 
 
 def _jobs() -> str:
-    return paths.jobs("pytorchjobs", _NAMESPACE)
+    return paths.jobs(KINDS["PyTorchJob"], _NAMESPACE)

@@ -25,6 +25,7 @@ from e2e.bench.crowd import job_body
 from e2e.bench.report import IDLE_CPU, IDLE_WRITES, WHY_NOT, quantile, table
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.kinds.registered import KINDS
 from kfext.names import QUEUED
 
 _NAMESPACE, _OTHERS = "bench-idle", "bench-others"
@@ -172,7 +173,7 @@ async def _submit(client: Client, bodies: Any) -> dict[str, float]:
     async def create(body: dict[str, Any]) -> None:
         name = body["metadata"]["name"]
         sent[name] = time.monotonic()
-        await client.create(paths.jobs("pytorchjobs", _NAMESPACE), body)
+        await client.create(paths.jobs(KINDS["PyTorchJob"], _NAMESPACE), body)
 
     await crowd.in_flight(create(body) for body in bodies)
     return sent

@@ -20,6 +20,7 @@ from e2e.bench.watching import watching
 from e2e.testbed.progress import step
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.kinds.registered import KINDS
 
 _NAMESPACE, _OTHERS, _NEW = "bench-live", "bench-others", "bench-new"
 _GPUS = 8
@@ -159,7 +160,7 @@ async def _plan(bench: ScaleBench, client: Client, count: int) -> Planning:
     draw = random.Random(0)
     bodies = [job_body(f"new-{n:04}", draw.randint(*_SIZES), held=True) for n in range(count)]
     before, cpu, began = bench.samples(), bench.controller_cpu(), time.monotonic()
-    async with watching(client, paths.jobs("pytorchjobs", _NEW)) as seen:
+    async with watching(client, paths.jobs(KINDS["PyTorchJob"], _NEW)) as seen:
         await crowd.create_jobs(client, _NEW, bodies)
         submitted = time.monotonic()
         await seen.until(

@@ -26,6 +26,7 @@ from e2e.bench.report import GANG_POD_WRITES, QUEUE_CPU, spread, table
 from e2e.bench.watching import Seen, watching
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.kinds.registered import KINDS
 
 Object = dict[str, Any]
 
@@ -128,7 +129,7 @@ async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) ->
     before, memory = bench.counted_writes(), bench.memory()
     cpu, began = bench.controller_cpu(), time.monotonic()
     async with (
-        watching(client, paths.jobs("pytorchjobs", namespace)) as jobs,
+        watching(client, paths.jobs(KINDS["PyTorchJob"], namespace)) as jobs,
         watching(client, paths.pods(namespace)) as pods,
     ):
         stored = await crowd.create_jobs(client, namespace, _bodies(count))

@@ -34,6 +34,7 @@ from kfext.errors import ApiError, Conflict
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.wire import decode_pod
+from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.node import parse_node
@@ -233,7 +234,7 @@ async def _create(client: Client, count: int) -> dict[str, str]:
     """
     refused: dict[str, str] = {}
     for path, kinds in (
-        (paths.jobs("pytorchjobs", _NAMESPACE), worst_objects.jobs(storable=True)),
+        (paths.jobs(KINDS["PyTorchJob"], _NAMESPACE), worst_objects.jobs(storable=True)),
         (paths.pods(_NAMESPACE), worst_objects.pods(storable=True)),
     ):
         left = [(what, make()) for what, make in kinds.items()]

@@ -24,10 +24,12 @@ NAMESPACE = "kfext-probe"
 __all__ = ["COMMAND", "Kfext"]
 _SYSTEM = names.NAMESPACE
 _LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{_SYSTEM}/leases/{names.LEASE}"
-_HOOKS = (
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-    f"/{names.WEBHOOK_CONFIGURATION}"
-)
+_CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+_HOOKS = {
+    "configuration": f"{_CONFIGURATIONS}/{names.WEBHOOK_CONFIGURATION}",
+    "trainjobs": f"{_CONFIGURATIONS}/{names.FIRST_WEBHOOKS}",
+}
+"""By file in manifests/base/webhook, the configuration of webhooks in it."""
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 10
 _DEAD_URL = "https://127.0.0.1:1/"  # nothing listens there
@@ -290,24 +292,26 @@ class Kfext:
         pod. Webhooks named in `dead` get a URL where nothing listens. kfext injects its own CA.
         What is not answered in time passes untouched, which on a busy machine is no defect.
         """
-        configuration = read("base/webhook/configuration.yaml")[0]
         at = port or self.webhook.port
-        old = self.kube.find(_HOOKS)
-        for index, hook in enumerate(configuration["webhooks"]):
-            path = hook["clientConfig"].pop("service")["path"]
-            url = f"https://127.0.0.1:{at}{path}"
-            hook["timeoutSeconds"] = _ANSWER_SECONDS
-            hook["clientConfig"]["url"] = _DEAD_URL if hook["name"] in dead else url
-            if old:
-                bundle = old["webhooks"][index]["clientConfig"].get("caBundle")
-                hook["clientConfig"]["caBundle"] = bundle
-        self.kube.delete(_HOOKS)
-        self.kube.create(_HOOKS.rsplit("/", 1)[0], configuration)
+        for file, hooks in _HOOKS.items():
+            configuration = read(f"base/webhook/{file}.yaml")[0]
+            old = self.kube.find(hooks)
+            for index, hook in enumerate(configuration["webhooks"]):
+                path = hook["clientConfig"].pop("service")["path"]
+                url = f"https://127.0.0.1:{at}{path}"
+                hook["timeoutSeconds"] = _ANSWER_SECONDS
+                hook["clientConfig"]["url"] = _DEAD_URL if hook["name"] in dead else url
+                if old:
+                    bundle = old["webhooks"][index]["clientConfig"].get("caBundle")
+                    hook["clientConfig"]["caBundle"] = bundle
+            self.kube.delete(hooks)
+            self.kube.create(_CONFIGURATIONS, configuration)
         self._hooks = (dead, at)
 
     def remove_hooks(self) -> None:
         """Unregister the webhooks; `ensure` registers them again."""
-        self.kube.delete(_HOOKS)
+        for hooks in _HOOKS.values():
+            self.kube.delete(hooks)
         self.forget_hooks()
         self.wait_hooks(job="untouched", pod="untouched")
 

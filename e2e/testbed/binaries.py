@@ -26,6 +26,8 @@ Version = tuple[int, int]
 _OPERATOR_MODULE = "github.com/kubeflow/training-operator"
 _KWOK_MODULE = "sigs.k8s.io/kwok"
 _METRICS_MODULE = "sigs.k8s.io/metrics-server"
+_TRAINER_MODULE = "github.com/kubeflow/trainer/v2"
+_JOBSET_MODULE = "sigs.k8s.io/jobset"
 
 
 def go_command() -> Path:
@@ -158,6 +160,10 @@ SOURCES = {
     "metrics-server": Source(
         "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", "5 minutes"
     ),
+    "trainer-controller-manager": Source(
+        "trainer", paths.TRAINER, f"{_TRAINER_MODULE}/cmd/trainer-controller-manager", "4 minutes"
+    ),
+    "jobset": Source("jobset", paths.JOBSET, _JOBSET_MODULE, "4 minutes"),
 }
 
 
@@ -198,6 +204,32 @@ def operator_manifests() -> list[Path]:
             "manifests/base/rbac/service-account.yaml",
             "manifests/base/rbac/role.yaml",
             "manifests/base/rbac/cluster-role-binding.yaml",
+        ],
+    )
+
+
+def trainer_manifests() -> list[Path]:
+    """Return the CRDs of Trainer, its runtime for torch, and its webhooks."""
+    kinds = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+    return _module_files(
+        "trainer-controller-manager",
+        f"{_TRAINER_MODULE}@{paths.TRAINER}",
+        [
+            *(f"manifests/base/crds/trainer.kubeflow.org_{kind}.yaml" for kind in kinds),
+            "manifests/base/webhook/manifests.yaml",
+            "manifests/base/runtimes/torch_distributed.yaml",
+        ],
+    )
+
+
+def jobset_manifests() -> list[Path]:
+    """Return the CRD of JobSet and its webhooks."""
+    return _module_files(
+        "jobset",
+        f"{_JOBSET_MODULE}@{paths.JOBSET}",
+        [
+            "config/components/crd/bases/jobset.x-k8s.io_jobsets.yaml",
+            "config/components/webhook/manifests.yaml",
         ],
     )
 

@@ -10,6 +10,8 @@ TRAINING_OPERATOR = "v1.9.4"
 KWOK = "v0.8.0"
 COREDNS = "v1.14.7"
 METRICS_SERVER = "v0.9.0"
+TRAINER = "v2.3.0"
+JOBSET = "v0.12.0"
 
 # A testbed's name becomes part of paths that `down` deletes.
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")

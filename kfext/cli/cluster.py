@@ -1,7 +1,7 @@
 """The cluster and the namespace of a command, as for kubectl, and the objects that it reads."""
 
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +24,11 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quota import parse_quota
+from kfext.model.rendered import Rendered, as_rendered, of_job, parse_rendered
 from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
 from kfext.model.volume import parse_storage_class, parse_volume, parse_volume_claim
-from kfext.names import JOB_NAME
 
 Raw = dict[str, Any]
 _DEFAULT = "default"
@@ -98,10 +98,32 @@ all_namespaces_option = click.option(
 
 
 async def pods_of(client: Client, job: TrainingJob) -> list[Pod]:
-    """Return the pods that a job controls."""
-    selector = f"{JOB_NAME}={job.name}"
+    """Return the pods that a job controls; by name if the caller may not see what is rendered."""
+    selector = f"{job.kind.job_label}={job.name}"
     listed = await client.list_all(paths.pods(job.namespace), labelSelector=selector)
-    return [pod for raw in listed if (pod := parse_pod(raw)).owner_uid == job.uid]
+    made = {item.uid: item for item in await _rendered(client, [job.kind], job.namespace)}
+    owner = {uid: job.uid for uid, item in made.items() if item.is_of(job)}
+    of_name = None if owner or not job.kind.rendered else job.uid
+    known = (pod for pod in map(parse_pod, listed) if pod.owner_uid)
+    pods = (of_job(pod, owner.get(pod.owner_uid, of_name)) for pod in known)
+    return [pod for pod in pods if pod.owner_uid == job.uid]
+
+
+async def _rendered(client: Client, kinds: Sequence[JobKind], namespace: str) -> list[Rendered]:
+    """Return what operators have rendered of jobs. Raises ApiError."""
+    found: list[Rendered | None] = []
+    for kind in kinds:
+        if kind.rendered:
+            path = paths.rendered(kind.rendered, namespace)
+            with suppress(Forbidden):  # then the templates are not shown
+                found += map(parse_rendered, await client.list_all(path))
+    return [item for item in found if item is not None]
+
+
+def _join(jobs: Iterable[TrainingJob], rendered: Iterable[Rendered]) -> list[TrainingJob]:
+    """Return jobs with the templates that were rendered of them."""
+    of = {item.key: item for item in rendered}
+    return [as_rendered(job, of.get((job.namespace, job.name, job.uid))) for job in jobs]
 
 
 async def find_job(
@@ -111,7 +133,7 @@ async def find_job(
     jobs, candidates = [], await kinds_in(client, kind)
     for candidate in candidates:
         try:
-            jobs.append(await client.get(paths.jobs(candidate.plural, namespace, name)))
+            jobs.append(await client.get(paths.jobs(candidate, namespace, name)))
         except NotFound:
             continue
     if not jobs:
@@ -120,13 +142,20 @@ async def find_job(
     if len(jobs) > 1:
         words = " and ".join(text(raw.get("kind")) for raw in jobs)
         raise UserError(f"there are jobs {name!r} of several kinds ({words}): choose with --kind")
-    return _parsed(jobs[0]), jobs[0]
+    return await _whole(client, jobs[0]), jobs[0]
+
+
+async def _whole(client: Client, raw: Raw) -> TrainingJob:
+    """Return a job with the templates that were rendered of it. Raises ApiError."""
+    job = _parsed(raw)
+    (joined,) = _join([job], await _rendered(client, [job.kind], job.namespace))
+    return joined
 
 
 async def read_again(client: Client, job: TrainingJob) -> tuple[TrainingJob, Raw]:
     """Return a job as it is now. Raises NotFound, ApiError."""
-    raw = await client.get(paths.jobs(job.kind.plural, job.namespace, job.name))
-    return _parsed(raw), raw
+    raw = await client.get(paths.jobs(job.kind, job.namespace, job.name))
+    return await _whole(client, raw), raw
 
 
 async def all_jobs(
@@ -136,13 +165,15 @@ async def all_jobs(
 
     Raises UserError if the caller may not see them, ApiError.
     """
-    jobs = []
+    jobs: list[tuple[TrainingJob, Raw]] = []
     for candidate in await kinds_in(client, kind):
-        path = paths.jobs(candidate.plural, namespace)
+        path, found = paths.jobs(candidate, namespace), []
         for raw in await _all(client, path, what=candidate.plural, namespace=namespace):
             # Items of a list do not repeat their kind.
             raw["kind"] = candidate.name
-            jobs.append((_parsed(raw), raw))
+            found.append((_parsed(raw), raw))
+        joined = _join((job for job, _ in found), await _rendered(client, [candidate], namespace))
+        jobs += zip(joined, (raw for _, raw in found), strict=True)
     return jobs
 
 
@@ -172,8 +203,9 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     """
     listed: dict[str, list[Raw]] = {}
     forbidden = []
-    jobs_of = {kind.plural: paths.jobs(kind.plural) for kind in kinds}
-    for what, path in (jobs_of | _OF_SNAPSHOT).items():
+    jobs_of = {kind.plural: paths.jobs(kind) for kind in kinds}
+    made = {kind.rendered.plural: paths.rendered(kind.rendered) for kind in kinds if kind.rendered}
+    for what, path in (jobs_of | made | _OF_SNAPSHOT).items():
         try:
             listed[what] = await client.list_all(path)
         except Forbidden:
@@ -189,10 +221,13 @@ async def read_snapshot(client: Client, kinds: Sequence[JobKind]) -> Snapshot:
     for kind in kinds:
         parsed = (parse_job({"kind": kind.name, **raw}) for raw in listed[kind.plural])
         jobs += [job for job in parsed if job is not None]
+    rendered = [item for what in made for item in map(parse_rendered, listed[what]) if item]
+    owner = {item.uid: item.job_uid for item in rendered}
+    pods = map(parse_pod, listed["pods"])
     return Snapshot(
         nodes=tuple(map(parse_node, listed["nodes"])),
-        pods=tuple(map(parse_pod, listed["pods"])),
-        jobs=tuple(jobs),
+        pods=tuple(of_job(pod, owner.get(pod.owner_uid)) for pod in pods),
+        jobs=tuple(_join(jobs, rendered)),
         policies=tuple(map(parse_policy, listed["trainingpolicies"])),
         namespaces={item.name: item for item in map(parse_namespace, listed["namespaces"])},
         classes=_by_name(listed["priorityclasses"]),

@@ -256,7 +256,8 @@ def _left_alone(job: TrainingJob, raw: Raw, *, touched: bool) -> str:
     if job.released or job.suspend or job.finished:
         return ""
     if not job.run_by_operator:
-        return f"runPolicy.managedBy is {job.managed_by}, so kfext leaves the job alone"
+        field = job.kind.policy_field("managedBy")
+        return f"{field} is {job.managed_by}, so kfext leaves the job alone"
     written = (annotations_of(job, raw, group).get(names.COLOCATION) for group in job.groups)
     if Colocation.OFF in written:
         return "colocation is off: the job runs as on plain Kubernetes"

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -16,10 +17,13 @@ from kfext.cli.render import review
 from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Release, Unsuspend, Wait
 from kfext.core.queue.order import in_line
-from kfext.errors import UserError
+from kfext.errors import Forbidden, NotFound, UserError
+from kfext.kube import paths
+from kfext.kube.client import Client
 from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
-from kfext.model.job import TrainingJob, parse_job, pod_name
+from kfext.model.job import TrainingJob, parse_job, pod_name, templates_in, with_templates
 from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
@@ -30,6 +34,9 @@ from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
 from kfext.state.planner import Outlook, outlook, outlooks
 from kfext.state.recording import planner_of
 
+Sources = dict[tuple[str, str], Any]
+"""By kind and name, the objects that operators make the templates of jobs from."""
+NO_SOURCES: Sources = {}
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
 _WORDS = {
     STARTS: "would start now",
@@ -95,6 +102,10 @@ async def plan_jobs(
     With a snapshot no request is sent; without documents the outcomes are for the jobs in its
     queue. Raises UserError without a job or for a job that would be refused, ApiError, NoAccess.
     """
+    sources = {
+        (text(item.get("kind")), text(mapping(item.get("metadata")).get("name"))): item
+        for item in map(mapping, documents)
+    }
     if snapshot is not None:
         forecast = Forecast(snapshot.snapshot, now=snapshot.taken)
         if not documents:
@@ -108,10 +119,12 @@ async def plan_jobs(
             kinds = await kinds_in(client)
             _check_kinds(jobs, kinds)
             forecast = Forecast(await read_snapshot(client, kinds))
+            for document in jobs:
+                sources |= await _source(client, document, home=home)
     answers = []
     for document in jobs:
         _check_namespace(document, cluster.namespace)
-        answer = forecast.submit(document, home=home)
+        answer = forecast.submit(document, home=home, sources=sources)
         answers.append(answer)
         notes += answer.warnings
     return answers, notes
@@ -128,6 +141,24 @@ def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
     if not jobs:
         raise UserError("; ".join(notes))
     return jobs, notes
+
+
+async def _source(client: Client, document: Any, *, home: str) -> Sources:
+    """Return what the operator makes the templates of a job from, as the cluster has it."""
+    source = KINDS[document["kind"]].template_source(mapping(document.get("spec")))
+    if source is None:
+        return {}
+    namespace = text(mapping(document.get("metadata")).get("namespace")) or home
+    path = paths.resource_path(
+        source.resource.plural,
+        group=source.resource.group,
+        version=source.resource.version,
+        namespace=namespace if source.namespaced else "",
+        name=source.name,
+    )
+    with suppress(NotFound, Forbidden):
+        return {(source.kind, source.name): await client.get(path)}
+    return {}
 
 
 def _check_kinds(jobs: Sequence[Any], kinds: Sequence[JobKind]) -> None:
@@ -181,10 +212,11 @@ class Forecast:
         self._planner = planner_of(snapshot, self._now)
         self._submitted = 0
 
-    def submit(self, document: Any, *, home: str) -> Answer:
+    def submit(self, document: Any, *, home: str, sources: Sources = NO_SOURCES) -> Answer:
         """Return the outcome for a job; a job without a namespace goes to `home`.
 
-        Raises UserError for a job that could not be created.
+        `sources`: what operators make templates from. Raises UserError for a job that could not be
+        created, or without its source.
         """
         raw = self._named(document, home=home)
         namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
@@ -197,6 +229,7 @@ class Forecast:
             verdict = reviewed.mutation.verdicts[0]
             outcome = WAITS if verdict.reason == REASON_SUSPENDED_BY_USER else NOT_HELD
             return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
+        job = _rendered(job, raw, sources)
         self._planner.cluster.take_job(job, raw)
         return _answer(job, outlook(self._planner, job.uid, self._now), warnings)
 
@@ -236,6 +269,21 @@ class Forecast:
             )
         named = {**metadata, "name": name or f"{prefix}xxxxx", "namespace": namespace}
         return {**document, "metadata": named}
+
+
+def _rendered(job: TrainingJob, raw: Any, sources: Sources) -> TrainingJob:
+    """Return a job with the templates that its operator will render."""
+    spec = mapping(raw.get("spec"))
+    source = job.kind.template_source(spec)
+    if source is None:
+        return job
+    found = sources.get((source.kind, source.name))
+    if found is None:
+        raise UserError(
+            f"{job.title}: its templates come from {source.kind} {source.name!r}, which does not "
+            f"exist or you may not read; add it to the file"
+        )
+    return with_templates(job, templates_in(job.kind, job.kind.rendered_from(spec, found), job=job))
 
 
 def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Answer:

@@ -111,7 +111,7 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
     for _ in range(_TRIES):
         try:
             await client.json_patch(
-                paths.jobs(job.kind.plural, job.namespace, job.name),
+                paths.jobs(job.kind, job.namespace, job.name),
                 user_release_patch(raw, job),
             )
         except (Invalid, Conflict):  # the job changed between the read and the patch

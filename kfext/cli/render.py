@@ -169,9 +169,13 @@ def _not_strings(document: Any) -> list[str]:
 
 
 def _apply(document: Any, operation: Operation) -> None:
-    """Patch a document; kfext's patches set, remove or move members of objects."""
+    """Patch a document; kfext's patches set, remove or move members, and append to lists."""
     parent, member = _member(document, operation["path"])
-    if operation["op"] == "remove":
+    if operation["op"] == "test":
+        return  # the patch was made from this document
+    if member == "-" and isinstance(parent, list):
+        parent.append(operation["value"])
+    elif operation["op"] == "remove":
         del parent[member]
     elif operation["op"] == "move":
         source, moved = _member(document, operation["from"])
@@ -181,10 +185,10 @@ def _apply(document: Any, operation: Operation) -> None:
 
 
 def _member(document: Any, path: str) -> tuple[Any, str]:
-    """Return the object with the member at a JSON pointer, and the name of the member."""
+    """Return the object or list with the member at a JSON pointer, and the name of the member."""
     *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
     for key in parents:
-        document = document[key]
+        document = document[int(key) if isinstance(document, list) else key]
     return document, last
 
 

@@ -73,17 +73,24 @@ class Controller:
         )
         self._progress_reader = ProgressReader(
             log_client,
-            usage=Usage(log_client),
+            usage=Usage(log_client, labels={kind.job_label for kind in kinds}),
             planner=self.planner,
             show=display.show_progress,
             now=self.now,
         )
         metrics.follow(self.planner)
         metrics.follow_jobs(self.planner.progress.reports)
-        self._informers = informers(client, planner=self.planner, plan_writer=self.plan_writer)
+        self._informers = informers(
+            client, planner=self.planner, plan_writer=self.plan_writer, kinds=kinds
+        )
         metrics.follow_watches(self._informers)
         metrics.follow_events(lambda: self._events.dropped)
-        self._lease = LeaseHolder(lease_client, identity=identity, healthy=self._healthy)
+        self._lease = LeaseHolder(
+            lease_client,
+            identity=identity,
+            healthy=self._healthy,
+            kinds=[kind.name for kind in kinds],
+        )
         self._listed = False
 
     async def run(self) -> None:

@@ -20,7 +20,7 @@ from kfext.errors import ApiError, KfextError, LeaseLost, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import find_access
-from kfext.kube.discovery import served_kinds, why_unserved
+from kfext.kube.discovery import outdated_kinds, served_kinds, why_unserved
 from kfext.kube.snapshot_file import write_snapshot
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
@@ -59,7 +59,11 @@ async def run(
         Client(access, connections=2, observe=observe) as lease_client,
         Client(access, connections=MOST_AT_ONCE, observe=observe) as log_client,
     ):
-        kinds = await served_kinds(client)
+        served = await served_kinds(client)
+        outdated = await outdated_kinds(client, served)
+        for kind in outdated:
+            _log.warning("does not handle", kind=kind.name, why=f"it needs {kind.provider}")
+        kinds = [kind for kind in served if kind not in outdated]
         if missing := await _missing_requirements(client, kinds):
             raise KfextError("; ".join(missing))
         _log.info("handles", kinds=[kind.name for kind in kinds])
@@ -102,7 +106,7 @@ async def run(
         )
         placing = asyncio.create_task(controller.run())
         stopping = asyncio.create_task(stop.wait())
-        comparing = asyncio.create_task(end_with_other_kinds(client, kinds))
+        comparing = asyncio.create_task(end_with_other_kinds(client, served))
         running = (placing, watching, stopping, comparing)
         try:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)

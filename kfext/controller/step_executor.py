@@ -37,8 +37,6 @@ from kfext.names import (
     REASON_CREATE_TIMEOUT,
     REASON_HOST_NETWORK,
     RESERVATION_TEMPLATE,
-    TRAINING_GROUP,
-    TRAINING_VERSION,
 )
 from kfext.state.cards import Reserve, Unreserve
 from kfext.state.cluster import Cluster
@@ -54,7 +52,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def reference(job: TrainingJob) -> Reference:
     """Return the job as the object that an event is about."""
     return Reference(
-        api_version=f"{TRAINING_GROUP}/{TRAINING_VERSION}",
+        api_version=job.kind.api_version,
         kind=job.kind.name,
         namespace=job.namespace,
         name=job.name,
@@ -131,7 +129,7 @@ class StepExecutor:
             await self._resize(pod, change)
 
     async def _patch_job(self, job: TrainingJob, operations: list[Operation]) -> None:
-        path = paths.jobs(job.kind.plural, job.namespace, job.name)
+        path = paths.jobs(job.kind, job.namespace, job.name)
         async with self._room:
             self._cluster.observe_job(await self._client.json_patch(path, operations))
 
@@ -180,7 +178,7 @@ class StepExecutor:
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
         path = paths.events(job.namespace)
-        of_job = f"regarding.uid={job.uid},reason=FailedCreatePod"
+        of_job = f"regarding.uid={job.uid},reason={job.kind.create_failure}"
         try:
             events = await self._client.first(path, count=_EVENTS, fieldSelector=of_job)
         except ApiError:

@@ -28,8 +28,6 @@ from kfext.names import (
     REASON_POD_NETWORK,
     REASON_SETTINGS_INVALID,
     REASON_SHARE_EDITED,
-    TRAINING_GROUP,
-    TRAINING_VERSION,
 )
 
 OF_COMPANION = tuple(condition.type for condition in CONDITIONS)
@@ -114,7 +112,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
 def body_of(job: TrainingJob) -> dict[str, Any]:
     """Return the TrainingPlan of a job, without its status."""
     owner = {
-        "apiVersion": f"{TRAINING_GROUP}/{TRAINING_VERSION}",
+        "apiVersion": job.kind.api_version,
         "kind": job.kind.name,
         "name": job.name,
         "uid": job.uid,

@@ -24,7 +24,7 @@ from kfext.model.kinds.job_kind import JobKind
 from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
-from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
+from kfext.names import API_GROUP, API_VERSION
 from kfext.state.planner import Planner
 
 Raw = Mapping[str, Any]
@@ -92,7 +92,7 @@ def registry(
         cluster.mark_queue()
 
     for kind in kinds:
-        kopf.on.event(TRAINING_GROUP, TRAINING_VERSION, kind.plural, registry=handlers)(on_job)
+        kopf.on.event(kind.group, kind.version, kind.plural, registry=handlers)(on_job)
     kopf.on.event(API_GROUP, API_VERSION, "trainingpolicies", registry=handlers)(on_policy)
     kopf.on.login(registry=handlers)(login)
     return handlers
@@ -153,9 +153,16 @@ def login_with(access: Access) -> Any:
 
 
 def informers(
-    client: Client, *, planner: Planner, plan_writer: TrainingPlanWriter
+    client: Client,
+    *,
+    planner: Planner,
+    plan_writer: TrainingPlanWriter,
+    kinds: Collection[JobKind],
 ) -> Mapping[str, Informer[Any]]:
-    """Return the informers, not yet running, of all kinds but jobs and policies."""
+    """Return the informers, not yet running, of all kinds but jobs and policies.
+
+    `kinds`: the kinds of jobs that the cluster serves, perhaps with what is rendered of them.
+    """
     cluster, queue, settings = planner.cluster, planner.queue, planner.settings
 
     def observe_namespace(old: Namespace | None, new: Namespace | None) -> None:
@@ -163,7 +170,7 @@ def informers(
         if new is not None:
             cluster.mark_queue(new.name)  # its settings may have changed
 
-    followed = {
+    followed: dict[str, tuple[str, Any, Any]] = {
         "nodes": (paths.nodes(), wire.decode_node, cluster.observe_node),
         "pods": (paths.pods(), wire.decode_pod, cluster.observe_pod),
         "namespaces": (paths.namespaces(), wire.decode_namespace, observe_namespace),
@@ -197,10 +204,12 @@ def informers(
         "sharedgpus": (paths.shared_gpus(), wire.decode_shared_gpu, cluster.observe_card),
         "trainingplans": (paths.plans(), decode_training_plan, plan_writer.observe),
     }
+    for resource in filter(None, (kind.rendered for kind in kinds)):
+        path, observe = paths.rendered(resource), cluster.observe_rendered
+        followed[resource.plural] = (path, wire.decode_rendered, observe)
     made: dict[str, Informer[Any]] = {}
     for name, (path, decode, on_change) in followed.items():
-        any_change: Any = on_change
-        made[name] = Informer(client, path, decode=decode, on_change=any_change)
+        made[name] = Informer(client, path, decode=decode, on_change=on_change)
     return made
 
 
@@ -213,7 +222,7 @@ async def read_all(client: Client, planner: Planner, kinds: Collection[JobKind])
         with guard("read a policy", **_identity(raw)):
             planner.settings.observe_policy(parse_policy(raw))
     for kind in kinds:
-        async for raw in client.objects(paths.jobs(kind.plural)):
+        async for raw in client.objects(paths.jobs(kind)):
             with guard("read a job", **_identity(raw)):
                 planner.cluster.observe_job({"kind": kind.name, **raw})
 
@@ -236,7 +245,7 @@ async def forget_deleted(
     )
     present: set[str] = set()
     for kind in kinds:
-        present |= await client.uids(paths.jobs(kind.plural))
+        present |= await client.uids(paths.jobs(kind))
     defined = {parse_policy(raw).name for raw in await client.list_all(paths.policies())}
     for uid in jobs - present:
         planner.cluster.forget_job(uid)

@@ -22,9 +22,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from kfext.errors import ApiError, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client, Object
-from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_CONFIGURATION
+from kfext.names import CA_SECRET, FIRST_WEBHOOKS, NAMESPACE, WEBHOOK_CONFIGURATION
 
 _log = structlog.get_logger(__name__)
+
+_CONFIGURATIONS = (FIRST_WEBHOOKS, WEBHOOK_CONFIGURATION)
+"""The webhook configurations of kfext."""
 
 _AUTHORITY_LIFE = timedelta(days=365)
 _LEAF_LIFE = timedelta(days=7)
@@ -277,17 +280,17 @@ class Issuer:
         except NotFound:
             return Trust(Pair(b""), b"")
 
-    async def _webhooks(self) -> list[Object] | None:
-        """Return the webhooks of the configuration, or None without a configuration."""
+    async def _webhooks(self, configuration_name: str) -> list[Object] | None:
+        """Return the webhooks of a configuration, or None without it."""
         try:
-            configuration = await self._client.get(paths.mutating_webhooks(WEBHOOK_CONFIGURATION))
+            configuration = await self._client.get(paths.mutating_webhooks(configuration_name))
         except NotFound:
             return None
         return list(configuration.get("webhooks") or ())
 
     async def _trusted(self) -> bytes:
         """Return the authorities that the API servers trust now."""
-        hooks = await self._webhooks() or ()
+        hooks = [hook for name in _CONFIGURATIONS for hook in await self._webhooks(name) or ()]
         return b"\n".join(decoded(hook["clientConfig"].get("caBundle")) for hook in hooks)
 
     async def _inject(self, trusted: bytes) -> bool:
@@ -295,10 +298,15 @@ class Issuer:
 
         Raises Invalid if the webhooks change meanwhile.
         """
+        written = [await self._inject_into(name, trusted) for name in _CONFIGURATIONS]
+        return any(written)
+
+    async def _inject_into(self, name: str, trusted: bytes) -> bool:
         wanted = encoded(trusted)
-        hooks = await self._webhooks()
+        hooks = await self._webhooks(name)
         if hooks is None:
-            _log.warning("caBundle not written", why="there is no webhook configuration yet")
+            why = f"there is no webhook configuration {name} yet"
+            _log.warning("caBundle not written", why=why)
             return False
         operations: list[Object] = []
         for index, webhook in enumerate(hooks):
@@ -310,6 +318,6 @@ class Issuer:
                 {"op": "add", "path": f"{at}/clientConfig/caBundle", "value": wanted},
             ]
         if operations:
-            path = paths.mutating_webhooks(WEBHOOK_CONFIGURATION)
+            path = paths.mutating_webhooks(name)
             await self._client.json_patch(path, operations)
         return bool(operations)

@@ -1,35 +1,71 @@
 """What the API server serves in this cluster: kinds of training jobs, and an autoscaler."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from kfext.errors import Forbidden, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
-from kfext.model.tolerant import mapping, sequence, text
-from kfext.names import TRAINING_GROUP, TRAINING_VERSION
+from kfext.model.tolerant import mapping, member, sequence, text
 
-_JOBS = f"/apis/{TRAINING_GROUP}/{TRAINING_VERSION}"
 _STATUS = paths.config_maps("kube-system", "cluster-autoscaler-status")
 """The ConfigMap that the Kubernetes cluster-autoscaler writes while it runs."""
 _KARPENTER = "/apis/karpenter.sh"
 
 
 async def served_kinds(client: Client) -> tuple[JobKind, ...]:
-    """Return the kinds of training jobs that have a CRD in the cluster. Raises ApiError."""
+    """Return the kinds of training jobs that have a CRD in the cluster. Raises ApiError.
+
+    What the operator renders of the jobs must have a CRD too.
+    """
+    wanted = {(kind.group, kind.version) for kind in KINDS.values()}
+    served = {api: await _resources(client, *api) for api in sorted(wanted)}
+    kinds = [kind for kind in KINDS.values() if kind.plural in served[kind.group, kind.version]]
+    for made in {kind.rendered for kind in kinds if kind.rendered}:
+        if made.plural not in await _resources(client, made.group, made.version):
+            kinds = [kind for kind in kinds if kind.rendered != made]
+    return tuple(kinds)
+
+
+async def _resources(client: Client, group: str, version: str) -> set[str]:
+    """Return the names of the resources of a group; none if the API server does not know it."""
     try:
-        resources = sequence((await client.get(_JOBS)).get("resources"))
+        answer = await client.get(f"/apis/{group}/{version}")
     except NotFound:
-        return ()  # without any CRD of the group, the API server does not know the group
-    served = {text(mapping(resource).get("name")) for resource in resources}
-    return tuple(kind for kind in KINDS.values() if kind.plural in served)
+        return set()
+    return {text(mapping(resource).get("name")) for resource in sequence(answer.get("resources"))}
 
 
-def why_unserved(kinds: Iterable[JobKind]) -> str:
+async def outdated_kinds(client: Client, kinds: Collection[JobKind]) -> tuple[JobKind, ...]:
+    """Return the kinds with a CRD that lacks the field through which kfext changes templates.
+
+    Raises ApiError.
+    """
+    found = []
+    for kind in kinds:
+        if kind.rendered:
+            schemas = await client.get(f"/openapi/v3/apis/{kind.group}/{kind.version}")
+            if kind.replica_specs not in _fields_of_spec(schemas, kind):
+                found.append(kind)
+    return tuple(found)
+
+
+def _fields_of_spec(answer: Mapping[str, Any], kind: JobKind) -> Mapping[str, Any]:
+    """Return the fields of the spec of a kind, in the schemas of its group (OpenAPI v3)."""
+    for schema in mapping(member(answer, ("components", "schemas"))).values():
+        of = sequence(mapping(schema).get("x-kubernetes-group-version-kind"))
+        if any(mapping(item).get("kind") == kind.name for item in of):
+            return mapping(member(schema, ("properties", "spec", "properties")))
+    return {}
+
+
+def why_unserved(kinds: Collection[JobKind]) -> str:
     """Return that the cluster serves none of some kinds, and what provides them."""
     plurals = " or ".join(kind.plural for kind in kinds)
-    return f"the cluster serves no {plurals}; install the training-operator 1.8 or 1.9"
+    operators = " or ".join(dict.fromkeys(kind.provider for kind in kinds))
+    return f"the cluster serves no {plurals}; install {operators}"
 
 
 async def has_autoscaler(client: Client) -> bool:

@@ -8,7 +8,7 @@ lease after this process last saw its record change.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ from kfext.errors import ApiError, Conflict, LeaseLost, NotFound
 from kfext.kube import paths
 from kfext.kube.client import Client, Object
 from kfext.model.timestamps import timestamp, written_micro_time
-from kfext.model.tolerant import mapping
-from kfext.names import LEASE, NAMESPACE
+from kfext.model.tolerant import mapping, strings
+from kfext.names import KINDS, LEASE, NAMESPACE
 
 _log = structlog.get_logger(__name__)
 
@@ -55,7 +55,8 @@ class LeaseHolder:
 
     `identity` must be unique among the replicas. The Lease is acquired and renewed only while
     `healthy()` is true, so that a controller that cannot place jobs does not lead. `held` is set
-    from acquisition to the end of `run`. Call `may_act` before every write.
+    from acquisition to the end of `run`. Call `may_act` before every write. The Lease states the
+    `kinds` of jobs that the controller handles.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class LeaseHolder:
         *,
         identity: str,
         healthy: Callable[[], bool],
+        kinds: Sequence[str] = (),
         namespace: str = NAMESPACE,
         timing: Timing | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -73,6 +75,7 @@ class LeaseHolder:
         self._client = client
         self._identity = identity
         self._healthy = healthy
+        self._annotations = {KINDS: ",".join(kinds)}
         self._namespace = namespace
         self._timing = timing or Timing()
         self._monotonic = monotonic
@@ -171,7 +174,11 @@ class LeaseHolder:
             body = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
-                "metadata": {"namespace": self._namespace, "name": LEASE},
+                "metadata": {
+                    "namespace": self._namespace,
+                    "name": LEASE,
+                    "annotations": self._annotations,
+                },
                 "spec": self._spec({}),
             }
             self._observe(await self._client.create(paths.leases(self._namespace), body))
@@ -198,7 +205,8 @@ class LeaseHolder:
         return spec
 
     async def _write(self, version: str, spec: Object) -> None:
-        patch = {"metadata": {"resourceVersion": version}, "spec": spec}
+        metadata = {"resourceVersion": version, "annotations": self._annotations}
+        patch = {"metadata": metadata, "spec": spec}
         self._observe(await self._client.merge_patch(paths.leases(self._namespace, LEASE), patch))
 
     def _observe(self, lease: Object) -> None:
@@ -228,10 +236,23 @@ class LeaseHolder:
         return True
 
 
-def decode_renew_time(raw: bytes) -> float:
-    """Return the renewTime of a Lease in epoch seconds, 0.0 without one, for an Informer."""
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What a Lease says: its renewTime in epoch seconds, 0.0 without one, and the kinds of jobs.
+
+    `kinds`: None in the Lease of a controller that does not state them.
+    """
+
+    renewed: float
+    kinds: frozenset[str] | None = None
+
+
+def decode_lease(raw: bytes) -> LeaseRecord:
+    """Return what a Lease says, for an Informer."""
     lease = mapping(msgspec.json.decode(raw))
-    return timestamp(mapping(lease.get("spec")).get("renewTime"))
+    renewed = timestamp(mapping(lease.get("spec")).get("renewTime"))
+    written = strings(mapping(lease.get("metadata")).get("annotations")).get(KINDS)
+    return LeaseRecord(renewed, None if written is None else frozenset(written.split(",")))
 
 
 class LeaseWatch:

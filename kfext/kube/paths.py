@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
-from kfext.names import API_GROUP, API_VERSION, TRAINING_GROUP, TRAINING_VERSION
+from kfext.model.kinds.job_kind import JobKind, Resource
+from kfext.names import API_GROUP, API_VERSION
 
 
 def resource_path(
@@ -118,6 +119,11 @@ pod_metrics = _InNamespaces("pods", *_METRICS)
 plans = _InNamespaces("trainingplans", *_KFEXT)
 
 
-def jobs(plural: str, namespace: str = "", name: str = "") -> str:
-    """Return the path of training jobs; `plural` is the name of their kind in URLs."""
-    return _InNamespaces(plural, TRAINING_GROUP, TRAINING_VERSION)(namespace, name)
+def jobs(kind: JobKind, namespace: str = "", name: str = "") -> str:
+    """Return the path of training jobs of a kind."""
+    return _InNamespaces(kind.plural, kind.group, kind.version)(namespace, name)
+
+
+def rendered(resource: Resource, namespace: str = "") -> str:
+    """Return the path of what an operator renders of jobs."""
+    return _InNamespaces(resource.plural, resource.group, resource.version)(namespace)

@@ -6,8 +6,9 @@
     used.nodes   # by name, the CpuUse of everything on a node
 
 `read` never raises, and ends within 20 s whatever hangs. It requests one list of training pods per
-namespace. metrics-server does not page its lists, and users decide how long a list is: a list that
-is too long costs only its own namespace the figures. A failed request is not repeated for a minute.
+namespace and label. metrics-server does not page its lists, and users decide how long a list is: a
+list that is too long costs only its own namespace the figures. A failed request is not repeated for
+a minute.
 
 A CpuUse is the mean over a window, of 10 to 60 s with metrics-server. The window ended `at`, by the
 clock of the pod's node. The reasons of Verdicts are the REASON_CPU_USE names.
@@ -65,9 +66,19 @@ class Used:
 
 
 class Usage:
-    """Reads the CPU use of pods and nodes. `monotonic` is a clock that is never set."""
+    """Reads the CPU use of pods and nodes.
 
-    def __init__(self, client: Client, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    `labels`: of the pods to read, each has one. `monotonic`: a clock that is never set.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        labels: Set[str] = frozenset({JOB_NAME}),
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._labels = sorted(labels)
         self._client = client
         self._namespaces = Asking(monotonic)
         self._nodes = Asking(monotonic)
@@ -95,7 +106,11 @@ class Usage:
 
     async def _of_pods(self, namespace: str) -> dict[str, CpuUse]:
         path = paths.pod_metrics(namespace)
-        return uses_of(await self._client.read(path, most=MOST_BYTES, labelSelector=JOB_NAME))
+        found: dict[str, CpuUse] = {}
+        for label in self._labels:
+            answer = await self._client.read(path, most=MOST_BYTES, labelSelector=label)
+            found |= uses_of(answer)
+        return found
 
     async def _of_node(self, node: str) -> CpuUse | None:
         return use_of_node(await self._client.read(paths.node_metrics(node)))

@@ -22,6 +22,7 @@ from kfext.model.pod import Pod, PodDemand, owner_kind, parse_demand, parse_pod
 from kfext.model.priority import parse_priority_class
 from kfext.model.quantity import Resources
 from kfext.model.quota import LimitRange, parse_quota
+from kfext.model.rendered import parse_rendered
 from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.tolerant import mapping, text
 from kfext.model.volume import (
@@ -261,6 +262,7 @@ decode_network_policy = read_whole(parse_network_policy)
 decode_shared_gpu = read_whole(parse_shared_gpu)
 decode_volume_claim = read_whole(parse_volume_claim)
 decode_storage_class = read_whole(parse_storage_class)
+decode_rendered = read_whole(parse_rendered)
 
 
 def decode_limit_range(raw: bytes) -> LimitRange:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kfext.model.bounds import bytes_of, job_excess, kept, name, own, pods_excess
@@ -12,18 +12,13 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import mapping, member, sequence, strings, text
+from kfext.model.tolerant import mapping, member, strings, text
 from kfext.names import (
+    COLOCATION,
     GPU_SHARE,
     HELD,
-    JOB_NAME,
-    JOB_ROLE,
     KUEUE_QUEUE,
-    OPERATOR_NAME,
     RELEASED,
-    REPLICA_INDEX,
-    REPLICA_TYPE,
-    TRAINING_OPERATOR,
 )
 
 _GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$|[0-9]+")
@@ -34,24 +29,12 @@ _LABELS = frozenset({KUEUE_QUEUE})
 def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
     """Return the labels that the operator puts on the pod of a replica."""
     types = [group.type.lower() for group in job.groups]
-    leads = job.kind.is_leader(key.type, key.index, types=types)
-    return {
-        JOB_NAME: job.name,
-        REPLICA_TYPE: key.type,
-        **({} if _unnumbered(job, key) else {REPLICA_INDEX: str(key.index)}),
-        OPERATOR_NAME: f"{job.kind.name.lower()}-controller",
-        **({JOB_ROLE: "master"} if leads else {}),
-    }
+    return job.kind.pod_labels(job.name, key.type, key.index, types=types)
 
 
 def pod_name(job: "TrainingJob", key: ReplicaKey) -> str:
-    """Return the name that the operator gives to the pod of a replica."""
-    index = "" if _unnumbered(job, key) else f"-{key.index}"
-    return f"{job.name}-{key.type}{index}"
-
-
-def _unnumbered(job: "TrainingJob", key: ReplicaKey) -> bool:
-    return key.type in map(str.lower, job.kind.unnumbered)
+    """Return the name that the operator gives to the pod of a replica, or how it begins."""
+    return job.kind.pod_name(job.name, key.type, key.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +50,14 @@ class Condition:
 class TrainingJob:
     """A training job as it is in the cluster. Times are seconds since the epoch.
 
-    `groups`: the replica types in rank order.
+    `groups`: the replica types in rank order; none before the operator has rendered them.
     `suspend`: whether its spec suspends it.
-    `managed_by`: runPolicy.managedBy, empty if unset.
+    `managed_by`: managedBy, empty if unset.
     `deleting`: whether the job has a deletionTimestamp.
     `created`: creationTimestamp.
     `deadline`: activeDeadlineSeconds, the seconds from `started` until the operator ends the job;
         None: unset.
-    `started`: status.startTime, 0.0 if unset.
+    `started`: when it last started, 0.0 if it did not.
     `scaling`: which numbers of workers the job can have.
     `rendezvous`: how its pods find each other.
     `conditions`: the conditions of the status by type.
@@ -140,9 +123,14 @@ class TrainingJob:
         return KUEUE_QUEUE in self.labels
 
     @property
+    def unmarked(self) -> bool:
+        """Whether the operator renders its templates, and they lack what makes pods kfext's."""
+        return bool(self.kind.rendered and self.groups) and COLOCATION not in self.template_settings
+
+    @property
     def run_by_operator(self) -> bool:
-        """Whether the training-operator, and no other system, runs the job."""
-        return self.managed_by in {"", TRAINING_OPERATOR}
+        """Whether the operator of its kind, and no other system, runs the job."""
+        return self.managed_by in {"", self.kind.operator}
 
     @property
     def finished(self) -> bool:
@@ -223,16 +211,14 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
     if kind is None:
         return None
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
-    policy = mapping(spec.get("runPolicy"))
-    specs, annotations = mapping(spec.get(kind.replica_specs)), own(metadata.get("annotations"))
-    namespace, shares = text(metadata.get("namespace")), GPU_SHARE in annotations
-    groups = parse_groups(kind, specs, namespace=namespace, shares_gpus=shares)
-    return TrainingJob(
+    status, policy = mapping(raw.get("status")), mapping(member(spec, kind.suspend_path[:-1]))
+    annotations = own(metadata.get("annotations"))
+    job = TrainingJob(
         kind=kind,
-        namespace=namespace,
+        namespace=text(metadata.get("namespace")),
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
-        groups=groups,
+        groups=(),
         annotations=kept(annotations),
         labels={
             key: value for key, value in strings(metadata.get("labels")).items() if key in _LABELS
@@ -243,27 +229,65 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         deleting=bool(metadata.get("deletionTimestamp")),
         created=timestamp(metadata.get("creationTimestamp")),
         deadline=_positive(policy.get("activeDeadlineSeconds")),
-        started=timestamp(mapping(raw.get("status")).get("startTime")),
-        scaling=kind.scaling(spec, groups),
-        rendezvous=kind.rendezvous(spec, groups, job=text(metadata.get("name"))),
+        started=timestamp(kind.started(status)),
         conditions={
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",
                 since=timestamp(item.get("lastTransitionTime")),
                 reason=text(item.get("reason")),
             )
-            for item in map(mapping, sequence(mapping(raw.get("status")).get("conditions")))
+            for item in kind.conditions(status)
         },
-        series=_series(kind, namespace, text(metadata.get("name")), groups),
-        template_settings=template_settings(specs),
         annotation_bytes=bytes_of(metadata.get("annotations")),
-        beyond=job_excess(specs, annotations),
+        beyond=job_excess({}, annotations),
+    )
+    return with_templates(job, templates_in(kind, spec, job=job))
+
+
+@dataclass(frozen=True, slots=True)
+class Templates:
+    """What the templates of a job say, in fields as TrainingJob has."""
+
+    groups: tuple[ReplicaGroup, ...]
+    scaling: Scaling
+    rendezvous: Rendezvous
+    template_settings: Mapping[str, str]
+    beyond: str
+
+
+def templates_in(kind: JobKind, spec: Mapping[str, Any], *, job: TrainingJob) -> Templates:
+    """Return what the templates say that a spec holds: of the job, or of what is rendered of it.
+
+    Never raises.
+    """
+    specs = kind.templates(spec)
+    shares = GPU_SHARE in job.annotations
+    groups = parse_groups(kind, specs, namespace=job.namespace, shares_gpus=shares)
+    return Templates(
+        groups=groups,
+        scaling=kind.scaling(spec, groups),
+        rendezvous=kind.rendezvous(spec, groups, job=job.name),
+        template_settings=template_settings(kind.template_annotations(spec)),
+        beyond=job_excess(specs, {}),
+    )
+
+
+def with_templates(job: TrainingJob, found: Templates) -> TrainingJob:
+    """Return a job with what its templates say."""
+    return replace(
+        job,
+        groups=found.groups,
+        scaling=found.scaling,
+        rendezvous=found.rendezvous,
+        template_settings={**job.template_settings, **found.template_settings},
+        series=_series(job.kind, job.namespace, job.name, found.groups),
+        beyond=found.beyond or job.beyond,
     )
 
 
 def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -> Mapping[str, Any]:
     """Return the pod template of a replica type in the JSON object of a job."""
-    specs = mapping(mapping(raw.get("spec")).get(job.kind.replica_specs))
+    specs = job.kind.templates(mapping(raw.get("spec")))
     return mapping(mapping(specs.get(group.key)).get("template"))
 
 

@@ -1,11 +1,12 @@
 """The parts of a pod template that decide about `network: host`."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from kfext.model.constraints import protocol_of
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.podspec import containers_of, lasting_containers_of
 from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import ISTIO_DATAPLANE, ISTIO_INJECT, ISTIO_REVISION, LINKERD_INJECT
@@ -43,8 +44,8 @@ class Networking:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def parse_networking(template: Mapping[str, Any], *, port_name: str) -> Networking:
-    """Return the network of a template; `port_name` names the operator's port. Never raises."""
+def parse_networking(template: Mapping[str, Any], *, kind: JobKind) -> Networking:
+    """Return the network of a template. Never raises."""
     metadata, spec = mapping(template.get("metadata")), mapping(template.get("spec"))
     declared = [
         port
@@ -55,11 +56,14 @@ def parse_networking(template: Mapping[str, Any], *, port_name: str) -> Networki
         (protocol_of(port), number)
         for container in lasting_containers_of(spec)
         for port in map(mapping, sequence(container.get("ports")))
-        if port.get("name") != port_name and type(number := port.get("containerPort")) is int
+        if not kind.is_own_port(port) and type(number := port.get("containerPort")) is int
     }
     return Networking(
         own_host=spec.get("hostNetwork") is True or any(port.get("hostPort") for port in declared),
-        own_meeting=any(map(_says_where, lasting_containers_of(spec))),
+        own_meeting=any(
+            _says_where(container, told=_TOLD - kind.written_env)
+            for container in lasting_containers_of(spec)
+        ),
         ports=tuple(sorted(lasting)),
         mesh=_mesh(metadata),
         labels=strings(metadata.get("labels")),
@@ -86,7 +90,7 @@ def _mesh(metadata: Mapping[str, Any]) -> str:
     return "Linkerd" if linkerd in {"enabled", "ingress"} else ""
 
 
-def _says_where(container: Mapping[str, Any]) -> bool:
+def _says_where(container: Mapping[str, Any], *, told: Set[str]) -> bool:
     words = [*sequence(container.get("command")), *sequence(container.get("args"))]
     variables = {text(mapping(variable).get("name")) for variable in sequence(container.get("env"))}
-    return any(_MEETING.search(text(word)) for word in words) or not _TOLD.isdisjoint(variables)
+    return any(_MEETING.search(text(word)) for word in words) or not told.isdisjoint(variables)

@@ -19,7 +19,7 @@ from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_re
 from kfext.model.qos import QoS
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import index_in, mapping, sequence, strings, text
+from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     CHECKPOINT_REQUEST,
@@ -28,15 +28,9 @@ from kfext.names import (
     GPU_NAMESPACE,
     GPU_SLOT,
     GPU_TERMS,
-    JOB_NAME,
     RELEASED,
-    REPLICA_INDEX,
-    REPLICA_TYPE,
-    TRAINING_GROUP,
-    TRAINING_VERSION,
 )
 
-_GROUP_VERSION = f"{TRAINING_GROUP}/{TRAINING_VERSION}"
 _LONGEST_MESSAGE = 1024
 _MOST_GATES = 16
 _LARGEST_REQUEST = 10**9
@@ -180,7 +174,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     the spec. Strings that are likely to be equal in many pods are interned.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
-    status, kind = mapping(raw.get("status")), owner_kind(metadata)
+    status, (kind, owner_uid) = mapping(raw.get("status")), _owner(metadata)
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     if demand is None:
         demand = parse_demand(spec, status, trainer=kind.container if kind else "")
@@ -194,7 +188,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         name=text(metadata.get("name")),
         uid=text(metadata.get("uid")),
         resource_version=text(metadata.get("resourceVersion")),
-        owner_uid=intern(_owner_uid(metadata)),
+        owner_uid=intern(owner_uid),
         replica=replica_of(labels, kind),
         node_name=node_name,
         pinned_to=pinned_to,
@@ -226,10 +220,18 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
 
 def owner_kind(metadata: Mapping[str, Any]) -> JobKind | None:
     """Return the kind of the training job that controls a pod; None for all other pods."""
-    for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
-        if owner.get("controller") is True and owner.get("apiVersion") == _GROUP_VERSION:
-            return KINDS.get(text(owner.get("kind")))
-    return None
+    return _owner(metadata)[0]
+
+
+def _owner(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
+    """Return the kind of the training job that controls a pod, and the uid that the pod states."""
+    owners = map(mapping, sequence(metadata.get("ownerReferences")))
+    for owner in (owner for owner in owners if owner.get("controller") is True):
+        labels = mapping(metadata.get("labels"))
+        for kind in KINDS.values():
+            if uid := kind.owner_of(owner, labels):
+                return kind, uid
+    return None, ""
 
 
 def replica_of(labels: Mapping[str, str], kind: JobKind | None) -> ReplicaKey | None:
@@ -237,10 +239,8 @@ def replica_of(labels: Mapping[str, str], kind: JobKind | None) -> ReplicaKey | 
 
     `kind`: the kind of the job that controls the pod.
     """
-    type_ = labels.get(REPLICA_TYPE, "").lower()
-    unnumbered = kind is not None and type_ in map(str.lower, kind.unnumbered)
-    index = 0 if unnumbered else index_in(labels.get(REPLICA_INDEX, ""))
-    return None if JOB_NAME not in labels or index is None else _replica_key(type_, index)
+    found = kind.replica_of(labels) if kind else None
+    return None if found is None else _replica_key(*found)
 
 
 def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer: str) -> PodDemand:
@@ -275,14 +275,6 @@ def _gates(spec: Mapping[str, Any]) -> tuple[str, ...]:
 def _own_gate(gates: Sequence[Any]) -> Sequence[Any]:
     """Return kfext's gate if it is not among the first gates."""
     return [{"name": GATE}] if {"name": GATE} in gates[_MOST_GATES:] else []
-
-
-def _owner_uid(metadata: Mapping[str, Any]) -> str:
-    for owner in map(mapping, sequence(metadata.get("ownerReferences"))):
-        group = text(owner.get("apiVersion")).partition("/")[0]
-        if owner.get("controller") is True and group == TRAINING_GROUP:
-            return text(owner.get("uid"))
-    return ""
 
 
 @lru_cache(maxsize=_SHARED)

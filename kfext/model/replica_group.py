@@ -1,6 +1,6 @@
 """All replicas of one type of a job, with the training-operator's defaults applied."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
@@ -14,7 +14,7 @@ from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
 from kfext.model.podspec import containers_of, cpu_limit, is_guaranteed, local_volume, pod_requests
 from kfext.model.quantity import Resources
-from kfext.model.tolerant import mapping, strings, text
+from kfext.model.tolerant import mapping, sequence, strings, text
 from kfext.names import NATIVE_GPU, RELEASED
 
 _FAILING = frozenset({"Never", "ExitCode"})
@@ -47,6 +47,7 @@ class ReplicaGroup:
     `grace`: the seconds that a pod has to end once it is deleted.
     `local_volume`: the directory of the node or the pod that may hold its checkpoints, in words;
         empty if it may write to other volumes, or to none.
+    `after`: the replica types that must be ready or complete before the operator creates its pods.
     `no_part`: why a pod of a job that shares GPUs cannot have a part of a GPU, by `why_no_part`.
     """
 
@@ -69,6 +70,7 @@ class ReplicaGroup:
     share: GpuShare | None = None
     grace: int = _GRACE
     local_volume: str = ""
+    after: tuple[str, ...] = ()
     no_part: str = ""
 
 
@@ -77,19 +79,22 @@ def parse_groups(
 ) -> tuple[ReplicaGroup, ...]:
     """Return the replica types of a job in rank order; empty with too many. Never raises.
 
+    A kind without types of its own has the types in the order of `specs`.
+
     `shares_gpus`: whether the job asks for parts of GPUs.
     """
     if len(specs) > MOST_REPLICA_TYPES:
         return ()
-    spelling = {known.lower(): known for known in kind.types}
-    rank = {known: number for number, known in enumerate(kind.types)}
+    types = kind.types or tuple(specs)
+    spelling = {known.lower(): known for known in types}
+    rank = {known: number for number, known in enumerate(types)}
     groups = []
     for key, value in specs.items():
         known = spelling.get(str(key).lower())
         if known is None:
             continue  # the operator does not run such a type either
         template = mapping(mapping(value).get("template"))
-        excess = template_excess(template)
+        excess = kind.unsupported(mapping(value)) or template_excess(template)
         template = {} if excess else template
         pod_spec = mapping(template.get("spec"))
         created = kind.as_created(known, pod_spec, specs=specs)
@@ -105,7 +110,7 @@ def parse_groups(
                 guaranteed=is_guaranteed(pod_spec),
                 constraints=replace(constraints, devices=_devices(requests)),
                 priority_class=text(pod_spec.get("priorityClassName")),
-                networking=parse_networking(template, port_name=kind.port),
+                networking=parse_networking(template, kind=kind),
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
                 charge=pod_charge(created),
                 excess=excess,
@@ -116,10 +121,17 @@ def parse_groups(
                 cpu_limit=cpu_limit(pod_spec),
                 grace=_grace(pod_spec),
                 local_volume=local_volume(pod_spec, container=kind.container),
+                after=_after(mapping(value)),
                 no_part=why_no_part(pod_spec) if shares_gpus and NATIVE_GPU in requests else "",
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))
+
+
+def _after(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the types that a replica type depends on, in lower case."""
+    depends = sequence(spec.get("dependsOn"))[:MOST_REPLICA_TYPES]
+    return tuple(text(mapping(item).get("name")).lower() for item in depends)
 
 
 def _devices(requests: Resources) -> tuple[str, ...]:
@@ -144,10 +156,9 @@ def _number(requests: Resources, constraints: Constraints) -> int:
     return crc32(repr((sorted(requests.items()), constraints)).encode())
 
 
-def template_settings(specs: Mapping[str, Any]) -> Mapping[str, str]:
+def template_settings(annotations: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
     """Return the kept annotations of kfext in the templates of a job."""
     found: dict[str, str] = {}
-    for value in specs.values() if len(specs) <= MOST_REPLICA_TYPES else ():
-        metadata = mapping(mapping(mapping(value).get("template")).get("metadata"))
-        found |= kept(own(metadata.get("annotations")))
+    for written in annotations if len(annotations) <= MOST_REPLICA_TYPES else ():
+        found |= kept(own(written))
     return found

@@ -11,7 +11,8 @@ from kfext.model.pod import Pod, ReplicaKey
 def by_replica(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
     """Return the pods of a job that are not being deleted, by replica.
 
-    If several pods claim a replica, the oldest with a node wins, so that the others get nothing.
+    If several pods claim a replica, the oldest with a node wins, so that the others get nothing. A
+    failed pod comes last: it may stay beside the pod that replaces it.
     """
     return _first(pod for pod in pods if not pod.deleting)
 
@@ -26,7 +27,7 @@ def first_with_parts(pods: Iterable[Pod]) -> dict[ReplicaKey, str]:
 
 
 def _first(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
-    """Return the oldest pod of each replica; pods with a node come before pods without one."""
+    """Return the first pod of each replica: by node, then by age, and failed pods last."""
     found: dict[ReplicaKey, Pod] = {}
     for pod in pods:
         if pod.replica is not None:
@@ -36,5 +37,5 @@ def _first(pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
     return found
 
 
-def _rank(pod: Pod) -> tuple[bool, float, str]:
-    return not pod.home, pod.created, pod.uid
+def _rank(pod: Pod) -> tuple[bool, bool, float, str]:
+    return pod.phase == "Failed", not pod.home, pod.created, pod.uid

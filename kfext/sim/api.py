@@ -11,9 +11,10 @@ from kfext.core.admission.review import ReviewContext
 from kfext.core.patches.json_patch import Operation
 from kfext.core.patches.pod import Body
 from kfext.errors import Conflict, NotFound
-from kfext.model.job import TrainingJob, pod_labels, pod_name, template_of
+from kfext.model.job import TrainingJob, parse_job, pod_labels, pod_name, template_of
 from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, PodDemand, ReplicaKey, owner_kind, parse_demand, parse_pod
+from kfext.model.rendered import parse_rendered
 from kfext.names import MANAGED
 from kfext.sim.clock import EPOCH, Clock
 from kfext.sim.jobs import JobSpec
@@ -39,6 +40,7 @@ class ApiServer:
     """Jobs and pods; the mirror of `planner` sees each change at once.
 
     `on_job`, `on_pod`, `on_gone`: called after a job or pod has changed, or a pod is gone.
+    `on_deletion`: called before kfext deletes a pod.
     `on_resize`: called after the resources of a pod have changed.
     `priorities`: the value of each PriorityClass.
     `admit`: returns a job or pod as admission leaves it. `version`: grows with each change.
@@ -49,6 +51,7 @@ class ApiServer:
         self.on_job: list[Callable[[LiveJob], None]] = []
         self.on_pod: list[Callable[[LivePod], None]] = []
         self.on_gone: list[Callable[[LivePod], None]] = []
+        self.on_deletion: list[Callable[[LivePod], None]] = []
         self.on_resize: list[Callable[[LivePod], None]] = []
         self.priorities: Mapping[str, int] = {}
         self.admit: Callable[[Raw], Raw] = by_kfext
@@ -63,17 +66,22 @@ class ApiServer:
             for pod in live.pods.values():
                 planner.cluster.observe_pod(None, pod.pod)
             planner.cluster.observe_job(live.raw)
+            self._render(live)
 
     # --- jobs -------------------------------------------------------------------------------------
 
     def submit(self, spec: JobSpec, training: Training) -> LiveJob:
         """Create a job as admission leaves it; the operator has confirmed that it is suspended."""
         raw = self.admit(spec.manifest(created=timestamp(EPOCH + spec.arrives)))
-        if raw["spec"]["runPolicy"].get("suspend"):
+        if (admitted := parse_job(raw)) is not None and admitted.suspend:
             raw["status"] = {"conditions": [self._condition("Suspended", "True")]}
         else:
             raw["status"] = {"startTime": timestamp(self._clock.wall)}
-        live = self.jobs[spec.uid] = LiveJob(spec, raw, self._shown(self._stamp(raw)), training)
+        made = spec.rendered(raw)
+        if made is not None:
+            self._planner.cluster.observe_rendered(None, parse_rendered(made))
+        shown = self._shown(self._stamp(raw))
+        live = self.jobs[spec.uid] = LiveJob(spec, raw, shown, training, rendered=made)
         self._tell(live)
         return live
 
@@ -102,9 +110,18 @@ class ApiServer:
         return {"type": type_, "status": status, "lastTransitionTime": timestamp(self._clock.wall)}
 
     def _put_job(self, live: LiveJob, raw: Raw) -> None:
-        live.raw = self._stamp(raw)
+        before, live.raw = live.job, self._stamp(raw)
         live.job = self._shown(raw)
+        if live.rendered and (before.suspend or live.job.suspend):
+            live.rendered = live.spec.rendered(raw)
+            self._render(live)
+            live.job = self._planner.cluster.jobs[live.uid].job
         self._tell(live)
+
+    def _render(self, live: LiveJob) -> None:
+        """Show what is rendered of a job to kfext."""
+        if live.rendered:
+            self._planner.cluster.observe_rendered(None, parse_rendered(live.rendered))
 
     def _shown(self, raw: Raw) -> TrainingJob:
         """Show a job to kfext, and return what kfext reads, so that it is parsed once."""
@@ -120,21 +137,26 @@ class ApiServer:
     def create_pod(self, live: LiveJob, key: ReplicaKey) -> None:
         """Create a pod from the job's template of this moment, as admission leaves it."""
         group = next(group for group in live.job.groups if group.type.lower() == key.type)
-        template = copied(dict(template_of(live.job, live.raw, group)))
-        specs = live.raw["spec"][live.job.kind.replica_specs]
+        holder = live.rendered or live.raw
+        template = copied(dict(template_of(live.job, holder, group)))
+        specs = live.job.kind.templates(holder["spec"])
         spec = dict(live.job.kind.as_created(group.type, template["spec"], specs=specs))
         if name := spec.get("priorityClassName"):
             spec["priority"] = self.priorities[name]
         metadata = template.get("metadata", {})
         self.version += 1
-        owner = {"apiVersion": "kubeflow.org/v1", "kind": live.job.kind.name, "uid": live.uid}
+        of_job = live.spec.of_pods()
         metadata |= {
             "namespace": live.job.namespace,
             "name": pod_name(live.job, key),
             "uid": f"pod-{self.version}",
             "creationTimestamp": timestamp(self._clock.wall),
-            "labels": {**metadata.get("labels", {}), **pod_labels(live.job, key)},
-            "ownerReferences": [{**owner, "controller": True}],
+            "labels": {
+                **metadata.get("labels", {}),
+                **pod_labels(live.job, key),
+                **of_job["labels"],
+            },
+            "ownerReferences": of_job["ownerReferences"],
         }
         raw = {"kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
         raw = self._stamp(self.admit(raw))

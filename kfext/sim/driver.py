@@ -202,7 +202,10 @@ class Driver:
         try:
             match change:
                 case None:
-                    self.kubelets.delete(self.api.unchanged(pod))
+                    live = self.api.unchanged(pod)
+                    for told in self.api.on_deletion:
+                        told(live)
+                    self.kubelets.delete(live)
                 case list():
                     self.api.patch_pod(pod, change)
                 case dict():

@@ -11,7 +11,7 @@ from kfext.model.kinds.registered import KINDS
 
 Raw = dict[str, Any]
 
-PYTORCH, TENSORFLOW = "PyTorchJob", "TFJob"
+PYTORCH, TENSORFLOW, TRAINER = "PyTorchJob", "TFJob", "TrainJob"
 """The kinds of jobs in the model."""
 _MOST_WORKERS = 6
 """Workers of a random job, at most."""
@@ -146,6 +146,11 @@ class JobSpec:
         """Whether the operator fails the job if a pod is still ending when the job is to run."""
         return (self.kind, self.style) in {(TENSORFLOW, Style.GANG)}
 
+    @property
+    def may_lose_pods(self) -> bool:
+        """Whether its operator soon creates a pod again that another client has deleted."""
+        return KINDS[self.kind].recreates
+
     def manifest(self, *, created: str) -> Raw:
         """Return the job as it is submitted; `created` is its creationTimestamp."""
         stated = {names.RESIZE: self.resize, names.MIGRATE: self.migrate}
@@ -153,9 +158,11 @@ class JobSpec:
         if self.bounds is not None:
             annotations[names.ELASTIC] = f"{self.bounds[0]}-{self.bounds[1]}"
         kind = KINDS[self.kind]
-        types = {kind.types[0]: self.leaders, WORKER: self.workers, "PS": self.servers}
-        specs = {type_: self._replicas(number) for type_, number in types.items() if number}
-        spec: Raw = {kind.replica_specs: specs, "runPolicy": {}}
+        spec: Raw = {"trainer": {"numNodes": self.workers}}
+        if not kind.rendered:
+            types = {kind.types[0]: self.leaders, WORKER: self.workers, "PS": self.servers}
+            specs = {type_: self._replicas(number) for type_, number in types.items() if number}
+            spec = {kind.replica_specs: specs, "runPolicy": {}}
         if self.style is Style.TORCHRUN:
             low, high = self.bounds or (self.workers, self.workers)
             bounds = {"minReplicas": low, "maxReplicas": high}
@@ -169,8 +176,38 @@ class JobSpec:
             "creationTimestamp": created,
             "annotations": annotations,
         }
-        version = f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
+        version = kind.api_version
         return {"apiVersion": version, "kind": self.kind, "metadata": metadata, "spec": spec}
+
+    def rendered(self, raw: Raw) -> Raw | None:
+        """Return the JobSet that Trainer renders of a job with the JSON object `raw`, or None."""
+        kind = KINDS[self.kind]
+        if not kind.rendered:
+            return None
+        template = self._replicas(self.workers)["template"]
+        for entry in raw["spec"].get(kind.replica_specs, ()):
+            made = entry.get("trainingRuntimeSpec", {}).get("template", {})
+            for patch in made.get("spec", {}).get("replicatedJobs", ()):
+                template["metadata"] = patch["template"]["spec"]["template"]["metadata"]
+        job = {"parallelism": self.workers, "completions": self.workers, "template": template}
+        owner = {"apiVersion": kind.api_version, "kind": self.kind, "controller": True}
+        owners = [{**owner, "name": self.name, "uid": self.uid}]
+        metadata = {"namespace": self.namespace, "name": self.name, "uid": f"jobset-{self.uid}"}
+        replicated = {"name": kind.container, "replicas": 1, "template": {"spec": job}}
+        return {
+            "metadata": {**metadata, "ownerReferences": owners},
+            "spec": {"replicatedJobs": [replicated]},
+        }
+
+    def of_pods(self) -> Raw:
+        """Return what shows that a pod is of the job: its controller, and more labels."""
+        kind = KINDS[self.kind]
+        owner = {"apiVersion": kind.api_version, "kind": self.kind, "uid": self.uid}
+        labels = {}
+        if kind.rendered:
+            owner = {"apiVersion": "batch/v1", "kind": "Job", "uid": f"batch-{self.uid}"}
+            labels = {"jobset.sigs.k8s.io/jobset-uid": f"jobset-{self.uid}"}
+        return {"labels": labels, "ownerReferences": [{**owner, "controller": True}]}
 
     def _replicas(self, number: int) -> Raw:
         command = "torchrun" if self.style is Style.TORCHRUN else "python"
@@ -206,9 +243,11 @@ def random_job(random: Random, number: int, *, arrives: float) -> JobSpec:
     if leaders:
         workers = max(1, workers - 1)
     steps = max(20, round(random.uniform(60, 420) / pace.seconds(workers + leaders)))
+    # A gang of equal workers has no place to meet in a PyTorchJob.
+    later = form.kind == PYTORCH and form.style is Style.GANG and not leaders
     return JobSpec(
         name=f"job-{number}",
-        kind=form.kind,
+        kind=TRAINER if later else form.kind,
         style=form.style,
         arrives=arrives,
         workers=workers,

@@ -49,6 +49,7 @@ class LivePod:
 class LiveJob:
     """A job that was submitted: its JSON object, what kfext reads, its pods and its training.
 
+    `rendered`: what its operator renders of it, or None.
     `ended`: the second at which its training was done; None before.
     """
 
@@ -57,6 +58,7 @@ class LiveJob:
     job: TrainingJob
     training: Training
     pods: dict[ReplicaKey, LivePod] = field(default_factory=dict)
+    rendered: Raw | None = None
     ended: float | None = None
 
     @property
@@ -67,6 +69,8 @@ class LiveJob:
     @property
     def workers(self) -> int:
         """The workers in its spec now."""
+        if self.job.kind.rendered:
+            return self.job.training_pods
         return sum(group.replicas for group in self.job.groups if group.type == "Worker")
 
 

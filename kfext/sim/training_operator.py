@@ -4,7 +4,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.kubelets import Kubelets
-from kfext.sim.objects import LiveJob
+from kfext.sim.objects import LiveJob, LivePod
 
 _LATE = 1.0
 """Seconds from a change of a job to its reconciliation."""
@@ -25,6 +25,7 @@ class TrainingOperator:
         self._created = 0
         api.on_job.append(self._enqueue)
         api.on_pod.append(lambda live: self._enqueue(live.job) if live.pod.deleting else None)
+        api.on_deletion.append(self._lose)
         api.on_gone.append(lambda live: self._enqueue(live.job))
 
     def end(self, live: LiveJob) -> None:
@@ -37,6 +38,12 @@ class TrainingOperator:
                 self._api.set_phase(pod, "Succeeded")
         live.ended = self._clock.now
         self._api.set_condition(live, "Succeeded", "True")
+
+    def _lose(self, live: LivePod) -> None:
+        """Fail the job of a pod that kfext deletes, if its operator counts that as a failure."""
+        if not (live.job.spec.may_lose_pods or live.job.job.finished):
+            self.failed[live.job.job.name] = f"kfext deleted {live.pod.name}"
+            self._api.set_condition(live.job, "Failed", "True")
 
     def _enqueue(self, live: LiveJob) -> None:
         if live.uid not in self._queued and not live.job.finished:

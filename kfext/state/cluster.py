@@ -19,6 +19,7 @@ from kfext.model.job_state import state_of
 from kfext.model.node import Node
 from kfext.model.plan import plan_of, shares_gpus
 from kfext.model.pod import Pod
+from kfext.model.rendered import Rendered, as_rendered, of_job
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.books import Books
@@ -28,7 +29,8 @@ from kfext.state.tracked_job import TrackedJob
 from kfext.state.volumes import ClaimKey, Volumes, claims_of
 
 _GONE_KEPT = 10_000
-"""How many uids of deleted jobs are remembered; answers are late by seconds at most."""
+"""How many uids of deleted jobs are remembered; answers are late by seconds at most. So many uids
+of what was rendered of jobs are remembered too."""
 
 
 def _idle() -> None:
@@ -96,6 +98,9 @@ class Cluster:
             changed=self._mark_cards,
         )
         self.ledger, self.backlog = self.books.ledger, self.books.backlog
+        self._rendered: dict[tuple[str, str, str], Rendered] = {}
+        self._job_of: dict[str, str] = {}
+        self._unrendered: dict[str, None] = {}
         self._gone: dict[str, None] = {}
         self._unsettled: dict[str, TrackedJob] = {}
         self._untimed: dict[str, TrackedJob] = {}
@@ -155,7 +160,8 @@ class Cluster:
         job = parse_job(raw)
         if job is None or not job.uid:
             return
-        self.take_job(job, basis(raw, job))
+        rendered = self._rendered.get((job.namespace, job.name, job.uid))
+        self.take_job(as_rendered(job, rendered), basis(raw, job))
 
     def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
         """Record a parsed job; `raw` is the JSON object that its patches apply to.
@@ -186,6 +192,34 @@ class Cluster:
         self.sync_claims(tracked)
         self.mark(job.uid)
 
+    def observe_rendered(self, old: Rendered | None, new: Rendered | None) -> None:
+        """Record what an operator has rendered of a job; `new` is None when it is gone.
+
+        Its pods name it and not the job, which keeps the templates until others are rendered.
+        """
+        if new is None:
+            if old is not None:
+                self._forget_rendered(old)
+            return
+        tracked = self.jobs.get(new.job_uid)
+        self._rendered[new.key] = new
+        if tracked is not None and new.is_of(tracked.job):
+            self.take_job(as_rendered(tracked.job, new), tracked.raw)
+        self._job_of[new.uid] = new.job_uid
+        for pod in self._members.of(new.uid, namespace=new.namespace):
+            self._members.remove(pod)
+            self.observe_pod(None, pod)
+
+    def _forget_rendered(self, old: Rendered) -> None:
+        """Forget what is gone, but not its job: its pods may outlive it."""
+        if (last := self._rendered.get(old.key)) is not None and last.uid == old.uid:
+            del self._rendered[old.key]
+        self._unrendered[old.uid] = None
+        if len(self._unrendered) > _GONE_KEPT:
+            first = next(iter(self._unrendered))
+            del self._unrendered[first]
+            self._job_of.pop(first, None)
+
     def forget_job(self, uid: str) -> None:
         """Forget a job that is gone; a later answer to a write of kfext is ignored."""
         self._gone[uid] = None
@@ -204,6 +238,7 @@ class Cluster:
 
     def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Record the present version of a pod; `new` is None when the pod is gone."""
+        old, new = self._of_job(old), self._of_job(new)
         pod = new or old
         if pod is None:
             return
@@ -217,6 +252,9 @@ class Cluster:
         self.books.observe_pod(pod.uid, new)
         if pod.owner_uid:
             self._observe_member(pod, prior=prior, gone=new is None)
+
+    def _of_job(self, pod: Pod | None) -> Pod | None:
+        return of_job(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
 
     def _observe_member(self, pod: Pod, *, prior: Pod | None, gone: bool) -> None:
         first = prior is None

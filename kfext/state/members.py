@@ -37,7 +37,7 @@ class Members:
         return self._pods.get(_owner(pod), {}).get(pod.uid) if pod.owner_uid else None
 
     def namesakes(self, pod: Pod) -> int:
-        """Return how many pods have the owner and replica of a pod and are not being deleted.
+        """Return how many pods have the owner and replica of a pod, none being deleted or failed.
 
         The operator creates one such pod, and only one can be a member of the gang.
         """
@@ -66,7 +66,8 @@ class Members:
             if version is not None:
                 name = (owner, version.replica)
                 _count(self._called, name, sign)
-                _count(self._namesakes, name, 0 if version.deleting else sign)
+                live = not version.deleting and version.phase != "Failed"
+                _count(self._namesakes, name, sign if live else 0)
 
 
 def _count(counter: Counter[_Name], name: _Name, number: int) -> None:

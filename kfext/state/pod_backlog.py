@@ -8,7 +8,7 @@ again do not make the wait endless.
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kfext.core.placement.gang import present
+from kfext.core.placement.gang import due_pods, present
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.snapshot import CreationRecord
@@ -195,8 +195,10 @@ def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = Tr
         return None  # not placed by kfext
     if job.excess:
         return None  # kfext does not wait for so many
-    if len(present(job, pods)) >= job.pods:
+    live = present(job, pods)
+    due = due_pods(job, live)
+    if len(live) >= due:
         return None
     if not planned or any(pod.node_name and not pod.deleting for pod in pods):
         return 0
-    return max(job.pods - len(pods), 0)
+    return max(due - len(pods), 0)

@@ -7,7 +7,7 @@ from kfext.core.admission.review import ReviewContext
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.informer import Backoff, Informer
-from kfext.kube.lease import LeaseWatch, decode_renew_time
+from kfext.kube.lease import LeaseRecord, LeaseWatch, decode_lease
 from kfext.kube.wire import decode_namespace, read_whole
 from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
@@ -32,7 +32,7 @@ class WatchedContext:
         self._leases = Informer(
             client,
             paths.leases(NAMESPACE),
-            decode=decode_renew_time,
+            decode=decode_lease,
             on_change=self._renewed,
             selectors={"fieldSelector": f"metadata.name={LEASE}"},
             silence_seconds=_SILENCE_SECONDS,
@@ -83,11 +83,13 @@ class WatchedContext:
             namespace_annotations=stored.annotations,
             policies=tuple(self._policies.store),
             controller_alive=self.controller_alive(),
+            kinds=next((lease.kinds for lease in self._leases.store), None),
         )
 
     def _wake(self, old: Namespace | None, new: Namespace | None) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _renewed(self, old: float | None, new: float | None) -> None:
-        self._lease.observe(new, wall=time.time(), monotonic=time.monotonic())
+    def _renewed(self, old: LeaseRecord | None, new: LeaseRecord | None) -> None:
+        renewed = new.renewed if new else None
+        self._lease.observe(renewed, wall=time.time(), monotonic=time.monotonic())

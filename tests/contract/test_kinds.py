@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from kfext.model.kinds.registered import KINDS
-from kfext.names import OPERATOR_NAME, TRAINING_GROUP
+from kfext.names import OPERATOR_NAME
 from tests.contract.manifests import CRDS, DEFAULT, render
 
 ROOT = Path(__file__).parents[2]
@@ -26,8 +26,15 @@ OUTSIDE = sorted(
 WITHIN = [word for kind in KINDS.values() for word in (kind.name, kind.plural, kind.replica_specs)]
 NAMED = re.compile("|".join(map(re.escape, WITHIN)), re.IGNORECASE)
 """What names a kind wherever it stands in a text."""
-WHOLE = {word for kind in KINDS.values() for word in (kind.container, kind.port) if word}
+WHOLE = {
+    word
+    for kind in KINDS.values()
+    for word in (kind.container, kind.port)
+    if word not in {"", "node"}
+}
 """What names a kind if it is the whole text."""
+OWNERS = {name for name, kind in KINDS.items() if not kind.rendered}
+"""The kinds of jobs that control their pods themselves."""
 ABOUT_KINDS = {"kfext.model.kinds.job_kind", "kfext.model.kinds.registered", "kfext.model.job"}
 """In modules that import one of these, `kind` is the kind of a job."""
 
@@ -138,8 +145,8 @@ def test_what_counts_as_telling_kinds_apart(code: str, found: list[int]) -> None
     assert [len(adapters(tree)), len(named(tree)), len(compared(tree))] == found
 
 
-def rules() -> Iterator[tuple[str, list[str]]]:
-    """The resources of each rule about training jobs, with the object that has the rule."""
+def rules(group: str) -> Iterator[tuple[str, list[str]]]:
+    """The resources of each rule about a group of jobs, with the object that has the rule."""
     for thing in render(DEFAULT):
         stack = [thing]
         while stack:
@@ -148,15 +155,16 @@ def rules() -> Iterator[tuple[str, list[str]]]:
                 stack += found
             elif isinstance(found, dict):
                 stack += found.values()
-                if TRAINING_GROUP in (found.get("apiGroups") or ()):
+                if group in (found.get("apiGroups") or ()):
                     name = f"{thing['kind']} {thing['metadata']['name']}"
                     yield name, found["resources"]
 
 
-def test_every_rule_about_jobs_names_the_resource_of_every_kind() -> None:
-    found = list(rules())
+@pytest.mark.parametrize("group", {kind.group for kind in KINDS.values()})
+def test_every_rule_about_jobs_names_the_resource_of_every_kind(group: str) -> None:
+    found = list(rules(group))
     assert len(found) > 3
-    plurals = {kind.plural for kind in KINDS.values()}
+    plurals = {kind.plural for kind in KINDS.values() if kind.group == group}
     assert [rule for rule in found if {name.partition("/")[0] for name in rule[1]} != plurals] == []
 
 
@@ -176,7 +184,7 @@ def test_every_condition_on_the_owner_of_a_pod_names_every_kind() -> None:
     lacking = [
         (kind, condition)
         for condition in found
-        for kind in KINDS
+        for kind in OWNERS
         if not re.search(rf"owner\.kind in \[[^]]*'{kind}'", condition)
     ]
     assert lacking == []
@@ -195,7 +203,7 @@ def selected(thing: object) -> Iterator[list[str]]:
 def test_every_selector_of_pods_names_the_operator_of_every_kind() -> None:
     found = [values for thing in render(DEFAULT) for values in selected(thing)]
     assert found
-    wanted = {f"{name.lower()}-controller" for name in KINDS}
+    wanted = {f"{name.lower()}-controller" for name in OWNERS}
     assert [values for values in found if set(values) != wanted] == []
 
 

@@ -1,5 +1,6 @@
 """What is installed: small rights, no surprises, and names that the code agrees with."""
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -47,10 +48,10 @@ OF_THE_AUTOSCALER = {("Role", "kube-system"), ("RoleBinding", "kube-system")}
 
 
 def _webhooks() -> list[Object]:
-    webhooks: list[Object] = named("MutatingWebhookConfiguration", names.WEBHOOK_CONFIGURATION)[
-        "webhooks"
-    ]
-    return webhooks
+    found: list[Object] = []
+    for name in (names.WEBHOOK_CONFIGURATION, names.FIRST_WEBHOOKS):
+        found += named("MutatingWebhookConfiguration", name)["webhooks"]
+    return found
 
 
 def _containers() -> Iterator[tuple[str, Object]]:
@@ -215,7 +216,7 @@ def test_one_replica_of_each_outlives_a_drain(name: str) -> None:
 # --- webhooks -----------------------------------------------------------------------------------
 
 
-SHARING = ("sharing-jobs", "sharing-pods")
+SHARING = ("sharing-jobs", "sharing-pods", "sharing-trainjobs")
 """The webhooks of what shares GPUs."""
 
 
@@ -252,7 +253,7 @@ def test_what_shares_a_gpu_does_not_run_unreviewed() -> None:
         assert condition.count("metadata.?annotations.orValue({})") == condition.count("metadata.")
 
 
-@pytest.mark.parametrize("plural", ["jobs", "pods"])
+@pytest.mark.parametrize("plural", ["jobs", "pods", "trainjobs"])
 def test_each_object_is_reviewed_by_one_of_two_webhooks_that_differ_in_nothing_else(
     plural: str,
 ) -> None:
@@ -298,25 +299,43 @@ def test_each_webhook_takes_its_own_kinds_on_its_own_path() -> None:
         )
         for webhook in _webhooks()
     }
-    jobs = ([names.TRAINING_GROUP], [names.TRAINING_VERSION], sorted(PLURALS))
+    jobs = ([names.TRAINING_GROUP], [names.TRAINING_VERSION], ["pytorchjobs", "tfjobs"])
+    of_trainer = (["trainer.kubeflow.org"], ["v1alpha1"], ["trainjobs"])
     pods = ([""], ["v1"], ["pods"])
     assert seen == {
         f"jobs.{names.DOMAIN}": ("/mutate-job", [jobs]),
         f"sharing-jobs.{names.DOMAIN}": ("/mutate-job-sharing", [jobs]),
         f"pods.{names.DOMAIN}": ("/mutate-pod", [pods]),
         f"sharing-pods.{names.DOMAIN}": ("/mutate-pod-sharing", [pods]),
+        f"trainjobs.{names.DOMAIN}": ("/mutate-job", [of_trainer]),
+        f"sharing-trainjobs.{names.DOMAIN}": ("/mutate-job-sharing", [of_trainer]),
+        f"trainjob-pods.{names.DOMAIN}": ("/mutate-pod", [pods]),
+    }
+
+
+def test_the_webhooks_for_train_jobs_run_before_the_defaulter_of_trainer() -> None:
+    assert names.FIRST_WEBHOOKS < "defaulter.trainer.kubeflow.org" < names.WEBHOOK_CONFIGURATION
+    seen = named("MutatingWebhookConfiguration", names.FIRST_WEBHOOKS)["webhooks"]
+    assert {webhook["name"].partition(".")[0] for webhook in seen} == {
+        *("trainjobs", "sharing-trainjobs", "trainjob-pods")
     }
 
 
 def test_of_all_pods_only_those_that_the_operator_made_for_a_job_are_seen() -> None:
     of_pods = [webhook for webhook in _webhooks() if webhook["rules"][0]["resources"] == ["pods"]]
+    *of_pods, of_jobsets = of_pods
+    (line,) = of_jobsets["objectSelector"]["matchExpressions"]
+    assert line == {"key": "jobset.sigs.k8s.io/jobset-uid", "operator": "Exists"}
+    marked = _conditions(of_jobsets)["controlled-by-a-job-of-a-marked-jobset"]
+    assert {names.COLOCATION, names.PLAN_GENERATION} <= set(re.findall("kfext.dev/[a-z-]+", marked))
     assert len(of_pods) == 2
     for webhook in of_pods:
         (line,) = webhook["objectSelector"]["matchExpressions"]
         assert line["key"] == names.OPERATOR_NAME
-        assert set(line["values"]) == {f"{name.lower()}-controller" for name in KINDS}
+        own = {name: kind for name, kind in KINDS.items() if not kind.rendered}
+        assert set(line["values"]) == {f"{name.lower()}-controller" for name in own}
         condition = _conditions(webhook)["controlled-by-a-training-job"]
-        owners = f"owner.kind in [{', '.join(map(repr, KINDS))}]"
+        owners = f"owner.kind in [{', '.join(map(repr, own))}]"
         for part in ("owner.controller", "kubeflow.org/v1", owners):
             assert part in condition
 
@@ -418,7 +437,10 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
     "the controller writes the CA into the webhooks, and into no others": (
         "controller",
         "mutatingwebhookconfigurations",
-        {("ClusterRole", names.WEBHOOK_CONFIGURATION): {"get", "patch"}},
+        {
+            ("ClusterRole", names.WEBHOOK_CONFIGURATION): {"get", "patch"},
+            ("ClusterRole", names.FIRST_WEBHOOKS): {"get", "patch"},
+        },
     ),
     "the controller sees whether its marks are protected": (
         "controller",
@@ -638,10 +660,10 @@ def test_the_policy_judges_updates_of_jobs_in_every_namespace_and_fails_closed()
     spec = named("ValidatingAdmissionPolicy", names.MARKS_POLICY)["spec"]
     assert spec["failurePolicy"] == "Fail"
     assert "matchConditions" not in spec
-    (rule,) = spec["matchConstraints"]["resourceRules"]
-    assert rule["operations"] == ["UPDATE"]
-    assert rule["apiGroups"] == [names.TRAINING_GROUP]
-    assert set(rule["resources"]) == PLURALS
+    rules = spec["matchConstraints"]["resourceRules"]
+    assert all(rule["operations"] == ["UPDATE"] for rule in rules)
+    judged = {(*rule["apiGroups"], plural) for rule in rules for plural in rule["resources"]}
+    assert judged == {(kind.group, kind.plural) for kind in KINDS.values()}
     assert not spec["matchConstraints"].keys() & {"namespaceSelector", "objectSelector"}
     binding = named("ValidatingAdmissionPolicyBinding", names.MARKS_POLICY)["spec"]
     assert binding == {"policyName": names.MARKS_POLICY, "validationActions": ["Deny"]}

@@ -134,6 +134,29 @@ _replica_specs = _odd(
         max_size=3,
     )
 )
+_patched = _fields(metadata=_metadata)
+_of_train_jobs = {
+    "suspend": st.booleans(),
+    "managedBy": st.sampled_from(["", "trainer.kubeflow.org/trainjob-controller", "other/system"]),
+    "runtimePatches": _list(
+        _fields(
+            manager=st.sampled_from([names.RUNTIME_PATCH, "kueue.x-k8s.io/manager"]),
+            trainingRuntimeSpec=_fields(
+                template=_fields(
+                    metadata=_metadata,
+                    spec=_fields(
+                        replicatedJobs=_list(
+                            _fields(
+                                name=st.sampled_from(["node", "launcher"]),
+                                template=_fields(spec=_fields(template=_patched)),
+                            )
+                        )
+                    ),
+                )
+            ),
+        )
+    ),
+}
 _conditions = _list(_fields(type=scalars, status=scalars, lastTransitionTime=scalars))
 
 odd_jobs = st.fixed_dictionaries(
@@ -145,7 +168,10 @@ odd_jobs = st.fixed_dictionaries(
                 suspend=st.booleans(),
                 managedBy=st.sampled_from(["", names.TRAINING_OPERATOR, "other/system"]),
             ),
-            **{kind.replica_specs: _replica_specs for kind in KINDS.values()},
+            **{
+                **{kind.replica_specs: _replica_specs for kind in KINDS.values()},
+                **_of_train_jobs,
+            },
         ),
         "status": _fields(conditions=_conditions),
     },

@@ -25,6 +25,7 @@ from e2e.testbed.cluster import Testbed
 from kfext.errors import NotFound, Unavailable
 from kfext.kube import paths
 from kfext.kube.client import Client
+from kfext.model.kinds.registered import KINDS
 
 _PATIENCE_SECONDS = 300.0
 _CALM_SECONDS = 2.0
@@ -63,7 +64,7 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int) -> 
     """Submit gangs at once and wait until all of their pods are bound; then clear them away."""
     names = [f"{name}-{number:03}" for number in range(gangs)]
     bodies = [arm.job(gang(each, pods)) for each in names]
-    jobs = paths.jobs("pytorchjobs", arm.namespace)
+    jobs = paths.jobs(KINDS["PyTorchJob"], arm.namespace)
     before = _cpu(arm.testbed)
     async with watching(client, paths.pods(arm.namespace)) as seen:
         submitted = time.monotonic()
@@ -116,7 +117,7 @@ def _run(
 async def clear(client: Client, arm: Arm) -> None:
     """Delete all jobs of an arm, and wait until nothing that belonged to them is left."""
     # Pods of a job that still lives would be made again.
-    await _remove(client, paths.jobs("pytorchjobs", arm.namespace))
+    await _remove(client, paths.jobs(KINDS["PyTorchJob"], arm.namespace))
     await _remove(client, paths.pods(arm.namespace))
     await _remove(client, paths.resource_path("services", namespace=arm.namespace))
     await _until(lambda: client.list_all(arm.explains), what=f"{arm.explains} to be empty")
@@ -186,7 +187,7 @@ async def ask(client: Client, arm: Arm, *, name: str, nodes: int) -> Answer:
     """Submit a gang of one pod more than there are nodes; each pod takes a whole node."""
     gpus = int(fakenodes.CAPACITY["nvidia.com/gpu"])
     body = arm.job(gang(name, nodes + 1, gpus=gpus))
-    jobs = paths.jobs("pytorchjobs", arm.namespace)
+    jobs = paths.jobs(KINDS["PyTorchJob"], arm.namespace)
     version = msgspec.json.decode(await client.read(arm.explains, limit="1"))["metadata"]
     hearing = asyncio.create_task(_hear(client, arm, str(version["resourceVersion"])))
     try:

@@ -22,6 +22,9 @@ def hold_of(
 ) -> Verdict:
     """Return whether a job is held, and why or why not."""
     stays = waits(settings, context)
+    if not context.handles(job.kind):
+        message = f"kfext's controller does not handle {job.kind.plural} now; its log says why"
+        return Verdict(names.REASON_HANDS_OFF, message)
     if (verdict := _not_handled(job, body, stays=stays)) is not None:
         return verdict
     why = why_not_placed(job, settings, context)
@@ -57,14 +60,16 @@ def _not_handled(job: TrainingJob, body: Mapping[str, Any], *, stays: bool) -> V
     """Return why kfext does not handle the job, or None."""
     if job.excess and not job.released and not stays:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
-    if not job.pods:
+    if not (job.pods or job.kind.rendered):
         return Verdict(
             names.REASON_HANDS_OFF,
             f"the job has no replicas of the types that a {job.kind.name} supports "
             f"({', '.join(job.kind.types)}), so there is nothing to place",
         )
     if not job.run_by_operator:
-        return Verdict(names.REASON_HANDS_OFF, f"runPolicy.managedBy is {job.managed_by}")
+        return Verdict(
+            names.REASON_HANDS_OFF, f"{job.kind.policy_field('managedBy')} is {job.managed_by}"
+        )
     if job.released:
         reason = job.annotations[names.RELEASED]
         return Verdict(names.REASON_RELEASED, f"annotation {names.RELEASED} is set ({reason})")
@@ -87,9 +92,8 @@ def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
         message = f"Kueue decides when the job starts; {then}"
         return Verdict(names.REASON_NOT_HELD, message)
     if job.suspend and not job.held:
-        return Verdict(
-            names.REASON_SUSPENDED_BY_USER, "runPolicy.suspend was set in the submitted job"
-        )
+        field = job.kind.policy_field("suspend")
+        return Verdict(names.REASON_SUSPENDED_BY_USER, f"{field} was set in the submitted job")
     if not why or stays:
         return None
     return not_placed(job) or Verdict(names.REASON_NOT_HELD, why)
@@ -102,7 +106,8 @@ def _held(job: TrainingJob, settings: Settings, why: str) -> Verdict:
         f"{key.removeprefix(PREFIX)} {settings.value(key)}, from {settings.source(key)}"
         for key in dict.fromkeys((names.COLOCATION, *settings.node_limits))
     )
-    message = f"suspended until {job.pods} pods have a place together ({reasons})"
+    count = "its" if job.kind.rendered else f"{job.pods}"
+    message = f"suspended until {count} pods have a place together ({reasons})"
     return Verdict(names.REASON_HELD, message)
 
 

@@ -19,6 +19,7 @@ from kfext.core.patches.json_patch import Changes, Unpatchable, operations
 from kfext.core.settings.resolve import settings_of
 from kfext.core.settings.table import TO_PODS, Settings
 from kfext.model.job import TrainingJob, parse_job, template_of
+from kfext.model.kinds.job_kind import EVERY_TYPE
 from kfext.model.networking import istio_sidecar
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping
@@ -127,32 +128,32 @@ def _changes(
     spec: Changes = {}
     if hold or (job.held and job.suspend and not job.kueue_managed and job.run_by_operator):
         spec |= job.kind.suspend(hold)
+    templates = {group.key: _metadata(job, body, group) for group in job.groups}
+    if job.kind.rendered:  # later, and from what is written now
+        templates = {EVERY_TYPE: {"annotations": job.template_settings}}
     edits = {
-        group.key: {"template": {"metadata": metadata}}
-        for group in job.groups
-        if (metadata := _template(job, body, group=group, settings=settings, reason=reason))
+        key: {"template": {"metadata": metadata}}
+        for key, written in templates.items()
+        if (metadata := _template(job, written, settings=settings, reason=reason))
     }
     if edits:
-        spec[job.kind.replica_specs] = edits
+        spec |= job.kind.template_changes(edits, written=mapping(body.get("spec")))
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
 
 def _template(
-    job: TrainingJob,
-    body: Mapping[str, Any],
-    *,
-    group: ReplicaGroup,
-    settings: Settings,
-    reason: str,
+    job: TrainingJob, metadata: Mapping[str, Any], *, settings: Settings, reason: str
 ) -> Changes:
     """Return the changes of one template's metadata."""
+    written = mapping(metadata.get("annotations"))
+    untouched = reason == names.REASON_HANDS_OFF
+    if job.kind.rendered and (untouched or reason == names.REASON_RELEASED):
+        return {"annotations": {}} if written else {}  # of a copied manifest
     if reason == names.REASON_RELEASED:
         # The pod webhook sees pods only: without the mark on them, replaced pods would be gated.
         return {"annotations": {names.RELEASED: job.annotations[names.RELEASED], **_NO_PLAN}}
-    if reason == names.REASON_HANDS_OFF:
+    if untouched:
         return {}
-    metadata = _metadata(job, body, group)
-    written = mapping(metadata.get("annotations")).keys()
     changes: Changes = {
         "annotations": {
             # The pod webhook reads these keys, but only the job's own annotations count.
@@ -164,7 +165,7 @@ def _template(
             **_NO_PLAN,
         }
     }
-    if istio_sidecar(metadata) is None:
+    if not job.kind.rendered and istio_sidecar(metadata) is None:
         changes["annotations"][names.ISTIO_INJECT] = "false"
         changes["labels"] = {names.ISTIO_INJECT: "false"}
     return changes

@@ -38,7 +38,9 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> ReviewResult:
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
     annotations = mapping(metadata.get("annotations"))
     kind = owner_kind(metadata)
-    if not isinstance(spec, Mapping) or kind is None or not _for_default_scheduler(spec):
+    if kind is None or not kind.takes_part(metadata):
+        return ReviewResult()
+    if not isinstance(spec, Mapping) or not _for_default_scheduler(spec):
         return ReviewResult()
     ops: list[Operation] = []
     verdicts = []

@@ -30,7 +30,7 @@ def warnings(
     verdict: Verdict,
 ) -> Iterator[str]:
     """Yield warnings about what would surprise the user later; `verdict` is from `hold_of`."""
-    if not job.pods:
+    if not (job.pods or job.kind.rendered):
         yield "kfext leaves this job alone: it has no replicas"
     elif job.excess:
         if handles(verdict) or verdict.message == job.excess:
@@ -95,7 +95,7 @@ def scaling_warnings(
     `why_fixed`: why a job that could be made elastic was not; empty for other jobs.
     """
     allowed = settings.elastic
-    if allowed is None or job.excess or not job.pods:
+    if allowed is None or job.excess or not (job.pods or job.kind.rendered):
         return
     if job.kueue_managed or not handles(verdict):
         yield f"{names.ELASTIC} has no effect on this job: {verdict.message}"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kfext.core.patches.json_patch import Operation
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.namespace import Namespace, is_managed
 from kfext.model.policy import TrainingPolicy
 from kfext.model.verdict import Verdict
@@ -16,12 +17,18 @@ class ReviewContext:
     `namespace_labels`, `namespace_annotations`: of the namespace of the object under review.
     `policies`: all TrainingPolicies.
     `controller_alive`: whether a controller renews the Lease.
+    `kinds`: the kinds of jobs that the controller handles; None: it does not say.
     """
 
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     namespace_annotations: Mapping[str, str] = field(default_factory=dict)
     policies: Sequence[TrainingPolicy] = ()
     controller_alive: bool = False
+    kinds: frozenset[str] | None = None
+
+    def handles(self, kind: JobKind) -> bool:
+        """Return whether the controller, if one is alive, handles jobs of a kind."""
+        return not self.controller_alive or self.kinds is None or kind.name in self.kinds
 
     def namespace(self, name: str) -> Namespace:
         """Return the namespace of the object under review, which is called `name`."""

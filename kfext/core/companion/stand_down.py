@@ -15,6 +15,7 @@ from kfext.core.settings.values import MetricsSource, Range
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
 from kfext.model.job import TrainingJob
+from kfext.model.kinds.job_kind import WORKER
 from kfext.model.pod import Pod
 from kfext.model.policy import Mode
 from kfext.model.replica_group import ReplicaGroup
@@ -135,4 +136,6 @@ def _why_others(job: TrainingJob) -> str:
 
 def why_one_size(job: TrainingJob) -> str:
     """Return why only the present number of workers can train; empty if another number can."""
-    return job.scaling.fixed if workers_of(job) else "it has no workers: add a replica type Worker"
+    if workers_of(job) or WORKER not in job.kind.types:
+        return job.scaling.fixed
+    return "it has no workers: add a replica type Worker"

@@ -111,6 +111,11 @@ def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
             f"Kueue starts this job (label {KUEUE_QUEUE}), and kfext shares the GPUs of "
             f"jobs that it starts itself"
         )
+    if job.kind.rendered:
+        yield (
+            f"the templates of a {job.kind.name} are rendered after its admission, so kfext cannot "
+            f"check that each pod asks for one GPU"
+        )
     if settings.elastic is not None:
         yield f"the number of its replicas may change ({ELASTIC}); set it to off"
     asking = [group for group in job.groups if group.replicas and _gpus(group)]

@@ -245,7 +245,8 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
         return f"{words}; the end of that wait is unknown (no deadline), so no job may backfill"
     until = clock(reservation.until)
     words += f" until about {until}" if context.estimated else f" until {until} at the latest"
-    return f"{words}; a job may backfill only if its runPolicy.activeDeadlineSeconds ends it before"
+    deadline = situation.job.kind.policy_field("activeDeadlineSeconds")
+    return f"{words}; a job may backfill only if its {deadline} ends it before"
 
 
 def _would_preempt(situation: Situation, ledger: Ledger) -> bool:

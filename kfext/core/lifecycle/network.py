@@ -30,7 +30,6 @@ from kfext.names import (
     REASON_HOST_NETWORK,
     REASON_NETWORK_POLICIES_BYPASSED,
     REASON_POD_NETWORK,
-    REPLICA_INDEX,
 )
 
 MOST_NETWORK_POLICIES = 100
@@ -68,7 +67,7 @@ def _labels(job: TrainingJob, selector: LabelSelector) -> Iterator[Mapping[str, 
 
     The pods of one template differ only by index, and the first pod may be the master.
     """
-    named = map(index_in, selector.values_of(REPLICA_INDEX))
+    named = map(index_in, selector.values_of(job.kind.index_label))
     indices = {0, *(index for index in named if index is not None)}
     unnamed = next(index for index in range(len(indices) + 1) if index not in indices)
     for group in job.groups:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from kfext.core.elastic import workers_let_go, workers_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.cards import measured, ungated
+from kfext.core.lifecycle.patience import by_suspension
 from kfext.core.lifecycle.queued import queued_step, unsafe_to_resume
 from kfext.core.lifecycle.refused import instead_of
 from kfext.core.lifecycle.running import running_step
@@ -104,6 +105,8 @@ def _released_step(situation: Situation) -> Step:
     gated = situation.behind_gate
     if gated:
         return _ungated(situation, gated)
+    if job.suspend and job.held and not job.kind.recreates:
+        return unsafe_to_resume(situation) or Release((), Verdict(_reason(job), "it was stuck"))
     stuck = _stuck(situation)
     message = f"kfext released the job ({_why_released(situation)}); it runs as on plain Kubernetes"
     if not stuck or job.suspend:
@@ -113,7 +116,8 @@ def _released_step(situation: Situation) -> Step:
         again = timeout - waited
         return Wait(PHASE_RELEASED, Verdict(REASON_RELEASED, message), again=again)
     message = f"{len(stuck)} pods were pinned and still not bound after {timeout:g} s"
-    return Release(stuck, Verdict(_reason(job), message))
+    step = Release(stuck, Verdict(_reason(job), message))
+    return step if job.kind.recreates else by_suspension(situation, step)
 
 
 def _ungated(situation: Situation, gated: tuple[Pod, ...]) -> Step:

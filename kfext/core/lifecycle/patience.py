@@ -5,7 +5,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kfext.core.lifecycle.situation import Situation, generation_of, queued_since
-from kfext.core.lifecycle.steps import Release, SaveState, Step, Suspend, Wait
+from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import differences, observed
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
@@ -14,6 +14,7 @@ from kfext.model.pod import Pod
 from kfext.model.timestamps import left
 from kfext.model.verdict import Verdict
 from kfext.names import (
+    BINDING,
     GATED,
     REASON_FOREIGN_GATE,
     REASON_NO_ELIGIBLE_NODE,
@@ -67,6 +68,24 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
             state = replace(state, retry_at=0.0)
         return suspend(situation, state)
     return Release(stuck, Verdict(late.reason, f"{state.strikes} attempts: {late.message}"))
+
+
+def by_suspension(situation: Situation, step: Step) -> Step:
+    """Return the step of a running job if its operator counts each deleted pod as failed.
+
+    Its pods are never deleted: the job is suspended, and placed anew or released from the queue.
+    """
+    if isinstance(step, DeleteUnbound):
+        state = step.state
+    elif isinstance(step, Release) and step.pods:
+        why = step.verdict
+        state = replace(situation.state, reason=why.reason, message=why.message)
+        state = replace(state, strikes=max(state.strikes, STRIKES))
+    else:
+        return step
+    if situation.job.kueue_managed:
+        return Wait(BINDING, Verdict(state.reason, state.message))
+    return suspend(situation, replace(state, retry_at=0.0))
 
 
 def suspend(situation: Situation, state: JobState) -> Suspend:

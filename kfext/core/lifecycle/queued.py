@@ -20,6 +20,7 @@ from kfext.core.lifecycle.capacity import (
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import let_go, place_on_network
+from kfext.core.lifecycle.patience import STRIKES
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
 from kfext.core.observed import unexpected
@@ -35,6 +36,7 @@ from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
     REASON_BACKING_OFF,
+    REASON_CREATE_TIMEOUT,
     REASON_NO_ROOM,
     REASON_PLANNED,
     REASON_RELEASED,
@@ -70,12 +72,38 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if step := _left_suspended(situation):
+    if step := _left_suspended(situation) or _unrendered(situation) or _stuck_before(situation):
         return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
         return _back_off(situation, Verdict(state.reason or REASON_BACKING_OFF, message))
     return _start(situation, ledger, no_fits)
+
+
+def _unrendered(situation: Situation) -> Step | None:
+    """Return the step of a held job without templates, which its operator renders, or None."""
+    job, limit = situation.job, situation.placement.create_timeout
+    if job.groups or not job.kind.rendered:
+        return None
+    message = f"the operator has not made its templates ({job.kind.rendered.plural}) yet"
+    verdict = Verdict(REASON_WAITING_FOR_OPERATOR, message)
+    if situation.waited < limit or situation.never_released:
+        return Wait(QUEUED, verdict, again=max(limit - situation.waited, 1.0))
+    return let_go(situation, replace(verdict, message=f"{message} after {limit:g} s"))
+
+
+def _stuck_before(situation: Situation) -> Step | None:
+    """Return the release of a job that was suspended because its pods were not bound, or None.
+
+    The step is for operators that count deleted pods as failed. Others let a job go while it runs.
+    """
+    state = situation.state
+    if situation.job.kind.recreates or situation.never_released or state.strikes < STRIKES:
+        return None
+    if state.reason == REASON_CREATE_TIMEOUT:
+        return None  # plain Kubernetes would not do better
+    message = f"{state.strikes} attempts: {state.message}"
+    return let_go(situation, Verdict(state.reason, message))
 
 
 def _left_suspended(situation: Situation) -> Step | None:
@@ -105,8 +133,10 @@ def _stopped(situation: Situation) -> Step:
         # If it is resumed into the queue, its wait counts from now.
         number, now = situation.generation, situation.now
         return ForgetPlan(replace(situation.state, generation=number, suspended_at=now))
-    who = "Kueue" if job.kueue_managed else "a person or another system"
     placed = settings.managed and settings.colocation is not Colocation.OFF
+    if placed and job.unmarked:
+        return SaveState(situation.state)  # so that its pods will wait behind the gate
+    who = "Kueue" if job.kueue_managed else "a person or another system"
     phase = SUSPENDED if placed or plan else None
     refused = job.kueue_managed and job.shares_gpus
     stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
@@ -296,8 +326,10 @@ def unsafe_to_resume(situation: Situation) -> Wait | None:
 
 def _unsafe(situation: Situation) -> Wait | None:
     job, state = situation.job, situation.state
-    if situation.pods:
-        count, nodes = len(situation.pods), sorted({pod.node_name for pod in situation.pods} - {""})
+    # Where the operator keeps pods that have ended, they do not matter.
+    ending = [pod for pod in situation.pods if job.kind.recreates or not pod.finished]
+    if ending:
+        count, nodes = len(ending), sorted({pod.node_name for pod in ending} - {""})
         where = f" on {listed(nodes, of='nodes')}" if nodes else ""
         return _until_safe(f"{count} pods of the last start are still terminating{where}")
     if not state.suspended_at:

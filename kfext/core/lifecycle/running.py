@@ -21,6 +21,7 @@ from kfext.core.lifecycle.patience import (
     STRIKES,
     after_strike,
     behind_another_gate,
+    by_suspension,
     give_up,
     patience,
     suspend,
@@ -46,7 +47,7 @@ from kfext.core.lifecycle.steps import (
     Wait,
 )
 from kfext.core.observed import observed, unexpected
-from kfext.core.placement.gang import members_of, present
+from kfext.core.placement.gang import due_pods, members_of, present
 from kfext.core.placement.place import place, still_fits
 from kfext.core.settings.values import Colocation
 from kfext.core.words import listed, pods
@@ -74,6 +75,8 @@ ASTRAY_SECONDS = 2.0
 def running_step(situation: Situation, ledger: Ledger) -> Step:
     """Return the step of a job that is not suspended."""
     step = _running_step(situation, ledger)
+    if not situation.job.kind.recreates:
+        step = by_suspension(situation, step)
     return while_unreserved(situation, step) if situation.shares_gpus else step
 
 
@@ -129,7 +132,7 @@ def _left_alone(situation: Situation) -> Wait:
 def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
     """Return the step of a gang that kfext places: its pods are created, ungated, and bound."""
     job = situation.job
-    missing = job.pods - len(live)
+    missing = due_pods(job, live) - len(live)
     if missing and not (spare.absent and _has_come(situation, live)):
         return _incomplete(situation, live, missing=missing)
     on_host = situation.plan is not None and situation.plan.port > 0
@@ -289,7 +292,7 @@ def _pin(plan: Plan, gated: Live) -> Pin:
 def _binding(situation: Situation, live: Live) -> Step:
     """Wait for kube-scheduler to bind the ungated pods, but not endlessly."""
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
-    total, state = situation.job.pods, situation.state
+    total, state = due_pods(situation.job, live), situation.state
     if not waiting:
         placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
         placed = replace(placed, queued_since=0.0, move=replace(state.move, source={}))

@@ -81,7 +81,8 @@ def training_on(situation: Situation, live: Live, spare: Spare, step: Step | Non
     if not lacks or (absent and not spare.absent):
         return step
     why = step.state
-    if stuck := tuple(live[key] for key in waiting if live[key].pinned_to):
+    stuck = tuple(live[key] for key in waiting if live[key].pinned_to)
+    if stuck and situation.job.kind.recreates:
         state = replace(situation.state, strikes=why.strikes, retry_at=why.retry_at)
         return DeleteUnbound(stuck, replace(state, reason=why.reason, message=why.message))
     remaining = why.retry_at - situation.now

@@ -29,7 +29,9 @@ def _spec(spec: object, job: TrainingJob) -> Any:
     if isinstance(spec, Mapping):
         for path in paths:
             _replace(part, path[0], _along(spec.get(path[0]), path[1:]))
-        _replace(part, job.kind.replica_specs, _specs(spec.get(job.kind.replica_specs), job))
+        changed = spec.get(job.kind.replica_specs)
+        kept_part = job.kind.kept_changes(changed) if job.kind.rendered else _specs(changed, job)
+        _replace(part, job.kind.replica_specs, kept_part)
     return part
 
 

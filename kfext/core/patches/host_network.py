@@ -53,7 +53,7 @@ def host_network(kind: JobKind, metadata: Raw, spec: Raw) -> list[Operation]:
         at = ("spec", "containers", str(number))
         env = [dict(mapping(variable)) for variable in sequence(container.get("env"))]
         if container.get("name") == kind.container:
-            operations += _ports(container, kind.listens_on(pod, env), name=kind.port, at=at)
+            operations += _ports(container, kind.listens_on(pod, env), kind=kind, at=at)
         env = _with_interfaces(kind.edited_env(pod, env), interfaces)
         if env != sequence(container.get("env")):
             operations.append(_set(container, "env", env, at=at))
@@ -65,22 +65,25 @@ def _hosted(kind: JobKind, metadata: Raw, *, base: int) -> HostedPod:
     replica = replica_of(labels, kind)
     return HostedPod(
         name=text(metadata.get("name")),
-        job=labels.get(names.JOB_NAME, ""),
+        job=labels.get(kind.job_label, ""),
         type=replica.type if replica else "",
         index=replica.index if replica else -1,
         base=base,
     )
 
 
-def _ports(container: Raw, port: int | None, *, name: str, at: Sequence[str]) -> list[Operation]:
+def _ports(
+    container: Raw, port: int | None, *, kind: JobKind, at: Sequence[str]
+) -> list[Operation]:
     """Return the operations that set the operator's port to `port`, or remove it.
 
     On the host network a declared port belongs to the node, and kube-scheduler puts no other pod
     that declares it there.
     """
     declared = [mapping(other) for other in sequence(container.get("ports"))]
-    others = [dict(other) for other in declared if other.get("name") != name]
-    operators = {"name": name, "containerPort": port, "protocol": TCP}
+    others = [dict(other) for other in declared if not kind.is_own_port(other)]
+    named = {"name": kind.port} if kind.port else {}
+    operators = {**named, "containerPort": port, "protocol": TCP}
     wanted = [*others, operators] if port else others
     if wanted == declared:
         return []

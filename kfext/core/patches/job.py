@@ -88,7 +88,7 @@ def unsuspend_patch(
             {
                 # Without the mark, the next suspend counts as another client's.
                 "metadata": {"annotations": annotations},
-                "spec": {**job.kind.suspend(False), job.kind.replica_specs: templates},
+                "spec": {**job.kind.suspend(False), **_on_templates(raw, job, templates)},
             },
         ),
         *(port_operations(raw, job, base=plan.port) if plan.port else ()),
@@ -108,7 +108,7 @@ def rescale_patch(
     written = {PLAN: plan.encode(), STATE: state.encode(job_uid=job.uid)}
     changes: Changes = {
         "metadata": {"annotations": written},
-        "spec": {job.kind.replica_specs: _resized({}, job, workers=workers)},
+        "spec": _on_templates(raw, job, _resized({}, job, workers=workers)),
     }
     return [*_tests(raw, job), *operations(raw, changes)]
 
@@ -126,7 +126,7 @@ def suspend_patch(
         state = replace(state, asked=0, admitted=0)
     if (size := asked if workers is None else workers) != workers_of(job):
         templates = _resized(templates, job, workers=size)
-    spec: Changes = {**job.kind.suspend(True), job.kind.replica_specs: templates}
+    spec: Changes = {**job.kind.suspend(True), **_on_templates(raw, job, templates)}
     changes: Changes = {
         "metadata": {
             "annotations": {
@@ -144,7 +144,7 @@ def forget_plan_patch(raw: Raw, job: TrainingJob, state: JobState) -> list[Opera
     """Forget the plan of a job that another client has suspended, and leave the resume to it."""
     changes: Changes = {
         "metadata": {"annotations": {PLAN: None, STATE: state.encode(job_uid=job.uid)}},
-        "spec": {job.kind.replica_specs: _without_plan(job)},
+        "spec": _on_templates(raw, job, _without_plan(job)),
     }
     return [*_tests(raw, job), *operations(raw, changes)]
 
@@ -154,13 +154,17 @@ def save_state_patch(
 ) -> list[Operation]:
     """Write the state, and the number of workers if set.
 
-    A job that is not suspended loses the mark that kfext holds it.
+    A job that is not suspended loses the mark that kfext holds it. Templates that lack kfext's
+    settings get them.
     """
     written = state.encode(job_uid=job.uid)
     annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
     changes: Changes = {"metadata": {"annotations": annotations}}
-    if workers is not None:
-        changes["spec"] = {job.kind.replica_specs: _resized({}, job, workers=workers)}
+    templates = {} if workers is None else _resized({}, job, workers=workers)
+    if job.unmarked:
+        templates = {group.key: {"template": {}} for group in job.groups}
+    if templates:
+        changes["spec"] = _on_templates(raw, job, templates)
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
@@ -182,19 +186,19 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
     annotations: Changes = {RELEASED: reason, PLAN: None, **recorded}
     if job.kueue_managed:
         return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
-    spec: Changes = {
-        job.kind.replica_specs: _templates(
-            raw,
-            job,
-            annotations={RELEASED: reason, **_network_left(job)},
-            affinity=lambda current: _preferring_one_node(current, job.name),
-        )
-    }
+    templates = _templates(
+        raw,
+        job,
+        annotations={RELEASED: reason, **_network_left(job)},
+        affinity=lambda current: _preferring_one_node(current, job.name),
+    )
+    if (workers := workers_let_go(job, state_of(job))) != workers_of(job):
+        templates = _resized(templates, job, workers=workers)
+    # Pods of rendered templates wait at the gate only once a start has marked the templates.
+    started = not job.kind.rendered or PLAN_GENERATION in job.template_settings
+    spec = _on_templates(raw, job, templates) if started else {}
     if job.held:
         spec |= job.kind.suspend(False)
-    if (workers := workers_let_go(job, state_of(job))) != workers_of(job):
-        of_types = spec[job.kind.replica_specs]
-        spec[job.kind.replica_specs] = _resized(of_types, job, workers=workers)
     changes = {"metadata": {"annotations": {**annotations, HELD: None}}, "spec": spec}
     return [*_tests(raw, job), *operations(raw, changes)]
 
@@ -271,6 +275,16 @@ def _templates(
             }
         }
     return changes
+
+
+def _on_templates(raw: Raw, job: TrainingJob, changes: Changes) -> Changes:
+    """Return the change of the spec that changes the templates, by key of the replica type.
+
+    Templates that are rendered can only change while the job is suspended.
+    """
+    if not changes or (job.kind.rendered and not job.suspend):
+        return {}
+    return job.kind.template_changes(changes, written=mapping(raw.get("spec")))
 
 
 def _resized(changes: Changes, job: TrainingJob, *, workers: int) -> Changes:

@@ -3,11 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
+from kfext.model.kinds.job_kind import Items
+from kfext.model.tolerant import mapping
+
 Operation: TypeAlias = dict[str, Any]
 """One JSON-patch operation."""
 
 Changes: TypeAlias = dict[str, Any]
-"""The wanted changes as a merge patch (RFC 7386): None removes a member."""
+"""The wanted changes as a merge patch (RFC 7386): None removes a member.
+
+Items in place of a list change single objects of the list."""
 
 
 class Unpatchable(ValueError):  # noqa: N818 - an answer more than an error
@@ -23,6 +28,28 @@ def operations(document: Mapping[str, Any], changes: Changes) -> list[Operation]
     return list(_merge(document, changes, path=""))
 
 
+def _merge_items(
+    document: Mapping[str, Any], key: str, wanted: Items, *, path: str
+) -> Iterator[Operation]:
+    """Yield the operations that change or add objects of a list; each position is tested first."""
+    current = document.get(key)
+    if current is None:
+        yield write(document, key, path, _created(wanted))
+        return
+    if not isinstance(current, list | tuple):
+        raise Unpatchable(f"{path} is no list")
+    positions = {mapping(item).get(wanted.key): at for at, item in enumerate(current)}
+    for name, changes in wanted.changes.items():
+        at = positions.get(name)
+        if at is None:
+            (made,) = _created(Items(wanted.key, {name: changes}))
+            yield {"op": "add", "path": f"{path}/-", "value": made}
+        elif found := list(_merge(current[at], changes, path=f"{path}/{at}")):
+            same = pointer(wanted.key)
+            yield {"op": "test", "path": f"{path}/{at}{same}", "value": name}
+            yield from found
+
+
 def pointer(*parts: str) -> str:
     """Return a JSON pointer (RFC 6901)."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
@@ -34,6 +61,8 @@ def _merge(document: Mapping[str, Any], changes: Changes, *, path: str) -> Itera
         if wanted is None:
             if key in document:
                 yield {"op": "remove", "path": here}
+        elif isinstance(wanted, Items):
+            yield from _merge_items(document, key, wanted, path=here)
         elif not isinstance(wanted, dict):
             # 1 == True in Python, but not in JSON.
             if type(current) is not type(wanted) or current != wanted:
@@ -61,8 +90,18 @@ def appended(present: object, value: object, *at: str) -> Operation:
 
 def _without_removals(changes: Changes) -> Changes:
     """Return what to create for an absent object."""
-    made = {
-        key: _without_removals(value) if isinstance(value, dict) else value
-        for key, value in changes.items()
-    }
+    made = {key: _made(value) for key, value in changes.items()}
     return {key: value for key, value in made.items() if value not in (None, {})}
+
+
+def _made(value: object) -> object:
+    if isinstance(value, Items):
+        return _created(value)
+    return _without_removals(value) if isinstance(value, dict) else value
+
+
+def _created(items: Items) -> list[Changes]:
+    """Return the objects to create for an absent list."""
+    return [
+        {items.key: name, **_without_removals(changes)} for name, changes in items.changes.items()
+    ]

@@ -1,6 +1,6 @@
 """A gang: all pods of one job in rank order, and the limits within which it is placed."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -145,6 +145,17 @@ def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
     sizes = {group.type.lower(): group.replicas for group in job.groups}
     found = by_replica(pods)
     return {key: pod for key, pod in found.items() if key.index < sizes.get(key.type, 0)}
+
+
+def due_pods(job: TrainingJob, live: Mapping[ReplicaKey, Pod]) -> int:
+    """Return how many pods of a job are there at once, as soon as the operator has created them.
+
+    The operator creates the pods of a type together, and not before the types that it depends on
+    are ready or complete. `live`: the pods of the job that are not being deleted, by replica.
+    """
+    come = {key.type for key in live}
+    due = (group for group in job.groups if not group.after or group.type.lower() in come)
+    return sum(group.replicas for group in due)
 
 
 def members_of(job: TrainingJob, pods: Iterable[Pod] = ()) -> list[Member]:

@@ -4,12 +4,21 @@ Everything outside this folder asks the adapter and never compares kinds. The de
 with pods that stay on the pod network and a number of workers that never changes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from kfext.model.podspec import with_port
-from kfext.model.tolerant import text
+from kfext.model.tolerant import index_in, mapping, member, sequence, text
+from kfext.names import (
+    JOB_NAME,
+    JOB_ROLE,
+    OPERATOR_NAME,
+    REPLICA_INDEX,
+    REPLICA_TYPE,
+    TRAINING_GROUP,
+    TRAINING_OPERATOR,
+)
 
 if TYPE_CHECKING:
     from kfext.model.job import TrainingJob
@@ -20,6 +29,40 @@ WORKER = "Worker"
 
 Env = list[dict[str, Any]]
 Raw = Mapping[str, Any]
+
+
+EVERY_TYPE = ""
+"""The key of changes of all replica types, whichever the operator will render."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of objects in the API server: `plural` is the name in URLs."""
+
+    group: str
+    version: str
+    plural: str
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateSource:
+    """The object that an operator makes the templates of a job from.
+
+    `kind`, `name`: of the object. `namespaced`: whether it is in the namespace of the job.
+    """
+
+    kind: str
+    name: str
+    resource: Resource
+    namespaced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """Changes of a list of objects: by the value of their member `key`, the change of each."""
+
+    key: str
+    changes: Mapping[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +146,16 @@ class JobKind(Protocol):
     """A kind of training job.
 
     `name`: the kind, as in an object's `kind`.
-    `plural`: the name of the resource in URLs.
-    `replica_specs`: the field of the spec that holds the replica types, each with its template. A
-        release marks the job and each of these templates.
-    `types`: the replica types in rank order; the others connect to the first.
+    `group`, `version`, `plural`: its API group and version, and the name of the resource in URLs.
+    `provider`: what installs the kind, with its versions, in words.
+    `operator`: the value of managedBy that leaves a job to the operator of its kind, as no value
+        does.
+    `rendered`: the objects that the operator makes of jobs and that have the templates; None: the
+        jobs themselves have them.
+    `replica_specs`: the field of the spec through which templates are changed: the replica types,
+        each with its template, or patches of what is rendered.
+    `types`: the replica types in rank order; the others connect to the first. Empty: any types, in
+        the order of what is rendered.
     `trains`: the replica types with pods that train.
     `rank_zero`: the replica types with a first pod that may be rank zero, the likeliest type first.
         Rank zero prints the progress.
@@ -118,7 +167,14 @@ class JobKind(Protocol):
     `port`: the name of the port of that container at which replicas find each other; empty if the
         operator declares none.
     `port_number`: the number that the operator declares for that port if a template does not.
-    `suspend_path`: the field of the spec that suspends a job.
+    `job_label`, `type_label`, `index_label`: the labels of pods with the name of their job, their
+        replica type, and their index.
+    `suspend_path`: the field of the spec that suspends a job, beside managedBy and
+        activeDeadlineSeconds.
+    `create_failure`: the reason of the operator's event that it could not create a pod.
+    `recreates`: whether the operator soon creates a pod again that kfext has deleted. Otherwise
+        kfext suspends the job.
+    `written_env`: the variables that the operator itself writes into templates.
     `port_in_templates`: whether the operator derives the addresses of all pods from the port that
         the templates declare.
     `port_path`: the field of the spec with the port of a rendezvous at the first worker.
@@ -133,6 +189,17 @@ class JobKind(Protocol):
     plural: str
     replica_specs: str
     types: tuple[str, ...]
+    group: str = TRAINING_GROUP
+    version: str = "v1"
+    provider: str = "the training-operator 1.8 or 1.9"
+    operator: str = TRAINING_OPERATOR
+    rendered: Resource | None = None
+    job_label: str = JOB_NAME
+    type_label: str = REPLICA_TYPE
+    index_label: str = REPLICA_INDEX
+    create_failure: str = "FailedCreatePod"
+    recreates: bool = True
+    written_env: frozenset[str] = frozenset()
     trains: tuple[str, ...]
     rank_zero: tuple[str, ...]
     container: str
@@ -148,6 +215,15 @@ class JobKind(Protocol):
     across_nodes: str = ""
     buffers: bool = True
     yields_gpu: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """The API group and version, as in an object's `apiVersion`."""
+        return f"{self.group}/{self.version}"
+
+    def policy_field(self, name: str) -> str:
+        """Return the name in messages of a field that is beside `suspend`."""
+        return ".".join((*self.suspend_path[:-1], name))
 
     def suspend(self, suspended: bool) -> dict[str, Any]:
         """Return the change of a spec, as a merge patch, that suspends or resumes its job."""
@@ -167,6 +243,98 @@ class JobKind(Protocol):
         return with_port(
             pod_spec, container=self.container, name=self.port, number=self.port_number
         )
+
+    def templates(self, spec: Raw) -> Raw:
+        """Return the replica types by key, each with its `replicas`, `template` and restartPolicy.
+
+        `spec`: of the job, or of what is rendered of it. Never raises.
+        """
+        return mapping(spec.get(self.replica_specs))
+
+    def template_annotations(self, spec: Raw) -> Sequence[Raw]:
+        """Return the annotations of each template in a spec."""
+        of_types = self.templates(spec).values()
+        return [mapping(member(of, ("template", "metadata", "annotations"))) for of in of_types]
+
+    def template_source(self, spec: Raw) -> TemplateSource | None:
+        """Return what the operator will render the job from, by its spec; None for no object."""
+        return None
+
+    def rendered_from(self, spec: Raw, source: Raw) -> Raw:
+        """Return the spec of what is rendered of a job: what decides on the place of its pods.
+
+        `spec`: of the job. `source`: the object of `template_source`.
+        """
+        return {}
+
+    def unsupported(self, replica_spec: Raw) -> str:
+        """Return what of a replica type kfext does not handle, in words; empty if nothing."""
+        return ""
+
+    def template_changes(self, changes: Mapping[str, Any], *, written: Raw) -> dict[str, Any]:
+        """Return the change of a spec, as a merge patch, that changes its replica types.
+
+        `changes`: by key of a replica type; by EVERY_TYPE for types that are not known yet.
+        `written`: the spec.
+        """
+        return {self.replica_specs: dict(changes)}
+
+    def kept_changes(self, written: object) -> object:
+        """Return what patches need of the field `replica_specs`, beside the templates of groups."""
+        return written
+
+    def owner_of(self, owner: Raw, labels: Mapping[str, str]) -> str:
+        """Return the uid that a pod states for its job, empty for a pod of another kind.
+
+        `owner`: the reference to the controller of the pod. `labels`: of the pod.
+        """
+        known = owner.get("apiVersion") == self.api_version and owner.get("kind") == self.name
+        return text(owner.get("uid")) if known else ""
+
+    def takes_part(self, metadata: Raw) -> bool:
+        """Return whether a new pod of such a job may be one of kfext's."""
+        return True
+
+    def replica_of(self, labels: Mapping[str, str]) -> tuple[str, int] | None:
+        """Return the type, in lower case, and the index that the labels of a pod name, or None."""
+        type_ = labels.get(self.type_label, "").lower()
+        unnumbered = type_ in map(str.lower, self.unnumbered)
+        index = 0 if unnumbered else index_in(labels.get(self.index_label, ""))
+        return None if self.job_label not in labels or index is None else (type_, index)
+
+    def pod_labels(
+        self, job: str, type_: str, index: int, *, types: Sequence[str]
+    ) -> Mapping[str, str]:
+        """Return the labels that the operator puts on the pod of a replica; `types`: of the job.
+
+        All types are in lower case.
+        """
+        leads = self.is_leader(type_, index, types=types)
+        numbered = type_ not in map(str.lower, self.unnumbered)
+        return {
+            JOB_NAME: job,
+            REPLICA_TYPE: type_,
+            **({REPLICA_INDEX: str(index)} if numbered else {}),
+            OPERATOR_NAME: f"{self.name.lower()}-controller",
+            **({JOB_ROLE: "master"} if leads else {}),
+        }
+
+    def pod_name(self, job: str, type_: str, index: int) -> str:
+        """Return the name of the pod of a replica, or how it begins; `type_` is in lower case."""
+        unnumbered = type_ in map(str.lower, self.unnumbered)
+        return f"{job}-{type_}" if unnumbered else f"{job}-{type_}-{index}"
+
+    def conditions(self, status: Raw) -> Iterable[Raw]:
+        """Return the conditions in the status of a job, with the types of the training-operator."""
+        return map(mapping, sequence(status.get("conditions")))
+
+    def started(self, status: Raw) -> object:
+        """Return when the job last started, as its status states it."""
+        return status.get("startTime")
+
+    def is_own_port(self, port: Raw) -> bool:
+        """Return whether a declared port is the operator's own."""
+        return port.get("name") == self.port
 
     def is_leader(self, type_: str, index: int, *, types: Sequence[str]) -> bool:
         """Return whether the operator marks a replica as the master; `types`: of the job.

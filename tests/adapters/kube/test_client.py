@@ -17,6 +17,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import Access, Request, Token, error_of, in_cluster
 from kfext.kube.paths import resource_path
+from kfext.model.kinds.registered import KINDS
 
 from .faulty_server import FaultyServer, Refuse, item, page
 
@@ -304,7 +305,9 @@ async def test_a_page_that_is_too_large_is_asked_for_with_fewer_objects(
             page(item("c", 1), version=1),
         ]
     )
-    found = [job["metadata"]["name"] async for job in faulty_client.objects(paths.jobs("tfjobs"))]
+    found = [
+        job["metadata"]["name"] async for job in faulty_client.objects(paths.jobs(KINDS["TFJob"]))
+    ]
     assert found == ["a", "b", "c"]
     asked = [(query["limit"], query.get("continue", "")) for query in faulty.read_queries]
     assert asked == [("500", ""), ("500", "after a"), ("125", "after a"), ("125", "after b")]
@@ -316,7 +319,7 @@ async def test_one_object_that_is_too_large_is_an_error(
 ) -> None:
     faulty.reads.extend([page(padded("a", 20_000), version=1)] * 6)
     with pytest.raises(errors.AnswerTooLarge):
-        _ = [job async for job in faulty_client.objects(paths.jobs("tfjobs"))]
+        _ = [job async for job in faulty_client.objects(paths.jobs(KINDS["TFJob"]))]
     assert [query["limit"] for query in faulty.read_queries] == ["500", "125", "31", "7", "1"]
 
 

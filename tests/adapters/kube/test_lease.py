@@ -12,7 +12,7 @@ from e2e.testbed.cluster import Testbed
 from kfext.errors import LeaseLost
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.lease import LeaseHolder, LeaseWatch, Timing, decode_renew_time
+from kfext.kube.lease import LeaseHolder, LeaseWatch, Timing, decode_lease
 
 from .conftest import until
 from .faulty_server import FaultyServer, Refuse
@@ -311,4 +311,4 @@ def test_freshness(
     ],
 )
 def test_renew_time(raw: bytes, want: float) -> None:
-    assert decode_renew_time(raw) == want
+    assert decode_lease(raw).renewed == want

@@ -3,6 +3,7 @@
 import pytest
 
 from kfext.kube import paths
+from kfext.model.kinds.registered import KINDS
 
 PATHS = {
     "a core object": (paths.pods("ns", "p"), "/api/v1/namespaces/ns/pods/p", "pods"),
@@ -14,7 +15,7 @@ PATHS = {
     "all namespaces": (paths.pods(), "/api/v1/pods", "pods"),
     "a namespace is an object too": (paths.namespaces("ns"), "/api/v1/namespaces/ns", "namespaces"),
     "a namespaced collection": (
-        paths.jobs("tfjobs", "ns"),
+        paths.jobs(KINDS["TFJob"], "ns"),
         "/apis/kubeflow.org/v1/namespaces/ns/tfjobs",
         "tfjobs",
     ),

@@ -39,7 +39,7 @@ class FakeCluster:
             return discovery(*self.served)
         if ABSENT.plural in path:
             raise NOT_SERVED
-        if path == paths.jobs(HERE.plural, "team", "train"):
+        if path == paths.jobs(HERE, "team", "train"):
             return job(HERE.name).worker(1).raw
         raise NotFound(status=404, reason="NotFound", message="")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.core.lifecycle.steps import Wait
 from kfext.model.kinds.registered import KINDS
-from tests.builders import job, node
+from tests.builders import WITH_TEMPLATES, job, node
 from tests.unit.controller.model import (
     FakeApi,
     FakeKubelets,
@@ -77,7 +77,7 @@ class World:
 
 worlds = st.builds(
     World,
-    kind=st.sampled_from([*KINDS]),
+    kind=st.sampled_from([*WITH_TEMPLATES]),
     workers=st.integers(1, 4),
     cpus=st.lists(st.integers(1, 4), min_size=3, max_size=4).filter(lambda cpus: sum(cpus) >= 5),
 )

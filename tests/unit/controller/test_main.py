@@ -22,14 +22,16 @@ class FakeClient:
 
     def __init__(self, *answers: list[str] | ApiError) -> None:
         self.left = list(answers)
+        self.now: list[str] | ApiError = []
 
     async def get(self, path: str) -> Raw:
         if path == "/version":
             return {"major": "1", "minor": "34"}
-        answer = self.left.pop(0)
-        if isinstance(answer, ApiError):
-            raise answer
-        return discovery(*answer)
+        if "/kubeflow.org/" in path:  # the first request of a look
+            self.now = self.left.pop(0)
+        if isinstance(self.now, ApiError):
+            raise self.now
+        return discovery(*self.now, "jobsets")
 
     async def read(self, path: str, **_: str) -> bytes:
         return b"{}"
@@ -51,7 +53,8 @@ async def test_one_kind_of_job_is_enough(plural: str) -> None:
 async def test_without_any_kind_the_training_operator_is_missing() -> None:
     (message,) = await missing("paddlejobs")
     assert message == (
-        f"the cluster serves no {' or '.join(PLURALS)}; install the training-operator 1.8 or 1.9"
+        f"the cluster serves no {' or '.join(PLURALS)}; install the training-operator 1.8 or 1.9 "
+        f"or Kubeflow Trainer 2.2.1 or later"
     )
 
 

@@ -96,7 +96,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.listed: dict[str, list[Raw]] = {
             paths.policies(): [],
-            **{paths.jobs(kind.plural): [] for kind in KINDS},
+            **{paths.jobs(kind): [] for kind in KINDS},
         }
 
     async def list_all(self, path: str) -> list[Raw]:
@@ -122,7 +122,7 @@ def client() -> FakeClient:
     made = FakeClient()
     made.listed[paths.policies()] = [policy("team")]
     raws = [job(uid=uid).worker(1, cpu="1").held().raw for uid in ("stays", "goes")]
-    made.listed[paths.jobs("pytorchjobs")] = raws
+    made.listed[paths.jobs(registered.KINDS["PyTorchJob"])] = raws
     return made
 
 
@@ -154,7 +154,7 @@ async def test_a_kind_that_the_cluster_does_not_serve_is_neither_watched_nor_lis
     client: FakeClient, planner: Planner
 ) -> None:
     absent, *served = reversed(KINDS)
-    del client.listed[paths.jobs(absent.plural)]
+    del client.listed[paths.jobs(absent)]
     writer = TrainingPlanWriter(client=cast(Client, client))
     again = Planner()
     await read_all(cast(Client, client), again, served)
@@ -184,7 +184,7 @@ async def test_an_error_of_kfext_with_one_object_leaves_all_others_registered(
 
 
 async def test_a_job_that_is_gone_is_forgotten(client: FakeClient, planner: Planner) -> None:
-    del client.listed[paths.jobs("pytorchjobs")][1]
+    del client.listed[paths.jobs(registered.KINDS["PyTorchJob"])][1]
     await forget(client, planner)
     assert planner.cluster.jobs.keys() == {"stays"}
 
@@ -204,7 +204,7 @@ async def test_a_policy_that_is_gone_is_forgotten_and_the_queue_is_decided_on(
 async def test_while_one_list_fails_nothing_is_forgotten(
     client: FakeClient, planner: Planner
 ) -> None:
-    client.listed[paths.jobs("pytorchjobs")] = []
+    client.listed[paths.jobs(registered.KINDS["PyTorchJob"])] = []
     del client.listed[paths.policies()]
     with pytest.raises(ApiError):
         await forget(client, planner)

@@ -6,7 +6,7 @@ import pytest
 
 from kfext.errors import ApiError, NotServed
 from kfext.kube.client import Client
-from kfext.kube.discovery import served_kinds
+from kfext.kube.discovery import outdated_kinds, served_kinds
 from kfext.model.kinds.registered import KINDS
 from tests.builders import Raw, discovery
 
@@ -34,7 +34,8 @@ async def served(answer: Raw | ApiError) -> list[str]:
 @pytest.mark.parametrize(
     ("answer", "want"),
     [
-        (discovery(*PLURALS, "paddlejobs"), PLURALS),
+        (discovery(*PLURALS, "paddlejobs", "jobsets"), PLURALS),
+        (discovery(*PLURALS), [plural for plural in PLURALS if plural != "trainjobs"]),
         (discovery(PLURALS[0], f"{PLURALS[0]}/status"), PLURALS[:1]),
         (discovery(f"{PLURALS[0]}/status", PLURALS[1]), PLURALS[1:2]),
         (discovery(), []),
@@ -46,12 +47,43 @@ async def test_the_kinds_with_a_crd_are_served(answer: Raw | ApiError, want: lis
     assert await served(answer) == want
 
 
-async def test_one_request_tells_all_kinds() -> None:
-    client = FakeClient(discovery(*PLURALS))
+async def test_one_request_for_each_group_tells_all_kinds() -> None:
+    client = FakeClient(discovery(*PLURALS, "jobsets"))
     await served_kinds(cast(Client, client))
-    assert client.requested == ["/apis/kubeflow.org/v1"]
+    assert client.requested == [
+        "/apis/kubeflow.org/v1",
+        "/apis/trainer.kubeflow.org/v1alpha1",
+        "/apis/jobset.x-k8s.io/v1alpha2",
+    ]
 
 
 async def test_an_api_server_that_does_not_answer_is_not_one_without_kinds() -> None:
     with pytest.raises(ApiError):
         await served(ApiError(status=503, reason="", message="away"))
+
+
+def schemas(**fields: Raw) -> Raw:
+    """What an API server says of TrainJobs with these fields in their spec."""
+    kind = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
+    schema = {
+        "x-kubernetes-group-version-kind": [kind],
+        "properties": {"spec": {"properties": fields}},
+    }
+    other = {"x-kubernetes-group-version-kind": [{"kind": "TrainJobList"}]}
+    return {"components": {"schemas": {"io.List": other, "io.TrainJob": schema, "io.Meta": {}}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "want"),
+    [
+        (schemas(runtimePatches={}, suspend={}), []),
+        (schemas(podTemplateOverrides={}, suspend={}), ["TrainJob"]),
+        ({}, ["TrainJob"]),
+    ],
+    ids=["2.2 or later", "2.1", "an answer that says nothing"],
+)
+async def test_a_kind_without_the_field_that_changes_templates_is_outdated(
+    answer: Raw, want: list[str]
+) -> None:
+    client = cast(Client, FakeClient(answer))
+    assert [kind.name for kind in await outdated_kinds(client, tuple(KINDS.values()))] == want

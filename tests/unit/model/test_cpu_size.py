@@ -10,6 +10,7 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import parse_pod
 from kfext.model.qos import QoS
 from kfext.model.verdict import Verdict
+from tests.builders import WITH_TEMPLATES
 from tests.unit.objects import pod
 
 Raw = dict[str, Any]
@@ -97,7 +98,7 @@ def test_the_cpu_of_what_trains(spec: Raw, status: Raw, want: TrainerCpu | None)
     assert parse_pod({"spec": spec, "status": status}).trainer is None, "a pod of no job"
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("kind", WITH_TEMPLATES.values(), ids=WITH_TEMPLATES)
 def test_a_pod_is_read_by_the_kind_of_its_own_job(kind: JobKind) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": kind.name, "uid": "u", "controller": True}
     containers = [{"name": other.container, "resources": FULL} for other in KINDS.values()]

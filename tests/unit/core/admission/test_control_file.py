@@ -14,6 +14,7 @@ from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.model.bounds import MOST_VALUES
 from kfext.model.kinds.registered import KINDS
 from kfext.model.policy import TrainingPolicy
+from tests.builders import WITH_TEMPLATES
 from tests.unit.objects import Raw, job, json_values, pod
 
 ELASTIC = {names.ELASTIC: "2-8"}
@@ -166,7 +167,7 @@ FROM: dict[str, tuple[Raw, Raw, bool]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WITH_TEMPLATES)
 @pytest.mark.parametrize(("own", "given", "want"), FROM.values(), ids=FROM)
 @pytest.mark.parametrize("copied", [False, True], ids=["new", "with settings of another job"])
 def test_a_setting_brings_the_file_wherever_it_is_written(

@@ -1,0 +1,135 @@
+"""Kubeflow Trainer and JobSet, as processes beside the cluster. A testbed starts them on demand.
+
+Both run as an administrator. Their webhooks are registered: JobSet's alone give its objects their
+defaults, and Trainer's decide which changes of a TrainJob are accepted.
+"""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+import yaml
+
+from e2e.testbed import binaries
+
+if TYPE_CHECKING:
+    from e2e.testbed.cluster import Testbed
+
+TRAINER, JOBSET = "trainer-controller-manager", "jobset"
+RUNTIME = "torch-distributed"
+_ADMINISTRATORS = ("system:masters",)
+_READY_SECONDS = 120.0
+_CONFIGURATION = {
+    TRAINER: {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "certManagement": {"enable": False},
+    },
+    JOBSET: {
+        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+        "internalCertManagement": {"enable": False},
+    },
+}
+_NAMED = {TRAINER: "trainer.kubeflow.org", JOBSET: "jobset"}
+"""What the names of their webhook configurations end with, in their own installations."""
+_PREFIXES = {
+    "MutatingWebhookConfiguration": "defaulter",
+    "ValidatingWebhookConfiguration": "validator",
+}
+
+
+def start(testbed: Testbed) -> None:
+    """Install the CRDs, start both, and return once a TrainJob of the torch runtime is accepted."""
+    of_jobset, of_trainer = binaries.jobset_manifests(), binaries.trainer_manifests()
+    *crds, runtime = [path for path in of_trainer if path.name != "manifests.yaml"]
+    for manifest in _read([*of_jobset[:1], *crds]):
+        testbed.api.apply(manifest)
+    for name, files in ((JOBSET, of_jobset), (TRAINER, of_trainer)):
+        (hooks,) = (path for path in files if path.name == "manifests.yaml")
+        _start(testbed, name, hooks)
+
+    def accepted() -> bool:
+        for manifest in _read([runtime]):
+            testbed.api.apply(manifest)
+        return True
+
+    testbed.wait_for(
+        accepted, what="Trainer to answer", seconds=_READY_SECONDS, needs=(TRAINER, JOBSET)
+    )
+
+
+def stop(testbed: Testbed) -> None:
+    """End both, and unregister their webhooks, which would refuse all objects now."""
+    for name, files in (
+        (TRAINER, binaries.trainer_manifests()),
+        (JOBSET, binaries.jobset_manifests()),
+    ):
+        for manifest in _hooks(testbed, name, files, port=0):
+            testbed.api.delete(testbed.api.path(manifest))
+        testbed.stop_process(name)
+
+
+def _start(testbed: Testbed, name: str, hooks: Path) -> None:
+    """Start one of both, wait until its webhooks serve, and register them."""
+    folder = testbed.folder / name
+    certificates = folder / "k8s-webhook-server" / "serving-certs"
+    certificates.mkdir(parents=True)
+    pair = testbed.pki.server(name, hosts=["127.0.0.1"])
+    shutil.copy(pair.certificate, certificates / "tls.crt")
+    shutil.copy(pair.key, certificates / "tls.key")
+    port, health = testbed.new_port(), testbed.new_port()
+    configuration = {
+        **_CONFIGURATION[name],
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": port},
+        "leaderElection": {"leaderElect": False},
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(configuration))
+    kubeconfig = testbed.pki.kubeconfig(
+        testbed.folder / "kubeconfigs" / f"{name}.yaml",
+        server=testbed.server,
+        user=name,
+        groups=_ADMINISTRATORS,
+    )
+    testbed.start_process(
+        [
+            str(testbed.binary(name)),
+            f"--config={folder / 'config.yaml'}",
+            f"--kubeconfig={kubeconfig}",
+        ],
+        name=name,
+        environment={"TMPDIR": str(folder)},
+    )
+
+    def ready() -> bool:
+        url = f"http://127.0.0.1:{health}/readyz"
+        return urllib3.request("GET", url, retries=False).status == 200
+
+    testbed.wait_for(ready, what=f"{name} to be ready", seconds=_READY_SECONDS, needs=(name,))
+    for manifest in _hooks(testbed, name, [hooks], port=port):
+        testbed.api.apply(manifest)
+
+
+def _hooks(
+    testbed: Testbed, name: str, files: Sequence[Path], *, port: int
+) -> Iterator[dict[str, Any]]:
+    """Yield its webhook configurations with URLs of this machine."""
+    authority = base64.b64encode(testbed.pki.authority.certificate.read_bytes()).decode()
+    for manifest in _read([path for path in files if path.name == "manifests.yaml"]):
+        manifest["metadata"]["name"] = f"{_PREFIXES[manifest['kind']]}.{_NAMED[name]}"
+        for hook in manifest["webhooks"]:
+            path = hook["clientConfig"].pop("service")["path"]
+            hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}
+        yield manifest
+
+
+def _read(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the CRDs are over a megabyte
+    for path in files:
+        yield from filter(None, yaml.load_all(path.read_text(), Loader=loader))

@@ -1,0 +1,326 @@
+"""TrainJob of Kubeflow Trainer 2: a JobSet has its templates, and is made of the job.
+
+Trainer renders the JobSet while the job is suspended, so kfext plans from the JobSet. It changes
+templates by one entry of runtimePatches alone. Trainer accepts a change of the entry while the job
+is suspended, and together with the resume. JobSet merges what the entry adds to its templates, so a
+key that an entry had once is overwritten and never removed.
+
+Source: trainer 2.3.0 pkg/apis/trainer/v1alpha1, pkg/runtime; jobset 0.12.0 api/jobset/v1alpha2.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kfext.model.bounds import MOST_REPLICA_TYPES, kept, name, own
+from kfext.model.kinds.job_kind import (
+    EVERY_TYPE,
+    Env,
+    HostedPod,
+    Items,
+    JobKind,
+    Raw,
+    Rendezvous,
+    Resource,
+    Scaling,
+    TemplateSource,
+    value_in,
+    with_value,
+)
+from kfext.model.podspec import container_named
+from kfext.model.tolerant import mapping, member, sequence, text
+from kfext.names import COLOCATION, PLAN_GENERATION, RUNTIME_PATCH
+
+if TYPE_CHECKING:
+    from kfext.model.job import TrainingJob
+    from kfext.model.replica_group import ReplicaGroup
+
+_JOBSET = "jobset.sigs.k8s.io/"
+_JOBSET_UID = f"{_JOBSET}jobset-uid"
+_JOB_INDEX = f"{_JOBSET}job-index"
+_OF_PODS = ("template", "spec", "template")
+"""Where a replicated job has the template of its pods."""
+_TO_JOBSET = ("trainingRuntimeSpec", "template")
+"""Where an entry of runtimePatches has the change of the JobSet."""
+_MARK = {COLOCATION: "preferred"}
+"""Marks the pods of a job that admission has not seen."""
+_OF_PLACES = ("nodeSelector", "affinity", "tolerations")
+"""What runtimePatches may say of the place of pods."""
+_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
+"""The label of the replicated job of a runtime that gets the settings of `spec.trainer`."""
+_MEETING_PORT = 29500
+"""The port of torchrun's store, which Trainer declares without a name."""
+_PORT_VARIABLE = "PET_MASTER_PORT"
+_NODE = "node"
+"""The replicated job, and its container, that trains; with MPI, `launcher` starts the training."""
+_EDITS = (
+    (f"{_PORT_VARIABLE} is the job's port", "all ranks meet there, and Trainer's port is fixed"),
+)
+
+
+class TrainJob(JobKind):
+    """A TrainJob: its replica types are the replicated jobs of its JobSet."""
+
+    name = "TrainJob"
+    group = "trainer.kubeflow.org"
+    version = "v1alpha1"
+    plural = "trainjobs"
+    provider = "Kubeflow Trainer 2.2.1 or later"
+    operator = "trainer.kubeflow.org/trainjob-controller"
+    rendered = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets")
+    replica_specs = "runtimePatches"
+    types = ()
+    trains = (_NODE, "launcher")
+    rank_zero = ("launcher", _NODE)
+    container = _NODE
+    restart = "OnFailure"
+    job_label = f"{_JOBSET}jobset-name"
+    type_label = f"{_JOBSET}replicatedjob-name"
+    index_label = "batch.kubernetes.io/job-completion-index"
+    suspend_path = ("suspend",)
+    create_failure = "TrainJobResourcesCreationFailed"
+    recreates = False
+    written_env = frozenset({"PET_MASTER_ADDR", _PORT_VARIABLE})
+    one_network = True
+
+    def templates(self, spec: Raw) -> Raw:
+        """Return the replicated jobs by name; none in the spec of a TrainJob itself."""
+        found: dict[str, Any] = {}
+        for replicated in map(mapping, sequence(spec.get("replicatedJobs"))):
+            job = mapping(member(replicated, ("template", "spec")))
+            retries = job.get("backoffLimit") != 0
+            found[text(replicated.get("name"))] = {
+                "replicas": job.get("parallelism"),
+                "completions": job.get("completions"),
+                "jobs": replicated.get("replicas"),
+                "template": job.get("template"),
+                "restartPolicy": "OnFailure" if retries else "Never",
+                "dependsOn": replicated.get("dependsOn"),
+            }
+        return found
+
+    def template_source(self, spec: Raw) -> TemplateSource:
+        """Return the runtime that the job refers to."""
+        reference = mapping(spec.get("runtimeRef"))
+        kind = text(reference.get("kind")) or "ClusterTrainingRuntime"
+        resource = Resource(self.group, self.version, f"{kind.lower()}s")
+        namespaced = kind == "TrainingRuntime"
+        return TemplateSource(kind, text(reference.get("name")), resource, namespaced)
+
+    def rendered_from(self, spec: Raw, source: Raw) -> Raw:
+        """Return the replicated jobs of the runtime with the job's number and size of nodes."""
+        runtime, trainer = mapping(source.get("spec")), mapping(spec.get("trainer"))
+        policy = mapping(runtime.get("mlPolicy"))
+        nodes = trainer.get("numNodes") or policy.get("numNodes") or 1
+        jobs = map(mapping, sequence(member(runtime, ("template", "spec", "replicatedJobs"))))
+        size = mapping(trainer.get("resourcesPerNode"))
+        torch = "torch" in policy
+        made = (_rendered(job, nodes, size, torch=torch) for job in jobs)
+        return {"replicatedJobs": [_as_patched(job, spec) for job in made]}
+
+    def template_annotations(self, spec: Raw) -> Sequence[Raw]:
+        """Return the annotations in a JobSet, or what kfext's entry adds to each template."""
+        added = sequence(member(_entry(spec), (*_TO_JOBSET, "spec", "replicatedJobs")))
+        written = [_annotations(mapping(member(item, _OF_PODS))) for item in added]
+        return written or super().template_annotations(spec)
+
+    def unsupported(self, replica_spec: Raw) -> str:
+        """Return what Trainer itself never renders: several jobs, or pods that come in turns."""
+        if replica_spec["jobs"] not in (None, 1):
+            return "several jobs"
+        turns = replica_spec["completions"] not in (None, replica_spec["replicas"])
+        return "pods that come one after the other" if turns else ""
+
+    def template_changes(self, changes: Mapping[str, Any], *, written: Raw) -> dict[str, Any]:
+        """Return the change of kfext's entry of runtimePatches: annotations, and nothing else.
+
+        Each template gets what the entry has for every type, because JobSet passes that on to no
+        pod. An affinity must not change after the creation of the JobSet, or it is refused.
+        """
+        template = mapping(member(_entry(written), _TO_JOBSET))
+        everywhere = _annotations(template)
+        if EVERY_TYPE in changes:  # a copied manifest may have the entry of another job
+            wanted = {**dict.fromkeys(everywhere), **_annotations(changes[EVERY_TYPE]["template"])}
+            change: dict[str, Any] = {"metadata": {"annotations": wanted}, "spec": None}
+        else:
+            present = {
+                text(mapping(item).get("name")): _annotations(mapping(member(item, _OF_PODS)))
+                for item in sequence(member(template, ("spec", "replicatedJobs")))
+            }
+            patches = {}
+            for key, of_type in sorted(changes.items()):
+                wanted = {**_MARK, **everywhere, **_annotations(of_type["template"])}
+                metadata = {"annotations": _kept(wanted, present=present.get(key, {}))}
+                patches[key] = {"template": {"spec": {"template": {"metadata": metadata}}}}
+            change = {"spec": {"replicatedJobs": Items("name", patches)}}
+        entry = {"trainingRuntimeSpec": {"template": change}}
+        return {self.replica_specs: Items("manager", {RUNTIME_PATCH: entry})}
+
+    def kept_changes(self, written: object) -> object:
+        """Return the managers of all entries, and the annotations in kfext's entry."""
+        return [
+            {"manager": name(mapping(entry).get("manager")), **_kept_of(mapping(entry))}
+            for entry in sequence(written)
+        ]
+
+    def owner_of(self, owner: Raw, labels: Mapping[str, str]) -> str:
+        """Return the uid of the JobSet of a pod that a batch Job controls, else an empty text."""
+        of_job = owner.get("apiVersion") == "batch/v1" and owner.get("kind") == "Job"
+        return text(labels.get(_JOBSET_UID)) if of_job else ""
+
+    def takes_part(self, metadata: Raw) -> bool:
+        """Return whether the template of a pod was marked: the pod does not show its TrainJob."""
+        return not {COLOCATION, PLAN_GENERATION}.isdisjoint(mapping(metadata.get("annotations")))
+
+    def replica_of(self, labels: Mapping[str, str]) -> tuple[str, int] | None:
+        """Return the replicated job and the completion index that the labels of a pod name."""
+        return super().replica_of(labels) if labels.get(_JOB_INDEX, "0") == "0" else None
+
+    def pod_labels(
+        self, job: str, type_: str, index: int, *, types: Sequence[str]
+    ) -> Mapping[str, str]:
+        """Return the labels by JobSet and Job that do not depend on a uid."""
+        return {
+            self.job_label: job,
+            self.type_label: type_,
+            _JOB_INDEX: "0",
+            self.index_label: str(index),
+            "batch.kubernetes.io/job-name": f"{job}-{type_}-0",
+        }
+
+    def pod_name(self, job: str, type_: str, index: int) -> str:
+        """Return how the name of the pod of a replica begins: a random suffix follows."""
+        return f"{job}-{type_}-0-{index}"
+
+    def conditions(self, status: Raw) -> Iterable[Raw]:
+        """Yield the conditions; Running is true while all pods of a replicated job are ready."""
+        for condition in super().conditions(status):
+            complete = condition.get("type") == "Complete"
+            yield {**condition, "type": "Succeeded"} if complete else condition
+        jobs = map(mapping, sequence(status.get("jobsStatus")))
+        if any(job.get("ready") not in (None, 0) for job in jobs):
+            yield {"type": "Running", "status": "True"}
+
+    def started(self, status: Raw) -> object:
+        """Return when the job was last resumed; its deadline counts from then."""
+        for condition in super().conditions(status):
+            if condition.get("type") == "Suspended" and condition.get("status") == "False":
+                return condition.get("lastTransitionTime")
+        return None
+
+    def is_own_port(self, port: Raw) -> bool:
+        """Return whether a declared port is the port of torchrun's store."""
+        return port.get("containerPort") == _MEETING_PORT and not port.get("name")
+
+    def scaling(self, spec: Raw, groups: "Sequence[ReplicaGroup]") -> Scaling:
+        """Return that the number of pods never changes: Trainer refuses it."""
+        return Scaling(fixed="the number of nodes of a TrainJob cannot change once it is created")
+
+    def rendezvous(self, spec: Raw, groups: "Sequence[ReplicaGroup]", *, job: str) -> Rendezvous:
+        """Return where the pods meet: with torch at the first pod, else kfext does not know."""
+        nodes = mapping(self.templates(spec).get(_NODE))
+        pod = {} if any(group.excess for group in groups) else mapping(nodes.get("template"))
+        found = container_named(mapping(pod.get("spec")), self.container)
+        env = sequence(found[1].get("env")) if found else ()
+        told = any(mapping(variable).get("name") == _PORT_VARIABLE for variable in env)
+        if told or sum(group.replicas for group in groups) <= 1:
+            return Rendezvous()
+        return Rendezvous(obstacle="its runtime does not say at which port its pods meet")
+
+    def port_offset(self, job: "TrainingJob", type_: str, index: int) -> int | None:
+        """Return 0 for the first node, where the ranks meet, else None."""
+        return 0 if (type_, index) == (_NODE, 0) else None
+
+    def edits_on_host(self, job: "TrainingJob") -> Sequence[tuple[str, str]]:
+        """Return the edits on the pods of a job on the host network, each with its reason."""
+        return _EDITS
+
+    def listens_on(self, pod: HostedPod, env: Env) -> int | None:
+        """Return the job's port for the first node, else None."""
+        return pod.base if (pod.type, pod.index) == (_NODE, 0) else None
+
+    def edited_env(self, pod: HostedPod, env: Env) -> Env:
+        """Return the variables with the port at which the ranks meet, if they have one."""
+        if not value_in(env, _PORT_VARIABLE):
+            return env
+        return with_value(env, _PORT_VARIABLE, str(pod.base))
+
+
+def _rendered(replicated: Raw, nodes: object, size: Raw, *, torch: bool) -> Raw:
+    """Return a replicated job of a runtime as Trainer renders it for a number of nodes."""
+    if member(replicated, ("template", "metadata", "labels", _STEP)) != "trainer":
+        return replicated
+    template = mapping(member(replicated, _OF_PODS))
+    pod = mapping(template.get("spec"))
+    meets = [{"name": _PORT_VARIABLE, "value": str(_MEETING_PORT)}] if torch else []
+    containers = []
+    for container in map(mapping, sequence(pod.get("containers"))):
+        if container.get("name") == _NODE:
+            given = mapping(container.get("resources"))
+            resources = {
+                kind: {**mapping(given.get(kind)), **mapping(size.get(kind))}
+                for kind in ("requests", "limits")
+            }
+            env = [*sequence(container.get("env")), *meets]
+            container = {**container, "resources": resources, "env": env}  # noqa: PLW2901
+        containers.append(container)
+    job = {
+        **mapping(member(replicated, ("template", "spec"))),
+        "parallelism": nodes,
+        "completions": nodes,
+        "template": {**template, "spec": {**pod, "containers": containers}},
+    }
+    return {**replicated, "template": {"spec": job}}
+
+
+def _as_patched(replicated: Raw, spec: Raw) -> Raw:
+    """Return a rendered replicated job with what runtimePatches say of the place of its pods."""
+    found: dict[str, Any] = {}
+    for entry in sequence(spec.get("runtimePatches")):
+        for item in sequence(member(entry, (*_TO_JOBSET, "spec", "replicatedJobs"))):
+            if mapping(item).get("name") == replicated.get("name"):
+                found |= mapping(member(item, (*_OF_PODS, "spec")))
+    placed = {key: found[key] for key in _OF_PLACES if key in found}
+    job = mapping(member(replicated, ("template", "spec")))
+    template = mapping(job.get("template"))
+    pods = {**template, "spec": {**mapping(template.get("spec")), **placed}}
+    return {**replicated, "template": {"spec": {**job, "template": pods}}}
+
+
+def _entry(spec: Raw) -> Raw:
+    """Return kfext's entry of runtimePatches in the spec of a TrainJob, empty without one."""
+    entries = map(mapping, sequence(spec.get("runtimePatches")))
+    return next((entry for entry in entries if entry.get("manager") == RUNTIME_PATCH), {})
+
+
+def _annotations(holder: Raw) -> Raw:
+    """Return the annotations of a template or of a change of one; a value to remove is None."""
+    return mapping(member(holder, ("metadata", "annotations")))
+
+
+def _kept(annotations: Raw, *, present: Raw) -> dict[str, Any]:
+    """Return annotations to write: a removed key is overwritten, if it was ever written."""
+    values = {key: "" if value is None else value for key, value in annotations.items()}
+    return {key: value for key, value in values.items() if value or key in present}
+
+
+def _kept_of(entry: Raw) -> dict[str, Any]:
+    """Return the bounded part of kfext's entry, and nothing of other entries."""
+    if entry.get("manager") != RUNTIME_PATCH:
+        return {}
+    template = mapping(member(entry, _TO_JOBSET))
+    replicated = [
+        {
+            "name": name(mapping(item).get("name")),
+            "template": {"spec": {"template": _metadata(mapping(member(item, _OF_PODS)))}},
+        }
+        for item in sequence(member(template, ("spec", "replicatedJobs")))[:MOST_REPLICA_TYPES]
+    ]
+    parts = {
+        **_metadata(template),
+        **({"spec": {"replicatedJobs": replicated}} if replicated else {}),
+    }
+    return {"trainingRuntimeSpec": {"template": parts}}
+
+
+def _metadata(holder: Raw) -> dict[str, Any]:
+    return {"metadata": {"annotations": dict(kept(own(_annotations(holder))))}}

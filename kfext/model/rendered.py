@@ -1,0 +1,66 @@
+"""What an operator renders of a job: an object with the templates, which the job controls.
+
+Any account that may create such an object can name any job as its controller. So it counts only in
+the namespace of the job and under the name of the job.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kfext.model.job import Templates, TrainingJob, parse_job, templates_in, with_templates
+from kfext.model.pod import Pod
+from kfext.model.tolerant import mapping, sequence, text
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """The object that an operator rendered of a job.
+
+    `uid`: its own uid, which its pods state. `job_uid`: the uid of the job.
+    `name`: its own name, which is the name of the job.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    job_uid: str
+    templates: Templates
+
+    def is_of(self, job: TrainingJob) -> bool:
+        """Return whether it is rendered of a job."""
+        return self.key == (job.namespace, job.name, job.uid)
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The namespace, the name and the uid of the job."""
+        return self.namespace, self.name, self.job_uid
+
+
+def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
+    """Return what is rendered of a job, or None for an object of no job. Never raises."""
+    metadata = mapping(raw.get("metadata"))
+    owners = map(mapping, sequence(metadata.get("ownerReferences")))
+    owner = next((owner for owner in owners if owner.get("controller") is True), {})
+    job = parse_job({**owner, "metadata": {**metadata, "uid": owner.get("uid")}})
+    if job is None or not job.kind.rendered:
+        return None
+    if owner.get("apiVersion") != job.kind.api_version or owner.get("name") != job.name:
+        return None
+    return Rendered(
+        uid=text(metadata.get("uid")),
+        namespace=job.namespace,
+        name=job.name,
+        job_uid=job.uid,
+        templates=templates_in(job.kind, mapping(raw.get("spec")), job=job),
+    )
+
+
+def as_rendered(job: TrainingJob, rendered: Rendered | None) -> TrainingJob:
+    """Return a job with the templates that were rendered of it, if any."""
+    return with_templates(job, rendered.templates) if rendered and rendered.is_of(job) else job
+
+
+def of_job(pod: Pod, job_uid: str | None) -> Pod:
+    """Return a pod that names the job itself as its owner, if the uid of the job is known."""
+    return replace(pod, owner_uid=job_uid) if job_uid and job_uid != pod.owner_uid else pod

@@ -1,0 +1,323 @@
+"""What kfext reads of a TrainJob, its JobSet and its pods, and what it writes on new ones."""
+
+from dataclasses import replace
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kfext import names
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.new_pod import mutate_pod
+from kfext.core.admission.review import ReviewContext
+from kfext.core.eligibility import why_no_host_network
+from kfext.core.patches.basis import basis
+from kfext.core.patches.host_network import host_network
+from kfext.core.patches.job import suspend_patch, unsuspend_patch, user_release_patch
+from kfext.model.job import TrainingJob, parse_job, pod_labels, pod_name
+from kfext.model.job_state import JobState
+from kfext.model.kinds.registered import KINDS
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey, parse_pod
+from kfext.model.rendered import as_rendered, parse_rendered
+from tests.trainjobs import (
+    JOB_UID,
+    JOBSET_UID,
+    OURS,
+    Raw,
+    jobset,
+    replicated_job,
+    train_job,
+    trainer_pod,
+)
+
+CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+NODE_0, NODE_1 = ReplicaKey("node", 0), ReplicaKey("node", 1)
+PLAN = Plan(JOB_UID, 1, {NODE_0: "a", NODE_1: "b"})
+SETTINGS = {names.COLOCATION: "preferred", names.NETWORK: "pod"}
+
+
+def read(raw: Raw | None = None, made: Raw | None = None) -> TrainingJob:
+    """The job with its JobSet."""
+    of = parse_job(raw or train_job(held=True))
+    assert of is not None
+    return as_rendered(of, parse_rendered(made or jobset()))
+
+
+def patched(raw: Raw, operations: list[Raw]) -> Raw:
+    after: Raw = jsonpatch.apply_patch(raw, operations)
+    return after
+
+
+def entry(raw: Raw) -> Raw:
+    (ours,) = [item for item in raw["spec"]["runtimePatches"] if item["manager"] == OURS["manager"]]
+    found: Raw = ours["trainingRuntimeSpec"]["template"]
+    return found
+
+
+def of_pods(raw: Raw, name: str = "node") -> dict[str, str]:
+    """The annotations that kfext's entry gives to the pods of a replicated job."""
+    jobs = {item["name"]: item for item in entry(raw)["spec"]["replicatedJobs"]}
+    found: dict[str, str] = jobs[name]["template"]["spec"]["template"]["metadata"]["annotations"]
+    return found
+
+
+# --- reading ---
+
+
+def test_the_templates_are_those_of_the_jobset() -> None:
+    stages = [
+        replicated_job("dataset-initializer", pods=1, torch=False),
+        replicated_job(pods=2, after={"dataset-initializer": "Complete"}),
+    ]
+    found = read(made=jobset(*stages))
+    assert [(group.type, group.replicas, group.after) for group in found.groups] == [
+        ("dataset-initializer", 1, ()),
+        ("node", 2, ("dataset-initializer",)),
+    ]
+    assert (found.pods, found.training_pods) == (3, 2)
+    assert found.requests["cpu"] == 3000
+    assert read(train_job(), jobset(namespace="other")).groups == ()
+
+
+FORGED = {
+    "in another namespace": {"namespace": "other"},
+    "under another name": {"name": "other"},
+    "of another job": {
+        "ownerReferences": [{**jobset()["metadata"]["ownerReferences"][0], "uid": "x"}]
+    },
+    "without a controller": {"ownerReferences": []},
+}
+
+
+@pytest.mark.parametrize("metadata", FORGED.values(), ids=FORGED)
+def test_a_jobset_that_trainer_did_not_render_gives_no_templates(metadata: Raw) -> None:
+    made = jobset()
+    made["metadata"] |= metadata
+    assert read(made=made).groups == ()
+
+
+def test_a_jobset_beyond_the_bounds_is_left_alone() -> None:
+    many = read(made=jobset(*(replicated_job(f"job-{n}") for n in range(17))))
+    assert (many.groups, many.excess) == (
+        (),
+        "it has 17 replica types, more than the 16 that kfext handles",
+    )
+    several = replicated_job()
+    several["replicas"] = 2
+    assert read(made=jobset(several)).excess == "the node template has several jobs"
+    turns = replicated_job()
+    turns["template"]["spec"]["completions"] = 5
+    assert "one after the other" in read(made=jobset(turns)).excess
+
+
+ODD: list[Any] = [
+    *(None, [], {}, "x", 7),
+    {"replicatedJobs": 3},
+    {"replicatedJobs": [3, {}, {"name": 7}]},
+    {"replicatedJobs": [{"name": "node", "template": 1, "replicas": []}]},
+]
+
+
+@pytest.mark.parametrize("spec", ODD, ids=repr)
+def test_an_odd_jobset_is_read_without_an_error(spec: Any) -> None:
+    read(made={**jobset(), "spec": spec})
+
+
+STATUS = {
+    "conditions": [
+        {"type": "Suspended", "status": "False", "lastTransitionTime": "2026-11-21T10:00:00Z"},
+        {"type": "Complete", "status": "True", "lastTransitionTime": "2026-11-21T11:00:00Z"},
+    ],
+    "jobsStatus": [{"name": "node", "ready": 1, "active": 0, "succeeded": 0}],
+}
+
+
+def test_the_status_of_a_job_is_read_as_that_of_other_kinds() -> None:
+    raw = {**train_job(activeDeadlineSeconds=7200), "status": STATUS}
+    found = read(raw)
+    assert (found.took, found.deadline) == (3600.0, 7200.0)
+    assert found.finished
+    assert found.has("Running")
+    assert found.run_by_operator
+    assert not read(train_job(managedBy="kueue.x-k8s.io/multikueue")).run_by_operator
+
+
+def test_a_pod_names_its_job_by_the_jobset() -> None:
+    found = parse_pod(trainer_pod(1))
+    assert (found.owner_uid, found.replica) == (JOBSET_UID, NODE_1)
+    of_a_later_job = trainer_pod(1)
+    of_a_later_job["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] = "1"
+    assert parse_pod(of_a_later_job).replica is None
+    copied = trainer_pod(1)
+    copied["metadata"]["ownerReferences"] = []
+    assert (parse_pod(copied).owner_uid, parse_pod(copied).replica) == ("", None)
+
+
+def test_labels_and_names_are_those_of_its_pods() -> None:
+    labels = trainer_pod(1)["metadata"]["labels"]
+    assert pod_labels(read(), NODE_1).items() <= labels.items()
+    assert trainer_pod(1)["metadata"]["name"].startswith(pod_name(read(), NODE_1) + "-")
+
+
+# --- admission of the job ---
+
+
+def test_a_new_job_is_held_by_suspend_and_an_entry() -> None:
+    raw = train_job(annotations={names.ELASTIC: "off"})
+    result = mutate_job(raw, CONTEXT)
+    after = patched(raw, list(result.ops))
+    assert after["spec"]["suspend"] is True
+    assert after["metadata"]["annotations"][names.HELD] == "true"
+    assert entry(after) == {"metadata": {"annotations": {**SETTINGS, names.ELASTIC: "off"}}}
+    assert result.verdicts[0].reason == names.REASON_HELD
+    assert mutate_job(after, CONTEXT).ops == ()
+    assert result.warnings == ()
+
+
+def test_entries_of_others_stay() -> None:
+    other = {"manager": "kueue.x-k8s.io/manager"}
+    raw = train_job(runtimePatches=[other])
+    after = patched(raw, list(mutate_job(raw, CONTEXT).ops))
+    assert after["spec"]["runtimePatches"][0] == other
+    assert entry(after)["metadata"]["annotations"] == SETTINGS
+
+
+def test_a_copied_manifest_brings_no_plan() -> None:
+    copied = train_job(held=True)
+    node = {"metadata": {"annotations": {names.PORT_BASE: "20001"}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": node}}}]
+    entry(copied)["spec"] = {"replicatedJobs": jobs}
+    entry(copied)["metadata"]["annotations"][names.MIGRATE] = "checkpointed"
+    after = patched(copied, list(mutate_job(copied, CONTEXT).ops))
+    assert entry(after) == {"metadata": {"annotations": SETTINGS}}
+
+
+UNHELD = {
+    "suspended by its user": (train_job(suspend=True), CONTEXT, names.REASON_SUSPENDED_BY_USER),
+    "the controller does not handle the kind": (
+        train_job(), replace(CONTEXT, kinds=frozenset({"PyTorchJob"})), names.REASON_HANDS_OFF,
+    ),
+    "another system runs it": (
+        train_job(managedBy="kueue.x-k8s.io/multikueue"), CONTEXT, names.REASON_HANDS_OFF,
+    ),
+    "the controller does not answer": (
+        train_job(), replace(CONTEXT, controller_alive=False), names.REASON_NOT_HELD,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("raw", "context", "reason"), UNHELD.values(), ids=UNHELD)
+def test_a_job_that_is_not_held(raw: Raw, context: ReviewContext, reason: str) -> None:
+    result = mutate_job(raw, context)
+    after = patched(raw, list(result.ops))
+    assert names.HELD not in after["metadata"]["annotations"]
+    assert after["spec"].get("suspend") == raw["spec"].get("suspend")
+    assert result.verdicts[0].reason == reason
+
+
+REFUSED = {
+    "parts of GPUs": ({names.GPU_SHARE: "0.5"}, "rendered after its admission"),
+    "a malformed setting": ({names.COLOCATION: "mabye"}, "allowed"),
+}
+
+
+@pytest.mark.parametrize(("annotations", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_work_is_refused(annotations: dict[str, str], why: str) -> None:
+    assert why in mutate_job(train_job(annotations=annotations), CONTEXT).refusal
+
+
+def test_a_range_of_sizes_has_no_effect_and_the_reason_is_told() -> None:
+    (warning,) = mutate_job(train_job(annotations={names.ELASTIC: "1-4"}), CONTEXT).warnings
+    assert "the number of nodes of a TrainJob cannot change once it is created" in warning
+
+
+# --- patches ---
+
+
+def test_one_patch_resumes_the_job_and_gives_its_pods_the_plan() -> None:
+    raw = train_job(held=True)
+    raw["spec"]["runtimePatches"].insert(0, {"manager": "kueue.x-k8s.io/manager"})
+    operations = unsuspend_patch(basis(raw, read(raw)), read(raw), replace(PLAN, port=20001))
+    after = patched(raw, operations)
+    assert after["spec"]["suspend"] is False
+    assert names.HELD not in after["metadata"]["annotations"]
+    assert of_pods(after) == {**SETTINGS, names.PLAN_GENERATION: "1", names.PORT_BASE: "20001"}
+    assert "affinity" not in str(after["spec"]["runtimePatches"])
+    assert {"op": "test", "path": "/spec/suspend", "value": True} in operations
+    moved = {**raw, "spec": {**raw["spec"], "runtimePatches": raw["spec"]["runtimePatches"][::-1]}}
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        patched(moved, operations)
+
+
+def test_the_next_start_overwrites_what_jobset_would_keep() -> None:
+    raw = train_job(held=True)
+    started = patched(raw, unsuspend_patch(raw, read(raw), replace(PLAN, port=20001)))
+    running = read(started)
+    stopped = patched(started, suspend_patch(started, running, JobState()))
+    assert stopped["spec"]["suspend"] is True
+    assert stopped["spec"]["runtimePatches"] == started["spec"]["runtimePatches"]
+    again = patched(stopped, unsuspend_patch(stopped, read(stopped), replace(PLAN, generation=2)))
+    assert of_pods(again) == {**SETTINGS, names.PLAN_GENERATION: "2", names.PORT_BASE: ""}
+
+
+def test_a_release_resumes_and_only_the_templates_of_a_started_job_change() -> None:
+    raw = train_job(held=True)
+    after = patched(raw, user_release_patch(raw, read(raw)))
+    assert after["spec"] == {**raw["spec"], "suspend": False}
+    assert names.RELEASED in after["metadata"]["annotations"]
+    started = patched(raw, unsuspend_patch(raw, read(raw), replace(PLAN, port=20001)))
+    stopped = patched(started, suspend_patch(started, read(started), JobState()))
+    left = of_pods(patched(stopped, user_release_patch(stopped, read(stopped))))
+    assert (left[names.PORT_BASE], names.RELEASED in left) == ("", True)
+
+
+def test_what_is_kept_of_a_job_gives_the_same_patches_and_is_small() -> None:
+    raw = train_job(held=True)
+    raw["spec"]["runtimePatches"].append(
+        {"manager": "x/y", "trainingRuntimeSpec": {"a": "b" * 10**6}}
+    )
+    kept = basis(raw, read(raw))
+    assert len(str(kept)) < 1000
+    of = read(raw)
+    assert unsuspend_patch(kept, of, PLAN) == unsuspend_patch(raw, of, PLAN)
+    assert suspend_patch(kept, of, JobState()) == suspend_patch(raw, of, JobState())
+    assert user_release_patch(kept, of) == user_release_patch(raw, of)
+
+
+# --- admission of its pods ---
+
+
+def test_a_pod_with_the_mark_waits_at_the_gate() -> None:
+    after = patched(trainer_pod(0), list(mutate_pod(trainer_pod(0), controller_alive=True).ops))
+    assert after["spec"]["schedulingGates"] == [{"name": names.GATE}]
+    unbuffered = {"name": "PYTHONUNBUFFERED", "value": "1"}
+    assert unbuffered in after["spec"]["containers"][0]["env"]
+
+
+def test_pods_of_other_jobsets_are_left_alone() -> None:
+    assert mutate_pod(trainer_pod(0, annotations={}), controller_alive=True).ops == ()
+
+
+@pytest.mark.parametrize(("index", "ports"), [(0, [20001]), (1, [])])
+def test_a_pod_on_the_host_network_meets_at_the_port_of_its_job(
+    index: int, ports: list[int]
+) -> None:
+    raw = trainer_pod(index, annotations={**SETTINGS, names.PORT_BASE: "20001"})
+    after = patched(raw, host_network(KINDS["TrainJob"], raw["metadata"], raw["spec"]))
+    (container,) = after["spec"]["containers"]
+    assert after["spec"]["hostNetwork"] is True
+    assert after["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert {"name": "PET_MASTER_PORT", "value": "20001"} in container["env"]
+    assert [port["containerPort"] for port in container.get("ports", [])] == ports
+
+
+def test_an_overwritten_port_is_none() -> None:
+    raw = trainer_pod(0, annotations={**SETTINGS, names.PORT_BASE: ""})
+    assert host_network(KINDS["TrainJob"], raw["metadata"], raw["spec"]) == []
+
+
+def test_only_pods_that_torch_starts_can_use_the_network_of_their_nodes() -> None:
+    assert why_no_host_network(read(), {}) == ""
+    other = read(made=jobset(replicated_job(torch=False)))
+    assert why_no_host_network(other, {}) == "its runtime does not say at which port its pods meet"

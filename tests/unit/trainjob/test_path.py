@@ -1,0 +1,336 @@
+"""The path of a TrainJob through the planner: held, rendered, started, gated, pinned, placed."""
+
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kfext import names
+from kfext.cli.plan import Forecast
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    SaveState,
+    Step,
+    Suspend,
+    Ungate,
+    Unsuspend,
+    Wait,
+    job_operations,
+)
+from kfext.errors import UserError
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod, parse_pod
+from kfext.model.rendered import parse_rendered
+from kfext.model.snapshot import Snapshot
+from kfext.state.planner import Planner
+from tests.builders import moment, node
+from tests.trainjobs import JOB_UID, Raw, jobset, replicated_job, train_job, trainer_pod
+
+
+class World:
+    """A planner, the job as the API server has it, and its pods."""
+
+    def __init__(self, raw: Raw, *, nodes: int = 1, cpu: str = "8") -> None:
+        self.planner = Planner()
+        self.raw, self.version = raw, 1
+        self.pods: dict[str, Pod] = {}
+        self.now = 1000.0
+        self.planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
+        for number in range(nodes):
+            self.planner.cluster.observe_node(None, node(f"n{number}", cpu=cpu))
+        self.show(raw)
+
+    def show(self, raw: Raw) -> None:
+        self.version += 1
+        self.raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(self.version)}}
+        self.planner.cluster.observe_job(self.raw)
+
+    def render(self, *replicated: Raw) -> None:
+        self.planner.cluster.observe_rendered(None, parse_rendered(jobset(*replicated)))
+
+    def pod(self, index: int, **more: Any) -> None:
+        raw = trainer_pod(index, **more)
+        raw["metadata"]["resourceVersion"] = str(len(self.pods) + self.version + 100)
+        self.version += 1
+        found = parse_pod(raw)
+        self.planner.cluster.observe_pod(self.pods.get(found.uid), found)
+        self.pods[found.uid] = found
+
+    def gone(self, index: int, **more: Any) -> None:
+        uid = parse_pod(trainer_pod(index, **more)).uid
+        self.planner.cluster.observe_pod(self.pods.pop(uid), None)
+
+    def step(self, *, later: float = 0.0) -> Step | None:
+        """The next step; a step that writes the job is written."""
+        self.now += later
+        now = Moment(wall=self.now, monotonic=self.now)
+        steps = self.planner.tick(now).steps
+        if not steps:
+            tracked = self.planner.cluster.jobs[JOB_UID]
+            return Wait(tracked.phase, tracked.verdict)
+        ((tracked, step),) = steps
+        operations = job_operations(step, tracked.raw, tracked.job)
+        if operations is not None:
+            self.show(jsonpatch.apply_patch(self.raw, operations))
+        self.planner.finish(tracked, now)
+        return step
+
+    def condition(self, type_: str, status: str = "True") -> None:
+        found = {"type": type_, "status": status, "lastTransitionTime": moment(self.now)}
+        self.show({**self.raw, "status": {"conditions": [found]}})
+
+
+def started(*replicated: Raw, **more: Any) -> World:
+    world = World(train_job(held=True), **more)
+    world.render(*replicated)
+    step = world.step()
+    assert isinstance(step, Unsuspend), step
+    return world
+
+
+def pinned(world: World) -> dict[str, str]:
+    step = world.step()
+    assert isinstance(step, Pin), step
+    return {pod.name: to for pod, to in step.pins}
+
+
+def test_a_held_job_waits_until_trainer_has_rendered_it() -> None:
+    world = World(train_job(held=True))
+    step = world.step()
+    assert isinstance(step, Wait)
+    assert step.verdict is not None
+    assert step.verdict.reason == names.REASON_WAITING_FOR_OPERATOR
+    world.render()
+    assert isinstance(world.step(), Unsuspend)
+
+
+def test_a_job_that_is_never_rendered_is_released() -> None:
+    world = World(train_job(held=True))
+    world.step()
+    step = world.step(later=31)
+    assert isinstance(step, Release)
+    assert step.verdict.message == (
+        "the operator has not made its templates (jobsets) yet after 30 s"
+    )
+
+
+def test_a_job_is_placed_once_all_its_pods_exist() -> None:
+    world = started()
+    world.pod(0, gated=True)
+    assert isinstance(world.step(), Wait)
+    world.pod(1, gated=True)
+    assert set(pinned(world).values()) == {"n0"}
+    for index in (0, 1):
+        world.pod(index, pinned="n0")
+        world.pod(index, pinned="n0", node="n0")
+    while isinstance(world.step(), SaveState):
+        pass
+    assert world.planner.cluster.jobs[JOB_UID].phase == names.PLACED
+
+
+def test_pods_that_are_seen_before_their_jobset_are_those_of_the_job() -> None:
+    world = World(train_job(held=True))
+    world.pod(0, gated=True)
+    assert world.planner.cluster.pods(JOB_UID) == ()
+    world.render()
+    assert [pod.owner_uid for pod in world.planner.cluster.pods(JOB_UID)] == [JOB_UID]
+    world.gone(0, gated=True)
+    assert world.planner.cluster.pods(JOB_UID) == ()
+
+
+STAGES = (
+    replicated_job("node", pods=2, torch=False),
+    replicated_job("launcher", pods=1, after={"node": "Ready"}, torch=False),
+)
+
+
+def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room() -> None:
+    world = started(*STAGES, cpu="3")
+    for index in (0, 1):
+        world.pod(index, gated=True)
+    assert len(pinned(world)) == 2
+    for index in (0, 1):
+        world.pod(index, pinned="n0", node="n0", phase="Running")
+    while isinstance(world.step(), SaveState):
+        pass
+    tracked = world.planner.cluster.jobs[JOB_UID]
+    assert tracked.phase == names.PLACED
+    assert tracked.verdict is not None
+    assert tracked.verdict.message == "2 pods are on n0"
+    row = world.planner.cluster.ledger.row("n0")
+    assert world.planner.cluster.ledger.free(["cpu"])[0, row] == 0, "the launcher has its room"
+    world.pod(0, of="launcher", gated=True)
+    assert list(pinned(world).values()) == ["n0"]
+
+
+def test_pods_that_are_not_bound_in_time_are_not_deleted_but_the_job_is_suspended() -> None:
+    world = started(nodes=2)
+    for index in (0, 1):
+        world.pod(index, gated=True)
+    homes = set(pinned(world).values())
+    for index in (0, 1):
+        world.pod(index, pinned=min(homes))
+    world.step()
+    step = world.step(later=61)
+    assert isinstance(step, Suspend), step
+    assert world.raw["spec"]["suspend"] is True
+    for index in (0, 1):
+        world.gone(index, pinned=min(homes))
+    world.condition("Suspended")
+    assert isinstance(world.step(), Wait)
+    again = world.step(later=3)
+    assert isinstance(again, Unsuspend)
+    assert not homes & set(again.plan.nodes)
+
+
+def test_after_three_attempts_the_job_is_released_from_the_queue() -> None:
+    world = started(nodes=4)
+    for attempt in range(3):
+        for index in (0, 1):
+            world.pod(index, gated=True)
+        home = set(pinned(world).values()).pop()
+        for index in (0, 1):
+            world.pod(index, pinned=home)
+        world.step()
+        step = world.step(later=61)
+        assert isinstance(step, Suspend), (attempt, step)
+        for index in (0, 1):
+            world.gone(index, pinned=home)
+        world.condition("Suspended")
+        world.step()
+        step = world.step(later=3)
+        assert isinstance(step, Unsuspend if attempt < 2 else Release), (attempt, step)
+    assert world.raw["spec"]["suspend"] is False
+    world.pod(0, gated=True)
+    assert isinstance(world.step(), Ungate)
+
+
+def test_a_failed_pod_beside_its_successor_is_none_of_the_gang() -> None:
+    world = started()
+    for index in (0, 1):
+        world.pod(index, gated=True)
+    pinned(world)
+    world.pod(0, pinned="n0", node="n0", phase="Running")
+    world.pod(1, pinned="n0", node="n0", phase="Failed")
+    while isinstance(world.step(), SaveState):
+        pass
+    world.pod(1, suffix="later", gated=True)
+    assert pinned(world) == {"train-node-0-1-later": "n0"}
+    world.pod(1, suffix="later", pinned="n0")
+    claims = world.planner.cluster.books
+    assert [pod.name for pod in claims.pinned()] == ["train-node-0-1-later"]
+
+
+def test_a_restart_of_the_jobset_gates_the_gang_anew_under_its_plan() -> None:
+    world = started()
+    for index in (0, 1):
+        world.pod(index, gated=True)
+    pinned(world)
+    for index in (0, 1):
+        world.pod(index, pinned="n0", node="n0", phase="Running")
+    while isinstance(world.step(), SaveState):
+        pass
+    for index in (0, 1):
+        world.pod(index, pinned="n0", node="n0", phase="Running", deleting=True)
+        world.pod(index, suffix="after", attempt=1, gated=True)
+        world.gone(index)
+    assert len(pinned(world)) == 2
+
+
+def test_pods_that_have_ended_do_not_keep_a_suspended_job_from_its_next_start() -> None:
+    world = started(nodes=2)
+    for index in (0, 1):
+        world.pod(index, gated=True)
+    home = set(pinned(world).values()).pop()
+    world.pod(0, pinned=home, node=home, phase="Failed")
+    world.pod(1, pinned=home)
+    assert isinstance(world.step(later=61), Wait | SaveState)
+    step = world.step(later=61)
+    assert isinstance(step, Suspend), step
+    world.gone(1)
+    world.condition("Suspended")
+    world.step()
+    assert isinstance(world.step(later=3), Unsuspend)
+
+
+@pytest.mark.parametrize("queue", [None, "team"])
+@pytest.mark.parametrize("seen", [True, False], ids=["admission saw it", "admission missed it"])
+def test_a_job_that_another_client_suspended_gets_the_mark_once(
+    queue: str | None, seen: bool
+) -> None:
+    raw = train_job(held=True)
+    if not seen:
+        del raw["spec"]["runtimePatches"]
+    del raw["metadata"]["annotations"][names.HELD]
+    if queue:
+        raw["metadata"]["labels"] = {names.KUEUE_QUEUE: queue}
+    world = World(raw)
+    assert isinstance(world.step(), Wait)
+    world.render()
+    step = world.step()
+    assert isinstance(step, SaveState), step
+    assert names.COLOCATION in str(world.raw["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
+                                   ["template"]["spec"])  # fmt: skip
+    assert isinstance(world.step(), Wait)
+    world.show({**world.raw, "spec": {**world.raw["spec"], "suspend": False}})
+    for index in (0, 1):
+        world.pod(index, gated=True)
+    step = world.step()
+    while isinstance(step, SaveState):
+        step = world.step()
+    assert not isinstance(step, Wait), "its pods are planned from the pods"
+
+
+def test_a_job_of_kueue_is_never_suspended_by_kfext_nor_are_its_pods_deleted() -> None:
+    world = started()
+    for index in (0, 1):
+        world.pod(index, gated=True)
+    pinned(world)
+    queued = {**world.raw["metadata"], "labels": {names.KUEUE_QUEUE: "team"}}
+    world.show({**world.raw, "metadata": queued})
+    for index in (0, 1):
+        world.pod(index, pinned="n0")
+    for _ in range(8):
+        assert not isinstance(world.step(later=61), Suspend | DeleteUnbound | Release)
+
+
+RUNTIME = {
+    "kind": "ClusterTrainingRuntime",
+    "metadata": {"name": "torch-distributed"},
+    "spec": {
+        "mlPolicy": {"numNodes": 1, "torch": {}},
+        "template": {"spec": {"replicatedJobs": [{
+            "name": "node",
+            "template": {
+                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
+                "spec": {"template": {"spec": {"containers": [{"name": "node"}]}}},
+            },
+        }]}},
+    },
+}  # fmt: skip
+
+
+def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
+    snapshot = Snapshot(
+        nodes=(node("a", cpu="1"), node("b", cpu="4"), node("c", cpu="8", labels={"zone": "x"})),
+        namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
+    )
+    sources = {(str(RUNTIME["kind"]), "torch-distributed"): RUNTIME}
+    found = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
+    assert (found.outcome, {*found.nodes}) == ("starts", {"train-node-0-0", "train-node-0-1"})
+    here = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": here}}}]
+    patch = {
+        "manager": "a/b",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    steered = train_job(runtimePatches=[patch])
+    found = Forecast(snapshot, now=1.0).submit(steered, home="team", sources=sources)
+    assert set(found.nodes.values()) == {"b"}
+    with pytest.raises(
+        UserError, match="ClusterTrainingRuntime 'torch-distributed', which does not"
+    ):
+        Forecast(snapshot, now=1.0).submit(train_job(), home="team")
