@@ -15,7 +15,13 @@ from kfext.model.gpu import SLOT, GpuShare, decode_terms, slot_in
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod_bounds import trimmed
-from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
+from kfext.model.podspec import (
+    containers_of,
+    cpu_limit,
+    is_best_effort,
+    is_guaranteed,
+    pod_requests,
+)
 from kfext.model.qos import QoS
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
@@ -29,6 +35,7 @@ from kfext.names import (
     GPU_SLOT,
     GPU_TERMS,
     JOB_NAME,
+    KATIB_COLLECTOR,
     RELEASED,
     REPLICA_INDEX,
     REPLICA_TYPE,
@@ -67,6 +74,7 @@ class PodDemand:
     priority: int
     on_host: bool
     scheduler: str
+    collected: bool
 
     @property
     def gated(self) -> bool:
@@ -101,6 +109,7 @@ class Pod:
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
     `scheduler`: its schedulerName.
+    `collected`: whether Katib's collector prints what its training prints.
     """
 
     namespace: str
@@ -134,6 +143,7 @@ class Pod:
     priority: int = 0
     on_host: bool = False
     scheduler: str = DEFAULT_SCHEDULER
+    collected: bool = False
 
     @property
     def qos(self) -> QoS:
@@ -220,6 +230,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         priority=demand.priority,
         on_host=demand.on_host,
         scheduler=demand.scheduler,
+        collected=demand.collected,
     )
 
 
@@ -261,6 +272,7 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
         priority=priority if type(priority) is int else 0,
         on_host=spec.get("hostNetwork") is True,
         scheduler=intern(bounded_name(spec.get("schedulerName")) or DEFAULT_SCHEDULER),
+        collected=any(each.get("name") == KATIB_COLLECTOR for each in containers_of(counted)),
     )
 
 
