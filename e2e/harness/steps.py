@@ -77,7 +77,7 @@ class Steps:
         self._bed, self._namespace, self._folder = bed, namespace, folder
         self._pipeline = pipeline
         selector = [{"matchLabels": {_AGGREGATED: "true"}}]
-        edit = {"metadata": {"name": "kubeflow-edit"}, "rules": []}
+        edit = {"metadata": {"name": "kubeflow-edit"}}
         roles = filter(None, yaml.safe_load_all(binaries.user_roles().read_text()))
         for role in (*roles, {**edit, "aggregationRule": {"clusterRoleSelectors": selector}}):
             bed.api.apply({"apiVersion": _RBAC, "kind": "ClusterRole", **role})
@@ -85,6 +85,15 @@ class Steps:
         account = f"--serviceaccount={namespace}:{ACCOUNT}"
         role = "--clusterrole=kubeflow-edit"
         kubectl(bed, "create", "rolebinding", ACCOUNT, role, account, "-n", namespace)
+        until(self._may_train, what="the account has the rights of kubeflow-edit")
+
+    def _may_train(self) -> bool:
+        """Return whether the control plane has put the roles together."""
+        user = f"--as=system:serviceaccount:{self._namespace}:{ACCOUNT}"
+        asked = ("auth", "can-i", "--list", "-n", self._namespace, user)
+        return {"pytorchjobs.kubeflow.org", "trainingplans.kfext.dev"} <= {
+            line.partition(" ")[0] for line in kubectl(self._bed, *asked).splitlines()
+        }
 
     def start(self, name: str, **inputs: Any) -> None:
         """Run a step in a pod."""
