@@ -113,7 +113,7 @@ class Steps:
                     for variable, path in field.items()
                 ),
             ],
-            "resources": {"limits": {"cpu": "100m", "memory": "200Mi"}},
+            "resources": {"requests": {"cpu": "50m", "memory": "200Mi"}},
             "volumeMounts": [{"name": "step", "mountPath": "/step", "readOnly": True}],
         }
         spec = {
@@ -126,7 +126,9 @@ class Steps:
         self._bed.api.create(f"/api/v1/namespaces/{self._namespace}/pods", pod)
 
     def log(self, name: str) -> str:
-        """Return what a step printed."""
+        """Return what a step printed; nothing before it has started."""
+        if self.phase(name) == "Pending":
+            return ""
         return kubectl(self._bed, "logs", "-n", self._namespace, name)
 
     def phase(self, name: str) -> str:

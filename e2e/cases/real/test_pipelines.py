@@ -24,6 +24,7 @@ PIPELINE = REPOSITORY / "tests/contract/pipeline.yaml"
 VERSION = next(yaml.safe_load_all(PIPELINE.read_text()))["sdkVersion"].removeprefix("kfp-")
 TRAIN = ["python3", "/jobs/train_ddp.py", "--model", "cnn", "--print-every", "5", "--steps", "20"]
 SMALL: dict[str, Any] = {"resources": {"limits": {"cpu": "150m", "memory": "700Mi"}}}
+_STARTED_SECONDS = 180.0
 WAITS: dict[str, Any] = {
     "command": TRAIN,
     "settings": {"colocation": "required"},
@@ -52,11 +53,15 @@ def jobs(bed: Testbed, namespace: str) -> list[Any]:
 
 def only_job(bed: Testbed, namespace: str) -> Any:
     """Return the job of the only step once it is there."""
-    return until(lambda: next(iter(jobs(bed, namespace)), None), what="the step has its job")
+
+    def found() -> Any:
+        return next(iter(jobs(bed, namespace)), None)
+
+    return until(found, what="the step has its job", seconds=_STARTED_SECONDS)
 
 
 def printed(steps: Steps, name: str, text: str) -> None:
-    until(lambda: text in steps.log(name), what=f"{name} prints {text}", seconds=180)
+    until(lambda: text in steps.log(name), what=f"{name} prints {text}", seconds=_STARTED_SECONDS)
 
 
 def test_a_step_trains_with_the_rights_of_its_account(
