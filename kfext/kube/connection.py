@@ -153,7 +153,8 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
         return Access(
             server=settings.host.rstrip("/"),
             tls=_tls(settings) if settings.host.startswith("https") else None,
-            token=Token(lambda: _authorization(settings)),
+            # The header that the client would send itself: its key differs between releases.
+            token=Token(lambda: settings.auth_settings().get("BearerToken", {}).get("value") or ""),
             server_hostname=settings.tls_server_name,
         )
 
@@ -182,11 +183,6 @@ def _usable(path: Path | None) -> Iterator[None]:
         yield
     except (config.ConfigException, OSError, no_yaml, *_MALFORMED) as error:
         raise NoAccess(f"no usable kubeconfig ({path or 'default'}): {error}") from error
-
-
-def _authorization(settings: Any) -> str:
-    """Return the header that the official client would send; its key differs between releases."""
-    return str(settings.auth_settings().get("BearerToken", {}).get("value") or "")
 
 
 def _tls(settings: Any) -> ssl.SSLContext:

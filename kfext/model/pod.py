@@ -16,7 +16,7 @@ from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod_bounds import trimmed
 from kfext.model.podspec import (
-    containers_of,
+    container_named,
     cpu_limit,
     is_best_effort,
     is_guaranteed,
@@ -272,7 +272,7 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
         priority=priority if type(priority) is int else 0,
         on_host=spec.get("hostNetwork") is True,
         scheduler=intern(bounded_name(spec.get("schedulerName")) or DEFAULT_SCHEDULER),
-        collected=any(each.get("name") == KATIB_COLLECTOR for each in containers_of(counted)),
+        collected=container_named(spec, KATIB_COLLECTOR) is not None,
     )
 
 

@@ -66,9 +66,8 @@ def pytorchjob(
         ValueError for an unknown setting, UserError for a malformed one.
     `owned`: whether the job ends with the step, also where the run is terminated.
     """
-    more = {"backoff_limit": backoff_limit, "runtime": "", "owned": owned}
-    of_pods = {"replicas": replicas, "processes": processes, "image": image}
-    return _task("PyTorchJob", command, settings, **of_pods, **more)
+    given = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
+    return _task("PyTorchJob", command, settings, backoff_limit=backoff_limit, runtime="", **given)
 
 
 def trainjob(
@@ -85,9 +84,8 @@ def trainjob(
 
     `runtime`: its name. The other arguments are as for `pytorchjob`.
     """
-    more = {"backoff_limit": 0, "runtime": runtime, "owned": owned}
-    of_pods = {"replicas": replicas, "processes": processes, "image": image}
-    return _task("TrainJob", command, settings, **of_pods, **more)
+    given = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
+    return _task("TrainJob", command, settings, backoff_limit=0, runtime=runtime, **given)
 
 
 def _task(

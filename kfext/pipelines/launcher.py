@@ -117,10 +117,8 @@ def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def lines_of(
-    looks: Iterable[tuple[float, dict[str, Any], dict[str, Any]]], *, seconds: float = 60.0
-) -> Iterator[str]:
-    """Yield a line where a job is whenever that changes, and every `seconds`, until it succeeded.
+def lines_of(looks: Iterable[tuple[float, dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
+    """Yield a line where a job is whenever that changes, and every minute, until it succeeded.
 
     `looks`: the time in seconds, the job, which is empty once it is gone, and its TrainingPlan.
     Raises RuntimeError if the job failed or is gone.
@@ -134,7 +132,7 @@ def lines_of(
         line, key = line_of(job, plan), (status.get("phase"), status.get("reason"))
         failed = condition_of(job, "Failed")
         ended = failed or condition_of(job, "Succeeded", "Complete")
-        if ended or not shown or key != shown or now - last >= seconds:
+        if ended or not shown or key != shown or now - last >= 60.0:
             yield line
             shown, last = key, now
         if failed:
@@ -175,16 +173,15 @@ def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
 
 
 def adopted(
-    ask: Callable[..., dict[str, Any]],
-    job: dict[str, Any],
-    owners: list[dict[str, Any]],
-    sleep: Callable[[float], None],
+    ask: Callable[..., dict[str, Any]], job: dict[str, Any], owners: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Create a job, or adopt the job of this name, which an earlier attempt of the step created.
 
     A job that failed is replaced. `ask` creates, gets, patches or deletes the job; it returns an
     empty object if the job is absent, or there already on `create`.
     """
+    import time
+
     while True:
         made = ask("create", {**job, "metadata": {**job["metadata"], "ownerReferences": owners}})
         if made:
@@ -196,14 +193,13 @@ def adopted(
             present = metadata.get("ownerReferences") or []
             added = [owner for owner in owners if owner not in present]
             print(f"adopts {metadata['name']}, which an earlier attempt created", flush=True)
-            body = [{"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}]
-            path = "/metadata/ownerReferences"
-            body.append({"op": "add", "path": path, "value": [*present, *added]})
-            if not added or ask("patch", body):
+            test = {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}
+            add = {"op": "add", "path": "/metadata/ownerReferences", "value": [*present, *added]}
+            if not added or ask("patch", [test, add]):
                 return found
         elif found and not ended:
             ask("delete")
-        sleep(2.0)
+        time.sleep(2.0)
 
 
 def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
@@ -267,13 +263,7 @@ def looks_at(
 
 
 def run_job(
-    job: dict[str, Any],
-    settings: dict[str, Any],
-    *,
-    run: str,
-    task: str,
-    owned: bool,
-    metrics: Any,
+    job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str, owned: bool, metrics: Any
 ) -> None:
     """Create or adopt a job, print where it is until it has ended, and record its figures.
 
@@ -284,7 +274,6 @@ def run_job(
     import os
     import signal
     import sys
-    import time
 
     job = named(job, settings, run=run, task=task)
     namespace, ask = connected(job)
@@ -294,7 +283,7 @@ def run_job(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         try:
-            made = adopted(ask, job, owners, time.sleep)
+            made = adopted(ask, job, owners)
         except Exception as error:
             said = str(getattr(error, "body", ""))  # of the API server
             said = json.loads(said).get("message", said) if said.startswith("{") else str(error)
