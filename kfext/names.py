@@ -139,6 +139,9 @@ ISTIO_REVISION = "istio.io/rev"
 """Label on a pod that asks for the sidecar of a revision of Istio."""
 ISTIO_DATAPLANE = "istio.io/dataplane-mode"
 """Label on a pod: `ambient` for Istio's mesh without sidecars."""
+KATIB_COLLECTOR = "metrics-logger-and-collector"
+"""Container that Katib adds to the pod that it measures. The training then prints into a file, and
+this container prints the file. Source: katib pkg/webhook/v1beta1/pod."""
 LINKERD_INJECT = "linkerd.io/inject"
 """Annotation on a pod: `enabled` or `ingress` for Linkerd's proxy."""
 

@@ -234,6 +234,14 @@ def jobset_manifests() -> list[Path]:
     )
 
 
+def user_roles() -> Path:
+    """Return the training-operator's roles for the users of Kubeflow."""
+    dependency = f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}"
+    wanted = ["manifests/overlays/kubeflow/kubeflow-training-roles.yaml"]
+    (roles,) = _module_files("training-operator.v1", dependency, wanted)
+    return roles
+
+
 def kwok_stages() -> list[Path]:
     """Return kwok's own rules of how fake nodes and their pods come to life."""
     stages = ["node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease"]

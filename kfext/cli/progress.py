@@ -26,7 +26,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.log_line import LogLine
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence
-from kfext.state.printers import printing_pods
+from kfext.state.printers import printing_container, printing_pods
 
 _SHOWN = 10
 """The most lines of a log in the table."""
@@ -134,7 +134,7 @@ async def read_log(
     """
     expression, first = _expression(job, regex), None
     for pod in printing_pods(job, pods):
-        log = PodLog(client, pod.namespace, pod.name, job.kind.container)
+        log = PodLog(client, pod.namespace, pod.name, printing_container(job, pod))
         try:
             lines = await log.read()
         except BadRequest:
@@ -183,7 +183,7 @@ def recognised(
         gained = progress_of(course.windows, course.better, now=progress.at)
     return {
         "pod": pod.name,
-        "container": job.kind.container,
+        "container": printing_container(job, pod),
         "expression": expression,
         "lines": len(lines),
         "recognised": len(series),

@@ -153,7 +153,8 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
         return Access(
             server=settings.host.rstrip("/"),
             tls=_tls(settings) if settings.host.startswith("https") else None,
-            token=Token(lambda: settings.get_api_key_with_prefix("authorization") or ""),
+            # The header that the client would send itself: its key differs between releases.
+            token=Token(lambda: settings.auth_settings().get("BearerToken", {}).get("value") or ""),
             server_hostname=settings.tls_server_name,
         )
 

@@ -15,7 +15,13 @@ from kfext.model.gpu import SLOT, GpuShare, decode_terms, slot_in
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from kfext.model.pod_bounds import trimmed
-from kfext.model.podspec import cpu_limit, is_best_effort, is_guaranteed, pod_requests
+from kfext.model.podspec import (
+    container_named,
+    cpu_limit,
+    is_best_effort,
+    is_guaranteed,
+    pod_requests,
+)
 from kfext.model.qos import QoS
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
@@ -28,6 +34,7 @@ from kfext.names import (
     GPU_NAMESPACE,
     GPU_SLOT,
     GPU_TERMS,
+    KATIB_COLLECTOR,
     RELEASED,
 )
 
@@ -61,6 +68,7 @@ class PodDemand:
     priority: int
     on_host: bool
     scheduler: str
+    collected: bool
 
     @property
     def gated(self) -> bool:
@@ -95,6 +103,7 @@ class Pod:
     `created`: seconds since the epoch.
     `on_host`: whether it uses its node's network.
     `scheduler`: its schedulerName.
+    `collected`: whether Katib's collector prints what its training prints.
     """
 
     namespace: str
@@ -128,6 +137,7 @@ class Pod:
     priority: int = 0
     on_host: bool = False
     scheduler: str = DEFAULT_SCHEDULER
+    collected: bool = False
 
     @property
     def qos(self) -> QoS:
@@ -215,6 +225,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         priority=demand.priority,
         on_host=demand.on_host,
         scheduler=demand.scheduler,
+        collected=demand.collected,
     )
 
 
@@ -262,6 +273,7 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
         priority=priority if type(priority) is int else 0,
         on_host=spec.get("hostNetwork") is True,
         scheduler=intern(bounded_name(spec.get("schedulerName")) or DEFAULT_SCHEDULER),
+        collected=container_named(spec, KATIB_COLLECTOR) is not None,
     )
 
 

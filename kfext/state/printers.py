@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod, ReplicaKey
+from kfext.names import KATIB_COLLECTOR
 from kfext.state.cluster import Cluster
 
 _HAVE_LOGS = frozenset({"Running", "Succeeded", "Failed"})
@@ -24,6 +25,11 @@ def printing_pods(job: TrainingJob, pods: Iterable[Pod]) -> list[Pod]:
             newest[order.index(pod.replica.type), pod.replica.index] = pod
     ranked = [newest[key] for key in sorted(newest)]
     return ranked if job.rendezvous.dynamic else ranked[:1]
+
+
+def printing_container(job: TrainingJob, pod: Pod) -> str:
+    """Return the container of a pod with the log of its training."""
+    return KATIB_COLLECTOR if pod.collected else job.kind.container
 
 
 class Printers:

@@ -20,7 +20,7 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
-from kfext.state.printers import Printers
+from kfext.state.printers import Printers, printing_container
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Alarms, Turns
 from kfext.state.uses import Uses, record_use
@@ -254,7 +254,7 @@ class JobsProgress:
             return None
         if followed is None or followed.expression != source.pattern:
             self._followed[uid] = Followed(source.pattern)
-        return LogRead(tracked, pod, tracked.job.kind.container)
+        return LogRead(tracked, pod, printing_container(tracked.job, pod))
 
     def _end(self, read: LogRead) -> Followed | None:
         """Record that a read has ended; return the progress of its job, unless the job is gone.

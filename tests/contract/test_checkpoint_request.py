@@ -14,7 +14,7 @@ from kfext.core.progress.checkpoints import LARGEST_ANSWER, answer_of
 from tests.contract.manifests import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/elastic.md").read_text()
-EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+EXAMPLES = sorted((REPOSITORY / "examples").glob("checkpoint*.py"))
 HELPER = (REPOSITORY / "examples/checkpoints.py").read_text()
 
 

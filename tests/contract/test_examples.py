@@ -1,12 +1,21 @@
-"""The jobs in the docs equal the jobs in examples/, which an end-to-end case trains."""
+"""The jobs in the docs equal the jobs in examples/, and admission takes all of them.
+
+End-to-end cases train them.
+"""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from kfext import names
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.review import ReviewContext
 from kfext.core.settings.table import TABLE
+from kfext.model.kinds.registered import KINDS
 from tests.contract.manifests import REPOSITORY
 
 FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
@@ -17,7 +26,7 @@ BLOCKS = [
     (page.name, block)
     for page in sorted((REPOSITORY / "docs").glob("*.md"))
     for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    if block.startswith("apiVersion: kubeflow.org/v1\n") and "nvidia.com/gpu" not in block
+    if block.startswith("apiVersion: kubeflow.org/v1\n")
 ]
 
 
@@ -33,10 +42,41 @@ def test_an_example_that_a_page_names_exists() -> None:
     assert named >= {path.name for path in PROGRAMS}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_an_example_has_known_settings_on_the_metadata_of_the_job(path: Path) -> None:
-    job = yaml.safe_load(path.read_text())
+def jobs_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the job of a file, or the trials that Katib makes of an Experiment."""
+    made = yaml.safe_load(path.read_text())
+    if made["kind"] != "Experiment":
+        yield made
+        return
+    template = made["spec"]["trialTemplate"]
+    for number in range(made["spec"]["maxTrialCount"]):
+        written = yaml.safe_dump(template["trialSpec"])
+        for parameter in template["trialParameters"]:
+            written = written.replace(f"${{trialParameters.{parameter['name']}}}", "0.01")
+        trial = yaml.safe_load(written)
+        metadata = {**trial["metadata"], "name": f"{made['metadata']['name']}-{number}"}
+        yield {**trial, "metadata": metadata}
+
+
+JOBS = [
+    pytest.param(job, id=f"{path.stem}-{job['metadata']['name']}")
+    for path in FILES
+    for job in jobs_of(path)
+]
+MANAGED = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_an_example_has_known_settings_on_the_metadata_of_the_job(job: dict[str, Any]) -> None:
     assert set(job["metadata"]["annotations"]) <= TABLE.keys()
+    assert "${" not in yaml.safe_dump(job)
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job.values[0]["kind"] in KINDS])  # type: ignore[index]
+def test_an_example_is_held_until_it_has_a_place(job: dict[str, Any]) -> None:
+    decided = mutate_job(job, MANAGED)
+    assert decided.refusal == ""
+    assert decided.verdicts[0].reason == names.REASON_HELD
 
 
 def test_every_example_is_in_the_table_of_its_page() -> None:

@@ -13,7 +13,11 @@ from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 
-FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
+NEED_MORE = {"trainjob": "Kubeflow Trainer", "shared-gpu": "GPUs", "sweep": "GPUs and Katib"}
+"""The examples that the cluster of these cases cannot run."""
+FILES = sorted(
+    path for path in (REPOSITORY / "examples").glob("*.yaml") if path.stem not in NEED_MORE
+)
 
 
 def _view(bed: Testbed, name: str, namespace: str) -> Any:

@@ -20,7 +20,7 @@ from e2e.testbed.images.rootfs import BALLAST, SUITE, bootstrap, mirror, repair_
 from e2e.testbed.preflight import Unavailable
 
 # Debian's Python searches this folder, and pip there would install into it.
-_PACKAGES = f"usr/local/lib/python{rootfs.PYTHON}/dist-packages"
+PACKAGES = f"usr/local/lib/python{rootfs.PYTHON}/dist-packages"
 _SCRIPTS = "usr/local/bin"
 # Wheels name the oldest C library they run with; bookworm has 2.36. 2014 is another name of 2.17.
 _OLDEST_LIBC = ("2014", "_2_17", "_2_24", "_2_26", "_2_27", "_2_28", "_2_31", "_2_34")
@@ -37,7 +37,7 @@ _UNBUFFERED = {"PYTHONUNBUFFERED": "1"}  # so that `kubectl logs` shows a line w
 
 def install(root: Path, requirements: Sequence[str], *, dependencies: bool = True) -> None:
     """Install into the layer of an image that is made in `root`."""
-    packages = root / _PACKAGES
+    packages = root / PACKAGES
     abi = [f"--platform=manylinux{libc}_{platform.machine()}" for libc in _OLDEST_LIBC]
     _pip(
         "install", "--target", str(packages), f"--python-version={rootfs.PYTHON}", *abi,

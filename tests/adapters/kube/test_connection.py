@@ -1,8 +1,10 @@
 """Where the API server is and what it is shown, in a pod or by a kubeconfig."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from kfext.kube.connection import NoAccess, Token, from_kubeconfig, in_cluster, namespace_of
 
@@ -52,6 +54,37 @@ def test_a_context_that_is_named_needs_no_current_one(tmp_path: Path, current: s
     assert namespace_of(path, context="bare") == ""
     with pytest.raises(NoAccess):
         namespace_of(path)
+
+
+CREDENTIAL = """{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+"status": {"token": "made"}}"""
+USERS = {
+    "a token": ({"token": "given"}, "Bearer given"),
+    "a program": (
+        {
+            "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "echo",
+                "args": [CREDENTIAL],
+                "interactiveMode": "Never",
+            }
+        },
+        "Bearer made",
+    ),
+    "nothing": ({}, None),
+}
+
+
+@pytest.mark.parametrize(("user", "want"), USERS.values(), ids=USERS)
+async def test_the_user_of_a_kubeconfig_is_shown(
+    tmp_path: Path, user: dict[str, Any], want: str | None
+) -> None:
+    config = yaml.safe_load(CONTEXTS)
+    config["users"] = [{"name": "u", "user": user}]
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    header = await from_kubeconfig(path, context="here").token.header()
+    assert header.get("Authorization") == want
 
 
 UNUSABLE = {

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from e2e.harness.katib import collected
 from kfext.cli.progress import (
     is_resized,
     log_lines,
     progress_in,
     progress_lines,
+    read_log,
     recognised,
     steps,
 )
@@ -227,3 +229,18 @@ def test_what_is_no_number_is_shown_as_such(word: str) -> None:
     assert "loss=not a number" in in_words(found)
     numbers = [found["progress"]["value"], found["progress"]["stepsPerSecond"]]
     assert all(number is None or math.isfinite(number) for number in numbers)
+
+
+async def test_of_a_trial_of_katib_the_log_of_its_collector_is_read() -> None:
+    class FakeClient:
+        async def read(self, _: str, **query: str) -> bytes:
+            assert query["container"] == "metrics-logger-and-collector"
+            header = "2026-11-27T10:00:00Z I1127 10:00:00.123456      14 main.go:143]"
+            return f"{header} step 3/40 loss=0.25\n".encode()
+
+    trial = job().worker(1, cpu="1").resumed().build()
+    spec = collected({"containers": [{"name": "pytorch", "image": "i", "command": ["train"]}]})
+    pods = [pod(trial, "worker", 0, bound="node-1", spec=spec)]
+    log = await read_log(FakeClient(), trial, pods, regex="")  # type: ignore[arg-type]
+    assert log["container"] == "metrics-logger-and-collector"
+    assert (log["progress"]["step"], log["progress"]["value"]) == (3, 0.25)

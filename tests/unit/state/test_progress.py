@@ -1,10 +1,12 @@
 """Which logs are read when."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from e2e.harness.katib import collected
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.reported import Reported
@@ -39,12 +41,18 @@ class Bed:
         self.at = 0.0
 
     def runs(
-        self, made: JobBuilder, *, on: str = "a", phase: str = "Running", pods: int = 1
+        self,
+        made: JobBuilder,
+        *,
+        on: str = "a",
+        phase: str = "Running",
+        pods: int = 1,
+        spec: Mapping[str, Any] | None = None,
     ) -> TrackedJob:
         self.cluster.observe_job(made.raw)
         built = made.build()
         for index in range(pods):
-            worker = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}")
+            worker = pod(built, "worker", index, bound=on, uid=f"{built.uid}-{index}", spec=spec)
             self.cluster.observe_pod(None, replace(worker, phase=phase))
         tracked = self.cluster.jobs[built.uid]
         tracked.phase = PLACED
@@ -87,6 +95,20 @@ def test_the_log_of_the_training_container_of_rank_0_is_read() -> None:
     bed.runs(training(), pods=1)
     (read,) = bed.due()
     assert (read.pod.name, read.container) == ("train-worker-0", "pytorch")
+
+
+def test_of_a_trial_of_katib_the_log_of_its_collector_is_read() -> None:
+    spec = {"containers": [{"name": "pytorch", "image": "i", "command": ["python3", "train.py"]}]}
+    bed = Bed()
+    tracked = bed.runs(training(), spec=collected(spec))
+    (read,) = bed.due()
+    assert read.container == "metrics-logger-and-collector"
+
+    bed.take(read, "I1127 10:00:00.123456      14 main.go:143] step 3/40 loss=0.25")
+
+    reported = bed.progress.reported(tracked.job.uid)
+    assert reported is not None
+    assert (reported.progress.step, reported.progress.value) == (3, 0.25)
 
 
 @pytest.mark.parametrize(

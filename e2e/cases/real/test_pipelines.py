@@ -1,0 +1,147 @@
+"""Steps of a pipeline train on real nodes, as the account that Kubeflow gives to pipelines.
+
+Kubeflow Pipelines and Argo cannot be built here. A step runs the command that kfp compiled, with
+the inputs and variables that the back end would give it.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.harness.install import kubectl
+from e2e.harness.jobs import jobs_path
+from e2e.harness.steps import Steps, author, packages
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.paths import REPOSITORY
+from kfext import names
+
+PIPELINE = REPOSITORY / "tests/contract/pipeline.yaml"
+VERSION = next(yaml.safe_load_all(PIPELINE.read_text()))["sdkVersion"].removeprefix("kfp-")
+TRAIN = ["python3", "/jobs/train_ddp.py", "--model", "cnn", "--print-every", "5", "--steps", "20"]
+SMALL: dict[str, Any] = {"resources": {"limits": {"cpu": "150m", "memory": "700Mi"}}}
+_STARTED_SECONDS = 180.0
+WAITS: dict[str, Any] = {
+    "command": TRAIN,
+    "settings": {"colocation": "required"},
+    "task_config": {"resources": {"limits": {"cpu": "64"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of both nodes with what a step installs."""
+    made = packages(tmp_path_factory.mktemp("step"), VERSION)
+    for parent in (made, *made.parents):
+        if parent != Path("/tmp") and parent.is_relative_to("/tmp"):
+            parent.chmod(0o755)
+    return made
+
+
+@pytest.fixture
+def steps(bed: Testbed, managed: str, folder: Path) -> Steps:
+    return Steps(bed, managed, folder, PIPELINE)
+
+
+def jobs(bed: Testbed, namespace: str) -> list[Any]:
+    return list(bed.api.get(jobs_path(namespace, "PyTorchJob"))["items"])
+
+
+def only_job(bed: Testbed, namespace: str) -> Any:
+    """Return the job of the only step once it is there."""
+
+    def found() -> Any:
+        return next(iter(jobs(bed, namespace)), None)
+
+    return until(found, what="the step has its job", seconds=_STARTED_SECONDS)
+
+
+def printed(steps: Steps, name: str, text: str) -> None:
+    until(lambda: text in steps.log(name), what=f"{name} prints {text}", seconds=_STARTED_SECONDS)
+
+
+def test_a_step_trains_with_the_rights_of_its_account(
+    bed: Testbed, managed: str, steps: Steps, homes: tuple[str, str]
+) -> None:
+    variables = [{"name": "A", "value": "b"}]
+    task = {**SMALL, "nodeSelector": {names.HOSTNAME: homes[0]}, "env": variables}
+    settings = {"colocation": "required"}
+    steps.start("one", command=TRAIN, replicas=2, settings=settings, task_config=task)
+    assert steps.ended("one") == "Succeeded"
+
+    (job,) = jobs(bed, managed)
+    assert job["metadata"]["annotations"][names.COLOCATION] == "required"
+    spec = job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    assert spec["nodeSelector"] == task["nodeSelector"]
+    assert spec["containers"][0]["env"] == variables
+    assert f"Placed on {homes[0]}" in steps.log("one")
+
+
+def test_a_retry_adopts_the_job_that_waits_and_a_deleted_step_takes_it_along(
+    bed: Testbed, managed: str, steps: Steps
+) -> None:
+    steps.start("one", **WAITS)
+    printed(steps, "one", "Queued: TooBig")
+    job = only_job(bed, managed)
+
+    steps.start("two", **WAITS)
+    printed(steps, "two", "which an earlier attempt created")
+    kubectl(bed, "delete", "pod", "one", "-n", managed, "--force", "--grace-period=0")
+    printed(steps, "two", "Queued: TooBig")
+    (kept,) = jobs(bed, managed)
+    assert kept["metadata"]["uid"] == job["metadata"]["uid"]
+
+    kubectl(bed, "delete", "pod", "two", "-n", managed)
+    until(lambda: not jobs(bed, managed), what="the job is gone with its step")
+
+
+def test_a_malformed_setting_fails_the_step_with_the_reason(
+    bed: Testbed, managed: str, steps: Steps
+) -> None:
+    steps.start("one", command=TRAIN, settings={"colocation": "always"}, task_config=SMALL)
+    assert steps.ended("one") == "Failed"
+    assert "kfext.dev/colocation" in steps.log("one")
+    assert jobs(bed, managed) == []
+
+
+def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
+    bed: Testbed, managed: str, steps: Steps
+) -> None:
+    failing = ["python3", "-c", "raise SystemExit(1)"]
+    steps.start("one", command=failing, backoff_limit=1, task_config=SMALL)
+    assert steps.ended("one") == "Failed"
+    assert "the job failed" in steps.log("one")
+    (first,) = jobs(bed, managed)
+
+    steps.start("two", command=failing, backoff_limit=1, task_config=SMALL)
+    assert steps.ended("two") == "Failed"
+    (second,) = jobs(bed, managed)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+
+
+@pytest.mark.long
+def test_the_example_trains_with_kfp_local(bed: Testbed, managed: str, tmp_path: Path) -> None:
+    """On the machine of its author, with a kubeconfig: held, placed, trained, with figures."""
+    config = yaml.safe_load(bed.kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = managed
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    python = author(tmp_path / "author", VERSION)
+    done = subprocess.run(
+        [python, REPOSITORY / "examples/pipeline.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "Placed on " in said
+    assert "'loss': " in said  # the figures of the step
+    assert len(jobs(bed, managed)) == 2

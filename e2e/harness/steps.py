@@ -1,0 +1,163 @@
+"""Steps of compiled pipelines, run as the back end of Kubeflow Pipelines runs them.
+
+The back end and Argo cannot be built here. What they do to a step: they put its inputs, among them
+what is set on the task, into the argument `--executor_input`, and its pod into two variables.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from e2e.harness.install import kubectl
+from e2e.harness.training import TRAINED_SECONDS
+from e2e.harness.wait import until
+from e2e.testbed import binaries, paths
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.images import TRAINING_IMAGE
+from e2e.testbed.images.recipes import PACKAGES, install
+
+
+@dataclass(frozen=True)
+class Step:
+    """A compiled step; `inputs`: the inputs that every step of kfext has."""
+
+    container: dict[str, Any]
+    output: Path
+    inputs: dict[str, Any]
+
+    @classmethod
+    def compiled(cls, pipeline: Path, *, output: Path) -> Self:
+        """Return the step of a compiled pipeline that trains."""
+        spec = next(yaml.safe_load_all(pipeline.read_text()))
+        made = spec["deploymentSpec"]["executors"]["exec-train"]["container"]
+        pods = {"kind": "PyTorchJob", "replicas": 1, "processes": 0, "backoff_limit": 3}
+        of_run = {"owned": True, "run": "run-1", "task": "train"}
+        return cls(made, output, {**pods, "runtime": "", "settings": {}, **of_run})
+
+    def command(self, **inputs: Any) -> list[str]:
+        """Return the command of the step's container with these inputs."""
+        artifact = {
+            "name": "metrics",
+            "uri": str(self.output.with_name("metrics")),
+            "type": {"schemaTitle": "system.Metrics"},
+            "metadata": {},
+        }
+        given = {
+            "inputs": {"parameterValues": {**self.inputs, **inputs}},
+            "outputs": {
+                "artifacts": {"metrics": {"artifacts": [artifact]}},
+                "outputFile": str(self.output),
+            },
+        }
+        arguments = [
+            json.dumps(given) if argument == "{{$}}" else argument
+            for argument in self.container["args"]
+        ]
+        return [*self.container["command"], *arguments]
+
+
+_REQUIRES = ("pip", "kubernetes>=28")
+_AGGREGATED = "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit"
+_RBAC = "rbac.authorization.k8s.io/v1"
+ACCOUNT = "default-editor"
+
+
+class Steps:
+    """Pods of a namespace that run steps as `default-editor`, which has `kubeflow-edit` alone.
+
+    `folder`: of all nodes, with the packages that a step installs in a cluster with an index.
+    """
+
+    def __init__(self, bed: Testbed, namespace: str, folder: Path, pipeline: Path) -> None:
+        self._bed, self._namespace, self._folder = bed, namespace, folder
+        self._pipeline = pipeline
+        selector = [{"matchLabels": {_AGGREGATED: "true"}}]
+        edit = {"metadata": {"name": "kubeflow-edit"}}
+        roles = filter(None, yaml.safe_load_all(binaries.user_roles().read_text()))
+        for role in (*roles, {**edit, "aggregationRule": {"clusterRoleSelectors": selector}}):
+            bed.api.apply({"apiVersion": _RBAC, "kind": "ClusterRole", **role})
+        kubectl(bed, "create", "serviceaccount", ACCOUNT, "-n", namespace)
+        account = f"--serviceaccount={namespace}:{ACCOUNT}"
+        role = "--clusterrole=kubeflow-edit"
+        kubectl(bed, "create", "rolebinding", ACCOUNT, role, account, "-n", namespace)
+        until(self._may_train, what="the account has the rights of kubeflow-edit")
+
+    def _may_train(self) -> bool:
+        """Return whether the control plane has put the roles together."""
+        user = f"--as=system:serviceaccount:{self._namespace}:{ACCOUNT}"
+        asked = ("auth", "can-i", "--list", "-n", self._namespace, user)
+        return {"pytorchjobs.kubeflow.org", "trainingplans.kfext.dev"} <= {
+            line.partition(" ")[0] for line in kubectl(self._bed, *asked).splitlines()
+        }
+
+    def start(self, name: str, **inputs: Any) -> None:
+        """Run a step in a pod."""
+        step = Step.compiled(self._pipeline, output=Path("/tmp/output.json"))
+        field = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
+        container = {
+            "name": "main",
+            "image": TRAINING_IMAGE,
+            "imagePullPolicy": "IfNotPresent",
+            "command": step.command(image=TRAINING_IMAGE, **inputs),
+            "env": [
+                {"name": "PYTHONPATH", "value": f"/step/{PACKAGES}"},
+                {"name": "PATH", "value": "/step/usr/local/bin:/usr/local/bin:/usr/bin:/bin"},
+                {"name": "PIP_BREAK_SYSTEM_PACKAGES", "value": "1"},
+                *(
+                    {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+                    for variable, path in field.items()
+                ),
+            ],
+            "resources": {"requests": {"cpu": "50m", "memory": "200Mi"}},
+            "volumeMounts": [{"name": "step", "mountPath": "/step", "readOnly": True}],
+        }
+        spec = {
+            "serviceAccountName": ACCOUNT,
+            "restartPolicy": "Never",
+            "containers": [container],
+            "volumes": [{"name": "step", "hostPath": {"path": str(self._folder)}}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self._bed.api.create(f"/api/v1/namespaces/{self._namespace}/pods", pod)
+
+    def log(self, name: str) -> str:
+        """Return what a step printed; nothing before it has started."""
+        if self.phase(name) == "Pending":
+            return ""
+        return kubectl(self._bed, "logs", "-n", self._namespace, name)
+
+    def phase(self, name: str) -> str:
+        """Return the phase of the pod of a step."""
+        pod = self._bed.api.get(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
+        return str(pod["status"]["phase"])
+
+    def ended(self, name: str) -> str:
+        """Return the phase of the pod of a step once it has ended."""
+        return until(
+            lambda: phase if (phase := self.phase(name)) in {"Succeeded", "Failed"} else None,
+            what=f"step {name} ends",
+            account=lambda: self.log(name),
+            seconds=TRAINED_SECONDS,
+        )
+
+
+def author(folder: Path, version: str) -> Path:
+    """Return the Python of a virtual environment where pipelines are written: kfp beside kfext."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    made = folder / "bin/python"
+    install_there = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    needed = [f"kfp[kubernetes]=={version}", str(paths.REPOSITORY)]
+    subprocess.run([*install_there, *needed], check=True)
+    return made
+
+
+def packages(folder: Path, version: str) -> Path:
+    """Install what a step installs, for the Python of the images; return the folder."""
+    install(folder, _REQUIRES)
+    install(folder, [f"kfp=={version}"], dependencies=False)
+    return folder

@@ -1,0 +1,1 @@
+"""Components for Kubeflow Pipelines that train in PyTorchJobs and TrainJobs."""

@@ -1,0 +1,115 @@
+"""Steps of a pipeline that train: `pytorchjob` and `trainjob`. They need kfp.
+
+A step installs the Kubernetes client, and nothing of kfext. It waits as long as the queue takes.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from kfp import dsl
+
+from kfext.core.settings.table import TABLE, parse_setting
+from kfext.names import DOMAIN
+from kfext.pipelines.launcher import FUNCTIONS, pytorchjob_of, run_job, trainjob_of
+
+
+@dsl.component(  # type: ignore[untyped-decorator]
+    base_image="python:3.11-slim",
+    packages_to_install=["kubernetes>=28"],
+    additional_funcs=list(FUNCTIONS),
+    task_config_passthroughs=list(dsl.TaskConfigField),
+)
+def train(  # noqa: PLR0917
+    metrics: dsl.Output[dsl.Metrics],
+    kind: str,
+    image: str,
+    command: list,  # type: ignore[type-arg]  # kfp 2 knows no parameters of list and dict
+    replicas: int,
+    processes: int,
+    backoff_limit: int,
+    runtime: str,
+    settings: dict,  # type: ignore[type-arg]
+    owned: bool,
+    run: str,
+    task: str,
+    task_config: dsl.TaskConfig,
+) -> None:
+    container = {"image": image, "command": command}
+    given = {"replicas": int(replicas), "processes": int(processes), "task": task_config}
+    if kind == "TrainJob":
+        job = trainjob_of(container, runtime=runtime, **given)
+    else:
+        job = pytorchjob_of(container, backoff_limit=int(backoff_limit), **given)
+    run_job(job, settings, run=run, task=task, owned=owned, metrics=metrics)
+
+
+def pytorchjob(
+    image: str,
+    command: Sequence[str],
+    *,
+    replicas: int = 1,
+    processes: int = 0,
+    backoff_limit: int = 3,
+    settings: Mapping[str, str] | None = None,
+    owned: bool = True,
+) -> Any:
+    """Return the task of a pipeline that trains in a PyTorchJob.
+
+    `command`: of the training container; `command_of` makes it of a function.
+    `replicas`: pods that train, each with the resources, variables, volumes, node selector,
+        tolerations and affinity that are set on the task.
+    `processes`: processes that torchrun starts in each pod; 0: as many as it has GPUs.
+    `backoff_limit`: restarts of containers after which the job fails.
+    `settings`: kfext's settings without their prefix, such as {"colocation": "required"}. Raises
+        ValueError for an unknown setting, UserError for a malformed one.
+    `owned`: whether the job ends with the step, also where the run is terminated.
+    """
+    given = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
+    return _task("PyTorchJob", command, settings, backoff_limit=backoff_limit, runtime="", **given)
+
+
+def trainjob(
+    image: str,
+    command: Sequence[str],
+    *,
+    replicas: int = 1,
+    processes: int = 0,
+    runtime: str = "torch-distributed",
+    settings: Mapping[str, str] | None = None,
+    owned: bool = True,
+) -> Any:
+    """Return the task of a pipeline that trains in a TrainJob of a ClusterTrainingRuntime.
+
+    `runtime`: its name. The other arguments are as for `pytorchjob`.
+    """
+    given = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
+    return _task("TrainJob", command, settings, backoff_limit=0, runtime=runtime, **given)
+
+
+def _task(
+    kind: str, command: Sequence[str], settings: Mapping[str, str] | None, **given: Any
+) -> Any:
+    # What is known only when the pipeline runs is a placeholder in the text of its f-string.
+    stated = {name: f"{value}" for name, value in (settings or {}).items()}
+    for name, value in stated.items():
+        key = f"{DOMAIN}/{name}"
+        if key not in TABLE:
+            known = ", ".join(sorted(row.removeprefix(f"{DOMAIN}/") for row in TABLE))
+            raise ValueError(f"{name} is no setting of kfext; the settings are {known}")
+        if "{{" not in value:
+            parse_setting(key, value, place=name)
+    given |= {"kind": kind, "command": [f"{word}" for word in command], "settings": stated}
+    of_run = {"run": dsl.PIPELINE_JOB_ID_PLACEHOLDER, "task": dsl.PIPELINE_TASK_NAME_PLACEHOLDER}
+    return train(**given, **of_run).set_caching_options(enable_caching=False)
+
+
+def command_of(function: Callable[..., object], **arguments: object) -> list[str]:
+    """Return the command that calls a function. Its source has to be complete in itself.
+
+    Its imports are inside. `arguments` are literals: text, numbers, lists and dicts of them. For
+    torchrun, put ["torchrun", "--no-python"] before the command.
+    """
+    source = textwrap.dedent(inspect.getsource(function))
+    return ["python3", "-u", "-c", f"{source}\n\n{function.__name__}(**{arguments!r})\n"]

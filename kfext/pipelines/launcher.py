@@ -1,0 +1,311 @@
+"""What a pipeline step runs: it creates a training job, or adopts it, and waits until it has ended.
+
+Kubeflow Pipelines copies the source of these functions into the step. So each of them is complete
+in itself: it imports inside, and refers to nothing outside but `typing`, builtins and the other
+functions. They are for Python 3.10 and later.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+
+def pod_parts(task: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the settings of a step (dsl.TaskConfig) add to a pod spec and a container."""
+    spec = {"nodeSelector": task.node_selector, "tolerations": task.tolerations}
+    spec |= {"affinity": task.affinity, "volumes": task.volumes}
+    container = {"env": task.env, "resources": task.resources, "volumeMounts": task.volume_mounts}
+    return (
+        {key: value for key, value in spec.items() if value},
+        {key: value for key, value in container.items() if value},
+    )
+
+
+def pytorchjob_of(
+    container: dict[str, Any], *, replicas: int, processes: int, backoff_limit: int, task: Any
+) -> dict[str, Any]:
+    """Return a PyTorchJob without a name.
+
+    `container`: its image and command. `processes`: in each pod; 0: the operator's default.
+    """
+    spec, parts = pod_parts(task)
+    template = {"spec": {**spec, "containers": [{"name": "pytorch", **container, **parts}]}}
+    replica = {"replicas": 1, "restartPolicy": "OnFailure", "template": template}
+    workers = {"Worker": {**replica, "replicas": replicas - 1}} if replicas > 1 else {}
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "spec": {
+            **({"nprocPerNode": str(processes)} if processes else {}),
+            "runPolicy": {"backoffLimit": backoff_limit},
+            "pytorchReplicaSpecs": {"Master": replica, **workers},
+        },
+    }
+
+
+def trainjob_of(
+    container: dict[str, Any], *, replicas: int, processes: int, runtime: str, task: Any
+) -> dict[str, Any]:
+    """Return a TrainJob without a name.
+
+    It trains in the replicated job `node`, as the runtimes that Trainer comes with do.
+    """
+    spec, parts = pod_parts(task)
+    trainer = {**container, "numNodes": replicas, "numProcPerNode": processes}
+    trainer |= {"env": parts.get("env"), "resourcesPerNode": parts.get("resources")}
+    if "volumeMounts" in parts:
+        spec["containers"] = [{"name": "node", "volumeMounts": parts["volumeMounts"]}]
+    node = {"name": "node", "template": {"spec": {"template": {"spec": spec}}}}
+    runtime_spec = {"template": {"spec": {"replicatedJobs": [node]}}}
+    patch = {"manager": "kfext.dev/pipelines", "trainingRuntimeSpec": runtime_spec}
+    return {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "spec": {
+            "runtimeRef": {"name": runtime},
+            "trainer": {key: value for key, value in trainer.items() if value},
+            **({"runtimePatches": [patch]} if spec else {}),
+        },
+    }
+
+
+def named(job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str) -> dict[str, Any]:
+    """Return a job with its name and kfext's settings.
+
+    The name follows from the run, the task and the job itself: a retry has the same name, another
+    iteration of a loop, with other arguments, does not.
+    """
+    import hashlib
+    import json
+    import re
+
+    text = json.dumps([run, task, job, settings], sort_keys=True)
+    stem = re.sub(r"[^a-z0-9]+", "-", task.lower())[:40].strip("-")
+    stem = stem if stem[:1].isalpha() else f"job-{stem}".strip("-")
+    metadata = {
+        "name": f"{stem}-{hashlib.sha256(text.encode()).hexdigest()[:10]}",
+        "annotations": {f"kfext.dev/{key}": str(value) for key, value in settings.items()},
+        "labels": {"pipeline/runid": run},  # as the pods of the run have
+    }
+    return {**job, "metadata": metadata}
+
+
+def condition_of(job: dict[str, Any], *types: str) -> dict[str, Any]:
+    """Return the first condition of one of these types that holds; empty without such."""
+    conditions = (job.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] in types and c["status"] == "True"), {})
+
+
+def line_of(job: dict[str, Any], plan: dict[str, Any]) -> str:
+    """Return where a job is, by its TrainingPlan: its reason and position, or its progress."""
+    status = plan.get("status") or {}
+    conditions = (job.get("status") or {}).get("conditions") or []
+    holding = [condition["type"] for condition in conditions if condition["status"] == "True"]
+    phase = status.get("phase") or (holding or ["Created"])[-1]
+    parts = [phase + (f" on {status['nodeSummary']}" if status.get("nodeSummary") else "")]
+    if phase not in {"Placed", "Finished"} and status.get("message"):
+        parts = [f"{parts[0]}: {status.get('reason')}: {status['message']}"]
+    if status.get("ahead") is not None:
+        parts.append(f"jobs ahead: {status['ahead']}")
+    progress = status.get("progress") or {}
+    if progress.get("step") is not None:
+        of = f"/{progress['totalSteps']}" if progress.get("totalSteps") else ""
+        parts.append(f"step {progress['step']}{of}")
+    if progress.get("value") is not None:
+        parts.append(f"{progress.get('metric')} {progress['value']:.6g}")
+    if progress.get("secondsLeft") is not None:
+        parts.append(f"{progress['secondsLeft']:.0f} s left")
+    return ", ".join(parts)
+
+
+def lines_of(looks: Iterable[tuple[float, dict[str, Any], dict[str, Any]]]) -> Iterator[str]:
+    """Yield a line where a job is whenever that changes, and every minute, until it succeeded.
+
+    `looks`: the time in seconds, the job, which is empty once it is gone, and its TrainingPlan.
+    Raises RuntimeError if the job failed or is gone.
+    """
+    line, last = "", 0.0
+    shown: tuple[Any, ...] = ()
+    for now, job, plan in looks:
+        if not job:
+            raise RuntimeError(f"the job was deleted. It was last {line or 'created'}")
+        status = plan.get("status") or {}
+        line, key = line_of(job, plan), (status.get("phase"), status.get("reason"))
+        failed = condition_of(job, "Failed")
+        ended = failed or condition_of(job, "Succeeded", "Complete")
+        if ended or not shown or key != shown or now - last >= 60.0:
+            yield line
+            shown, last = key, now
+        if failed:
+            words = [failed.get("reason"), failed.get("message")]
+            if status.get("phase") != "Finished":
+                words += [status.get("reason"), status.get("message")]
+            raise RuntimeError(f"the job failed: {': '.join(word for word in words if word)}")
+        if ended:
+            return
+
+
+def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
+    """Return the figures of a job that has ended, by name.
+
+    The job waited from its creation to its last start, and ran from then to its end.
+    """
+    import datetime
+
+    def seconds(time: str) -> float:
+        return datetime.datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
+
+    status, shown = job.get("status") or {}, plan.get("status") or {}
+    progress = shown.get("progress") or {}
+    conditions = status.get("conditions") or []
+    resumed = [c for c in conditions if c["type"] == "Suspended" and c["status"] == "False"]
+    created = job["metadata"]["creationTimestamp"]
+    begun = resumed[0]["lastTransitionTime"] if resumed else status.get("startTime") or created
+    ended = condition_of(job, "Succeeded", "Complete", "Failed").get("lastTransitionTime", begun)
+    found = {
+        progress.get("metric") or "metric": progress.get("value"),
+        "step": progress.get("step"),
+        "steps_per_second": progress.get("stepsPerSecond"),
+        "nodes": len(shown["nodes"]) if shown.get("nodes") else None,
+        "waited_seconds": seconds(begun) - seconds(created),
+        "ran_seconds": seconds(ended) - seconds(begun),
+    }
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+def adopted(
+    ask: Callable[..., dict[str, Any]], job: dict[str, Any], owners: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Create a job, or adopt the job of this name, which an earlier attempt of the step created.
+
+    A job that failed is replaced. `ask` creates, gets, patches or deletes the job; it returns an
+    empty object if the job is absent, or there already on `create`.
+    """
+    import time
+
+    while True:
+        made = ask("create", {**job, "metadata": {**job["metadata"], "ownerReferences": owners}})
+        if made:
+            return made
+        found = ask("get")
+        metadata = found.get("metadata") or {}
+        ended = "deletionTimestamp" in metadata
+        if found and not ended and not condition_of(found, "Failed"):
+            present = metadata.get("ownerReferences") or []
+            added = [owner for owner in owners if owner not in present]
+            print(f"adopts {metadata['name']}, which an earlier attempt created", flush=True)
+            test = {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}
+            add = {"op": "add", "path": "/metadata/ownerReferences", "value": [*present, *added]}
+            if not added or ask("patch", [test, add]):
+                return found
+        elif found and not ended:
+            ask("delete")
+        time.sleep(2.0)
+
+
+def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
+    """Return the namespace of this step, and a function that asks for its job or TrainingPlan.
+
+    Outside a cluster, the kubeconfig says where to ask.
+    """
+    import os
+
+    from kubernetes import client, config
+
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        config.load_incluster_config()
+        with open("/var/run/secrets/kubernetes.io/serviceaccount/namespace") as file:
+            namespace = file.read().strip()
+    else:
+        config.load_kube_config()
+        namespace = config.list_kube_config_contexts()[1]["context"].get("namespace", "default")
+    api, kind, name = client.CustomObjectsApi(), job["kind"].lower(), job["metadata"]["name"]
+    of_job = (*job["apiVersion"].split("/"), namespace, f"{kind}s", name)
+    of_plan = ("kfext.dev", "v1alpha1", namespace, "trainingplans", f"{kind}-{name}")
+    absent = {"create": {409}, "get": {404}, "patch": {404, 409, 422}, "delete": {404}}
+
+    def ask(verb: str, *body: Any, plan: bool = False) -> dict[str, Any]:
+        where = of_plan if plan else of_job[:-1] if verb == "create" else of_job
+        call = getattr(api, f"{verb}_namespaced_custom_object")
+        try:
+            return dict(call(*where, *body, _request_timeout=30))
+        except client.ApiException as error:
+            if error.status in absent[verb] or (plan and error.status == 403):
+                return {}
+            raise
+
+    return namespace, ask
+
+
+def looks_at(
+    ask: Callable[..., dict[str, Any]], uid: str
+) -> Iterator[tuple[float, dict[str, Any], dict[str, Any]]]:
+    """Yield the time, a job and its TrainingPlan every 10 seconds; the job is empty once gone.
+
+    Raises the last error if the API server has not answered for ten minutes.
+    """
+    import time
+
+    failures = 0
+    while True:
+        try:
+            job, plan = ask("get"), ask("get", plan=True)
+        except Exception as error:
+            failures += 1
+            if failures > 60:
+                raise
+            print(f"the API server did not answer: {error}", flush=True)
+        else:
+            failures = 0
+            # Another uid is of an earlier or later job of the name.
+            job = job if job and job["metadata"]["uid"] == uid else {}
+            yield time.monotonic(), job, plan if plan and plan["spec"]["job"]["uid"] == uid else {}
+        time.sleep(10.0)
+
+
+def run_job(
+    job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str, owned: bool, metrics: Any
+) -> None:
+    """Create or adopt a job, print where it is until it has ended, and record its figures.
+
+    An owned job is deleted with the step's pod, and when the step is told to stop. Raises
+    RuntimeError if the job is refused, fails or is deleted.
+    """
+    import json
+    import os
+    import signal
+    import sys
+
+    job = named(job, settings, run=run, task=task)
+    namespace, ask = connected(job)
+    title = f"{job['kind']} {namespace}/{job['metadata']['name']}"
+    pod = {"name": os.environ.get("KFP_POD_NAME"), "uid": os.environ.get("KFP_POD_UID")}
+    owners = [{"apiVersion": "v1", "kind": "Pod", **pod}] if owned and pod["uid"] else []
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        try:
+            made = adopted(ask, job, owners)
+        except Exception as error:
+            said = str(getattr(error, "body", ""))  # of the API server
+            said = json.loads(said).get("message", said) if said.startswith("{") else str(error)
+            raise RuntimeError(f"{title} was not created: {said}") from error
+        print(title, flush=True)
+        looks = looks_at(ask, made["metadata"]["uid"])
+        for line in lines_of(looks):
+            print(line, flush=True)
+        _, ended, plan = next(looks)  # after the end, kfext reads the last lines of the log
+    except SystemExit:
+        present = (ask("get").get("metadata") or {}).get("ownerReferences") or []
+        if owned and all(owner in owners for owner in present):  # else a retry has adopted it
+            print(f"the step is stopped, so {title} is deleted", flush=True)
+            ask("delete")
+        raise
+    for figure, value in figures_of(ended, plan).items() if ended else ():
+        metrics.log_metric(figure, value)
+    metrics.metadata["job"] = title
+
+
+FUNCTIONS = (
+    *(pod_parts, pytorchjob_of, trainjob_of, named, condition_of, line_of),
+    *(lines_of, figures_of, adopted, connected, looks_at, run_job),
+)
+"""The functions that are copied into a step."""

@@ -1,0 +1,125 @@
+"""The components, compiled by kfp and run: by kfp.local, and by the command of a compiled step.
+
+kfp needs an older Kubernetes client than the tests have, so it is installed beside them. The API
+server is a fake, and cases on a real cluster are in e2e/cases/real/test_pipelines.py.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from e2e.harness.steps import Step, author
+from tests.contract.manifests import REPOSITORY
+from tests.unit.pipelines.fake_api import FakeApi, condition, placed, queued, served
+
+pytestmark = pytest.mark.long
+GOLDEN = REPOSITORY / "tests/contract/pipeline.yaml"
+RUNS = [condition("Created"), condition("Running")]
+MOVES = [(RUNS, queued(1)), (RUNS, placed(10)), ([condition("Succeeded")], placed(40))]
+VERSION = next(yaml.safe_load_all(GOLDEN.read_text()))["sdkVersion"].removeprefix("kfp-")
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a virtual environment with kfext and the kfp that compiled the golden file."""
+    return author(tmp_path_factory.mktemp("kfp"), VERSION)
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[tuple[FakeApi, dict[str, str]]]:
+    """Serve a cluster where a job waits, trains and succeeds; yield it and the environment."""
+    api = FakeApi(MOVES)
+    with served(api, folder) as kubeconfig:
+        environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "KUBECONFIG": str(kubeconfig)}
+        environment.pop("KUBERNETES_SERVICE_HOST", None)
+        yield api, environment
+
+
+def test_the_newest_kfp_compiles_the_golden_file(python: Path, tmp_path: Path) -> None:
+    made = tmp_path / "pipeline.yaml"
+    subprocess.run(
+        [python, "-m", "tests.adapters.pipelines.golden", made],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=True,
+    )
+    assert made.read_text() == GOLDEN.read_text()
+
+
+REFUSED = {
+    "unknown": ("color", "blue", "color is no setting of kfext; the settings are colocation,"),
+    "malformed": ("colocation", "always", "colocation: 'always'"),
+}
+
+
+@pytest.mark.parametrize(("setting", "value", "why"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_setting_is_refused_where_the_pipeline_is_written(
+    python: Path, setting: str, value: str, why: str
+) -> None:
+    made = f"pytorchjob('i', ['c'], settings={{{setting!r}: {value!r}}})"
+    done = subprocess.run(
+        [python, "-c", f"from kfext.pipelines.components import pytorchjob; {made}"],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert why in done.stderr
+
+
+def test_the_example_runs_with_kfp_local(python: Path, tmp_path: Path) -> None:
+    with cluster(tmp_path) as (api, environment):
+        done = subprocess.run(
+            [python, REPOSITORY / "examples/pipeline.py"],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "Placed on node-1, step 10/40, loss 0.1" in said
+    assert api.asked.count("POST") == 2
+
+
+OF_TASK: dict[str, Any] = {
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "gpu", "operator": "Exists"}],
+    "env": [{"name": "A", "value": "b"}],
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+}
+
+
+def test_the_command_of_a_compiled_step_hands_the_job_what_was_set_on_the_step(
+    python: Path, tmp_path: Path
+) -> None:
+    """The back end of Kubeflow Pipelines fills `task_config`; kfp.local leaves it empty."""
+    step = Step.compiled(GOLDEN, output=tmp_path / "output.json")
+    command = step.command(
+        image="i", command=["train"], replicas=2, settings={"elastic": "1-4"}, task_config=OF_TASK
+    )
+    pod = {"KFP_POD_NAME": "step", "KFP_POD_UID": "uid-of-step"}
+    with cluster(tmp_path) as (api, environment):
+        subprocess.run(
+            command,
+            env={**environment, **pod, "PATH": f"{python.parent}:{os.environ['PATH']}"},
+            check=True,
+        )
+    assert api.job is not None
+    assert [owner["uid"] for owner in api.job["metadata"]["ownerReferences"]] == ["uid-of-step"]
+    assert api.job["metadata"]["annotations"] == {"kfext.dev/elastic": "1-4"}
+    spec = api.job["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    (container,) = spec["containers"]
+    found = {**spec, **container}
+    assert {key: found[key] for key in OF_TASK} == OF_TASK
+    figures = json.loads((tmp_path / "output.json").read_text())["artifacts"]["metrics"]
+    assert figures["artifacts"][0]["metadata"]["loss"] == 0.025

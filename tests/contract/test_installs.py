@@ -1,0 +1,111 @@
+"""kfext installs beside the packages that its users have: docs/pipelines.md."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from tests.contract.manifests import REPOSITORY
+from tests.contract.tables import only, table
+
+CLIENTS = ("28.1.0", "29.0.0", "30.1.0", "31.0.0", "32.0.1", "33.1.0", "34.1.0", "35.0.0", "37.0.2")
+"""Releases of the Kubernetes client."""
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+CONNECTIONS = "tests/adapters/kube/test_connection.py"
+(OWN,) = (
+    requirement.specifier
+    for requirement in map(Requirement, PROJECT["dependencies"])
+    if requirement.name == "kubernetes"
+)
+ROWS = {only(row["package"]): row for row in table("docs/pipelines.md", "package")}
+KATIB = "kubeflow-katib"
+TOGETHER = {
+    "where pipelines are written": ("kfp", "."),
+    "with the SDK of PyTorchJobs": ("kfp", ".[sdk]"),
+    "with the SDK of TrainJobs": ("kfp", "kubeflow"),
+    "both SDKs": ("kubeflow", ".[sdk]"),
+    "all three": ("kfp", "kubeflow", ".[sdk]"),
+    "what a node with GPUs needs": ("kfp", ".[agent]"),
+    "Katib": (KATIB, "."),
+}
+
+
+def _range(package: str) -> SpecifierSet:
+    name = "kubeflow-training" if package == ".[sdk]" else package
+    return SpecifierSet(only(ROWS[name]["Kubernetes client"]) if name in ROWS else "")
+
+
+@pytest.mark.parametrize("packages", TOGETHER.values(), ids=TOGETHER)
+def test_a_kubernetes_client_suits_all(packages: tuple[str, ...]) -> None:
+    suited = [
+        client
+        for client in CLIENTS
+        if client in OWN and all(client in _range(package) for package in packages)
+    ]
+    assert suited
+
+
+def test_the_oldest_and_the_newest_client_suit_kfext() -> None:
+    assert (CLIENTS[0] in OWN, CLIENTS[-1] in OWN) == (True, True)
+
+
+def test_the_versions_of_the_table_are_those_that_kfext_asks_for() -> None:
+    for requirement in map(Requirement, PROJECT["optional-dependencies"]["sdk"]):
+        assert ROWS[requirement.name]["Version"] in requirement.specifier
+
+
+def _resolved(folder: Path, *packages: str) -> dict[str, str] | None:
+    """Return the versions that pip would install, or None without a solution."""
+    report = folder / "report.json"
+    pinned = [
+        f"{package}=={ROWS[package]['Version']}" if package in ROWS else package
+        for package in packages
+    ]
+    command = ["-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
+    done = subprocess.run(
+        [sys.executable, *command, f"--report={report}", *pinned],
+        cwd=REPOSITORY,
+        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        assert "ResolutionImpossible" in done.stderr, done.stderr
+        return None
+    chosen = (item["metadata"] for item in json.loads(report.read_text())["install"])
+    return {item["name"]: item["version"] for item in chosen}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("client", [CLIENTS[0], CLIENTS[-1]])
+def test_a_kubeconfig_is_read_with_the_oldest_and_the_newest_client(
+    tmp_path: Path, client: str
+) -> None:
+    install = ["-m", "pip", "install", "--quiet", "--target", str(tmp_path)]
+    subprocess.run([sys.executable, *install, f"kubernetes=={client}"], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", CONNECTIONS],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{REPOSITORY}"},
+        check=True,
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("packages", TOGETHER.values(), ids=TOGETHER)
+def test_pip_finds_versions_that_suit_all(tmp_path: Path, packages: tuple[str, ...]) -> None:
+    found = _resolved(tmp_path, *packages)
+    assert found is not None
+    assert found["kubernetes"] in OWN
+
+
+@pytest.mark.long
+def test_the_newest_sdk_of_katib_has_no_solution_beside_the_sdk_of_kfext(tmp_path: Path) -> None:
+    assert _resolved(tmp_path, KATIB, ".[sdk]") is None

@@ -1,0 +1,400 @@
+"""What a pipeline step does with its training job, and what it prints meanwhile."""
+
+import builtins
+import dis
+import inspect
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from types import CodeType, SimpleNamespace
+from typing import Any
+
+import pytest
+from kubernetes.config import kube_config
+
+from kfext.pipelines.launcher import (
+    FUNCTIONS,
+    figures_of,
+    lines_of,
+    named,
+    pytorchjob_of,
+    run_job,
+    trainjob_of,
+)
+from tests.unit.pipelines.fake_api import CREATED, FakeApi, Raw, condition, placed, queued, served
+
+CONTAINER = {"image": "image:1", "command": ["train"]}
+NOTHING = SimpleNamespace(
+    affinity=None,
+    tolerations=None,
+    node_selector=None,
+    env=None,
+    volumes=None,
+    volume_mounts=None,
+    resources=None,
+)
+OF_STEP = SimpleNamespace(
+    affinity={"nodeAffinity": {}},
+    tolerations=[{"key": "gpu", "operator": "Exists"}],
+    node_selector={"disk": "ssd"},
+    env=[{"name": "A", "value": "b"}],
+    volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    volume_mounts=[{"name": "data", "mountPath": "/data"}],
+    resources={"limits": {"cpu": "1", "nvidia.com/gpu": "1"}},
+)
+RUNS = [condition("Created"), condition("Running")]
+ENDED = [condition("Suspended", "False"), condition("Running", "False"), condition("Succeeded")]
+FAILED = [condition("Failed", reason="PyTorchJobFailed", message="it has failed")]
+
+
+def job_of(task: Any = NOTHING, replicas: int = 2, **more: Any) -> Raw:
+    given = {"processes": 0, "backoff_limit": 3, **more}
+    return pytorchjob_of(CONTAINER, replicas=replicas, task=task, **given)
+
+
+def globals_of(code: CodeType) -> Iterator[str]:
+    """Yield the names that a function looks up outside, and the functions inside it."""
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "LOAD_GLOBAL":
+            yield instruction.argval
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from globals_of(constant)
+
+
+def test_the_functions_are_complete_in_a_step() -> None:
+    """Kubeflow Pipelines copies their source below `from typing import *`."""
+    step: dict[str, Any] = {}
+    source = "\n\n".join(inspect.getsource(function) for function in FUNCTIONS)
+    exec("from typing import *\n" + source, step)
+    there = {*step, *dir(builtins)}
+    assert {name for made in FUNCTIONS for name in globals_of(made.__code__)} <= there
+
+
+def test_a_pytorchjob_gets_what_is_set_on_the_step() -> None:
+    specs = job_of(OF_STEP, replicas=3)["spec"]["pytorchReplicaSpecs"]
+    assert {type_: replica["replicas"] for type_, replica in specs.items()} == {
+        "Master": 1,
+        "Worker": 2,
+    }
+    spec = specs["Worker"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert (spec["nodeSelector"], spec["tolerations"], spec["affinity"], spec["volumes"]) == (
+        *(OF_STEP.node_selector, OF_STEP.tolerations, OF_STEP.affinity, OF_STEP.volumes),
+    )
+    assert (container["env"], container["resources"], container["volumeMounts"]) == (
+        *(OF_STEP.env, OF_STEP.resources, OF_STEP.volume_mounts),
+    )
+
+
+def test_a_job_of_a_step_without_settings_states_nothing_of_them() -> None:
+    spec = job_of(replicas=1)["spec"]
+    assert spec["pytorchReplicaSpecs"] == {
+        "Master": {
+            "replicas": 1,
+            "restartPolicy": "OnFailure",
+            "template": {
+                "spec": {
+                    "containers": [{"name": "pytorch", "image": "image:1", "command": ["train"]}]
+                }
+            },
+        }
+    }
+    assert "nprocPerNode" not in spec
+    assert job_of(processes=2)["spec"]["nprocPerNode"] == "2"
+
+
+def test_a_trainjob_gets_what_is_set_on_the_step_where_trainer_accepts_it() -> None:
+    given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "torch-distributed"}
+    spec = trainjob_of(CONTAINER, task=OF_STEP, **given)["spec"]
+    assert spec["trainer"] == {
+        "image": "image:1",
+        "command": ["train"],
+        "numNodes": 2,
+        "env": OF_STEP.env,
+        "resourcesPerNode": OF_STEP.resources,
+    }
+    (patch,) = spec["runtimePatches"]
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    assert node["template"]["spec"]["template"]["spec"] == {
+        "nodeSelector": OF_STEP.node_selector,
+        "tolerations": OF_STEP.tolerations,
+        "affinity": OF_STEP.affinity,
+        "volumes": OF_STEP.volumes,
+        # Trainer refuses variables here: they are the trainer's.
+        "containers": [{"name": "node", "volumeMounts": OF_STEP.volume_mounts}],
+    }
+    assert "runtimePatches" not in trainjob_of(CONTAINER, task=NOTHING, **given)["spec"]
+
+
+def name_of(job: Raw, *, run: str = "run-1", task: str = "train", **settings: str) -> str:
+    return str(named(job, settings, run=run, task=task)["metadata"]["name"])
+
+
+def test_only_a_retry_has_the_name_of_a_job() -> None:
+    name = name_of(job_of())
+    others = [
+        name_of(job_of(), run="run-2"),
+        name_of(job_of(), task="train-2"),
+        name_of(job_of(replicas=3)),  # another iteration of a loop
+        name_of(job_of(), colocation="required"),
+    ]
+    assert name == name_of(job_of())
+    assert len({name, *others}) == 5
+
+
+@pytest.mark.parametrize(
+    ("task", "stem"),
+    [("train", "train-"), ("2nd step", "job-2nd-step-"), ("", "job-"), ("x" * 99, "x" * 40 + "-")],
+)
+def test_the_name_of_a_job_is_a_label_of_dns(task: str, stem: str) -> None:
+    name = name_of(job_of(), task=task)
+    assert name.startswith(stem)
+    assert len(name) <= 51  # with the names of its pods
+
+
+LINES: dict[str, tuple[list[Raw], Raw, str]] = {
+    "why it waits, and its position": (
+        [condition("Created"), condition("Suspended")],
+        queued(3),
+        "Queued: NoRoom: needs 8 CPUs of a node; node-1 has 2, jobs ahead: 3",
+    ),
+    "where it trains, and how far it is": (
+        RUNS,
+        placed(10, secondsLeft=120.4),
+        "Placed on node-1, step 10/40, loss 0.1, 120 s left",
+    ),
+    "its last condition without kfext": (RUNS, {}, "Running"),
+    "that it was created": ([], {}, "Created"),
+}
+
+
+@pytest.mark.parametrize(("conditions", "status", "want"), LINES.values(), ids=LINES)
+def test_what_is_printed_of_a_job(conditions: list[Raw], status: Raw, want: str) -> None:
+    looks = [(0.0, {"status": {"conditions": conditions}}, {"status": status})]
+    assert list(lines_of(looks)) == [want]
+
+
+def test_a_line_is_printed_once_a_minute_and_when_the_reason_changes() -> None:
+    at = [(float(second), queued(second)) for second in range(0, 130, 10)]
+    at += [(130.0, {**queued(1), "reason": "Quota"}), (140.0, placed(1)), (150.0, placed(2))]
+    looks = [(now, {"status": {"conditions": RUNS}}, {"status": status}) for now, status in at]
+    printed = [line.rpartition(", ")[2] for line in lines_of(looks)]
+    assert printed == [
+        "jobs ahead: 0",
+        "jobs ahead: 60",
+        "jobs ahead: 120",
+        "jobs ahead: 1",
+        "loss 1",
+    ]
+
+
+def test_a_job_that_was_deleted_fails_the_step_with_what_was_last_known() -> None:
+    looks: list[tuple[float, Raw, Raw]] = [
+        (0.0, {"status": {}}, {"status": queued(1)}),
+        (1.0, {}, {}),
+    ]
+    with pytest.raises(RuntimeError, match=r"was deleted\. It was last Queued: NoRoom"):
+        list(lines_of(looks))
+
+
+def test_the_figures_of_a_job_that_ended() -> None:
+    resumed = {**condition("Suspended", "False"), "lastTransitionTime": "2026-11-27T10:05:00Z"}
+    job = {
+        "metadata": {"creationTimestamp": CREATED},
+        "status": {"conditions": [resumed, condition("Succeeded")], "startTime": CREATED},
+    }
+    plan = {"status": placed(40, stepsPerSecond=2.5)}
+    assert figures_of(job, plan) == {
+        "loss": 0.025,
+        "step": 40,
+        "steps_per_second": 2.5,
+        "nodes": 1,
+        "waited_seconds": 300,
+        "ran_seconds": 900,
+    }
+    assert figures_of(job, {}) == {"waited_seconds": 300, "ran_seconds": 900}
+
+
+class Step:
+    """A step in a pod. Its own waiting moves its clock on."""
+
+    def __init__(self, api: FakeApi, monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
+        self.api, self.now = api, 0.0
+        self.figures: dict[str, float] = {}
+        monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.setattr(time, "sleep", self._sleep)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        self.pod(monkeypatch, "one")
+
+    def _sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def pod(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        monkeypatch.setenv("KFP_POD_NAME", name)
+        monkeypatch.setenv("KFP_POD_UID", f"uid-of-{name}")
+
+    def run(self, *, owned: bool = True, **settings: str) -> None:
+        given: dict[str, Any] = {"run": "run-1", "task": "train", "owned": owned}
+        metrics = SimpleNamespace(log_metric=self.figures.__setitem__, metadata={})
+        run_job(job_of(), settings, metrics=metrics, **given)
+
+    @property
+    def owners(self) -> list[str]:
+        assert self.api.job is not None
+        return [owner["name"] for owner in self.api.job["metadata"].get("ownerReferences", ())]
+
+
+Begin = Callable[..., Step]
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Begin]:
+    before = signal.getsignal(signal.SIGTERM)
+    with ExitStack() as stack:
+
+        def begun(*moves: tuple[list[Raw], Raw], **more: Any) -> Step:
+            api = FakeApi(moves, **more)
+            return Step(api, monkeypatch, stack.enter_context(served(api, tmp_path)))
+
+        yield begun
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_step_trains_and_records_the_figures(
+    begin: Begin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = begin((RUNS, queued(1)), (RUNS, placed(10)), (ENDED, placed(40)))
+    step.run(colocation="required")
+    assert step.api.job is not None
+    metadata = step.api.job["metadata"]
+    assert metadata["annotations"] == {"kfext.dev/colocation": "required"}
+    assert metadata["labels"] == {"pipeline/runid": "run-1"}
+    assert step.owners == ["one"]
+    assert step.figures["loss"] == 0.025
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"PyTorchJob team-a/{metadata['name']}"
+    assert [line.partition(" ")[0] for line in printed[1:]] == ["Placed", "Placed"]
+
+
+def test_a_step_waits_longer_than_the_600_seconds_of_the_sdks(begin: Begin) -> None:
+    """By a clock that the step's own waiting moves on."""
+    step = begin(*[(RUNS, queued(1))] * 300, (ENDED, placed(40)))
+    step.run()
+    assert step.now > 2900
+
+
+def test_a_retry_adopts_the_job_and_holds_it_too(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = begin((ENDED, placed(40)))
+    step.run()
+    step.pod(monkeypatch, "two")
+    step.run()
+    assert step.owners == ["one", "two"]
+    assert step.api.asked.count("DELETE") == 0
+    step.run()
+    assert step.owners == ["one", "two"]
+
+
+def test_a_retry_replaces_a_job_that_failed(begin: Begin) -> None:
+    step = begin((FAILED, placed(10)))
+    with pytest.raises(RuntimeError, match="PyTorchJobFailed: it has failed"):
+        step.run()
+    step.api.moves = [(FAILED, {}), (ENDED, placed(40))]
+    step.run()
+    assert step.api.job is not None
+    assert step.api.job["metadata"]["uid"] != "uid-1"
+
+
+def test_a_retry_waits_until_a_job_that_is_being_deleted_is_gone(begin: Begin) -> None:
+    step = begin((RUNS, placed(1)), (RUNS, placed(1)), (ENDED, placed(40)))
+    step.api.answer("POST", "", named(job_of(), {}, run="run-1", task="train"))
+    assert step.api.job is not None
+    step.api.job["metadata"]["deletionTimestamp"] = CREATED
+    answer, gone = step.api.answer, iter([False, False, False, True])
+
+    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
+        if method == "GET" and next(gone, False):
+            step.api.job = None
+        return answer(method, path, body)
+
+    step.api.answer = answered  # type: ignore[method-assign]
+    step.run()
+    assert step.api.asked.count("DELETE") == 0
+    assert step.api.job["metadata"]["uid"] != "uid-1"
+
+
+def test_a_malformed_setting_fails_the_step_with_the_words_of_the_webhook(begin: Begin) -> None:
+    refusal = "kfext.dev/colocation: 'always' is not allowed: preferred, required, off"
+    step = begin((RUNS, {}), refusal=refusal)
+    with pytest.raises(RuntimeError, match=r"was not created: kfext\.dev/colocation: 'always'"):
+        step.run(colocation="always")
+
+
+def test_a_job_that_is_not_owned_has_no_owner(begin: Begin) -> None:
+    step = begin((ENDED, placed(40)))
+    step.run(owned=False)
+    assert step.owners == []
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_step_that_is_stopped_takes_its_own_job_with_it(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, owned: bool
+) -> None:
+    step = begin((RUNS, queued(1)))
+
+    def stopped(_: float) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(time, "sleep", stopped)
+    with pytest.raises(SystemExit):
+        step.run(owned=owned)
+    assert (step.api.job is None) is owned
+
+
+def test_a_step_that_is_stopped_leaves_the_job_that_a_retry_has_adopted(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = begin((RUNS, queued(1)))
+
+    def adopted_and_stopped(_: float) -> None:
+        assert step.api.job is not None
+        step.api.job["metadata"]["ownerReferences"].append({"kind": "Pod", "name": "two"})
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(time, "sleep", adopted_and_stopped)
+    with pytest.raises(SystemExit):
+        step.run()
+    assert step.owners == ["one", "two"]
+
+
+def test_an_api_server_that_restarts_does_not_fail_the_step(begin: Begin) -> None:
+    step = begin((RUNS, placed(1)), (ENDED, placed(40)))
+    answer = step.api.answer
+
+    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
+        step.api.outages = 1 if len(step.api.asked) in {2, 3} else 0
+        return answer(method, path, body)
+
+    step.api.answer = answered  # type: ignore[method-assign]
+    step.run()
+    assert step.figures["step"] == 40
+
+
+def test_an_api_server_that_stays_away_fails_the_step_after_ten_minutes(begin: Begin) -> None:
+    step = begin((RUNS, placed(1)))
+    answer = step.api.answer
+
+    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
+        step.api.outages = int(method != "POST")
+        return answer(method, path, body)
+
+    step.api.answer = answered  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="restarting"):
+        step.run()
+    assert step.now == 600.0
