@@ -34,6 +34,9 @@ LEASE = "kfext-controller"
 
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
+PROGRESS_SERVICE = "kfext-progress"
+"""Service of the webhook's pods for the programs that post their progress. It keeps each client at
+one replica."""
 WEBHOOK_CONFIGURATION = "kfext"
 
 # --- labels set by people -------------------------------------------------------------------
@@ -119,6 +122,10 @@ CHECKPOINT_REQUEST = f"{DOMAIN}/checkpoint-request"
 """Annotation on a pod: the number of the last checkpoint that kfext has asked its job for; the job
 reads it in its control file. Pods are not guarded like WRITTEN_BY_KFEXT: whoever may edit a pod may
 ask its job for a checkpoint too, and nothing else follows from the number."""
+
+POST_AUTHORITY = f"{DOMAIN}/post-authority"
+"""Annotation on a pod that may post its progress: the authority, in PEM, that signs the certificate
+of PROGRESS_SERVICE. The pod webhook writes it, and the pod reads it as a file."""
 
 ISTIO_INJECT = "sidecar.istio.io/inject"
 """Set to "false" where a template says nothing: a sidecar never ends, nor would its pod."""
