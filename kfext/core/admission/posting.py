@@ -90,7 +90,7 @@ def posting(
         {"serviceAccountToken": token},
         {"downwardAPI": {"items": [{"path": "ca.crt", "fieldRef": _AUTHORITY}]}},
     ]
-    changes = {
+    changes: dict[str, list[Any]] = {
         "env": [{"name": name, "value": value} for name, value in values.items()],
         "volumeMounts": [
             {"name": _TOKEN_VOLUME, "mountPath": _FOLDER, "readOnly": True},
@@ -101,7 +101,9 @@ def posting(
         {"name": _TOKEN_VOLUME, "projected": {"sources": sources}},
         {"name": _LINK_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": "64Ki"}},
     ]
-    of_container = {key: [*sequence(container.get(key)), *new] for key, new in changes.items()}
+    of_container: dict[str, Any] = {
+        key: [*sequence(container.get(key)), *new] for key, new in changes.items()
+    }
     of_container["livenessProbe"] = _PROBE
     of_spec = {"volumes": [*sequence(spec.get("volumes")), *volumes]}
     containers = list(spec["containers"])
