@@ -131,6 +131,8 @@ class JobsProgress:
         tracked = self._cluster.jobs.get(uid)
         if tracked is None or tracked.phase is None or tracked.job.suspend:
             return None
+        if tracked.job.finished and uid not in self._followed:
+            return None  # what it last showed stays
         source, pods = self._settings_of(tracked).metrics, self._cluster.pods(uid)
         ranked = printing_pods(tracked.job, pods)
         if source.source != PUSH or posted.pod not in {pod.uid for pod in ranked}:

@@ -54,8 +54,8 @@ _POD = "authentication.kubernetes.io/pod-"
 
 
 class _Metric(msgspec.Struct):
-    name: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    value: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    name: str = ""
+    value: str = ""
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -79,7 +79,10 @@ class BoundPod:
     uid: str
 
     def is_of(self, kind: JobKind, namespace: str, job: str) -> bool:
-        """Return whether the name is of a pod of a job that may be rank 0; other jobs' are not."""
+        """Return whether its name says that it is a pod of a job, and may be rank 0.
+
+        The operator names pods JOB-TYPE-INDEX, so two jobs of a kind never share a name of a pod.
+        """
         type_, _, index = self.name.removeprefix(f"{job}-").rpartition("-")
         named = self.name.startswith(f"{job}-") and index_in(index) is not None
         return self.namespace == namespace and named and type_ in map(str.lower, kind.rank_zero)
@@ -154,7 +157,11 @@ class Posts:
     async def run(self) -> None:
         """Write what is due until cancelled."""
         while True:
-            await self.write()
+            try:
+                await self.write()
+            except Exception:
+                # The same process answers reviews, which must go on.
+                _log.exception("posts not written")
             await asyncio.sleep(_TURN_SECONDS)
 
     async def write(self) -> None:

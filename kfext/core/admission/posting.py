@@ -59,7 +59,7 @@ Raw = Mapping[str, Any]
 
 
 def post_path(kind: JobKind, namespace: str, name: str) -> str:
-    """Return the path to which the program of a job posts."""
+    """Return the path of the endpoint for the posts of a job."""
     group = f"/apis/{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
     return f"{group}/namespaces/{namespace}/{kind.plural}/{name}/status"
 
@@ -67,10 +67,10 @@ def post_path(kind: JobKind, namespace: str, name: str) -> str:
 def posting(
     kind: JobKind, metadata: Raw, spec: Raw, *, namespace: str, authority: str
 ) -> tuple[Raw, list[Operation]]:
-    """Return the pod spec that lets the program post, and the operations for it.
+    """Return the pod spec that lets the program post, and the operations that make it.
 
-    None for a pod that did not ask or has no rank 0, that posts elsewhere, or that has a liveness
-    probe or uses the folders or names of volumes. `authority`: in PEM.
+    A pod stays as it is if its job did not ask or it cannot be rank 0, if it posts elsewhere, or if
+    it has a liveness probe or uses kfext's folders or names of volumes. `authority`: in PEM.
     """
     found = container_named(spec, kind.container)
     labels = strings(metadata.get("labels"))

@@ -26,7 +26,7 @@ _MOST_TEXT = 16 * 1024
 _UNRECOGNISED, _UNAVAILABLE = 3, 3
 """The reads in a row without progress, or without success, after which this is shown."""
 _POSTS_COUNT = 180.0
-"""Seconds after the last post for which the log does not count: a step may take long."""
+"""The log counts again if the job has not posted for so many seconds: a step may take long."""
 _UNMEASURED = 6
 """The rounds with pending CPU use after which this is shown: three minutes."""
 
@@ -94,7 +94,7 @@ class Followed:
     ) -> None:
         """Register the posts of a pod that are newer than what was registered; see `take`.
 
-        While the pod whose posts count runs and posts, those of the pods beside it do not.
+        While one pod posts, the posts of the pods that run beside it do not count.
         """
         if self._source in beside and self.posts(now.monotonic):
             return

@@ -4,7 +4,7 @@ A program posts the last value of everything that it measures, so most values of
 as the program's last line. Only a value of a group that changed is a new measurement: windows of
 repeated values would look like the end of growth.
 
-The wire format is that of Kubeflow Trainer. Source: kubeflow/trainer KEP-2779; huggingface
+Kubeflow Trainer defines the wire format. Source: kubeflow/trainer KEP-2779; huggingface
 transformers, integration_utils.py KubeflowCallback.
 """
 
@@ -32,7 +32,7 @@ _WHOLE = 100
 class Post:
     """The content of a post: its time in epoch seconds, its position, and what was just measured.
 
-    `step` of `total` over the run, None if not known. `measures`: pairs of name and number.
+    `step` of `total`: over the run; None: unknown. `measures`: pairs of name and number.
     """
 
     at: float
@@ -55,7 +55,7 @@ class Posted:
 
 
 class PodPosts:
-    """The posts of one pod. `posts` are those that were not written yet."""
+    """The posts of one pod. `posts`: the posts that were not written yet."""
 
     def __init__(self) -> None:
         self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
@@ -83,7 +83,8 @@ class PodPosts:
             for name, value in metrics.items()
             if _role(name) in {None, Role.MEASURE} and self._metrics.get(name) != value
         }
-        measures = [name for name in metrics if _role(name) is Role.MEASURE]
+        known = (name for name in metrics if len(name) <= _LONGEST)
+        measures = [name for name in known if _role(name) is Role.MEASURE]
         for name in sorted(measures, key=order)[:_MOST_MEASURES]:
             value = _number(metrics[name])
             if value is not None and is_checking(name) in changed:

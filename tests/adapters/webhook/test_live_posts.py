@@ -5,6 +5,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,7 +47,7 @@ def namespace(testbed: Testbed, namespaces: dict[str, str]) -> str:
     settings = {names.METRICS: "push", names.COLOCATION: "off"}
     for job in ("train", "other"):
         create(testbed, found, job, annotations=settings)
-        until(lambda job=job: pod_of(testbed, found, job), what="the operator makes the pods")
+        until(partial(pod_of, testbed, found, job), what="the operator makes the pods")
     return found
 
 
@@ -122,6 +123,8 @@ def test_a_pod_that_may_post_trusts_the_authority_of_the_webhook(
     made = pod_of(testbed, namespace, "train")
     trusted = made["metadata"]["annotations"][names.POST_AUTHORITY]
     assert trusted.startswith("-----BEGIN CERTIFICATE-----")
-    env = {one["name"]: one.get("value") for one in made["spec"]["containers"][0]["env"]}
+    env = {
+        variable["name"]: variable.get("value") for variable in made["spec"]["containers"][0]["env"]
+    }
     path = post_path(PYTORCH, namespace, "train")
     assert env["KUBEFLOW_TRAINER_SERVER_URL"].endswith(path)

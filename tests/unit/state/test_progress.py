@@ -605,6 +605,14 @@ def test_the_posts_of_an_unknown_job_are_ignored() -> None:
     assert bed.progress.post("gone", posted("a"), bed.now) is None
 
 
+def test_posts_that_arrive_after_the_end_of_a_job_change_nothing() -> None:
+    bed = Bed()
+    made = training(metrics="push")
+    tracked = bed.runs(made)
+    bed.cluster.observe_job(made.condition("Succeeded").version(2).raw)
+    assert bed.progress.post(tracked.job.uid, posted("uid-team-train-0"), bed.now) is None
+
+
 @pytest.mark.parametrize(
     ("settings", "want"),
     [

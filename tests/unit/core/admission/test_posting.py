@@ -122,7 +122,10 @@ def test_the_pod_webhook_adds_it_for_each_kind(kind: str) -> None:
     )
     review = mutate_pod(raw, controller_alive=True, namespace="team", authority="PEM")
     patched = jsonpatch.apply_patch(raw, list(review.ops))
-    env = {one["name"]: one.get("value", "") for one in patched["spec"]["containers"][0]["env"]}
+    env = {
+        variable["name"]: variable.get("value", "")
+        for variable in patched["spec"]["containers"][0]["env"]
+    }
     assert f"/namespaces/team/{KINDS[kind].plural}/train/status" in env[URL]
     again = mutate_pod(patched, controller_alive=True, namespace="team", authority="PEM")
     assert again.ops == ()

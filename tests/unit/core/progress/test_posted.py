@@ -101,6 +101,12 @@ def test_the_step_of_a_post(posts: list[tuple[dict[str, str], int | None]], want
     assert steps(*posts) == want
 
 
+@pytest.mark.parametrize(("length", "kept"), [(64, True), (65, False)])
+def test_a_measure_has_a_name_that_a_training_plan_can_have(length: int, kept: bool) -> None:
+    (post,) = posts_of(({f"{'a' * (length - 5)}_loss": "1", "step": "1"}, None))
+    assert bool(post.measures) is kept
+
+
 def test_the_newest_posts_are_kept() -> None:
     found = posts_of(*(({"step": str(number)}, None) for number in range(100)))
     assert [post.step for post in found] == list(range(100 - MOST_POSTS, 100))
