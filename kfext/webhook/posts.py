@@ -41,7 +41,7 @@ MOST_WRITES = 20
 _TURN_SECONDS = 0.5
 _MOST_POSTS = 30
 """The most posts of a pod in a minute: Transformers posts every 5 s at most."""
-_MOST_PODS, _FORGET_SECONDS = 5000, 600.0
+_MOST_PODS, _FORGET_SECONDS = 2000, 600.0
 _LIMIT, _MOST_BYTES = 64 * 2**10, 4 * 2**20
 """The largest body, as in Kubeflow Trainer, and the most bytes of all bodies under way."""
 _KNOWN_SECONDS, _MOST_TOKENS = 300.0, 10_000

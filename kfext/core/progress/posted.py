@@ -11,6 +11,7 @@ transformers, integration_utils.py KubeflowCallback.
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from kfext.core.progress.lines import MOST, Line, Position
@@ -20,9 +21,10 @@ from kfext.model.tolerant import mapping, sequence, text
 
 MOST_POSTS = 16
 """The posts of a write that are kept, the newest: a callback posts every 5 s at most."""
+MOST_METRICS = 64
 _MOST_MEASURES = 8
 _LONGEST = 64
-"""Characters of a name or a value."""
+"""Characters of a name and its value together."""
 _STEP = {Role.RUN_STEP, Role.STEP}
 _TOTAL = {Role.END, Role.LAST}
 _WHOLE = 100
@@ -64,7 +66,12 @@ class PodPosts:
         self._stepped = False
 
     def take(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
-        """Register a post: its metrics by name, and the percentage of the training that is done."""
+        """Register a post: its metrics by name, and the percentage of the training that is done.
+
+        Long names and values, and metrics beyond the first MOST_METRICS, do not count.
+        """
+        fits = ((key, value) for key, value in metrics.items() if len(key + value) <= _LONGEST)
+        metrics = dict(islice(fits, MOST_METRICS))
         step, total = _count(metrics, _STEP), _count(metrics, _TOTAL)
         self._total = total or self._total
         self._stepped |= step is not None
@@ -83,8 +90,7 @@ class PodPosts:
             for name, value in metrics.items()
             if _role(name) in {None, Role.MEASURE} and self._metrics.get(name) != value
         }
-        known = (name for name in metrics if len(name) <= _LONGEST)
-        measures = [name for name in known if _role(name) is Role.MEASURE]
+        measures = [name for name in metrics if _role(name) is Role.MEASURE]
         for name in sorted(measures, key=order)[:_MOST_MEASURES]:
             value = _number(metrics[name])
             if value is not None and is_checking(name) in changed:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.progress.posted import (
+    MOST_METRICS,
     MOST_POSTS,
     PodPosts,
     Post,
@@ -103,8 +104,14 @@ def test_the_step_of_a_post(posts: list[tuple[dict[str, str], int | None]], want
 
 @pytest.mark.parametrize(("length", "kept"), [(64, True), (65, False)])
 def test_a_measure_has_a_name_that_a_training_plan_can_have(length: int, kept: bool) -> None:
-    (post,) = posts_of(({f"{'a' * (length - 5)}_loss": "1", "step": "1"}, None))
+    (post,) = posts_of(({f"{'a' * (length - 6)}_loss": "1", "step": "1"}, None))
     assert bool(post.measures) is kept
+
+
+@pytest.mark.parametrize(("others", "kept"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
+def test_of_many_metrics_the_first_are_kept(others: int, kept: bool) -> None:
+    many = {f"m{number}": "1" for number in range(others)}
+    assert bool(posts_of((many | {"loss": "1"}, None))) is kept
 
 
 def test_the_newest_posts_are_kept() -> None:
