@@ -38,6 +38,9 @@ webhook holds no other jobs."""
 
 CA_SECRET = "kfext-webhook-ca"
 WEBHOOK_SERVICE = "kfext-webhook"
+PROGRESS_SERVICE = "kfext-progress"
+"""Service of the webhook's pods for the programs that post their progress. It keeps each client at
+one replica."""
 WEBHOOK_CONFIGURATION = "kfext"
 FIRST_WEBHOOKS = "a.kfext.dev"
 """The configuration of the webhooks that must run before webhooks of other systems."""
@@ -129,6 +132,10 @@ CHECKPOINT_REQUEST = f"{DOMAIN}/checkpoint-request"
 """Annotation on a pod: the number of the last checkpoint that kfext has asked its job for; the job
 reads it in its control file. Pods are not guarded like WRITTEN_BY_KFEXT: whoever may edit a pod may
 ask its job for a checkpoint too, and nothing else follows from the number."""
+
+POST_AUTHORITY = f"{DOMAIN}/post-authority"
+"""Annotation on a pod that may post its progress: the authority, in PEM, that signs the certificate
+of PROGRESS_SERVICE. The pod webhook writes it, and the pod reads it as a file."""
 
 ISTIO_INJECT = "sidecar.istio.io/inject"
 """Set to "false" where a template says nothing: a sidecar never ends, nor would its pod."""
@@ -265,7 +272,7 @@ REASON_CPU_USE_UNAVAILABLE = "CpuUseUnavailable"
 PROGRESS_KNOWN = "ProgressKnown"
 """Condition: whether the progress of the job is known; its reasons follow."""
 REASON_RECOGNISED = "Recognised"
-"""The job's log shows its progress."""
+"""The job's log or its posts show its progress."""
 REASON_DIVERGED = "Diverged"
 """The last value of the job's metric is not a number, or infinite."""
 REASON_NOTHING_RECOGNISED = "NothingRecognised"

@@ -11,6 +11,7 @@ from kfext.controller.metrics import Metrics, guard
 from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.reconciler import Reconciler
 from kfext.controller.step_executor import StepExecutor
+from kfext.controller.training_plan import WrittenTrainingPlan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, informers, read_all
 from kfext.errors import ApiError
@@ -81,7 +82,7 @@ class Controller:
         metrics.follow(self.planner)
         metrics.follow_jobs(self.planner.progress.reports)
         self._informers = informers(
-            client, planner=self.planner, plan_writer=self.plan_writer, kinds=kinds
+            client, planner=self.planner, observe_plan=self._observe_plan, kinds=kinds
         )
         metrics.follow_watches(self._informers)
         metrics.follow_events(lambda: self._events.dropped)
@@ -117,6 +118,12 @@ class Controller:
                 tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
             tasks.create_task(self._progress_reader.run())
+
+    def _observe_plan(
+        self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None
+    ) -> None:
+        self.plan_writer.observe(old, new)
+        self._progress_reader.observe(old, new)
 
     def now(self) -> Moment:
         """Return the present moment."""

@@ -1,4 +1,4 @@
-"""Read the progress of running jobs from their logs, at a bounded rate.
+"""Read the progress of running jobs from their logs, at a bounded rate, and from their posts.
 
 No text of a log is kept, logged or exported, except the names of metrics and numbers.
 """
@@ -10,6 +10,7 @@ import structlog
 
 from kfext import names
 from kfext.controller.metrics import guard
+from kfext.controller.training_plan import WrittenTrainingPlan
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
@@ -70,6 +71,14 @@ class ProgressReader:
                 for uid in self._logs.keys() - self._planner.cluster.jobs.keys():
                     del self._logs[uid]
                 await asyncio.sleep(_PAUSE_SECONDS)
+
+    def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
+        """Give the planner what the program of a job has posted since the last version."""
+        if new is None or new.posted is None or (old and old.posted == new.posted):
+            return
+        with guard("take the posts of a job", uid=new.job_uid):
+            if tracked := self._planner.progress.post(new.job_uid, new.posted, self._now()):
+                self._show(tracked)
 
     async def _measure(self) -> None:
         progress = self._planner.progress

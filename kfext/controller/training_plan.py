@@ -8,6 +8,7 @@ import msgspec
 
 from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.registry import CONDITIONS
+from kfext.core.progress.posted import Posted, decode_posted
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD
 from kfext.core.words import listed
@@ -72,11 +73,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class WrittenTrainingPlan:
-    """A TrainingPlan in the cluster; `marks` are the times of its conditions, by type."""
+    """A TrainingPlan in the cluster.
+
+    `marks`: the times of its conditions, by type.
+    `posted`: what the job's program has posted, which the webhook writes; None: nothing.
+    """
 
     job_uid: str
     status: TrainingPlanStatus
     marks: Mapping[str, Mark] = field(default_factory=dict)
+    posted: Posted | None = None
 
 
 def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
@@ -106,6 +112,7 @@ def decode_training_plan(raw: bytes) -> WrittenTrainingPlan:
             for type_, condition in written.items()
             if (since := text(condition.get("lastTransitionTime")))
         },
+        posted=decode_posted(raw_status.get("posted")),
     )
 
 

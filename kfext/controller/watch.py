@@ -7,14 +7,14 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
 import aiohttp
 import kopf
 
 from kfext.controller.metrics import guard
-from kfext.controller.training_plan import decode_training_plan
+from kfext.controller.training_plan import WrittenTrainingPlan, decode_training_plan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube import paths, wire
 from kfext.kube.client import Client
@@ -152,12 +152,11 @@ def login_with(access: Access) -> Any:
     return login
 
 
+ObservePlan = Callable[[WrittenTrainingPlan | None, WrittenTrainingPlan | None], None]
+
+
 def informers(
-    client: Client,
-    *,
-    planner: Planner,
-    plan_writer: TrainingPlanWriter,
-    kinds: Collection[JobKind],
+    client: Client, *, planner: Planner, observe_plan: ObservePlan, kinds: Collection[JobKind]
 ) -> Mapping[str, Informer[Any]]:
     """Return the informers, not yet running, of all kinds but jobs and policies.
 
@@ -202,7 +201,7 @@ def informers(
             cluster.volumes.observe_class,
         ),
         "sharedgpus": (paths.shared_gpus(), wire.decode_shared_gpu, cluster.observe_card),
-        "trainingplans": (paths.plans(), decode_training_plan, plan_writer.observe),
+        "trainingplans": (paths.plans(), decode_training_plan, observe_plan),
     }
     for resource in filter(None, (kind.rendered for kind in kinds)):
         path, observe = paths.rendered(resource), cluster.observe_rendered

@@ -103,6 +103,7 @@ shared_gpus = _OfCluster("sharedgpus", *_KFEXT)
 admission_policies = _OfCluster("validatingadmissionpolicies", _ADMISSION)
 admission_policy_bindings = _OfCluster("validatingadmissionpolicybindings", _ADMISSION)
 mutating_webhooks = _OfCluster("mutatingwebhookconfigurations", _ADMISSION)
+token_reviews = _OfCluster("tokenreviews", "authentication.k8s.io")
 access_reviews = _OfCluster("selfsubjectaccessreviews", "authorization.k8s.io")
 
 pods = _InNamespaces("pods")

@@ -99,7 +99,7 @@ class TrainingJob:
     @property
     def training_plan(self) -> str:
         """The name of the job's TrainingPlan."""
-        return f"{self.kind.name.lower()}-{self.name}"
+        return plan_name(self.kind, self.name)
 
     @property
     def in_queue(self) -> bool:
@@ -289,6 +289,11 @@ def template_of(job: TrainingJob, raw: Mapping[str, Any], group: ReplicaGroup) -
     """Return the pod template of a replica type in the JSON object of a job."""
     specs = job.kind.templates(mapping(raw.get("spec")))
     return mapping(mapping(specs.get(group.key)).get("template"))
+
+
+def plan_name(kind: JobKind, name: str) -> str:
+    """Return the name of the TrainingPlan of a job."""
+    return f"{kind.name.lower()}-{name}"
 
 
 def planned_uid(training_plan: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
-"""Which logs are read when, and the progress of jobs that the logs show.
+"""Which logs are read when, and the progress of jobs that their logs and posts show.
 
-`due` returns the logs to read now; `take` and `fail` record the outcome of each read.
+`due` returns the logs to read now; `take` and `fail` record the outcome of each read, `post` what a
+program posts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,9 +10,10 @@ from dataclasses import dataclass
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import Followed
+from kfext.core.progress.posted import Posted
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import NEVER, OFF
+from kfext.core.settings.values import NEVER, OFF, PUSH
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job import TrainingJob
@@ -20,7 +22,7 @@ from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
-from kfext.state.printers import Printers, printing_container
+from kfext.state.printers import Printers, printing_container, printing_pods
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Alarms, Turns
 from kfext.state.uses import Uses, record_use
@@ -116,7 +118,29 @@ class JobsProgress:
         followed.take(lines, now=now, source=read.pod.uid, beside=beside)
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
-        self._alarms.set(read.uid, now.monotonic + self._period(read.tracked, followed))
+        posts = followed.posts(now.monotonic)
+        self._alarms.set(
+            read.uid, now.monotonic + self._period(read.tracked, followed, posts=posts)
+        )
+
+    def post(self, uid: str, posted: Posted, now: Moment) -> TrackedJob | None:
+        """Record what a program has posted; return its job if it counts.
+
+        It counts for a job with `push`, and of a pod that may be rank 0: others may write it too.
+        """
+        tracked = self._cluster.jobs.get(uid)
+        if tracked is None or tracked.phase is None or tracked.job.suspend:
+            return None
+        if tracked.job.finished and uid not in self._followed:
+            return None  # what it last showed stays
+        source, pods = self._settings_of(tracked).metrics, self._cluster.pods(uid)
+        ranked = printing_pods(tracked.job, pods)
+        if source.source != PUSH or posted.pod not in {pod.uid for pod in ranked}:
+            return None
+        beside = {pod.uid for pod in pods if pod.uid != posted.pod and not pod.finished}
+        followed = self._followed.setdefault(uid, Followed(source.pattern))
+        followed.take_posts(posted.posts, now=now, source=posted.pod, beside=beside)
+        return tracked
 
     def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
         """Record that a log could not be read; without a reason, the log does not exist yet.
@@ -267,12 +291,15 @@ class JobsProgress:
                 self._waiting.add_first(self._cluster.jobs[uid].job.namespace, uid)
         return self._followed.get(read.uid)
 
-    def _period(self, tracked: TrackedJob, followed: Followed) -> float:
+    def _period(self, tracked: TrackedJob, followed: Followed, *, posts: bool) -> float:
+        """Return the seconds to the next read; `posts`: only checkpoints are read, if needed."""
         if tracked.job.uid in self._awaited:
             return AWAITED
         shown = followed.recognised or followed.checkpoints.shown
         if not shown and followed.fruitless >= _FRUITLESS:
             return SELDOM
         settings = self._settings_of(tracked)
-        opted_in = settings.resize != OFF or settings.migrate != NEVER or settings.elastic
-        return OPTED_IN if opted_in else USUAL
+        saves = settings.migrate != NEVER or settings.elastic
+        if posts and not saves:
+            return SELDOM
+        return OPTED_IN if saves or settings.resize != OFF else USUAL

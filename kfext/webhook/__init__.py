@@ -1,1 +1,1 @@
-"""The admission webhooks: reviews in, patches out, nothing else. No API call inside a review."""
+"""The admission webhooks, and the endpoint for posts of progress. No API call inside a review."""

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import structlog
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kfext.core.admission.new_job import UNMANAGED, mutate_job
 from kfext.core.admission.new_pod import mutate_pod
@@ -59,6 +59,12 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        self._posts = Counter(
+            "kfext_webhook_posts",
+            "Posts of progress, by the HTTP status of the answer.",
+            labelnames=("code",),
+            registry=self.registry,
+        )
         self._flag(
             "kfext_webhook_synced",
             "1 once namespaces, policies and the Lease have been read",
@@ -73,6 +79,10 @@ class Metrics:
     def observe(self, *, kind: str, outcome: str, seconds: float) -> None:
         """Count one review; `kind` is `job` or `pod`."""
         self._seconds.labels(kind, outcome).observe(seconds)
+
+    def count_post(self, status: int) -> None:
+        """Count one post of progress by the HTTP status of its answer."""
+        self._posts.labels(str(status)).inc()
 
     def _flag(self, name: str, words: str, read: Callable[[], bool]) -> None:
         Gauge(name, words, registry=self.registry).set_function(lambda: float(read()))
@@ -101,15 +111,25 @@ class _Route:
     fails_closed: bool
 
 
-def make_app(cluster: Cluster, metrics: Metrics) -> web.Application:
-    """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing."""
+def make_app(
+    cluster: Cluster, metrics: Metrics, *, authority: Callable[[], str] = str
+) -> web.Application:
+    """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing.
+
+    `authority`: returns what pods that post shall trust, in PEM; empty as long as it is unknown.
+    """
 
     async def job(request: Request, raw: Any) -> ReviewResult:
         context = await cluster.of(request.namespace)
         return _NOT_SYNCED if context is None else mutate_job(raw, context)
 
     async def pod(request: Request, raw: Any) -> ReviewResult:
-        return mutate_pod(raw, controller_alive=cluster.controller_alive())
+        return mutate_pod(
+            raw,
+            controller_alive=cluster.controller_alive(),
+            namespace=request.namespace,
+            authority=authority(),
+        )
 
     app, bodies = web.Application(), Bodies(longest=LIMIT)
     for kind, decide in (("job", job), ("pod", pod)):

@@ -12,7 +12,7 @@ import structlog
 from kfext.errors import ApiError, NotFound
 from kfext.kube.certs import Pair, due, new_leaf, read_trust, utc_now
 from kfext.kube.client import Client
-from kfext.names import CA_SECRET, NAMESPACE, WEBHOOK_SERVICE
+from kfext.names import CA_SECRET, NAMESPACE, PROGRESS_SERVICE, WEBHOOK_SERVICE
 
 _log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ def _server_context() -> ssl.SSLContext:
 class ServingCertificate:
     """The TLS context of the webhook's server, with a certificate of kfext's own authority.
 
-    `ready` is set once it has a certificate.
+    `ready` is set once it has a certificate. `authority`: all that clients shall trust, in PEM.
 
     `extra_names`: DNS names or IP addresses besides the Service's names.
     """
@@ -44,9 +44,11 @@ class ServingCertificate:
     ) -> None:
         self.context = _server_context()
         self.ready = asyncio.Event()
+        self.authority = ""
         self._client = client
-        service = f"{WEBHOOK_SERVICE}.{NAMESPACE}.svc"
-        self._names = (service, f"{service}.cluster.local", *extra_names)
+        services = [f"{name}.{NAMESPACE}.svc" for name in (WEBHOOK_SERVICE, PROGRESS_SERVICE)]
+        qualified = [f"{service}.cluster.local" for service in services]
+        self._names = (*services, *qualified, *extra_names)
         self._now = now
         self._leaf: Pair | None = None
         self._issuer = b""
@@ -68,13 +70,16 @@ class ServingCertificate:
         writes the Secret. Without a usable authority the certificate stays.
         """
         try:
-            authority = (await read_trust(self._client)).authority
+            trust = await read_trust(self._client)
         except NotFound:
             _log.info("the controller has not issued a certificate authority", secret=CA_SECRET)
             return
+        authority = trust.authority
         if not authority.usable:
             _log.warning("the certificate authority is not usable", secret=CA_SECRET)
-        elif self._stale(authority):
+            return
+        self.authority = trust.bundle.decode("ascii", "replace")
+        if self._stale(authority):
             self._renew(authority)
 
     def _stale(self, authority: Pair) -> bool:
@@ -101,12 +106,13 @@ class MountedCertificate:
     """The TLS context of the webhook's server with a certificate that another system renews.
 
     `folder`: where `tls.crt` and `tls.key` of a Secret are mounted. `ready` is set once both are
-    loaded.
+    loaded. `authority`: the Secret's `ca.crt`, empty without it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.context = _server_context()
         self.ready = asyncio.Event()
+        self.authority = ""
         self._folder = folder
         self._loaded = (b"", b"")
 
@@ -127,6 +133,8 @@ class MountedCertificate:
                 return
             _server_context().load_cert_chain(*files)  # a refusal would leave a context half loaded
             self.context.load_cert_chain(*files)
+            trusted = folder / "ca.crt"
+            self.authority = trusted.read_text() if trusted.exists() else ""
         except (OSError, ssl.SSLError) as error:
             _log.warning("mounted certificate not loaded", error=str(error))
             return

@@ -15,6 +15,7 @@ from kfext.runtime import serve_probes, stop_signal
 from kfext.webhook.app import Metrics, make_app, make_runner
 from kfext.webhook.certificate import MountedCertificate, ServingCertificate
 from kfext.webhook.context import WatchedContext
+from kfext.webhook.posts import Posts
 
 _log = structlog.get_logger(__name__)
 
@@ -25,7 +26,7 @@ _LONGEST_REVIEW_SECONDS = 3.0  # the API server waits 2 s
 class Config:
     """The options of the webhook process.
 
-    `port`: serves reviews over HTTPS.
+    `port`: serves reviews and takes posts of progress over HTTPS.
     `probe_port`: serves probes and metrics over plain HTTP.
     `extra_names`: DNS names and IP addresses for the certificate, besides the Service's names.
     `tls_folder`: where another system mounts the certificate; if unset, kfext signs it.
@@ -69,7 +70,9 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
         missing = watched.missing()
         return f"not read yet: {missing}" if missing else None
 
-    app = make_app(watched, metrics)
+    app = make_app(watched, metrics, authority=lambda: certificate.authority)
+    posts = Posts(client, count=metrics.count_post)
+    posts.add_routes(app)
     app.on_response_prepare.append(_last_answers(stop))
     reviews = make_runner(app, shutdown_timeout=_LONGEST_REVIEW_SECONDS)
     await reviews.setup()
@@ -83,6 +86,7 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
             background = [
                 tasks.create_task(watched.run()),
                 tasks.create_task(certificate.run()),
+                tasks.create_task(posts.run()),
                 tasks.create_task(_settle(certificate.ready)),
             ]
             await stop.wait()

@@ -38,7 +38,7 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.resize": ["memory", "cpu,memory", False],
     "settings.migrate": ["checkpoint"],
     "settings.metrics": [
-        *("logs", "stdout:", "stdout:loss=(.*)", "push", "stdout:" + "x" * 600),
+        *("logs", "stdout:", "stdout:loss=(.*)", "push:8080", "stdout:" + "x" * 600),
         *(r"stdout:(?P<value>[a-\uffff])", "stdout:(?P<value>[a-\uffff])"),
     ],
     "settings.colour": ["blue"],
@@ -86,7 +86,7 @@ WELL_FORMED: dict[str, list[Any]] = {
     "settings.colocation": ["preferred", "required", "off"],
     "settings.elastic": ["1-1", "2-16", "off"],
     "settings.resize": ["off", "observe", "cpu"],
-    "settings.metrics": ["auto", "off", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
+    "settings.metrics": ["auto", "push", "off", r"stdout:step (?P<step>\d+) (?P<value>\S+)"],
     "placement.bindTimeout": ["1s", "90s", "1h30m"],
     "placement.releaseAfter": ["auto", "0s", "10m"],
     "placement.topologyKeys": [["topology.kubernetes.io/zone", "rack"]],

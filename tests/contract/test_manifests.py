@@ -10,6 +10,7 @@ import yaml
 
 from kfext import names
 from kfext.cli.main import cli
+from kfext.core.admission import posting
 from kfext.model.kinds.registered import KINDS
 from tests.contract.manifests import (
     BASE,
@@ -354,6 +355,19 @@ def test_webhooks_are_called_through_the_service_that_selects_the_webhook_pods()
         assert called["port"] == port["port"]
 
 
+def test_pods_post_through_a_service_that_keeps_each_of_them_at_one_webhook_pod() -> None:
+    reviews, posts = (
+        named("Service", names.WEBHOOK_SERVICE),
+        named("Service", names.PROGRESS_SERVICE),
+    )
+    (port,) = posts["spec"]["ports"]
+    assert posts["spec"]["sessionAffinity"] == "ClientIP"
+    assert (port["port"], port["targetPort"]) == (posting.PORT, "https")
+    assert posts["spec"]["selector"] == reviews["spec"]["selector"]
+    metadata = posts["metadata"]
+    assert f"{metadata['name']}.{metadata['namespace']}.svc" == posting.HOST
+
+
 def test_the_service_selects_no_controller_pod() -> None:
     selector = named("Service", names.WEBHOOK_SERVICE)["spec"]["selector"]
     (template,) = (pod for name, pod in pods() if name == "kfext-controller")
@@ -424,6 +438,18 @@ RIGHTS: dict[str, tuple[str, str, dict[tuple[str, str], set[str]]]] = {
         "trainingpolicies",
         {("ClusterRole", ""): {"list", "watch"}},
     ),
+    "the webhook learns which pod a token is bound to": (
+        "webhook",
+        "tokenreviews",
+        {("ClusterRole", ""): {"create"}},
+    ),
+    "the webhook writes what programs post into plans, and reads none": (
+        "webhook",
+        "trainingplans/status",
+        {("ClusterRole", ""): {"patch"}},
+    ),
+    "the webhook neither reads nor writes plans themselves": ("webhook", "trainingplans", {}),
+    "the webhook's rights end there: it reads no pod": ("webhook", "pods", {}),
     "the webhook reads the controller's Lease only": (
         "webhook",
         "leases",
@@ -798,6 +824,7 @@ def test_the_api_servers_trust_the_certificate_of_cert_manager_for_the_service(
     for webhook in configuration["webhooks"]:
         service = webhook["clientConfig"]["service"]
         assert f"{service['name']}.{service['namespace']}.svc" in issued["spec"]["dnsNames"]
+    assert posting.HOST in issued["spec"]["dnsNames"]
 
 
 def test_what_cert_manager_issues_ends_at_an_authority_that_keeps_its_key(

@@ -115,9 +115,13 @@ def _make_tunnel(testbed: Testbed, index: int, count: int) -> None:
 
 
 def _reach_api_server(testbed: Testbed, index: int) -> None:
-    """Lead the Service `kubernetes` to the API server; there is no kube-proxy."""
-    service = ["-d", testbed.addresses.kubernetes_service, "-p", "tcp", "--dport", "443"]
     target = f"{testbed.addresses.bridge}:{testbed.apiserver_port}"
+    lead_service(testbed, index, testbed.addresses.kubernetes_service, target=target)
+
+
+def lead_service(testbed: Testbed, index: int, address: str, *, target: str) -> None:
+    """Lead port 443 of a Service to `target` for the pods of a node; there is no kube-proxy."""
+    service = ["-d", address, "-p", "tcp", "--dport", "443"]
     for chain in ("PREROUTING", "OUTPUT"):  # for pods, and for pods on the node's own network
         rule = ["-t", "nat", "-A", chain, *service, "-j", "DNAT", "--to-destination", target]
         _run("ip", "netns", "exec", namespace(testbed, index), "iptables", "-w", *rule)

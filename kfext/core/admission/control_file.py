@@ -5,7 +5,7 @@ annotation changes. So the job needs no library, no network and no rights.
 """
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kfext import names
@@ -19,7 +19,6 @@ from kfext.model.tolerant import mapping, sequence, strings, text
 
 DIRECTORY = "/etc/kfext"
 FILE = "control"
-_PARTS = DIRECTORY.strip("/").split("/")
 _VOLUME = "kfext-control"
 MAY_SAVE = (names.ELASTIC, names.MIGRATE)
 """The settings that may make kfext ask a job for a checkpoint."""
@@ -38,7 +37,9 @@ def control_file(kind: JobKind, metadata: Raw, spec: Raw) -> tuple[Raw, list[Ope
         return spec, []
     index, container = trainer
     volumes, mounts = spec.get("volumes"), container.get("volumeMounts")
-    if not (_is_list(volumes) and _is_list(mounts)) or _taken(sequence(mounts)):
+    if not (_is_list(volumes) and _is_list(mounts)):
+        return spec, []
+    if is_mounted((text(mapping(mount).get("mountPath")) for mount in sequence(mounts)), DIRECTORY):
         return spec, []
     volume = {
         "name": _VOLUME,
@@ -69,11 +70,15 @@ def _is_list(value: object) -> bool:
     return value is None or isinstance(value, list)
 
 
-def _taken(mounts: Sequence[Any]) -> bool:
-    """Return whether a container has a mount at the directory, below it, or above it.
+def is_mounted(paths: Iterable[str], directory: str) -> bool:
+    """Return whether one of the paths of mounts is a directory, below it, or above it.
 
     A mount above may be read-only, and then no container starts with a mount inside it.
     """
-    paths = (posixpath.normpath("/" + text(mapping(mount).get("mountPath"))) for mount in mounts)
-    parts = ([part for part in path.split("/") if part] for path in paths)
-    return any(path[: len(_PARTS)] == _PARTS[: len(path)] for path in parts)
+    here = _parts(directory)
+    parts = map(_parts, paths)
+    return any(path[: len(here)] == here[: len(path)] for path in parts)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in posixpath.normpath("/" + path).split("/") if part]

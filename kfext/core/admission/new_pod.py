@@ -10,6 +10,7 @@ from kfext import names
 from kfext.core.admission.control_file import MAY_SAVE, control_file
 from kfext.core.admission.gpu import gpu_part
 from kfext.core.admission.hold import DEFAULT_SCHEDULERS
+from kfext.core.admission.posting import posting
 from kfext.core.admission.review import ReviewResult
 from kfext.core.patches.host_network import host_network
 from kfext.core.patches.json_patch import Operation, appended
@@ -27,12 +28,14 @@ _UNSHARED = "a pod that shares a GPU does not run otherwise"
 _UNBUFFERED = {"name": "PYTHONUNBUFFERED", "value": "1"}
 
 
-def mutate_pod(raw: object, *, controller_alive: bool) -> ReviewResult:
-    """Return what admission does to a new pod. Never raises.
+def mutate_pod(
+    raw: object, *, controller_alive: bool, namespace: str = "", authority: str = ""
+) -> ReviewResult:
+    """Return what admission does to a new pod in a namespace. Never raises.
 
     A pod is gated only while a controller runs that can ungate it. A pod that shares a GPU is
     always gated, because it must not run unplaced. A pod uses its node's network if its template
-    has the base of the job's ports.
+    has the base of the job's ports. Without an `authority` to trust, in PEM, no pod can post.
     """
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
@@ -58,6 +61,9 @@ def mutate_pod(raw: object, *, controller_alive: bool) -> ReviewResult:
         if not annotations.keys().isdisjoint(MAY_SAVE):
             spec, mount = control_file(kind, metadata, spec)
             ops += mount
+        if authority and names.METRICS in annotations:
+            spec, posts = posting(kind, metadata, spec, namespace=namespace, authority=authority)
+            ops += posts
         if shares:
             part = gpu_part(kind, metadata, spec)
             if part.refusal:

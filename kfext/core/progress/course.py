@@ -266,17 +266,18 @@ class Course:
                 self._steps.note(line.position)
             self._steps.sum_up(line.position)
             return
-        restarts = self._steps.restarts
-        step = self._steps.take(line.position, checks=is_checking(self._metric))
+        self._go_to(line.position, at, checks=is_checking(self._metric), timely=at == stated)
         self._steps.sum_up(line.position)
         if self._steps.aside:
             return
         self._reported, self._others = at, 0
-        if self._steps.restarts > restarts:
-            self._pace.clear()
-        if step is not None and at == stated:
-            self._record_pace(at, step.number)
         self._record_value(at, values[self._metric])
+
+    def advance(self, position: Position, *, at: float, now: float) -> None:
+        """Register a step that the program states without a new measure; times as in `take`."""
+        stated = min(at, now)
+        self._at = at = self._in_order(stated, now)
+        self._go_to(position, at, timely=at == stated)
 
     def progress(self) -> Progress:
         """Return the progress so far."""
@@ -303,6 +304,15 @@ class Course:
         times = [since, *(at for at, _ in self._pace if at > since)]
         ends = [(until - began, until) for began, until in pairwise(times) if until > after]
         return max(ends, key=lambda silence: silence[0])[1] if ends else None
+
+    def _go_to(self, position: Position, at: float, *, timely: bool, checks: bool = False) -> None:
+        """Go to the step of a line, and record the pace if the time of the line is `timely`."""
+        restarts = self._steps.restarts
+        step = self._steps.take(position, checks=checks)
+        if self._steps.restarts > restarts:
+            self._pace.clear()
+        if step is not None and timely:
+            self._record_pace(at, step.number)
 
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the followed measure."""

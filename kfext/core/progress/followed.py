@@ -1,13 +1,18 @@
-"""One job followed by its log: its course, its growth, and why its progress is unknown."""
+"""One job followed by its log and its posts: its course, its growth, and why it is unknown.
+
+What the program posts comes before what it prints: while it posts, its log shows checkpoints only.
+"""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.core.progress.course import Course, GrowthList, progress_of
 from kfext.core.progress.fields import Table
 from kfext.core.progress.lines import Line, read_with
+from kfext.core.progress.posted import Post
 from kfext.core.progress.reported import Reported
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
@@ -20,12 +25,14 @@ _MOST_TEXT = 16 * 1024
 """The characters of the newest lines of one read that count: 80 lines of 200."""
 _UNRECOGNISED, _UNAVAILABLE = 3, 3
 """The reads in a row without progress, or without success, after which this is shown."""
+_POSTS_COUNT = 180.0
+"""The log counts again if the job has not posted for so many seconds: a step may take long."""
 _UNMEASURED = 6
 """The rounds with pending CPU use after which this is shown: three minutes."""
 
 
 class Followed:
-    """Follows one job by the lines of its log.
+    """Follows one job by the lines of its log and by what its program posts.
 
     `expression`: the expression of the user, empty if kfext recognises progress by itself.
     `fruitless`, `failures`: reads in a row that recognised nothing, or failed.
@@ -39,6 +46,8 @@ class Followed:
         self.failures = 0
         self.pause = 0.0
         self._source = ""
+        self._posted_at = -math.inf
+        self._by_posts = False
         self._table = Table()
         self._checkpoints = CheckpointLog()
         self._course = Course(INTERVAL)
@@ -67,17 +76,47 @@ class Followed:
             that are older than the last line are no news.
         """
         self.failures, self._failed = 0, None
-        metric, restarts, found = self._course.metric, self._course.restarts, False
-        for printed in _newest(lines):
-            if self._source in beside and self._is_of_before(printed):
-                continue
-            text = printed.text if self.expression else self._table.named(printed.text)
-            line = read_with(text, self.expression)
-            if line is not None:
-                self._take_line(line, at=printed.at, now=now.wall, source=source)
-                found |= bool(line.measures)
-            self._checkpoints.take(printed, step=self._course.step, now=now.wall)
-        self.fruitless = 0 if found else self.fruitless + 1
+        found = posts = self._by_posts = self.posts(now.monotonic)
+        with self._judged_after(now):
+            for printed in _newest(lines):
+                if not posts and self._source in beside and self._is_of_before(printed):
+                    continue
+                text = printed.text if self.expression else self._table.named(printed.text)
+                line = None if posts else read_with(text, self.expression)
+                if line is not None:
+                    self._take_line(line, at=printed.at, now=now.wall, source=source)
+                    found |= bool(line.measures)
+                self._checkpoints.take(printed, step=self._course.step, now=now.wall)
+            self.fruitless = 0 if found else self.fruitless + 1
+
+    def take_posts(
+        self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
+    ) -> None:
+        """Register the posts of a pod that are newer than what was registered; see `take`.
+
+        While one pod posts, the posts of the pods that run beside it do not count.
+        """
+        if self._source in beside and self.posts(now.monotonic):
+            return
+        self._posted_at, self._by_posts = now.monotonic, True
+        with self._judged_after(now):
+            for post in posts:
+                if self._course.at is not None and post.at <= self._course.at:
+                    continue  # the log was read up to a later time
+                if post.measures:
+                    self._take_line(post.line, at=post.at, now=now.wall, source=source)
+                else:
+                    self._course.advance(post.line.position, at=post.at, now=now.wall)
+
+    def posts(self, monotonic: float) -> bool:
+        """Return whether the program posts its progress, so that its log does not count."""
+        return monotonic - self._posted_at <= _POSTS_COUNT
+
+    @contextmanager
+    def _judged_after(self, now: Moment) -> Iterator[None]:
+        """Judge the growth after lines or posts were registered."""
+        metric, restarts = self._course.metric, self._course.restarts
+        yield
         if self._course.metric != metric:
             self._growth, self._judged = GrowthList(), now.monotonic
         if self._course.restarts > restarts or self._course.diverged_since is not None:
@@ -147,16 +186,17 @@ class Followed:
         )
 
     def _known(self) -> Verdict | None:
-        if self._failed is not None:
+        shows = "the job posts" if self._by_posts else "the log shows"
+        if self._failed is not None and not self._by_posts:
             return self._failed
         metric = self._course.metric
         if (since := self._course.diverged_since) is not None:
             message = f"{metric} has not been a number since {written_time(since)}"
             return Verdict(names.REASON_DIVERGED, message)
         if metric:
-            return Verdict(names.REASON_RECOGNISED, f"the log shows {metric}")
+            return Verdict(names.REASON_RECOGNISED, f"{shows} {metric}")
         if self._course.step is not None:
-            return Verdict(names.REASON_RECOGNISED, "the log shows steps and no measure")
+            return Verdict(names.REASON_RECOGNISED, f"{shows} steps and no measure")
         if self.fruitless < _UNRECOGNISED:
             return None
         what = "matches the expression" if self.expression else "looks like progress"

@@ -18,6 +18,7 @@ from kfext.core.settings.values import (
     LOW,
     NEVER,
     POD,
+    PUSH,
     Colocation,
     MetricsSource,
     Parser,
@@ -158,13 +159,13 @@ class Settings:
     metrics: MetricsSource = _row(
         MetricsSource(),
         parse=parse_metrics,
-        allowed=f"auto, off, or stdout: and a regular expression (RE2) of at most {LONGEST} "
+        allowed=f"auto, push, off, or stdout: and a regular expression (RE2) of at most {LONGEST} "
         "characters of ASCII with a group named `value`",
         example=r"stdout:loss=(?P<value>[0-9.]+)",
         schema={
             "type": "string",
             "maxLength": LONGEST + len("stdout:"),
-            "pattern": r"^(auto|off|stdout:[\t -~]*\(\?P<value>[\t -~]*)$",
+            "pattern": r"^(auto|push|off|stdout:[\t -~]*\(\?P<value>[\t -~]*)$",
             "x-kubernetes-validations": [
                 {
                     "rule": r"!self.matches(r'\\[uUN]')",
@@ -172,10 +173,12 @@ class Settings:
                 }
             ],
         },
-        effect="where [progress](progress.md) comes from. The expression may also have groups "
-        "`name`, `step` and `total`",
+        effect="where [progress](progress.md) comes from. `push`: what [the program "
+        "posts](progress.md#let-the-program-post-its-progress), before its log. The expression may "
+        "also have groups `name`, `step` and `total`",
         since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic` or "
-        "`migrate`; 5 minutes if nothing was recognised before",
+        "`migrate`; 5 minutes if nothing was recognised before. `push` only at CREATE",
+        to_pods=lambda value: PUSH if value.source == PUSH else None,
     )
     gpu_share: int | None = _row(
         None,

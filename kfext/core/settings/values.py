@@ -20,7 +20,7 @@ from kfext.model.quantity import MEMORY, amount
 
 OFF, NEVER, CHECKPOINTED = "off", "never", "checkpointed"
 POD, HOST = "pod", "host"
-AUTO, STDOUT = "auto", "stdout"
+AUTO, PUSH, STDOUT = "auto", "push", "stdout"
 LOW, HIGH = "low", "high"
 LONGEST = 512
 """Characters of an expression."""
@@ -68,14 +68,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSource:
-    """The source of progress: auto, off, or stdout with a regular expression."""
+    """The source of progress: auto, push, off, or stdout with a regular expression."""
 
     source: str = AUTO
     pattern: str = ""
 
     @property
     def is_log(self) -> bool:
-        """Whether progress is read from the log of the job."""
+        """Whether the log of the job is read: with `push`, for checkpoints and until it posts."""
         return self.source != OFF
 
 
@@ -137,7 +137,7 @@ def parse_metrics(written: str) -> MetricsSource:
     """Return where progress comes from."""
     word, colon, pattern = written.partition(":")
     word = word.strip().lower()
-    if not colon and word in {AUTO, OFF}:
+    if not colon and word in {AUTO, PUSH, OFF}:
         return MetricsSource(source=word)
     if word != STDOUT or not 0 < len(pattern) <= LONGEST or not pattern.isascii():
         raise ValueError

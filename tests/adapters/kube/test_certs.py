@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from e2e.testbed.cluster import Testbed
+from kfext.core.admission.posting import HOST
 from kfext.errors import Conflict, NotFound
 from kfext.kube import paths
 from kfext.kube.certs import (
@@ -130,12 +131,12 @@ async def test_the_api_server_can_trust_what_is_served(cluster: Client, testbed:
     assert serving.ready.is_set()
     assert not [link for link in _open_files() if "serving-key" in link], "the key was left open"
     first, second = await ca_bundles(cluster)
-    assert first == second
+    assert first == second == serving.authority.encode()
     leaf = await served(serving, trusted=first)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == [
-        SERVICE,
-        f"{SERVICE}.cluster.local",
+        *(SERVICE, HOST),
+        *(f"{SERVICE}.cluster.local", f"{HOST}.cluster.local"),
         "localhost",
     ]
     assert [str(ip) for ip in names.get_values_for_type(x509.IPAddress)] == ["127.0.0.1"]
@@ -372,6 +373,7 @@ async def test_a_mounted_certificate_is_served_and_so_is_the_one_that_follows_it
     mount(tmp_path, authority)
     serving.check()
     assert serving.ready.is_set()
+    assert serving.authority == "", "the Secret has no ca.crt"
     first = await served(serving, trusted=authority.certificate)
     serving.check()
     assert await served(serving, trusted=authority.certificate) == first
@@ -398,3 +400,13 @@ async def test_an_unusable_mounted_certificate_leaves_the_one_that_is_served(
     mount(tmp_path, authority)
     serving.check()
     assert await served(serving, trusted=authority.certificate) != first
+
+
+def test_pods_trust_the_authority_that_is_mounted_beside_the_certificate(tmp_path: Path) -> None:
+    authority = new_authority(now=START)
+    serving = MountedCertificate(tmp_path)
+    mount(tmp_path, authority)
+    trusted = (tmp_path / "tls.crt").resolve().parent / "ca.crt"
+    trusted.write_bytes(authority.certificate)
+    serving.check()
+    assert serving.authority.encode() == authority.certificate

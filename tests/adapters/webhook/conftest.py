@@ -3,6 +3,7 @@
 import base64
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,21 +99,36 @@ def review(raw: Any, **request: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-async def service(tmp_path: Path) -> AsyncIterator[Service]:
+@asynccontextmanager
+async def serving(app: web.Application, folder: Path) -> AsyncIterator[tuple[str, Path]]:
+    """Serve an application over TLS; yield its URL and the file with the authority to trust."""
     now = datetime.now(UTC)
     authority = new_authority(now=now)
     leaf = new_leaf(authority, names=["127.0.0.1"], now=now)
-    (tmp_path / "leaf.pem").write_bytes(leaf.certificate + leaf.key)
+    (folder / "leaf.pem").write_bytes(leaf.certificate + leaf.key)
+    (folder / "ca.crt").write_bytes(authority.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "leaf.pem")
-    known = Known()
-    metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
-    runner = make_runner(make_app(known, metrics), shutdown_timeout=1.0)
+    context.load_cert_chain(folder / "leaf.pem")
+    runner = make_runner(app, shutdown_timeout=1.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    port = runner.addresses[0][1]
-    trust = ssl.create_default_context(cadata=authority.certificate.decode())
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust, limit=0)) as session:
-        yield Service(f"https://127.0.0.1:{port}", session, known, metrics)
-    await runner.cleanup()
+    try:
+        yield f"https://127.0.0.1:{runner.addresses[0][1]}", folder / "ca.crt"
+    finally:
+        await runner.cleanup()
+
+
+def client_that_trusts(authority: Path) -> aiohttp.ClientSession:
+    trust = ssl.create_default_context(cafile=authority)
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust, limit=0))
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    known = Known()
+    metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
+    async with (
+        serving(make_app(known, metrics), tmp_path) as (url, authority),
+        client_that_trusts(authority) as session,
+    ):
+        yield Service(url, session, known, metrics)

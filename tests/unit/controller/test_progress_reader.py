@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Set
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -10,6 +11,8 @@ import pytest
 from kfext import names
 from kfext.controller import progress_reader as module
 from kfext.controller.progress_reader import MOST_AT_ONCE, ProgressReader
+from kfext.controller.training_plan import TrainingPlanStatus, WrittenTrainingPlan
+from kfext.core.progress.posted import Post, Posted
 from kfext.errors import ApiError, BadRequest, Forbidden, NotFound, Unavailable
 from kfext.kube.client import Client
 from kfext.kube.usage import Usage, Used
@@ -90,9 +93,9 @@ class Bed:
             now=lambda: Moment(wall=2e9, monotonic=self.at),
         )
 
-    def runs(self, name: str, *, uid: str = "", resize: str = "off") -> None:
+    def runs(self, name: str, *, uid: str = "", resize: str = "off", metrics: str = "auto") -> None:
         made = job(name=name, uid=f"uid-{name}").worker(1, cpu="1").resumed()
-        made.annotated(names.RESIZE, resize)
+        made.annotated(names.RESIZE, resize).annotated(names.METRICS, metrics)
         self.planner.cluster.observe_job(made.raw)
         worker = pod(made.build(), "worker", 0, bound=f"node-{name}", uid=uid or f"pod-{name}")
         self.planner.cluster.observe_pod(None, replace(worker, phase="Running"))
@@ -261,3 +264,39 @@ async def test_the_use_of_nodes_is_measured_where_a_job_may_be_resized(
     bed.runs("other")
     await bed.until(lambda: bed.planner.progress.uses.of_node("node-train") == 3500)
     assert bed.usage.nodes == {"node-train"}
+
+
+def plan(posted: Posted | None) -> WrittenTrainingPlan:
+    return WrittenTrainingPlan("uid-train", TrainingPlanStatus(), posted=posted)
+
+
+def posted(step: int, *, pod: str = "pod-train") -> Posted:
+    return Posted(pod, (Post(float(step), step, 100, (("loss", 0.5),)),))
+
+
+POSTS: dict[str, tuple[list[WrittenTrainingPlan | None], int]] = {
+    "the first posts": ([plan(posted(1))], 1),
+    "no posts": ([plan(None)], 0),
+    "further posts": ([plan(posted(1)), plan(posted(2))], 2),
+    "another change of the plan": ([plan(posted(1)), plan(posted(1))], 1),
+    "the plan is deleted": ([plan(posted(1)), None], 1),
+    "the posts of a stranger": ([plan(posted(1, pod="other"))], 0),
+}
+
+
+@pytest.mark.parametrize(("versions", "shown"), POSTS.values(), ids=POSTS)
+def test_new_posts_are_shown(
+    bed: Bed, versions: list[WrittenTrainingPlan | None], shown: int
+) -> None:
+    bed.runs("train", metrics="push")
+    for old, new in pairwise([None, *versions]):
+        bed.reader.observe(old, new)
+    assert bed.shown == ["train"] * shown
+
+
+def test_an_error_of_kfext_with_one_post_leaves_the_watch_going(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bed.planner.progress, "post", lambda *args: 1 / 0)
+    bed.reader.observe(None, plan(posted(1)))
+    assert bed.shown == []

@@ -18,6 +18,7 @@ from kfext.controller.training_plan import (
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.scale import SCALED
+from kfext.core.progress.posted import Post, Posted, encode_posted
 from kfext.model.verdict import Verdict
 from kfext.names import (
     PLANNED,
@@ -57,7 +58,7 @@ def test_what_is_written_is_read_again(shown: dict[str, ConditionStatus]) -> Non
 @given(st.dictionaries(st.sampled_from(["type", "status", "reason", "message"]), json_values))
 def test_anything_else_is_read_without_an_error(raw: dict[str, Any]) -> None:
     conditions = [raw, {**raw, "type": RESIZED}, {**raw, "type": SCALED}]
-    decode_training_plan(msgspec.json.encode({"status": {"conditions": conditions}}))
+    decode_training_plan(msgspec.json.encode({"status": {"conditions": conditions, "posted": raw}}))
 
 
 def test_without_the_condition_the_job_has_not_opted_in() -> None:
@@ -92,3 +93,11 @@ def test_when_only_the_texts_differ(
         same_but_texts(TrainingPlanStatus(conditions=now), TrainingPlanStatus(conditions=before))
         is same
     )
+
+
+def test_what_the_webhook_writes_is_read_and_no_part_of_the_controllers_status() -> None:
+    posted = Posted("uid", (Post(1.7e9, 40, 100, (("loss", 0.5),)),))
+    read = decode_training_plan(orjson.dumps({"status": {"posted": encode_posted(posted)}}))
+    assert read.posted == posted
+    assert read.status == decode_training_plan(b"{}").status
+    assert "posted" not in encode_status(read.status, {}, now=0.0)

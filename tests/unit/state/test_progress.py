@@ -9,6 +9,7 @@ import pytest
 from e2e.harness.katib import collected
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
+from kfext.core.progress.posted import Post, Posted
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.resolve import resolve
 from kfext.core.settings.table import Settings
@@ -132,9 +133,8 @@ def test_which_pods_have_a_log(fields: dict[str, Any], want: int) -> None:
         pytest.param({"metrics": "auto"}, 1, id="auto"),
         pytest.param({"metrics": r"stdout:l (?P<value>\d+)"}, 1, id="an expression"),
         pytest.param({"metrics": "off"}, 0, id="off"),
-        pytest.param(
-            {"metrics": "push"}, 1, id="the value of an earlier version, which is malformed"
-        ),
+        pytest.param({"metrics": "push"}, 1, id="push, for checkpoints and until it posts"),
+        pytest.param({"metrics": "pull"}, 1, id="a malformed value"),
     ],
 )
 def test_the_setting_says_whether_a_log_is_read(settings: dict[str, str], reads: int) -> None:
@@ -597,3 +597,59 @@ def test_a_job_that_is_not_known_is_not_awaited() -> None:
     bed.runs(made)
     bed.take(bed.due()[0], *LOSS)
     assert bed.next()[0] == 10
+
+
+def posted(pod: str, *, at: float = 1.0) -> Posted:
+    return Posted(pod, (Post(at, 40, 100, (("loss", 0.5),)),))
+
+
+POSTS: dict[str, tuple[dict[str, str], str, bool]] = {
+    "of rank 0 of a job that posts": ({"metrics": "push"}, "uid-team-train-0", True),
+    "of a job that did not ask for it": ({}, "uid-team-train-0", False),
+    "of a job without progress": ({"metrics": "off"}, "uid-team-train-0", False),
+    "of a pod of no job": ({"metrics": "push"}, "uid-of-another", False),
+    "of another rank": ({"metrics": "push"}, "uid-team-train-1", False),
+}
+
+
+@pytest.mark.parametrize(("settings", "pod", "counts"), POSTS.values(), ids=POSTS)
+def test_whose_posts_count(settings: dict[str, str], pod: str, counts: bool) -> None:
+    bed = Bed()
+    tracked = bed.runs(training(**settings), pods=2)
+    taken = bed.progress.post(tracked.job.uid, posted(pod), bed.now)
+    assert taken is (tracked if counts else None)
+    reported = bed.progress.reported(tracked.job.uid)
+    assert (reported is not None and reported.progress.step == 40) is counts
+
+
+def test_the_posts_of_an_unknown_job_are_ignored() -> None:
+    bed = Bed()
+    assert bed.progress.post("gone", posted("a"), bed.now) is None
+
+
+def test_posts_that_arrive_after_the_end_of_a_job_change_nothing() -> None:
+    bed = Bed()
+    made = training(metrics="push")
+    tracked = bed.runs(made)
+    bed.cluster.observe_job(made.condition("Succeeded").version(2).raw)
+    assert bed.progress.post(tracked.job.uid, posted("uid-team-train-0"), bed.now) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        pytest.param({}, 300, id="usually seldom"),
+        pytest.param({"resize": "cpu"}, 300, id="also with resizing, which needs no checkpoint"),
+        pytest.param({"elastic": "1-2"}, 10, id="often if kfext waits for checkpoints"),
+        pytest.param({"migrate": "checkpointed"}, 10, id="and before a move"),
+    ],
+)
+def test_how_often_the_log_of_a_job_that_posts_is_read(
+    settings: dict[str, str], want: float
+) -> None:
+    bed = Bed()
+    tracked = bed.runs(training(metrics="push", **settings))
+    (read,) = bed.due(0.0)
+    bed.progress.post(tracked.job.uid, posted(read.pod.uid), bed.now)
+    bed.take(read, *LOSS)
+    assert bed.next()[0] == want

@@ -1,10 +1,13 @@
-"""A job with a log that is read again and again."""
+"""A job with a log that is read again and again, and a program that posts."""
+
+from typing import Any
 
 import pytest
 
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import INTERVAL, Followed
+from kfext.core.progress.posted import Post
 from kfext.core.progress.reported import GrowthState
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
@@ -304,3 +307,92 @@ def test_steps_without_a_measure_are_shown_once_they_go_on() -> None:
         followed.take([line], now=moment(float(at)))
         seen.append(followed.reported().progress.step)
     assert (seen, reason(followed)) == ([None, 10, 20], names.REASON_RECOGNISED)
+
+
+def posting(followed: Followed, *posts: Post, at: float, source: str = "a", **fields: Any) -> None:
+    followed.take_posts(posts, now=moment(at), source=source, **fields)
+
+
+def loss(at: float, value: float, step: int | None = None) -> Post:
+    return Post(at, step, 100, (("loss", value),))
+
+
+def test_while_a_job_posts_its_log_shows_checkpoints_alone() -> None:
+    followed = Followed()
+    posting(followed, loss(10, 0.5, step=5), at=10)
+    lines = [LogLine(11, "step 90/100 loss 0.1"), LogLine(12, "saved checkpoint /ckpt/90.pt")]
+    followed.take(lines, now=moment(12))
+    shown = followed.reported()
+    assert (shown.progress.value, shown.progress.step) == (0.5, 5)
+    assert shown.known == Verdict(names.REASON_RECOGNISED, "the job posts loss")
+    assert followed.checkpoints.shown
+    assert followed.fruitless == 0
+
+
+def test_the_log_counts_again_when_a_job_no_longer_posts() -> None:
+    followed = Followed()
+    posting(followed, loss(10, 0.5, step=5), at=10)
+    followed.take([LogLine(200, "step 90/100 loss 0.1")], now=moment(200))
+    assert followed.reported().progress.value == 0.1
+    assert followed.reported().known == Verdict(names.REASON_RECOGNISED, "the log shows loss")
+
+
+def test_posts_that_arrive_after_later_lines_are_no_restart() -> None:
+    followed = Followed()
+    followed.take([LogLine(29, "step 29/100 loss 0.3")], now=moment(29))
+    posting(followed, loss(5, 0.5, step=5), loss(30, 0.2, step=30), at=30)
+    assert followed.restarts == 0
+    assert followed.reported().progress.step == 30
+
+
+def test_steps_go_on_between_two_measures() -> None:
+    followed = Followed()
+    for at in (10, 15, 20):
+        posting(followed, Post(at, at, 100), at=at)
+    progress = followed.reported().progress
+    assert (progress.step, progress.total, progress.rate, progress.left) == (20, 100, 1.0, 80.0)
+    assert followed.reported().known == Verdict(
+        names.REASON_RECOGNISED, "the job posts steps and no measure"
+    )
+
+
+def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:
+    followed = Followed()
+    posting(followed, loss(10, 0.5, step=50), at=10)
+    posting(followed, loss(20, 0.6, step=40), at=20)
+    assert followed.restarts == 1
+
+
+@pytest.mark.parametrize(
+    ("beside", "step"),
+    [
+        pytest.param({"a"}, 50, id="the first pod goes on"),
+        pytest.param((), 30, id="the first pod has ended"),
+    ],
+)
+def test_of_several_pods_that_post_the_first_counts(beside: Any, step: int) -> None:
+    followed = Followed()
+    posting(followed, loss(10, 0.5, step=50), at=10)
+    posting(followed, loss(11, 0.6, step=30), at=11, source="b", beside=beside)
+    assert followed.reported().progress.step == step
+
+
+def test_a_log_that_cannot_be_read_is_no_news_of_a_job_that_posts() -> None:
+    followed = Followed()
+    posting(followed, loss(10, 0.5), at=10)
+    followed.fail(FORBIDDEN)
+    assert reason(followed) == names.REASON_RECOGNISED
+
+
+def test_growth_is_judged_by_posts_as_by_lines() -> None:
+    followed, began = Followed(), 1000.0
+    seen = []
+    for window in range(8):
+        falling = max(0.0, 1.0 - 0.3 * window)
+        at = began + window * INTERVAL
+        values = [falling + 0.001 * (tick % 2) for tick in range(6)]
+        batch = [loss(at + 5 * tick, value) for tick, value in enumerate(values)]
+        posting(followed, *batch, at=at + 29)
+        seen.append(state(followed))
+    grows, watched, done = GrowthState.NEW, GrowthState.WATCHING, GrowthState.COMPLETING
+    assert seen == [grows, grows, grows, grows, grows, watched, done, done]

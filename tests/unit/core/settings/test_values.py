@@ -26,6 +26,7 @@ ALLOWED: dict[str, tuple[str, str, object]] = {
     "resize off": (names.RESIZE, "off", "off"),
     "migrate checkpointed": (names.MIGRATE, "checkpointed", "checkpointed"),
     "metrics auto": (names.METRICS, "auto", MetricsSource("auto")),
+    "metrics pushed": (names.METRICS, "push", MetricsSource("push")),
     "metrics from stdout": (names.METRICS, f"stdout:{LOSS}", MetricsSource("stdout", LOSS)),
     "a colon inside the regular expression": (
         names.METRICS,
@@ -45,7 +46,7 @@ REFUSED = {
     "an elastic range that runs backwards": (names.ELASTIC, "8-2"),
     "resize GPUs": (names.RESIZE, "gpu"),
     "migrate always": (names.MIGRATE, "always"),
-    "metrics pushed": (names.METRICS, "push"),
+    "metrics pushed elsewhere": (names.METRICS, "push:8080"),
     "an expression that does not end": (names.METRICS, "stdout:("),
     "a share above one GPU": (names.GPU_SHARE, "1.5"),
     "memory in words": (names.GPU_MEMORY, "much"),

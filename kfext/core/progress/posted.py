@@ -1,0 +1,157 @@
+"""What the program of a job posts of its progress, as it stands in the job's TrainingPlan.
+
+A program posts the last value of everything that it measures, so most values of a post are as old
+as the program's last line. Only a value of a group that changed is a new measurement: windows of
+repeated values would look like the end of growth.
+
+Kubeflow Trainer defines the wire format. Source: kubeflow/trainer KEP-2779; huggingface
+transformers, integration_utils.py KubeflowCallback.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from kfext.core.progress.lines import MOST, Line, Position
+from kfext.core.progress.vocabulary import Role, is_checking, meaning, order
+from kfext.model.timestamps import timestamp, written_time
+from kfext.model.tolerant import mapping, sequence, text
+
+MOST_POSTS = 16
+"""The posts of a write that are kept, the newest: a callback posts every 5 s at most."""
+MOST_METRICS = 64
+_MOST_MEASURES = 8
+_LONGEST = 64
+"""Characters of a name and its value together."""
+_STEP = {Role.RUN_STEP, Role.STEP}
+_TOTAL = {Role.END, Role.LAST}
+_WHOLE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """The content of a post: its time in epoch seconds, its position, and what was just measured.
+
+    `step` of `total`: over the run; None: unknown. `measures`: pairs of name and number.
+    """
+
+    at: float
+    step: int | None = None
+    total: int | None = None
+    measures: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def line(self) -> Line:
+        """The post as a line of a log would say it."""
+        return Line(self.measures, Position(self.step, self.total, whole=True, named=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """The newest posts of a pod in the order of time; `pod` is its uid."""
+
+    pod: str
+    posts: tuple[Post, ...]
+
+
+class PodPosts:
+    """The posts of one pod. `posts`: the posts that were not written yet."""
+
+    def __init__(self) -> None:
+        self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
+        self._metrics: Mapping[str, str] = {}
+        self._total: int | None = None
+        self._stepped = False
+
+    def take(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
+        """Register a post: its metrics by name, and the percentage of the training that is done.
+
+        Long names and values, and metrics beyond the first MOST_METRICS, do not count.
+        """
+        fits = ((key, value) for key, value in metrics.items() if len(key + value) <= _LONGEST)
+        metrics = dict(islice(fits, MOST_METRICS))
+        step, total = _count(metrics, _STEP), _count(metrics, _TOTAL)
+        self._total = total or self._total
+        self._stepped |= step is not None
+        if step is None and percentage and (self._total or not self._stepped):
+            self._total = self._total or _WHOLE
+            step = percentage * self._total // _WHOLE
+        measures = tuple(self._measured(metrics))
+        self._metrics = metrics
+        if step is not None or measures:
+            self.posts.append(Post(at, step, self._total, measures))
+
+    def _measured(self, metrics: Mapping[str, str]) -> Iterator[tuple[str, float]]:
+        """Yield the measures of the groups, training and evaluation, in which a value changed."""
+        changed = {
+            is_checking(name)
+            for name, value in metrics.items()
+            if _role(name) in {None, Role.MEASURE} and self._metrics.get(name) != value
+        }
+        measures = [name for name in metrics if _role(name) is Role.MEASURE]
+        for name in sorted(measures, key=order)[:_MOST_MEASURES]:
+            value = _number(metrics[name])
+            if value is not None and is_checking(name) in changed:
+                yield name, value
+
+
+def encode_posted(posted: Posted) -> dict[str, Any]:
+    """Return the field `status.posted` of a TrainingPlan."""
+    return {
+        "pod": posted.pod,
+        "posts": [
+            {
+                "time": written_time(post.at),
+                **({} if post.step is None else {"step": post.step}),
+                **({} if post.total is None else {"totalSteps": post.total}),
+                # JSON has no NaN.
+                "metrics": [{"name": name, "value": repr(value)} for name, value in post.measures],
+            }
+            for post in posted.posts
+        ],
+    }
+
+
+def decode_posted(raw: object) -> Posted | None:
+    """Return the posts from their JSON, or None without any. Never raises."""
+    written = mapping(raw)
+    posts = tuple(map(_decoded, sequence(written.get("posts"))[-MOST_POSTS:]))
+    return Posted(text(written.get("pod")), posts) if posts else None
+
+
+def _decoded(raw: object) -> Post:
+    written = mapping(raw)
+    stated = map(mapping, sequence(written.get("metrics"))[:_MOST_MEASURES])
+    measures = ((text(metric.get("name")), _number(metric.get("value"))) for metric in stated)
+    return Post(
+        at=timestamp(written.get("time")),
+        step=_whole(written.get("step")),
+        total=_whole(written.get("totalSteps")),
+        measures=tuple((name, value) for name, value in measures if name and value is not None),
+    )
+
+
+def _role(name: str) -> Role | None:
+    said = meaning(name)
+    return said.role if said else None
+
+
+def _count(metrics: Mapping[str, str], roles: set[Role]) -> int | None:
+    """Return the count with one of these roles that is largest: `step` beside `global_step`."""
+    counts = (_number(value) for name, value in metrics.items() if _role(name) in roles)
+    known = [int(count) for count in counts if count is not None and 0 <= count <= MOST]
+    return max(known, default=None)
+
+
+def _number(value: object) -> float | None:
+    written = text(value)
+    try:
+        return float(written) if len(written) <= _LONGEST else None
+    except ValueError:
+        return None
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int and 0 <= value <= MOST else None

@@ -1,0 +1,145 @@
+"""What a program posts of its progress."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.progress.posted import (
+    MOST_METRICS,
+    MOST_POSTS,
+    PodPosts,
+    Post,
+    Posted,
+    decode_posted,
+    encode_posted,
+)
+from tests.unit.objects import json_values
+
+AT = 1_700_000_000.0
+LOG = {"loss": "2.5", "grad_norm": "1.0", "learning_rate": "5e-05", "epoch": "0.1"}
+COUNTS = {"current_step": "10", "total_steps": "100", "current_epoch": "0.1"}
+EVALUATION = {"eval_loss": "2.7", "eval_runtime": "3.1"}
+LOSS = ("loss", 2.5)
+
+
+def posts_of(*posts: tuple[dict[str, str], int | None]) -> list[Post]:
+    taken = PodPosts()
+    for number, (metrics, percentage) in enumerate(posts):
+        taken.take(metrics, percentage=percentage, at=AT + number)
+    return list(taken.posts)
+
+
+def steps(*posts: tuple[dict[str, str], int | None]) -> list[tuple[int | None, int | None]]:
+    return [(post.step, post.total) for post in posts_of(*posts)]
+
+
+def test_the_posts_of_transformers_as_its_callback_makes_them() -> None:
+    begun, ended = ({"total_steps": "100"}, 0), ({**LOG, "train_loss": "2.4"}, 100)
+    found = posts_of(
+        begun,
+        ({**LOG, **COUNTS}, 10),
+        ({**LOG, **COUNTS, "current_step": "15"}, 15),
+        ({**LOG, **EVALUATION, **COUNTS, "current_step": "20", "epoch": "0.2"}, 20),
+        ({**LOG, **EVALUATION, **COUNTS, "current_step": "25", "loss": "2.4"}, 25),
+        ended,
+    )
+    assert [(post.step, post.total) for post in found] == [
+        *((10, 100), (15, 100), (20, 100), (25, 100), (100, 100)),
+    ]
+    assert [post.measures for post in found[:4]] == [
+        (LOSS,),
+        (),
+        (("eval_loss", 2.7),),
+        (("loss", 2.4),),
+    ]
+
+
+REPEATED: dict[str, tuple[dict[str, str], bool]] = {
+    "nothing new": (LOG, False),
+    "only the step": ({**LOG, "current_step": "11"}, False),
+    "only the epoch, which an evaluation logs too": ({**LOG, "epoch": "0.2"}, False),
+    "another loss": ({**LOG, "loss": "2.4"}, True),
+    "the same loss at another rate": ({**LOG, "learning_rate": "4e-05"}, True),
+    "an evaluation": ({**LOG, **EVALUATION}, False),
+}
+
+
+@pytest.mark.parametrize(("metrics", "want"), REPEATED.values(), ids=REPEATED)
+def test_a_loss_counts_once_for_each_time_that_it_was_measured(
+    metrics: dict[str, str], want: bool
+) -> None:
+    found = posts_of(
+        ({**LOG, "current_step": "10"}, None), ({"current_step": "12"} | metrics, None)
+    )
+    assert any(name == "loss" for name, _ in found[1].measures) is want
+
+
+STEPS: dict[str, tuple[list[tuple[dict[str, str], int | None]], list[Any]]] = {
+    "both by name": ([(COUNTS, None)], [(10, 100)]),
+    "under other names": ([({"global_step": "7", "max_steps": "9"}, None)], [(7, 9)]),
+    "within an epoch beside the whole run": (
+        [({"step": "1", "global_step": "7"}, None)],
+        [(7, None)],
+    ),
+    "a percentage alone": ([({}, 40)], [(40, 100)]),
+    "a percentage of known steps": ([({"total_steps": "500"}, 40)], [(200, 500)]),
+    "the beginning, which may be a restart at a later step": ([({"total_steps": "5"}, 0)], []),
+    "the end, without its step": ([(COUNTS, 10), ({}, 100)], [(10, 100), (100, 100)]),
+    "a step without an end is no percentage": (
+        [({"current_step": "7"}, 10), ({}, 20)],
+        [(7, None)],
+    ),
+    "numbers that are none": ([({"step": "x", "total_steps": "-1"}, None)], []),
+    "a step beyond all bounds": ([({"step": "1e300"}, None)], []),
+}
+
+
+@pytest.mark.parametrize(("posts", "want"), STEPS.values(), ids=STEPS)
+def test_the_step_of_a_post(posts: list[tuple[dict[str, str], int | None]], want: Any) -> None:
+    assert steps(*posts) == want
+
+
+@pytest.mark.parametrize(("length", "kept"), [(64, True), (65, False)])
+def test_a_measure_has_a_name_that_a_training_plan_can_have(length: int, kept: bool) -> None:
+    (post,) = posts_of(({f"{'a' * (length - 6)}_loss": "1", "step": "1"}, None))
+    assert bool(post.measures) is kept
+
+
+@pytest.mark.parametrize(("others", "kept"), [(MOST_METRICS - 1, True), (MOST_METRICS, False)])
+def test_of_many_metrics_the_first_are_kept(others: int, kept: bool) -> None:
+    many = {f"m{number}": "1" for number in range(others)}
+    assert bool(posts_of((many | {"loss": "1"}, None))) is kept
+
+
+def test_the_newest_posts_are_kept() -> None:
+    found = posts_of(*(({"step": str(number)}, None) for number in range(100)))
+    assert [post.step for post in found] == list(range(100 - MOST_POSTS, 100))
+
+
+def test_no_number_arrives_as_such() -> None:
+    (post,) = posts_of(({"loss": "nan", "step": "1"}, None))
+    posted = decode_posted(encode_posted(Posted("a", (post,))))
+    assert posted is not None
+    assert math.isnan(posted.posts[0].measures[0][1])
+
+
+names = st.sampled_from(["loss", "eval_loss", "step", "total_steps", "lr", "x"]) | st.text(
+    max_size=9
+)
+values = st.floats().map(repr) | st.integers().map(str) | st.text(max_size=9)
+
+
+@given(posts=st.lists(st.tuples(st.dictionaries(names, values), st.integers(0, 100) | st.none())))
+def test_what_is_written_is_read_back(posts: list[tuple[dict[str, str], int | None]]) -> None:
+    found = tuple(posts_of(*posts))
+    read = decode_posted(encode_posted(Posted("uid", found)))
+    assert repr(read) == repr(Posted("uid", found) if found else None)
+
+
+@given(json_values)
+def test_anything_is_read_without_an_error(raw: Any) -> None:
+    decode_posted(raw)
+    decode_posted({"posts": [raw, {"metrics": [raw], "time": raw, "step": raw}]})
