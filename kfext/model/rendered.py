@@ -56,9 +56,9 @@ def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
     )
 
 
-def as_rendered(job: TrainingJob, rendered: Rendered | None) -> TrainingJob:
-    """Return a job with the templates that were rendered of it, if any."""
-    return with_templates(job, rendered.templates) if rendered and rendered.is_of(job) else job
+def as_rendered(job: TrainingJob, rendered: Rendered) -> TrainingJob:
+    """Return a job with the templates that were rendered, if they were rendered of it."""
+    return with_templates(job, rendered.templates) if rendered.is_of(job) else job
 
 
 def of_job(pod: Pod, job_uid: str | None) -> Pod:

@@ -161,7 +161,7 @@ class Cluster:
         if job is None or not job.uid:
             return
         rendered = self._rendered.get((job.namespace, job.name, job.uid))
-        self.take_job(as_rendered(job, rendered), basis(raw, job))
+        self.take_job(as_rendered(job, rendered) if rendered else job, basis(raw, job))
 
     def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
         """Record a parsed job; `raw` is the JSON object that its patches apply to.

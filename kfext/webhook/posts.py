@@ -29,7 +29,7 @@ from kfext.kube.client import Client
 from kfext.model.job import plan_name
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
-from kfext.model.tolerant import index_in, mapping, sequence, text
+from kfext.model.tolerant import mapping, sequence, text
 from kfext.webhook.review import Bodies
 
 _log = structlog.get_logger(__name__)
@@ -79,13 +79,11 @@ class BoundPod:
     uid: str
 
     def is_of(self, kind: JobKind, namespace: str, job: str) -> bool:
-        """Return whether its name says that it is a pod of a job, and may be rank 0.
-
-        The operator names pods JOB-TYPE-INDEX, so two jobs of a kind never share a name of a pod.
-        """
-        type_, _, index = self.name.removeprefix(f"{job}-").rpartition("-")
-        named = self.name.startswith(f"{job}-") and index_in(index) is not None
-        return self.namespace == namespace and named and type_ in map(str.lower, kind.rank_zero)
+        """Return whether its name says that it is a pod of a job, and may be rank 0."""
+        may_be_first = map(str.lower, kind.rank_zero)
+        return self.namespace == namespace and any(
+            kind.names_pod(self.name, job=job, type_=type_) for type_ in may_be_first
+        )
 
 
 class _Window:

@@ -6,6 +6,7 @@ from typing import Protocol, assert_never
 from e2e.bench.model.dragon import Action, Free, Grow, Job, Passes, Running, Shrink, Start, plus
 from kfext.core.patches.json_patch import Operation, pointer
 from kfext.model.kinds.job_kind import WORKER
+from kfext.model.kinds.registered import KINDS
 from kfext.sim.cluster import Cluster
 from kfext.sim.jobs import Style
 from kfext.sim.objects import LiveJob, LivePod, Raw
@@ -84,7 +85,8 @@ class Carrier:
             case Start(job, servers, workers):
                 self._running[job.name] = self._waiting.pop(job.name)
                 self._servers[job.name], self._workers[job.name] = list(servers), list(workers)
-                path = pointer("spec", "runPolicy", "suspend")
+                kind = self._cluster.api.jobs[job.name].job.kind
+                path = pointer("spec", *kind.suspend_path)
                 self._resize(job.name, [{"op": "add", "path": path, "value": False}])
             case Shrink(uid, victims):
                 del self._workers[uid][-len(victims) :]
@@ -100,14 +102,21 @@ class Carrier:
         if self._saves:
             live.training.save()
         number = len(self._workers[uid]) - live.spec.leaders
-        path = pointer("spec", live.job.kind.replica_specs, WORKER, "replicas")
-        sized: list[Operation] = [{"op": "add", "path": path, "value": number}] if number else []
+        sized: list[Operation] = []
+        if number and not live.job.kind.rendered:
+            path = pointer("spec", live.job.kind.replica_specs, WORKER, "replicas")
+            sized = [{"op": "add", "path": path, "value": number}]
         self._cluster.api.patch_job(uid, [*sized, *operations])
 
 
 def _suspended(raw: Raw) -> Raw:
-    if raw["kind"] != "Pod":
-        raw["spec"]["runPolicy"]["suspend"] = True
+    kind = KINDS.get(raw["kind"])
+    if kind is not None:
+        *parents, last = kind.suspend_path
+        holder = raw["spec"]
+        for parent in parents:
+            holder = holder[parent]
+        holder[last] = True
     return raw
 
 

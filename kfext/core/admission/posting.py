@@ -60,8 +60,7 @@ Raw = Mapping[str, Any]
 
 def post_path(kind: JobKind, namespace: str, name: str) -> str:
     """Return the path of the endpoint for the posts of a job."""
-    group = f"/apis/{names.TRAINING_GROUP}/{names.TRAINING_VERSION}"
-    return f"{group}/namespaces/{namespace}/{kind.plural}/{name}/status"
+    return f"/apis/{kind.api_version}/namespaces/{namespace}/{kind.plural}/{name}/status"
 
 
 def posting(
@@ -74,12 +73,12 @@ def posting(
     """
     found = container_named(spec, kind.container)
     labels = strings(metadata.get("labels"))
-    ranked = labels.get(names.REPLICA_TYPE, "").lower() in map(str.lower, kind.rank_zero)
+    ranked = labels.get(kind.type_label, "").lower() in map(str.lower, kind.rank_zero)
     asked = settings_of_pod(strings(metadata.get("annotations"))).metrics.source == PUSH
     if found is None or not (ranked and asked) or _is_taken(spec, found[1]):
         return spec, []
     index, container = found
-    path = post_path(kind, namespace, labels.get(names.JOB_NAME, ""))
+    path = post_path(kind, namespace, labels.get(kind.job_label, ""))
     values = {
         URL: f"https://{HOST}:{PORT}{path}",
         CA_CERT: f"{_FOLDER}/ca.crt",

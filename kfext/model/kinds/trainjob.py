@@ -27,7 +27,7 @@ from kfext.model.kinds.job_kind import (
     with_value,
 )
 from kfext.model.podspec import container_named
-from kfext.model.tolerant import mapping, member, sequence, text
+from kfext.model.tolerant import index_in, mapping, member, sequence, text
 from kfext.names import COLOCATION, PLAN_GENERATION, RUNTIME_PATCH
 
 if TYPE_CHECKING:
@@ -190,6 +190,12 @@ class TrainJob(JobKind):
     def pod_name(self, job: str, type_: str, index: int) -> str:
         """Return how the name of the pod of a replica begins: a random suffix follows."""
         return f"{job}-{type_}-0-{index}"
+
+    def names_pod(self, pod: str, *, job: str, type_: str) -> bool:
+        """Return whether a name is JOB-TYPE-0-INDEX and a random suffix."""
+        start = f"{job}-{type_}-0-"
+        index, _, suffix = pod.removeprefix(start).partition("-")
+        return pod.startswith(start) and index_in(index) is not None and suffix.isalnum()
 
     def conditions(self, status: Raw) -> Iterable[Raw]:
         """Yield the conditions; Running is true while all pods of a replicated job are ready."""

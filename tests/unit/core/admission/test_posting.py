@@ -14,6 +14,7 @@ from kfext import names
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.posting import CA_CERT, TOKEN, URL, posting
 from kfext.model.bounds import MOST_VALUES
+from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from tests.unit.objects import Raw, json_values, pod
 
@@ -113,12 +114,19 @@ def test_any_pod_gets_a_valid_patch_and_a_second_review_none(
     assert edited(patched["spec"], annotations=patched["metadata"]["annotations"]) == patched
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_pod_webhook_adds_it_for_each_kind(kind: str) -> None:
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": kind, "uid": "u", "controller": True}
-    containers = [{"name": KINDS[kind].container}]
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_the_pod_webhook_adds_it_for_each_kind(kind: JobKind) -> None:
+    type_ = kind.rank_zero[-1].lower()
+    owner = {"apiVersion": kind.api_version, "kind": kind.name, "uid": "u", "controller": True}
+    labels = dict(kind.pod_labels("train", type_, 0, types=[type_]))
+    if kind.rendered:
+        owner |= {"apiVersion": "batch/v1", "kind": "Job"}
+        labels["jobset.sigs.k8s.io/jobset-uid"] = "of-jobset"
     raw = pod(
-        annotations=PUSH, labels=LABELS, ownerReferences=[owner], spec={"containers": containers}
+        annotations={**PUSH, names.COLOCATION: "preferred"},
+        labels=labels,
+        ownerReferences=[owner],
+        spec={"containers": [{"name": kind.container}]},
     )
     review = mutate_pod(raw, controller_alive=True, namespace="team", authority="PEM")
     patched = jsonpatch.apply_patch(raw, list(review.ops))
@@ -126,7 +134,8 @@ def test_the_pod_webhook_adds_it_for_each_kind(kind: str) -> None:
         variable["name"]: variable.get("value", "")
         for variable in patched["spec"]["containers"][0]["env"]
     }
-    assert f"/namespaces/team/{KINDS[kind].plural}/train/status" in env[URL]
+    path = f"/apis/{kind.api_version}/namespaces/team/{kind.plural}/train/status"
+    assert env[URL].endswith(path)
     again = mutate_pod(patched, controller_alive=True, namespace="team", authority="PEM")
     assert again.ops == ()
 
