@@ -75,7 +75,7 @@ def is_complete(space: Space, name: str) -> bool:
 @pytest.mark.usefixtures("with_trainer")
 @pytest.mark.parametrize("cpu", ["2", 2, "2000m"], ids=repr)
 def test_a_train_job_is_held_and_bound_to_one_node_as_planned(space: Space, cpu: Any) -> None:
-    space.nodes(2, cpu="8", memory="64Gi")
+    space.nodes(2, cpu="16", memory="64Gi")
     stored = submit(space, train_job(space, "one", 3, cpu=cpu))
     assert stored["spec"]["suspend"] is True
     assert names.HELD in stored["metadata"]["annotations"]
@@ -94,10 +94,11 @@ def test_a_train_job_without_room_waits_suspended_and_starts_when_there_is_room(
 ) -> None:
     space.nodes(1, cpu="3", memory="64Gi")
     submit(space, train_job(space, "waits", 2, **{names.COLOCATION: "required"}))
-    view = space.phase("waits", "Queued", "TrainJob")
-    assert view["reason"] == "TooBig"
+    space.until(
+        lambda: space.view("waits", "TrainJob").get("reason") == "TooBig", "the job is too big"
+    )
     assert pods(space, "waits") == []
-    (big,) = space.nodes(1, cpu="8", memory="64Gi")
+    (big,) = space.nodes(1, cpu="16", memory="64Gi")
     space.until(lambda: is_complete(space, "waits"), "the job is complete")
     assert {pod["spec"]["nodeName"] for pod in pods(space, "waits")} == {big}
 

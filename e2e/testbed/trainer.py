@@ -46,8 +46,15 @@ def start(testbed: Testbed) -> None:
     """Install the CRDs, start both, and return once a TrainJob of the torch runtime is accepted."""
     of_jobset, of_trainer = binaries.jobset_manifests(), binaries.trainer_manifests()
     *crds, runtime = [path for path in of_trainer if path.name != "manifests.yaml"]
-    for manifest in _read([*of_jobset[:1], *crds]):
+    served = list(_read([*of_jobset[:1], *crds]))
+    for manifest in served:
         testbed.api.apply(manifest)
+    # Trainer ends if it does not find its kinds.
+    testbed.wait_for(
+        lambda: all(_is_served(testbed, manifest) for manifest in served),
+        what="the kinds of Trainer and JobSet to be served",
+        seconds=_READY_SECONDS,
+    )
     for name, files in ((JOBSET, of_jobset), (TRAINER, of_trainer)):
         (hooks,) = (path for path in files if path.name == "manifests.yaml")
         _start(testbed, name, hooks)
@@ -71,6 +78,14 @@ def stop(testbed: Testbed) -> None:
         for manifest in _hooks(testbed, name, files, port=0):
             testbed.api.delete(testbed.api.path(manifest))
         testbed.stop_process(name)
+
+
+def _is_served(testbed: Testbed, crd: dict[str, Any]) -> bool:
+    """Return whether the API server lists objects of a kind."""
+    spec = crd["spec"]
+    version = next(version["name"] for version in spec["versions"] if version["served"])
+    testbed.api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
+    return True
 
 
 def _start(testbed: Testbed, name: str, hooks: Path) -> None:

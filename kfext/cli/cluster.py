@@ -123,7 +123,8 @@ async def _rendered(client: Client, kinds: Sequence[JobKind], namespace: str) ->
 def _join(jobs: Iterable[TrainingJob], rendered: Iterable[Rendered]) -> list[TrainingJob]:
     """Return jobs with the templates that were rendered of them."""
     of = {item.key: item for item in rendered}
-    return [as_rendered(job, of.get((job.namespace, job.name, job.uid))) for job in jobs]
+    found = ((job, of.get((job.namespace, job.name, job.uid))) for job in jobs)
+    return [as_rendered(job, rendered) if rendered else job for job, rendered in found]
 
 
 async def find_job(

@@ -41,7 +41,8 @@ def read(raw: Raw | None = None, made: Raw | None = None) -> TrainingJob:
     """The job with its JobSet."""
     of = parse_job(raw or train_job(held=True))
     assert of is not None
-    return as_rendered(of, parse_rendered(made or jobset()))
+    rendered = parse_rendered(made or jobset())
+    return as_rendered(of, rendered) if rendered else of
 
 
 def patched(raw: Raw, operations: list[Raw]) -> Raw:
