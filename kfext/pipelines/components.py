@@ -12,7 +12,13 @@ from kfp import dsl
 
 from kfext.core.settings.table import TABLE, parse_setting
 from kfext.names import DOMAIN
-from kfext.pipelines.launcher import FUNCTIONS, pytorchjob_of, run_job, trainjob_of
+from kfext.pipelines.launcher import (
+    FUNCTIONS,
+    as_written,
+    pytorchjob_of,
+    run_job,
+    trainjob_of,
+)
 
 
 @dsl.component(  # type: ignore[untyped-decorator]
@@ -36,7 +42,7 @@ def train(  # noqa: PLR0917
     task: str,
     task_config: dsl.TaskConfig,
 ) -> None:
-    container = {"image": image, "command": command}
+    container = {"image": image, "command": as_written(command)}
     given = {"replicas": int(replicas), "processes": int(processes), "task": task_config}
     if kind == "TrainJob":
         job = trainjob_of(container, runtime=runtime, **given)

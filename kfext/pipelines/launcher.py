@@ -177,7 +177,7 @@ def adopted(
 ) -> dict[str, Any]:
     """Create a job, or adopt the job of this name, which an earlier attempt of the step created.
 
-    A job that failed is replaced. `ask` creates, gets, patches or deletes the job; it returns an
+    A job that failed is replaced. `ask` creates, gets, replaces or deletes the job; it returns an
     empty object if the job is absent, or there already on `create`.
     """
     import time
@@ -193,9 +193,9 @@ def adopted(
             present = metadata.get("ownerReferences") or []
             added = [owner for owner in owners if owner not in present]
             print(f"adopts {metadata['name']}, which an earlier attempt created", flush=True)
-            test = {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}
-            add = {"op": "add", "path": "/metadata/ownerReferences", "value": [*present, *added]}
-            if not added or ask("patch", [test, add]):
+            # Versions of the client differ in the media type of a patch, so the job is replaced.
+            owned = {**metadata, "ownerReferences": [*present, *added]}
+            if not added or ask("replace", {**found, "metadata": owned}):
                 return found
         elif found and not ended:
             ask("delete")
@@ -221,7 +221,7 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
     api, kind, name = client.CustomObjectsApi(), job["kind"].lower(), job["metadata"]["name"]
     of_job = (*job["apiVersion"].split("/"), namespace, f"{kind}s", name)
     of_plan = ("kfext.dev", "v1alpha1", namespace, "trainingplans", f"{kind}-{name}")
-    absent = {"create": {409}, "get": {404}, "patch": {404, 409, 422}, "delete": {404}}
+    absent = {"create": {409}, "get": {404}, "replace": {404, 409}, "delete": {404}}
 
     def ask(verb: str, *body: Any, plan: bool = False) -> dict[str, Any]:
         where = of_plan if plan else of_job[:-1] if verb == "create" else of_job
@@ -260,6 +260,18 @@ def looks_at(
             job = job if job and job["metadata"]["uid"] == uid else {}
             yield time.monotonic(), job, plan if plan and plan["spec"]["job"]["uid"] == uid else {}
         time.sleep(10.0)
+
+
+def as_written(command: list[str]) -> list[str]:
+    """Return a command as its author wrote it.
+
+    kfp.local writes the path of the Python of its virtual environment for each `python3`.
+    """
+    import sys
+
+    if sys.prefix == sys.base_prefix:
+        return command
+    return [word.replace(sys.executable, "python3") for word in command]
 
 
 def run_job(
@@ -305,7 +317,7 @@ def run_job(
 
 
 FUNCTIONS = (
-    *(pod_parts, pytorchjob_of, trainjob_of, named, condition_of, line_of),
+    *(as_written, pod_parts, pytorchjob_of, trainjob_of, named, condition_of, line_of),
     *(lines_of, figures_of, adopted, connected, looks_at, run_job),
 )
 """The functions that are copied into a step."""

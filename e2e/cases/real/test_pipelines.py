@@ -61,7 +61,12 @@ def only_job(bed: Testbed, namespace: str) -> Any:
 
 
 def printed(steps: Steps, name: str, text: str) -> None:
-    until(lambda: text in steps.log(name), what=f"{name} prints {text}", seconds=_STARTED_SECONDS)
+    until(
+        lambda: text in steps.log(name),
+        what=f"{name} prints {text}",
+        account=lambda: steps.log(name),
+        seconds=_STARTED_SECONDS,
+    )
 
 
 def test_a_step_trains_with_the_rights_of_its_account(

@@ -87,9 +87,10 @@ def lead_posts(bed: Testbed) -> None:
 
 
 def known(bed: Testbed, plan: str, namespace: str) -> str:
-    """Return what the TrainingPlan says of how the progress is known."""
-    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans/{plan}"
-    conditions = bed.api.get(path).get("status", {}).get("conditions", [])
+    """Return what the TrainingPlan says of how the progress is known, empty without a plan."""
+    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
+    plans = {found["metadata"]["name"]: found for found in bed.api.get(path)["items"]}
+    conditions = plans.get(plan, {}).get("status", {}).get("conditions", [])
     said = [each["message"] for each in conditions if each["type"] == names.PROGRESS_KNOWN]
     return said[0] if said else ""
 

@@ -64,7 +64,7 @@ class FakeApi:
                 self.moves = self.moves[1:]
             self.job["status"] = {"conditions": conditions, "startTime": CREATED}
         else:
-            self.job["metadata"]["ownerReferences"] = body[1]["value"]
+            self.job["metadata"] = body["metadata"]
         return 200, self.job
 
     def _create(self, body: Raw) -> tuple[int, Raw]:
@@ -94,7 +94,7 @@ def served(api: FakeApi, folder: Path) -> Iterator[Path]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 - as http.server calls them
+        do_GET = do_POST = do_PUT = do_DELETE = _handle  # noqa: N815 - as http.server calls them
 
         def log_message(self, *_: object) -> None:
             pass

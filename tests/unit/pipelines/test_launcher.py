@@ -5,6 +5,7 @@ import dis
 import inspect
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,6 +18,7 @@ from kubernetes.config import kube_config
 
 from kfext.pipelines.launcher import (
     FUNCTIONS,
+    as_written,
     figures_of,
     lines_of,
     named,
@@ -72,6 +74,16 @@ def test_the_functions_are_complete_in_a_step() -> None:
     exec("from typing import *\n" + source, step)
     there = {*step, *dir(builtins)}
     assert {name for made in FUNCTIONS for name in globals_of(made.__code__)} <= there
+
+
+def test_a_command_is_as_its_author_wrote_it_where_kfp_local_has_changed_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.executable", "/tmp/v/bin/python")
+    monkeypatch.setattr("sys.prefix", "/tmp/v")
+    assert as_written(["/tmp/v/bin/python", "a.py"]) == ["python3", "a.py"]
+    monkeypatch.setattr("sys.prefix", sys.base_prefix)
+    assert as_written(["/tmp/v/bin/python", "a.py"]) == ["/tmp/v/bin/python", "a.py"]
 
 
 def test_a_pytorchjob_gets_what_is_set_on_the_step() -> None:
