@@ -23,7 +23,6 @@ MALFORMED = {
     "migrate": ["always", "true", "checkpoint"],
     "metrics": [
         "on",
-        "push",
         "stdout:",
         "stdout:loss=([0-9.]+)",
         "stdout:loss=(?P<value>[0-9.+",

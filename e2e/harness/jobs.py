@@ -7,9 +7,11 @@ from typing import Any
 
 from kfext import names
 from kfext.model.kinds.registered import KINDS
+from kfext.names import TRAINING_GROUP
 
 Object = dict[str, Any]
-PLURAL = {kind.name: kind.plural for kind in KINDS.values()}
+PLURAL = {kind.name: kind.plural for kind in KINDS.values() if kind.group == TRAINING_GROUP}
+"""Of the kinds of the training-operator, which each testbed has."""
 
 
 def job(
