@@ -24,7 +24,7 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass, parse_priority_class
 from kfext.model.quota import parse_quota
-from kfext.model.rendered import Rendered, as_rendered, of_job, parse_rendered
+from kfext.model.rendered import Rendered, as_rendered, of_job, parse_rendered, rendered_key
 from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.snapshot import Snapshot
 from kfext.model.tolerant import mapping, text
@@ -123,7 +123,7 @@ async def _rendered(client: Client, kinds: Sequence[JobKind], namespace: str) ->
 def _join(jobs: Iterable[TrainingJob], rendered: Iterable[Rendered]) -> list[TrainingJob]:
     """Return jobs with the templates that were rendered of them."""
     of = {item.key: item for item in rendered}
-    found = ((job, of.get((job.namespace, job.name, job.uid))) for job in jobs)
+    found = ((job, of.get(rendered_key(job))) for job in jobs)
     return [as_rendered(job, rendered) if rendered else job for job, rendered in found]
 
 

@@ -29,12 +29,17 @@ class Rendered:
 
     def is_of(self, job: TrainingJob) -> bool:
         """Return whether it is rendered of a job."""
-        return self.key == (job.namespace, job.name, job.uid)
+        return self.key == rendered_key(job)
 
     @property
     def key(self) -> tuple[str, str, str]:
         """The namespace, the name and the uid of the job."""
         return self.namespace, self.name, self.job_uid
+
+
+def rendered_key(job: TrainingJob) -> tuple[str, str, str]:
+    """Return the `key` of what is rendered of a job."""
+    return job.namespace, job.name, job.uid
 
 
 def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:

@@ -19,7 +19,7 @@ from kfext.model.job_state import state_of
 from kfext.model.node import Node
 from kfext.model.plan import plan_of, shares_gpus
 from kfext.model.pod import Pod
-from kfext.model.rendered import Rendered, as_rendered, of_job
+from kfext.model.rendered import Rendered, as_rendered, of_job, rendered_key
 from kfext.model.shared_gpu import SharedGpu
 from kfext.model.tolerant import mapping, text
 from kfext.state.books import Books
@@ -160,8 +160,9 @@ class Cluster:
         job = parse_job(raw)
         if job is None or not job.uid:
             return
-        rendered = self._rendered.get((job.namespace, job.name, job.uid))
-        self.take_job(as_rendered(job, rendered) if rendered else job, basis(raw, job))
+        if job.kind.rendered and (made := self._rendered.get(rendered_key(job))):
+            job = as_rendered(job, made)
+        self.take_job(job, basis(raw, job))
 
     def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
         """Record a parsed job; `raw` is the JSON object that its patches apply to.
