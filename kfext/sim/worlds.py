@@ -99,10 +99,9 @@ def cluster(seed: int, *, load: float, cv: float = 1.0) -> World:
     `cv`: the coefficient of variation of the lengths of the classes.
     """
     random = Random(seed)
-    sigma = math.sqrt(math.log(1 + cv * cv))
 
     def draw() -> JobClass:
-        seconds = random.lognormvariate(math.log(_MEAN_SECONDS) - sigma**2 / 2, sigma)
+        seconds = lognormal(random, _MEAN_SECONDS, cv=cv)
         style = random.choice([Style.TORCHRUN, Style.SERVERS])
         style = style if random.random() < _ELASTIC else Style.GANG
         pace = Pace(1.0, random.uniform(0.0, 0.08), random.uniform(0.0, 0.01))
@@ -182,6 +181,12 @@ def of_class(name: str, kind: JobClass, *, trains: str) -> JobSpec:
         return replace(spec, starts=13.0)
     saves = Saving.ON_REQUEST if kind.style is Style.TORCHRUN else Saving.NEVER
     return replace(spec, starts=5.0, meets=10.0, saving=saves, answers=3.0)
+
+
+def lognormal(random: Random, mean: float, *, cv: float) -> float:
+    """Draw a length with a mean; `cv`: the coefficient of variation."""
+    sigma = math.sqrt(math.log(1 + cv * cv))
+    return random.lognormvariate(math.log(mean) - sigma**2 / 2, sigma)
 
 
 def spread_over(

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, assert_never
 
 from e2e.bench.model.dragon import Action, Free, Grow, Job, Passes, Running, Shrink, Start, plus
-from kfext.core.patches.json_patch import Operation, pointer
+from kfext.core.patches.json_patch import Operation, operations, pointer
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.kinds.registered import KINDS
 from kfext.sim.cluster import Cluster
 from kfext.sim.jobs import Style
-from kfext.sim.objects import LiveJob, LivePod, Raw
+from kfext.sim.objects import LiveJob, LivePod, Raw, patched
 
 
 class Rule(Protocol):
@@ -85,9 +85,9 @@ class Carrier:
             case Start(job, servers, workers):
                 self._running[job.name] = self._waiting.pop(job.name)
                 self._servers[job.name], self._workers[job.name] = list(servers), list(workers)
-                kind = self._cluster.api.jobs[job.name].job.kind
-                path = pointer("spec", *kind.suspend_path)
-                self._resize(job.name, [{"op": "add", "path": path, "value": False}])
+                live = self._cluster.api.jobs[job.name]
+                changes = {"spec": live.job.kind.suspend(False)}
+                self._resize(job.name, operations(live.raw, changes))
             case Shrink(uid, victims):
                 del self._workers[uid][-len(victims) :]
                 self._resize(uid)
@@ -97,7 +97,7 @@ class Carrier:
             case _:
                 assert_never(action)
 
-    def _resize(self, uid: str, operations: Iterable[Operation] = ()) -> None:
+    def _resize(self, uid: str, others: Iterable[Operation] = ()) -> None:
         live = self._cluster.api.jobs[uid]
         if self._saves:
             live.training.save()
@@ -106,18 +106,12 @@ class Carrier:
         if number and not live.job.kind.rendered:
             path = pointer("spec", live.job.kind.replica_specs, WORKER, "replicas")
             sized = [{"op": "add", "path": path, "value": number}]
-        self._cluster.api.patch_job(uid, [*sized, *operations])
+        self._cluster.api.patch_job(uid, [*sized, *others])
 
 
 def _suspended(raw: Raw) -> Raw:
     kind = KINDS.get(raw["kind"])
-    if kind is not None:
-        *parents, last = kind.suspend_path
-        holder = raw["spec"]
-        for parent in parents:
-            holder = holder[parent]
-        holder[last] = True
-    return raw
+    return patched(raw, operations(raw, {"spec": kind.suspend(True)})) if kind else raw
 
 
 def _indexed(nodes: Sequence[str]) -> dict[int, str]:

@@ -9,14 +9,15 @@ SpeCon's goes, and how FlowCon 2 compares nodes, is not published: both are reco
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from e2e.bench.companion import flowcon
-from kfext.core.patches.json_patch import pointer
+from kfext.core.patches.json_patch import operations
+from kfext.model.log_line import LogLine
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.objects import LiveJob, LivePod
-from kfext.sim.worlds import arriving, thread
+from kfext.sim.worlds import arriving, lognormal, thread
 
 _NODES = tuple(f"node-{number}" for number in range(4))
 _WHOLE = 1000
@@ -38,10 +39,9 @@ _INTERVAL = 30.0
 def threads(seed: int, *, jobs: int, within: float) -> World:
     """Return jobs that come within so many seconds; their losses converge early or late."""
     random = Random(seed)
-    sigma = math.sqrt(math.log(1 + _CV * _CV))
     specs = []
     for number in range(jobs):
-        drawn = random.lognormvariate(math.log(_MEAN) - sigma**2 / 2, sigma)
+        drawn = lognormal(random, _MEAN, cv=_CV)
         spec = thread(f"job-{number}", min(max(drawn, _SHORTEST), _LONGEST))
         specs.append(replace(spec, halves=spec.steps * random.uniform(0.05, 0.4)))
     times = sorted(random.uniform(0, within) for _ in specs)
@@ -120,7 +120,7 @@ class FlowCon(Mapped):
         (began, before), (until, after) = samples[0], samples[-1]
         share = (after - before) / (until - began) if until > began else None
         change = flowcon.progress(
-            [(line.at, float(line.text.rpartition("=")[2])) for line in job.training.lines],
+            [(line.at, _loss(line)) for line in job.training.lines],
             now=self.cluster.clock.wall,
             interval=_INTERVAL,
         )
@@ -160,7 +160,7 @@ class _Watched:
     fastest: float = 0.0
     below: int = 0
     moved: bool = False
-    seen: float = field(default=-math.inf)
+    seen: float = -math.inf
 
 
 class SpeCon(Mapped):
@@ -191,7 +191,7 @@ class SpeCon(Mapped):
         job.training.advance()
         if not job.training.lines:
             return
-        loss = float(job.training.lines[-1].text.rpartition("=")[2])
+        loss = _loss(job.training.lines[-1])
         if watched.loss is not None:
             progress = abs(watched.loss - loss) / _LOOK
             watched.fastest = max(watched.fastest, progress)
@@ -219,5 +219,10 @@ class SpeCon(Mapped):
             self._suspend(uid, suspended=True)
 
     def _suspend(self, uid: str, *, suspended: bool) -> None:
-        path = pointer("spec", "runPolicy", "suspend")
-        self.cluster.api.patch_job(uid, [{"op": "add", "path": path, "value": suspended}])
+        live = self.cluster.api.jobs[uid]
+        changes = {"spec": live.job.kind.suspend(suspended)}
+        self.cluster.api.patch_job(uid, operations(live.raw, changes))
+
+
+def _loss(line: LogLine) -> float:
+    return float(line.text.rpartition("=")[2])

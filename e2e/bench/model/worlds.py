@@ -3,7 +3,6 @@
 In the last world jobs often fit no single node.
 """
 
-import math
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -12,7 +11,7 @@ from e2e.bench.model.threads import threads
 from kfext.sim.cluster import World
 from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
 from kfext.sim.worlds import WORLDS as SHIPPED
-from kfext.sim.worlds import Draw, cluster, spread_over
+from kfext.sim.worlds import Draw, cluster, lognormal, spread_over
 
 _LOADS = (0.5, 0.7, 0.8, 0.9)
 _SPREAD_JOBS, _SPREAD_CLASSES = 250, 24
@@ -42,14 +41,12 @@ def spread(seed: int, *, load: float, speed: float) -> World:
 
     `speed`: on several nodes, as a part of the speed on one.
     """
-    random, cv = Random(seed), 1.5
-    sigma = math.sqrt(math.log(1 + cv * cv))
+    random = Random(seed)
     pace = Pace(0.0, 1.0, 0.0, spread=speed)
     base = JobSpec("", PYTORCH, Style.GANG, 0.0, 0, pace, 0, leaders=1, migrate="checkpointed")
     base = replace(base, saving=Saving.ON_REQUEST, starts=4.0, meets=4.0, answers=3.0, prints=10.0)
-    log_mean = math.log(_SPREAD_SECONDS) - sigma**2 / 2
     classes = [
-        (random.lognormvariate(log_mean, sigma), random.choice(_SPREAD_PODS))
+        (lognormal(random, _SPREAD_SECONDS, cv=1.5), random.choice(_SPREAD_PODS))
         for _ in range(_SPREAD_CLASSES)
     ]
     specs = []

@@ -4,7 +4,6 @@ Nine jobs of three forms come within half of the time. The other stream has the 
 workload: many jobs, each with a parameter server, at a load at which jobs wait.
 """
 
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from kubernetes.client import ApiClient
 from e2e.bench.model import dragon
 from e2e.harness.elastic_jobs import tf_body, torch_body
 from e2e.harness.training import pytorch_job
+from kfext.sim.worlds import lognormal
 
 Object = dict[str, Any]
 SEED = 1
@@ -146,11 +146,10 @@ def with_servers(*, minutes: float, seed: int = SEED) -> list[Arrival]:
     of all. Source of the shape: Lin et al., DRAGON, CLOSER 2019; lengths and sizes are small ones.
     """
     chance, scale = random.Random(seed), minutes / 10
-    mean = math.log(_MEAN_SECONDS) - math.log(2) / 2
     jobs, work = [], 0.0
     for number in range(_COUNT):
         asked = chance.choice(_ASKED)
-        drawn = chance.lognormvariate(mean, math.sqrt(math.log(2)))
+        drawn = lognormal(chance, _MEAN_SECONDS, cv=1.0)
         seconds = min(max(drawn, _SHORTEST), _LONGEST)
         sizes = (max(1, asked // 4), asked, min(2 * asked, _SLOTS - 1))
         jobs.append(_tf(f"server-{number}", sizes, round(seconds * asked / _STEP_SECONDS)))
