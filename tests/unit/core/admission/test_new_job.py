@@ -374,12 +374,14 @@ def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
         assert mutation.ops == ()
 
 
+@example({"kind": "TrainJob", "spec": {"runtimePatches": [{"manager": "kfext.dev/manager"}]}})
 @given(odd_jobs)
-def test_every_operation_of_a_patch_is_needed(raw: Raw) -> None:
+def test_every_operation_of_a_patch_that_writes_is_needed(raw: Raw) -> None:
     ops = list(mutate_job(raw, CONTEXT).ops)
     whole = jsonpatch.apply_patch(raw, ops)
-    for left_out in range(len(ops)):
-        assert jsonpatch.apply_patch(raw, ops[:left_out] + ops[left_out + 1 :]) != whole
+    for left_out, op in enumerate(ops):
+        if op["op"] != "test":
+            assert jsonpatch.apply_patch(raw, ops[:left_out] + ops[left_out + 1 :]) != whole
 
 
 @given(odd_jobs)
