@@ -72,7 +72,7 @@ class Controller:
             display=display,
             metrics=metrics,
         )
-        self._progress_reader = ProgressReader(
+        self.progress_reader = ProgressReader(
             log_client,
             usage=Usage(log_client, labels={kind.job_label for kind in kinds}),
             planner=self.planner,
@@ -117,13 +117,13 @@ class Controller:
             if self._certificates:
                 tasks.create_task(Issuer(self._client).run())
             tasks.create_task(self._reconciler.run())
-            tasks.create_task(self._progress_reader.run())
+            tasks.create_task(self.progress_reader.run())
 
     def _observe_plan(
         self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None
     ) -> None:
         self.plan_writer.observe(old, new)
-        self._progress_reader.observe(old, new)
+        self.progress_reader.observe(old, new)
 
     def now(self) -> Moment:
         """Return the present moment."""
@@ -164,3 +164,4 @@ class Controller:
         while not self._lease.held.is_set():
             await asyncio.sleep(_SETTLE_SECONDS)
             self.planner.cluster.stand_by(self.now().monotonic)
+            self.planner.progress.stand_by(self.now().monotonic)

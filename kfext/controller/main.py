@@ -80,6 +80,7 @@ async def run(
         handlers = registry(
             planner=controller.planner,
             plan_writer=controller.plan_writer,
+            progress_reader=controller.progress_reader,
             login=login_with(access),
             kinds=kinds,
         )

@@ -4,7 +4,8 @@ No text of a log is kept, logged or exported, except the names of metrics and nu
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
@@ -15,7 +16,9 @@ from kfext.errors import ApiError, BadRequest, Forbidden, NotFound
 from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
 from kfext.kube.usage import Usage
+from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
+from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.state.planner import Planner
 from kfext.state.progress import LogRead
@@ -78,6 +81,16 @@ class ProgressReader:
             return
         with guard("take the posts of a job", uid=new.job_uid):
             if tracked := self._planner.progress.post(new.job_uid, new.posted, self._now()):
+                self._show(tracked)
+
+    def observe_job(self, uid: str, raw: Mapping[str, Any]) -> None:
+        """Give the planner what a version of a job shows of what its program has posted."""
+        kind = KINDS.get(text(raw.get("kind")))
+        status = kind.trainer_status(mapping(raw.get("status"))) if kind else None
+        if not status:
+            return
+        with guard("take the status of a job", uid=uid):
+            if tracked := self._planner.progress.post_status(uid, status, self._now()):
                 self._show(tracked)
 
     async def _measure(self) -> None:

@@ -14,6 +14,7 @@ import aiohttp
 import kopf
 
 from kfext.controller.metrics import guard
+from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.training_plan import WrittenTrainingPlan, decode_training_plan
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.kube import paths, wire
@@ -61,7 +62,12 @@ class _EndlessPauses:
 
 
 def registry(
-    *, planner: Planner, plan_writer: TrainingPlanWriter, login: Any, kinds: Collection[JobKind]
+    *,
+    planner: Planner,
+    plan_writer: TrainingPlanWriter,
+    progress_reader: ProgressReader,
+    login: Any,
+    kinds: Collection[JobKind],
 ) -> kopf.OperatorRegistry:
     """Return kopf's handlers; each writes one object into the planner's copy of the cluster.
 
@@ -80,6 +86,7 @@ def registry(
             plan_writer.forget(uid)
         else:
             cluster.observe_job(raw)
+            progress_reader.observe_job(uid, raw)
             # kopf holds an event for seconds after its handler, and a spec can take 40 MB.
             event["object"].pop("spec", None)
 

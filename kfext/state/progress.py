@@ -6,14 +6,15 @@ program posts.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kfext import names
 from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import Followed
-from kfext.core.progress.posted import Posted
+from kfext.core.progress.posted import PodPosts, Post, Posted
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
-from kfext.core.settings.values import NEVER, OFF, PUSH
+from kfext.core.settings.values import AUTO, NEVER, OFF, PUSH
 from kfext.model.backoff import exponential_backoff
 from kfext.model.cpu_use import CpuUse
 from kfext.model.job import TrainingJob
@@ -72,6 +73,7 @@ class JobsProgress:
         self._known: frozenset[str] = frozenset()
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
+        self._statuses: dict[str, PodPosts] = {}
         self._unread = Followed()
         self._printers = Printers(cluster)
         self._read: dict[str, float] = {}
@@ -108,6 +110,10 @@ class JobsProgress:
                 self._reading[uid] = read.pod.node_name
         return chosen
 
+    def stand_by(self, now: float) -> None:
+        """Forget the jobs that are gone, while another controller leads; `now` is monotonic."""
+        self._enrol(now)
+
     def take(self, read: LogRead, lines: Sequence[LogLine], now: Moment) -> None:
         """Record the new lines of a log, in the order printed."""
         followed = self._end(read)
@@ -128,18 +134,35 @@ class JobsProgress:
 
         It counts for a job with `push`, and of a pod that may be rank 0: others may write it too.
         """
+        return self._post(uid, posted.posts, now, sources={PUSH}, pod=posted.pod)
+
+    def post_status(self, uid: str, status: Mapping[str, Any], now: Moment) -> TrackedJob | None:
+        """Record what Trainer shows of what a program has posted; return its job if it counts."""
+        if uid not in self._cluster.jobs:
+            return None
+        posts = self._statuses.setdefault(uid, PodPosts())
+        posts.take_status(status)
+        new = tuple(posts.posts)
+        posts.posts.clear()
+        return self._post(uid, new, now, sources={AUTO, PUSH}) if new else None
+
+    def _post(
+        self, uid: str, posts: Sequence[Post], now: Moment, *, sources: set[str], pod: str = ""
+    ) -> TrackedJob | None:
+        """Record posts of `pod`, by default of the first pod that may be rank 0, if they count."""
         tracked = self._cluster.jobs.get(uid)
         if tracked is None or tracked.phase is None or tracked.job.suspend:
             return None
         if tracked.job.finished and uid not in self._followed:
             return None  # what it last showed stays
         source, pods = self._settings_of(tracked).metrics, self._cluster.pods(uid)
-        ranked = printing_pods(tracked.job, pods)
-        if source.source != PUSH or posted.pod not in {pod.uid for pod in ranked}:
+        ranked = [found.uid for found in printing_pods(tracked.job, pods)]
+        pod = pod or next(iter(ranked), "")
+        if source.source not in sources or pod not in ranked:
             return None
-        beside = {pod.uid for pod in pods if pod.uid != posted.pod and not pod.finished}
+        beside = {found.uid for found in pods if found.uid != pod and not found.finished}
         followed = self._followed.setdefault(uid, Followed(source.pattern))
-        followed.take_posts(posted.posts, now=now, source=posted.pod, beside=beside)
+        followed.take_posts(posts, now=now, source=pod, beside=beside)
         return tracked
 
     def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
@@ -246,8 +269,8 @@ class JobsProgress:
             self._alarms.set(uid, now)
             if not self._cluster.jobs[uid].job.finished:
                 self._running.add(uid)
-        for uid in self._known - present:
-            for memory in (self._followed, self._reading, self._read):
+        for uid in (self._known | self._followed.keys() | self._statuses.keys()) - present:
+            for memory in (self._followed, self._statuses, self._reading, self._read):
                 memory.pop(uid, None)
             self._printers.forget(uid)
             self._awaited.discard(uid)

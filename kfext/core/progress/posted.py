@@ -64,6 +64,7 @@ class PodPosts:
         self._metrics: Mapping[str, str] = {}
         self._total: int | None = None
         self._stepped = False
+        self._status_at = 0.0
 
     def take(self, metrics: Mapping[str, str], *, percentage: int | None, at: float) -> None:
         """Register a post: its metrics by name, and the percentage of the training that is done.
@@ -82,6 +83,17 @@ class PodPosts:
         self._metrics = metrics
         if step is not None or measures:
             self.posts.append(Post(at, step, self._total, measures))
+
+    def take_status(self, status: Mapping[str, Any]) -> None:
+        """Register a status of Kubeflow Trainer as a post, unless it is no newer than the last."""
+        at = timestamp(status.get("lastUpdatedTime"))
+        if at <= self._status_at:
+            return
+        self._status_at = at
+        stated = map(mapping, sequence(status.get("metrics"))[:MOST_METRICS])
+        metrics = {text(metric.get("name")): text(metric.get("value")) for metric in stated}
+        percentage = _whole(status.get("progressPercentage"))
+        self.take(metrics, percentage=min(percentage or 0, _WHOLE), at=at)
 
     def _measured(self, metrics: Mapping[str, str]) -> Iterator[tuple[str, float]]:
         """Yield the measures of the groups, training and evaluation, in which a value changed."""

@@ -340,6 +340,10 @@ class JobKind(Protocol):
         """Return when the job last started, as its status states it."""
         return status.get("startTime")
 
+    def trainer_status(self, status: Raw) -> Raw:
+        """Return what the program has posted to the operator of its progress; empty: nothing."""
+        return {}
+
     def is_own_port(self, port: Raw) -> bool:
         """Return whether a declared port is the operator's own."""
         return port.get("name") == self.port

@@ -213,6 +213,10 @@ class TrainJob(JobKind):
                 return condition.get("lastTransitionTime")
         return None
 
+    def trainer_status(self, status: Raw) -> Raw:
+        """Return the field that Trainer serves with its feature gate TrainJobStatus."""
+        return mapping(status.get("trainerStatus"))
+
     def is_own_port(self, port: Raw) -> bool:
         """Return whether a declared port is the port of torchrun's store."""
         return port.get("containerPort") == _MEETING_PORT and not port.get("name")

@@ -17,6 +17,7 @@ from kfext.model.cpu_use import CpuUse
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.policy import TrainingPolicy
+from kfext.model.timestamps import written_time
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED
 from kfext.state.cluster import Cluster
@@ -620,6 +621,38 @@ def test_whose_posts_count(settings: dict[str, str], pod: str, counts: bool) -> 
     assert taken is (tracked if counts else None)
     reported = bed.progress.reported(tracked.job.uid)
     assert (reported is not None and reported.progress.step == 40) is counts
+
+
+def status(step: int, *, at: float = 1.0) -> dict[str, Any]:
+    metrics = {"loss": "0.5", "current_step": f"{step}", "total_steps": "100"}
+    stated = [{"name": name, "value": value} for name, value in metrics.items()]
+    return {"lastUpdatedTime": written_time(at), "progressPercentage": step, "metrics": stated}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "counts"),
+    [("auto", True), ("push", True), ("off", False), (r"stdout:x=(?P<value>\S+)", False)],
+)
+def test_of_which_jobs_the_status_of_trainer_counts(metrics: str, *, counts: bool) -> None:
+    bed = Bed()
+    tracked = bed.runs(training(metrics=metrics), pods=2)
+    taken = bed.progress.post_status(tracked.job.uid, status(40), bed.now)
+    assert taken is (tracked if counts else None)
+    reported = bed.progress.reported(tracked.job.uid)
+    assert (reported is not None and reported.progress.step == 40) is counts
+    assert bed.progress.post_status(tracked.job.uid, status(40), bed.now) is None
+
+
+def test_a_standby_keeps_nothing_of_jobs_that_are_gone() -> None:
+    bed = Bed()
+    tracked = bed.runs(training(metrics="push"))
+    bed.progress.stand_by(1.0)
+    bed.progress.post_status(tracked.job.uid, status(40), bed.now)
+    assert bed.progress.reported(tracked.job.uid) is not None
+    bed.cluster.forget_job(tracked.job.uid)
+    bed.progress.stand_by(2.0)
+    assert bed.progress.reported(tracked.job.uid) is None
+    assert bed.progress.post_status(tracked.job.uid, status(41), bed.now) is None
 
 
 def test_the_posts_of_an_unknown_job_are_ignored() -> None:

@@ -16,6 +16,7 @@ from kfext.core.progress.posted import (
     decode_posted,
     encode_posted,
 )
+from kfext.model.timestamps import written_time
 from tests.unit.objects import json_values
 
 AT = 1_700_000_000.0
@@ -143,3 +144,20 @@ def test_what_is_written_is_read_back(posts: list[tuple[dict[str, str], int | No
 def test_anything_is_read_without_an_error(raw: Any) -> None:
     decode_posted(raw)
     decode_posted({"posts": [raw, {"metrics": [raw], "time": raw, "step": raw}]})
+
+
+def test_a_status_of_trainer_is_a_post_at_the_time_that_it_states() -> None:
+    metrics = [{"name": name, "value": value} for name, value in {**LOG, **COUNTS}.items()]
+    status = {"lastUpdatedTime": written_time(AT), "progressPercentage": 10, "metrics": metrics}
+    taken = PodPosts()
+    for _ in range(2):
+        taken.take_status(status)
+    assert list(taken.posts) == [Post(AT, 10, 100, (LOSS,))]
+
+
+@given(json_values)
+def test_of_any_status_of_trainer_little_is_kept(status: Any) -> None:
+    taken = PodPosts()
+    taken.take_status({"lastUpdatedTime": written_time(AT), "metrics": status})
+    taken.take_status(status if isinstance(status, dict) else {"metrics": status})
+    assert len(taken.posts) <= 2
