@@ -104,6 +104,11 @@ GATE = f"{DOMAIN}/placement"
 PLAN_GENERATION = f"{DOMAIN}/plan-generation"
 """Annotation on templates and pods: the number of the plan that the pod was created under."""
 
+PLACES = f"{DOMAIN}/places"
+"""Annotation on templates and pods of a gang that is born pinned: the uid of the job, and the node
+of each replica of the type. The patch that starts the job writes it, and it is removed once all
+pods are bound, so a template has it only while the gang is being created."""
+
 RUNTIME_PATCH = f"{DOMAIN}/manager"
 """Manager of kfext's entry in the runtimePatches of a TrainJob, which carries annotations to pods.
 Trainer wants a domain and a path."""

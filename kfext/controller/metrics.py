@@ -15,7 +15,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kfext.core.lifecycle.steps import Pin, Replan, Step, Unsuspend
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    Replan,
+    Step,
+    Suspend,
+    Unsuspend,
+)
 from kfext.core.progress.reported import Reported
 from kfext.core.queue.order import priority_class
 from kfext.kube.informer import Informer
@@ -86,6 +94,12 @@ class Metrics:
             ("cause",),
             registry=registry,
         )
+        self.gangs = Counter(
+            "kfext_gangs_total",
+            "Gangs started born pinned or gated, and gangs born pinned that were not bound in time",
+            ("how",),
+            registry=registry,
+        )
         self.pins = Counter("kfext_pins_total", "Pods pinned and ungated", registry=registry)
         self.phases = Histogram(
             "kfext_phase_seconds",
@@ -129,11 +143,15 @@ class Metrics:
         )
         registry.register(ERRORS)
 
-    def count(self, step: Step) -> None:
-        """Count a step that was written."""
+    def count(self, step: Step, *, being_created: bool = False) -> None:
+        """Count a step that was written; `being_created`: of a gang that was born pinned before."""
         self.steps.labels(step=type(step).__name__, outcome="done").inc()
         if isinstance(step, Unsuspend | Replan):
             self.plans.labels(cause=step.verdict.reason).inc()
+        if isinstance(step, Unsuspend):
+            self.gangs.labels(how="born pinned" if step.born_pinned else "gated").inc()
+        elif being_created and isinstance(step, DeleteUnbound | Suspend | Release):
+            self.gangs.labels(how="stuck").inc()
         if isinstance(step, Pin):
             self.pins.inc(len(step.pins))
 

@@ -156,7 +156,7 @@ class Reconciler:
         try:
             complete = await self._writer.write(tracked, step)
             log.info("step", step=name, complete=complete)
-            self._metrics.count(step)
+            self._metrics.count(step, being_created=job.being_created)
         except Exception as error:
             # This includes errors of kfext: one job must not end the controller of all jobs.
             refused, final = True, _final(error)

@@ -18,6 +18,7 @@ from kfext.names import (
     GPU_SHARE,
     HELD,
     KUEUE_QUEUE,
+    PLACES,
     RELEASED,
 )
 
@@ -126,6 +127,11 @@ class TrainingJob:
     def unmarked(self) -> bool:
         """Whether the operator renders its templates, and they lack what makes pods kfext's."""
         return bool(self.kind.rendered and self.groups) and COLOCATION not in self.template_settings
+
+    @property
+    def being_created(self) -> bool:
+        """Whether the job is born pinned, and not all of its pods have been bound yet."""
+        return PLACES in self.template_settings
 
     @property
     def run_by_operator(self) -> bool:

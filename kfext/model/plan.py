@@ -7,7 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from kfext.model.bounds import MOST_ANNOTATION_BYTES, MOST_PODS
+from kfext.model.bounds import LONGEST_SETTING, MOST_ANNOTATION_BYTES, MOST_PODS
 from kfext.model.gpu import MOST_SLOTS, GpuShare, decode_share, encode_share
 from kfext.model.job import TrainingJob
 from kfext.model.networking import LARGEST_PORT
@@ -87,6 +87,26 @@ class Plan:
             },
             separators=(",", ":"),
         )
+
+
+def places_of_type(plan: Plan, type_: str) -> str:
+    """Return the annotation PLACES for the templates of a replica type in lower case."""
+    nodes = {key: node for key, node in plan.assignment.items() if key.type == type_}
+    return json.dumps({"uid": plan.job_uid, **encode_places(nodes)}, separators=(",", ":"))
+
+
+def place_in(written: str, replica: ReplicaKey, *, job_uid: str) -> str | None:
+    """Return the node of a replica in the annotation PLACES; None without one, or of another job.
+
+    Never raises: users may write the annotation too.
+    """
+    if len(written) > LONGEST_SETTING:
+        return None
+    try:
+        raw = mapping(json.loads(written))
+    except (ValueError, RecursionError):
+        return None
+    return decode_places(raw).get(replica) if job_uid and raw.get("uid") == job_uid else None
 
 
 def encode_places(assignment: Assignment) -> dict[str, object]:

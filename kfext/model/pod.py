@@ -234,6 +234,11 @@ def owner_kind(metadata: Mapping[str, Any]) -> JobKind | None:
     return _owner(metadata)[0]
 
 
+def owner_uid(metadata: Mapping[str, Any]) -> str:
+    """Return the uid of the controller of a pod of a training job, as the pod states it."""
+    return _owner(metadata)[1]
+
+
 def _owner(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
     """Return the kind of the training job that controls a pod, and the uid that the pod states."""
     owners = map(mapping, sequence(metadata.get("ownerReferences")))

@@ -32,6 +32,7 @@ class Placement:
     `topology_keys`: node labels that show how near two nodes are, the widest first.
     `assumed_requests`: what a container without requests counts as when nodes are compared.
     `assumed_burst`: the millicores that a pod without a CPU limit is assumed to use if it can.
+    `born_pinned`: whether pods may be pinned as they are created, where that is safe.
     """
 
     bind_timeout: float = 60.0
@@ -41,6 +42,7 @@ class Placement:
     topology_keys: tuple[str, ...] = ()
     assumed_requests: Resources = field(default_factory=dict)
     assumed_burst: int = 4000
+    born_pinned: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ def parse_policy(raw: Mapping[str, Any]) -> TrainingPolicy:
             topology_keys=tuple(filter(None, map(text, sequence(placement.get("topologyKeys"))))),
             assumed_requests=parse_resources(placement.get("assumedRequests")),
             assumed_burst=_cpu(placement.get("assumedBurst"), default=4000),
+            born_pinned=placement.get("bornPinned") is not False,
         ),
         network=_host_network(mapping(spec.get("network"))),
         queue_order=_queue_order(mapping(spec.get("queue")).get("order")),

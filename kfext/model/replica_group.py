@@ -39,6 +39,8 @@ class ReplicaGroup:
         template is read then.
     `template`: a number that changes with what the template requires of a node.
     `program`: a number that changes with the images and commands of the template.
+    `exact`: whether its pods will be as the template says: no RuntimeClass adds to them, and they
+        have no gate of another system.
     `restarts`: whether the operator may replace a pod that failed: unless restartPolicy is Never.
     `fails`: whether a pod that ends with an error may fail the job: with restartPolicy Never or
         ExitCode.
@@ -64,6 +66,7 @@ class ReplicaGroup:
     excess: str = ""
     template: int = 0
     program: int = 0
+    exact: bool = True
     restarts: bool = True
     fails: bool = False
     cpu_limit: int | None = None
@@ -116,6 +119,7 @@ def parse_groups(
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),
                 program=_program(pod_spec),
+                exact=not (pod_spec.get("runtimeClassName") or pod_spec.get("schedulingGates")),
                 restarts=restart != "Never",
                 fails=restart in _FAILING,
                 cpu_limit=cpu_limit(pod_spec),

@@ -35,6 +35,7 @@ class Books:
 
     `limited`: the namespaces with a quota.
     `refused`: by uid, the pods that fit no node by what kube-scheduler says.
+    `loose`: the uids of the other pods that kube-scheduler may bind to any node.
 
     `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
@@ -58,6 +59,7 @@ class Books:
         self.backlog = PodCreationBacklog()
         self.limited: Collection[str] = ()
         self.refused: dict[str, Pod] = {}
+        self.loose: set[str] = set()
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
@@ -79,8 +81,12 @@ class Books:
         self._pins.record(uid, pod)
         self._recount({uid: pod})
         self.refused.pop(uid, None)
-        if pod is not None and pod.unschedulable and not pod.node_name and not pod.deleting:
-            self.refused[uid] = pod
+        self.loose.discard(uid)
+        if pod is not None and not (pod.node_name or pod.deleting):
+            if pod.unschedulable:
+                self.refused[uid] = pod
+            elif pod.loose and not pod.gates:
+                self.loose.add(uid)
         reserves = pod is not None and pod.reserves is not None
         if reserves or uid in self.cards.reserving or uid in self.cards.parts:
             self.cards.observe_pod(uid, pod)

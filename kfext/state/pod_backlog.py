@@ -199,6 +199,7 @@ def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = Tr
     due = due_pods(job, live)
     if len(live) >= due:
         return None
-    if not planned or any(pod.node_name and not pod.deleting for pod in pods):
+    some_run = any(pod.node_name and not pod.deleting for pod in pods)
+    if not planned or (some_run and not job.being_created):
         return 0
     return max(due - len(pods), 0)

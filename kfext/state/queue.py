@@ -249,7 +249,8 @@ class Queue:
 
     def context(self, tracked: TrackedJob, *, now: float) -> QueueContext:
         """Return the state of the queue around a job."""
-        priority = priority_class(tracked.job, self.classes)
+        job = tracked.job
+        priority = priority_class(job, self.classes)
         holder, kept = self.reservations.holder, self.reservations.kept
         return QueueContext(
             priority=priority.value,
@@ -264,6 +265,7 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(tracked.job.uid),
             quota=self.quotas.of(tracked, self.classes),
+            undisturbed=not (self._cluster.books.loose or self.quotas.changes(job.namespace)),
             known_length=lambda: self.lengths.known(tracked.job, now=now),
             length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),

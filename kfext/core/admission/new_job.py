@@ -31,7 +31,7 @@ _STARTED = frozenset({names.REASON_HELD, names.REASON_SUSPENDED_BY_USER})
 # Only a plan puts pods on the host network or gives them parts of GPUs.
 _NO_PLAN = dict.fromkeys(
     (
-        *(names.PORT_BASE, names.INTERFACES, names.PLAN_GENERATION),
+        *(names.PORT_BASE, names.INTERFACES, names.PLAN_GENERATION, names.PLACES),
         *(names.GPU_SLOTS, names.GPU_TERMS),
     )
 )

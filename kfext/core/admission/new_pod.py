@@ -14,10 +14,13 @@ from kfext.core.admission.posting import posting
 from kfext.core.admission.review import ReviewResult
 from kfext.core.patches.host_network import host_network
 from kfext.core.patches.json_patch import Operation, appended
+from kfext.core.patches.pod import pinned
 from kfext.core.settings.table import settings_of_pod
 from kfext.core.settings.values import Colocation
+from kfext.model.constraints import parse_constraints
 from kfext.model.kinds.job_kind import JobKind
-from kfext.model.pod import owner_kind
+from kfext.model.plan import place_in
+from kfext.model.pod import owner_kind, owner_uid, replica_of
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import container_named
 from kfext.model.tolerant import mapping, strings, text
@@ -33,9 +36,10 @@ def mutate_pod(
 ) -> ReviewResult:
     """Return what admission does to a new pod in a namespace. Never raises.
 
-    A pod is gated only while a controller runs that can ungate it. A pod that shares a GPU is
-    always gated, because it must not run unplaced. A pod uses its node's network if its template
-    has the base of the job's ports. Without an `authority` to trust, in PEM, no pod can post.
+    A pod is gated only while a controller runs that can ungate it, or pinned instead if its gang is
+    born pinned. A pod that shares a GPU is always gated, because it must not run unplaced. A pod
+    uses its node's network if its template has the base of the job's ports. Without an `authority`
+    to trust, in PEM, no pod can post.
     """
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
@@ -52,9 +56,10 @@ def mutate_pod(
         return ReviewResult(refusal=f"{_UNSHARED}: it has {excess}")
     if excess:
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
-    elif (shares or (controller_alive and not _let_go(metadata, spec))) and (gate := _gate(spec)):
-        ops.append(gate)
-        verdicts.append(Verdict(names.REASON_GATED, "waits for the other pods of its gang"))
+    elif shares or (controller_alive and not _let_go(metadata, spec)):
+        held = (None if shares else _pinned(kind, metadata, spec)) or _gated(spec)
+        ops += held.ops
+        verdicts += held.verdicts
     if not excess:
         spec, variables = unbuffered(kind, spec)
         ops += variables
@@ -76,12 +81,33 @@ def mutate_pod(
     return ReviewResult(ops=tuple(ops), verdicts=tuple(verdicts))
 
 
-def _gate(spec: Mapping[str, Any]) -> Operation | None:
-    """Return the operation that adds kfext's gate, or None for a pod that has it."""
+def _pinned(
+    kind: JobKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]
+) -> ReviewResult | None:
+    """Return how a pod of a gang that is born pinned is pinned, or None for any other pod.
+
+    Nothing is done to a pinned pod, as in a second review.
+    """
+    written = text(mapping(metadata.get("annotations")).get(names.PLACES))
+    replica = replica_of(strings(metadata.get("labels")), kind)
+    if not (written and replica):
+        return None
+    node = place_in(written, replica, job_uid=owner_uid(metadata))
+    if node is None or parse_constraints(spec).pinned_to == node:
+        return ReviewResult() if node else None
+    verdict = Verdict(names.REASON_PLANNED, f"is pinned to node {node}")
+    ops = tuple(pinned(spec.get("affinity"), node))  # none if no term can be tightened
+    return ReviewResult(ops=ops, verdicts=(verdict,)) if ops else None
+
+
+def _gated(spec: Mapping[str, Any]) -> ReviewResult:
+    """Return how kfext's gate is added; nothing for a pod that has it."""
     gates, gate = spec.get("schedulingGates"), {"name": names.GATE}
     if gates is None or (isinstance(gates, list) and gate not in gates):
-        return appended(gates, gate, "spec", "schedulingGates")
-    return None
+        verdict = Verdict(names.REASON_GATED, "waits for the other pods of its gang")
+        added = appended(gates, gate, "spec", "schedulingGates")
+        return ReviewResult(ops=(added,), verdicts=(verdict,))
+    return ReviewResult()
 
 
 def _for_default_scheduler(spec: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
+from kfext.core.lifecycle.born_pinned import may_be_born_pinned
 from kfext.core.lifecycle.capacity import (
     EXPECTED,
     HOPELESS,
@@ -134,7 +135,7 @@ def _stopped(situation: Situation) -> Step:
         number, now = situation.generation, situation.now
         return ForgetPlan(replace(situation.state, generation=number, suspended_at=now))
     placed = settings.managed and settings.colocation is not Colocation.OFF
-    if placed and job.unmarked:
+    if (placed and job.unmarked) or job.being_created:
         return SaveState(situation.state)  # so that its pods will wait behind the gate
     who = "Kueue" if job.kueue_managed else "a person or another system"
     phase = SUSPENDED if placed or plan else None
@@ -232,6 +233,7 @@ def _planned(
         network,
         interfaces,
         _short(situation, admitted=workers_of(job) - fewer) if fewer else None,
+        born_pinned=not taints and may_be_born_pinned(situation, plan),
     )
 
 

@@ -156,7 +156,7 @@ def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
     verdict = Verdict(REASON_WAITING_FOR_PODS, f"{job.pods - missing} of {job.pods} pods exist")
     message = f"{verdict.message} and no pod was created for {limit:g} s"
     late = Verdict(REASON_CREATE_TIMEOUT, message)
-    if any(pod.node_name for pod in live.values()):
+    if any(pod.node_name for pod in live.values()) and not job.being_created:
         if not any(pod.gated for pod in live.values()):
             # No pod is gated, so the members run as they would without kfext.
             return Wait(PLACED, verdict)
@@ -296,7 +296,7 @@ def _binding(situation: Situation, live: Live) -> Step:
     if not waiting:
         placed = replace(state, strikes=0, excluded={}, retry_at=0.0, reason="", message="")
         placed = replace(placed, queued_since=0.0, move=replace(state.move, source={}))
-        if state != placed:
+        if state != placed or situation.job.being_created:
             return SaveState(placed)
         nodes = sorted({pod.node_name for pod in live.values()})
         message = f"{pods(total)} {'is' if total == 1 else 'are'} on {listed(nodes, of='nodes')}"

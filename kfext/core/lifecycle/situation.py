@@ -73,6 +73,8 @@ class QueueContext:
     `autoscaler`: whether the cluster has an autoscaler.
     `promised`: the claims of the capacity that other jobs give up for this job.
     `quota`: the quotas of the namespace.
+    `undisturbed`: whether only kfext decides what becomes of a plan: the namespace has no quota or
+        LimitRange, and no pod waits that kube-scheduler may bind to any node.
     `length`: returns the seconds that the job is expected to take with all its workers;
         `known_length`: the same, but only by its progress or its series, else None.
     `ends`: returns by uid when running jobs are expected to end, in epoch seconds.
@@ -90,6 +92,7 @@ class QueueContext:
     autoscaler: bool = False
     promised: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
+    undisturbed: bool = False
     known_length: Callable[[], float | None] = field(default=lambda: None, compare=False)
     length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
     ends: Callable[[], Mapping[str, float]] = field(default=dict, compare=False)

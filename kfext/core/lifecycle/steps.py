@@ -35,6 +35,7 @@ class Unsuspend:
     `network`: the network of its pods and the reason, if the host network was requested.
     `interfaces`: the interfaces for its traffic on the host network.
     `state`: the state to write if it starts with fewer workers than the user asked for.
+    `born_pinned`: whether its pods are pinned as they are created.
     """
 
     plan: Plan
@@ -42,6 +43,7 @@ class Unsuspend:
     network: Verdict | None = None
     interfaces: tuple[str, ...] = ()
     state: JobState | None = None
+    born_pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +216,10 @@ def job_operations(step: Step, raw: Mapping[str, Any], job: TrainingJob) -> list
     """Return the JSON patch of the job; None for a step that does not write the job."""
     patch: list[Operation] | None
     match step:
-        case Unsuspend(plan, _, _, interfaces, state):
-            patch = job_patch.unsuspend_patch(raw, job, plan, interfaces=interfaces, state=state)
+        case Unsuspend(plan, _, _, interfaces, state, born):
+            patch = job_patch.unsuspend_patch(
+                raw, job, plan, born_pinned=born, interfaces=interfaces, state=state
+            )
         case Replan(plan):
             patch = job_patch.replan_patch(raw, job, plan)
         case Suspend(state, workers):

@@ -17,7 +17,7 @@ from kfext.model.gpu import encode_parts
 from kfext.model.job import TrainingJob, template_of
 from kfext.model.job_state import JobState, state_of
 from kfext.model.kinds.job_kind import WORKER
-from kfext.model.plan import Plan, plan_of
+from kfext.model.plan import Plan, places_of_type, plan_of
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.tolerant import mapping, member, sequence
 from kfext.model.verdict import Verdict
@@ -27,6 +27,7 @@ from kfext.names import (
     HOSTNAME,
     INTERFACES,
     JOB_NAME,
+    PLACES,
     PLAN,
     PLAN_GENERATION,
     PORT_BASE,
@@ -49,6 +50,7 @@ def unsuspend_patch(
     job: TrainingJob,
     plan: Plan,
     *,
+    born_pinned: bool = False,
     interfaces: Sequence[str] = (),
     state: JobState | None = None,
 ) -> list[Operation]:
@@ -57,6 +59,8 @@ def unsuspend_patch(
     The preference serves pods that the webhook does not see, and pods that are replaced while kfext
     is down. Such a pod can still go to another node if the planned node has died.
 
+    `born_pinned`: whether the templates get the places, so that its pods are pinned as they are
+        created.
     `interfaces`: the interfaces for training on the host network.
     `state`: for a job that starts with fewer workers than the user asked for: its state, with the
         number of workers that it gets.
@@ -75,6 +79,8 @@ def unsuspend_patch(
     for group in job.groups:
         on_template = templates[group.key]["template"]["metadata"]["annotations"]
         on_template |= {GPU_SLOTS: _parts(group, plan) if plan.slots else None}
+        places = places_of_type(plan, group.type.lower()) if born_pinned else None
+        on_template |= {PLACES: places}
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
     if state is not None:
         templates = _resized(templates, job, workers=state.admitted)
@@ -98,6 +104,8 @@ def unsuspend_patch(
 def replan_patch(raw: Raw, job: TrainingJob, plan: Plan) -> list[Operation]:
     """Replace the plan of a job with pods that wait behind the gate."""
     changes: Changes = {"metadata": {"annotations": {PLAN: plan.encode()}}}
+    if job.being_created:
+        changes["spec"] = _on_templates(raw, job, _without_places(job))
     return [*_tests(raw, job), *operations(raw, changes)]
 
 
@@ -155,12 +163,13 @@ def save_state_patch(
     """Write the state, and the number of workers if set.
 
     A job that is not suspended loses the mark that kfext holds it. Templates that lack kfext's
-    settings get them.
+    settings get them, and templates lose the places of a gang that was born pinned.
     """
     written = state.encode(job_uid=job.uid)
     annotations: Changes = {STATE: written, **({} if job.suspend else {HELD: None})}
     changes: Changes = {"metadata": {"annotations": annotations}}
-    templates = {} if workers is None else _resized({}, job, workers=workers)
+    templates = _without_places(job) if job.being_created else {}
+    templates = templates if workers is None else _resized(templates, job, workers=workers)
     if job.unmarked:
         templates = {group.key: {"template": {}} for group in job.groups}
     if templates:
@@ -189,7 +198,7 @@ def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> 
     templates = _templates(
         raw,
         job,
-        annotations={RELEASED: reason, **_network_left(job)},
+        annotations={RELEASED: reason, PLACES: None, **_network_left(job)},
         affinity=lambda current: _preferring_one_node(current, job.name),
     )
     if (workers := workers_let_go(job, state_of(job))) != workers_of(job):
@@ -236,7 +245,16 @@ def _without_plan(job: TrainingJob) -> Changes:
 
     If another system resumes the job, its pods must not use ports or GPUs that other jobs got.
     """
-    gone: Changes = {"template": {"metadata": {"annotations": {**_NO_PORTS, GPU_SLOTS: None}}}}
+    return _without(job, {**_NO_PORTS, GPU_SLOTS: None, PLACES: None})
+
+
+def _without_places(job: TrainingJob) -> Changes:
+    """Return the changes of every template of a gang whose next pods wait at the gate again."""
+    return _without(job, {PLACES: None})
+
+
+def _without(job: TrainingJob, annotations: Changes) -> Changes:
+    gone = {"template": {"metadata": {"annotations": annotations}}}
     return {group.key: gone for group in job.groups}
 
 

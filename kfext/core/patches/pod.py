@@ -33,7 +33,7 @@ def pin(pod: Pod, node: str, *, share: GpuShare | None = None) -> list[Operation
     if share is not None:  # its pod has annotations
         path = _ANNOTATIONS + pointer(GPU_TERMS)
         terms = [{"op": "add", "path": path, "value": encode_terms(share)}]
-    return [_same(pod), *terms, *_tighten(pod, node), *_without_gate(pod)]
+    return [_same(pod), *terms, *pinned(pod.affinity, node), *_without_gate(pod)]
 
 
 def ungate(pod: Pod) -> list[Operation]:
@@ -90,9 +90,10 @@ def _without_gate(pod: Pod) -> list[Operation]:
     ]
 
 
-def _tighten(pod: Pod, node: str) -> list[Operation]:
+def pinned(affinity: object, node: str) -> list[Operation]:
+    """Return the operations on a pod that pin it to `node`; `affinity`: as the pod has it."""
     here = {"key": NAME_FIELD, "operator": "In", "values": [node]}
-    affinity = mapping(pod.affinity)
+    affinity = mapping(affinity)
     node_affinity = mapping(affinity.get("nodeAffinity"))
     required = mapping(node_affinity.get(_REQUIRED))
     terms = sequence(required.get("nodeSelectorTerms"))

@@ -114,6 +114,54 @@ def test_X1_any_pod_gets_a_valid_patch_and_a_second_review_none(raw: Any, *, ali
     assert mutate_pod(after, controller_alive=alive).ops == ()
 
 
+# --- a gang that is born pinned -------------------------------------------------------------------
+
+PLACES = '{"uid":"u","nodes":["a","b"],"replicas":{"worker":[0,1]}}'
+LABELS = {"training.kubeflow.org/job-name": "j", "training.kubeflow.org/replica-type": "worker"}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def born(index: int = 1, *, places: str = PLACES, uid: str = "u", **spec: Any) -> Raw:
+    labels = {**LABELS, "training.kubeflow.org/replica-index": f"{index}"}
+    annotations = {names.PLACES: places, names.PLAN_GENERATION: "1"}
+    owners = [{**OWNER, "uid": uid}]
+    return pod(spec=spec, labels=labels, annotations=annotations, ownerReferences=owners)
+
+
+def selected(*fields: str) -> Raw:
+    """A node affinity with a term for each node by name; none for an empty name."""
+    by_name = {"key": "metadata.name", "operator": "In"}
+    terms = [{"matchFields": [{**by_name, "values": [node]}]} if node else {} for node in fields]
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
+
+
+BORN: dict[str, tuple[Raw, str]] = {
+    "at its place": (born(), "b"),
+    "beside a term of its user": (born(affinity=APART), "b"),
+    "another index at another place": (born(0), "a"),
+    "pinned already, as in a second review": (born(affinity=selected("b")), "b"),
+    "an index without a place waits at the gate": (born(2), ""),
+    "a pod of another job waits at the gate": (born(uid="other"), ""),
+    "places that are no JSON": (born(places="{"), ""),
+    "places that are a list": (born(places="[]"), ""),
+    "places that are too long": (born(places=PLACES + " " * 1024), ""),
+    "terms that cannot be tightened": (born(affinity=selected("")), ""),
+}
+
+
+@pytest.mark.parametrize(("raw", "node"), BORN.values(), ids=BORN)
+def test_a_pod_of_a_gang_that_is_born_pinned(raw: Raw, node: str) -> None:
+    for _ in range(2):
+        raw = jsonpatch.apply_patch(raw, list(mutate_pod(raw, controller_alive=True).ops))
+    assert raw["spec"].get("schedulingGates") == (None if node else [GATE])
+    if node:
+        assert raw["spec"]["affinity"]["nodeAffinity"] == selected(node)["nodeAffinity"]
+
+
+def test_no_pod_is_pinned_while_no_controller_runs() -> None:
+    assert mutate_pod(born(), controller_alive=False) == ReviewResult()
+
+
 # --- Python that prints at once -------------------------------------------------------------------
 
 SET = {"name": "PYTHONUNBUFFERED", "value": "1"}

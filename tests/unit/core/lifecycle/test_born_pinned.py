@@ -1,0 +1,203 @@
+"""A gang with pods that are pinned as they are created: when, and what becomes of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import QueueContext
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Pin,
+    Release,
+    Replan,
+    SaveState,
+    Step,
+    Suspend,
+    Unsuspend,
+    Wait,
+    job_operations,
+)
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import JobState, ObservedPods
+from kfext.model.pod import Pod
+from kfext.model.policy import Placement
+from kfext.model.verdict import Verdict
+from kfext.names import BINDING, PLACED, PLANNED, REASON_CREATE_TIMEOUT
+from kfext.state.pod_backlog import still_to_come
+from tests.builders import JobBuilder, job, situation_of
+from tests.unit.core.lifecycle.cases import TWO_NODES, plan, worker, workers
+
+CALM = {"context": QueueContext(undisturbed=True)}
+PLAN = plan("a", "a", "a")
+WHY = Verdict("Why", "why")
+Raw = dict[str, Any]
+
+
+def held(**spec: Any) -> JobBuilder:
+    return job().worker(3, cpu="1", spec=spec).held()
+
+
+def start(of: JobBuilder, **more: Any) -> bool:
+    """Return whether a job that starts is born pinned."""
+    step = next_step(situation_of(job=of.build(), **{**CALM, **more}), TWO_NODES)
+    assert isinstance(step, Unsuspend)
+    return step.born_pinned
+
+
+NOT_BORN: dict[str, tuple[JobBuilder, dict[str, Any]]] = {
+    "other pods wait, or the namespace has a quota": (held(), {"context": QueueContext()}),
+    "its last attempt failed": (held(), {"state": JobState(strikes=1)}),
+    "admission changed earlier pods": (
+        held(),
+        {"state": JobState(observed={"worker": ObservedPods(template=1)})},
+    ),
+    "a RuntimeClass may add to its pods": (held(runtimeClassName="gvisor"), {}),
+    "another system gates its pods": (held(schedulingGates=[{"name": "other"}]), {}),
+    "the policy has switched it off": (held(), {"placement": Placement(born_pinned=False)}),
+}
+
+
+def test_a_gang_is_born_pinned_where_nothing_else_can_take_its_room() -> None:
+    assert start(held())
+
+
+@pytest.mark.parametrize(("of", "more"), NOT_BORN.values(), ids=NOT_BORN)
+def test_a_gang_waits_at_the_gate_if(of: JobBuilder, more: dict[str, Any]) -> None:
+    assert not start(of, **more)
+
+
+# --- the places on the templates ------------------------------------------------------------------
+
+
+def raw_after(raw: Raw, step: Step) -> Raw:
+    made = parse_job(raw)
+    assert made is not None
+    after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, made))
+    return after
+
+
+def started() -> Raw:
+    """A job as the patch leaves it that starts it born pinned."""
+    return raw_after(held().raw, Unsuspend(PLAN, WHY, born_pinned=True))
+
+
+def parsed(raw: Raw) -> TrainingJob:
+    made = parse_job(raw)
+    assert made is not None
+    return made
+
+
+def test_the_patch_that_starts_the_job_writes_the_places() -> None:
+    template = started()["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    places = '{"uid":"uid-1","nodes":["a"],"replicas":{"worker":[0,0,0]}}'
+    assert template["metadata"]["annotations"][names.PLACES] == places
+    assert parsed(started()).being_created
+
+
+ENDS: dict[str, Step] = {
+    "it is bound as a whole": SaveState(JobState()),
+    "it gets another plan": Replan(plan("b", "b", "b", generation=2), WHY),
+    "it is suspended": Suspend(JobState()),
+    "pods are deleted that were not bound": DeleteUnbound((), JobState()),
+    "it is released": Release((), WHY),
+}
+
+
+@pytest.mark.parametrize("step", ENDS.values(), ids=ENDS)
+def test_the_places_are_gone_once(step: Step) -> None:
+    assert not parsed(raw_after(started(), step)).being_created
+
+
+def test_a_later_start_behind_the_gate_has_none() -> None:
+    suspended = raw_after(started(), Suspend(JobState()))
+    stale = jsonpatch.apply_patch(
+        suspended,
+        [
+            {
+                "op": "add",
+                "path": "/spec/pytorchReplicaSpecs/Worker/template/metadata/annotations/"
+                "kfext.dev~1places",
+                "value": "{}",
+            }
+        ],
+    )
+    assert not parsed(raw_after(stale, Unsuspend(PLAN, WHY))).being_created
+
+
+# --- while it is being created --------------------------------------------------------------------
+
+
+def step_of(pods: list[Pod], **more: Any) -> Step:
+    situation = situation_of(job=parsed(started()), pods=tuple(pods), plan=PLAN, **more)
+    return next_step(situation, TWO_NODES)
+
+
+def waits(phase: str) -> Callable[[Step], bool]:
+    return lambda step: isinstance(step, Wait) and step.phase == phase
+
+
+def stops(step: Step) -> bool:
+    return isinstance(step, Suspend) and step.state.reason == REASON_CREATE_TIMEOUT
+
+
+BOUND, PINNED = (
+    [worker(0, bound="a"), worker(1, bound="a")],
+    [worker(0, bound="a"), worker(1, bound="a"), worker(2, pinned="a")],
+)
+CREATED: dict[str, tuple[list[Pod], dict[str, Any], Callable[[Step], bool]]] = {
+    "members run, and the operator creates the others": (BOUND, {"quiet": 1.0}, waits(PLANNED)),
+    "member 2 is refused, so the others stop although they run": (BOUND, {"quiet": 31.0}, stops),
+    "all exist, and one is not bound yet": (PINNED, {}, waits(BINDING)),
+    "a pod that another webhook has gated is pinned where the plan says": (
+        [*BOUND, worker(2, gated=True)],
+        {},
+        lambda step: isinstance(step, Pin) and [node for _, node in step.pins] == ["a"],
+    ),
+    "one is pinned where an earlier plan had it, by a stale copy of the operator": (
+        [*BOUND, worker(2, pinned="b")],
+        {"waited": 3.0},
+        lambda step: isinstance(step, DeleteUnbound),
+    ),
+    "one is not bound in time": (
+        PINNED,
+        {"unbound": {PINNED[2].uid: 61.0}},
+        lambda step: isinstance(step, DeleteUnbound),
+    ),
+    "all are bound: its next pods wait at the gate": (
+        workers(bound="a"),
+        {},
+        lambda step: isinstance(step, SaveState),
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "more", "want"), CREATED.values(), ids=CREATED)
+def test_a_gang_that_is_being_created(
+    pods: list[Pod], more: dict[str, Any], want: Callable[[Step], bool]
+) -> None:
+    step = step_of(pods, **more)
+    assert want(step), step
+
+
+def test_a_gang_that_was_whole_trains_on_without_a_lost_pod() -> None:
+    whole = parsed(raw_after(started(), SaveState(JobState())))
+    situation = situation_of(job=whole, pods=tuple(BOUND), plan=PLAN, quiet=31.0)
+    assert waits(PLACED)(next_step(situation, TWO_NODES))
+
+
+def test_a_person_who_suspends_it_gets_no_pods_at_the_old_places() -> None:
+    raw = started()
+    raw["spec"]["runPolicy"]["suspend"] = True
+    step = next_step(situation_of(job=parsed(raw), plan=PLAN), TWO_NODES)
+    assert isinstance(step, SaveState)
+    assert not parsed(raw_after(raw, step)).being_created
+
+
+def test_other_jobs_wait_for_its_missing_pods_although_members_run() -> None:
+    assert still_to_come(parsed(started()), BOUND) == 1
+    whole = parsed(raw_after(started(), SaveState(JobState())))
+    assert still_to_come(whole, BOUND) == 0
