@@ -26,10 +26,18 @@ class Space:
         self._nodes: list[str] = []
         self._lost: set[str] = set()
         self._policies: list[str] = []
+        self._born_pinned = True
 
     # --- making -----------------------------------------------------------------------------------
 
-    def create(self, *, managed: bool = True, annotations: Mapping[str, str] | None = None) -> None:
+    def create(
+        self,
+        *,
+        managed: bool = True,
+        annotations: Mapping[str, str] | None = None,
+        born_pinned: bool = False,
+    ) -> None:
+        """Make the namespace; `born_pinned`: whether gangs may be: most cases are about gates."""
         labels = {CASE: self.name, **({names.MANAGED: "true"} if managed else {})}
         metadata = {"name": self.name, "labels": labels, "annotations": dict(annotations or {})}
         self.kube.create(
@@ -38,6 +46,9 @@ class Space:
         # Without its account the API server refuses every pod.
         account = f"/api/v1/namespaces/{self.name}/serviceaccounts/default"
         until(lambda: self.kube.find(account), what="the service account exists")
+        self._born_pinned = born_pinned
+        if managed and not born_pinned:
+            self.policy()
 
     def nodes(self, count: int, **capacity: str) -> list[str]:
         """Make fake nodes for this test alone; more may be made later."""
@@ -76,13 +87,19 @@ class Space:
 
     def policy(self, **spec: Any) -> None:
         """Make a TrainingPolicy for this namespace only; return once the controller knows it."""
+        placement = {"bornPinned": self._born_pinned, **spec.pop("placement", {})}
         name = f"{self.name}-{len(self._policies)}"
         selector = {"matchLabels": {CASE: self.name}}
         body = {
             "apiVersion": "kfext.dev/v1alpha1",
             "kind": "TrainingPolicy",
             "metadata": {"name": name},
-            "spec": {"namespaceSelector": selector, "weight": len(self._policies), **spec},
+            "spec": {
+                "namespaceSelector": selector,
+                "weight": len(self._policies),
+                "placement": placement,
+                **spec,
+            },
         }
         path = "/apis/kfext.dev/v1alpha1/trainingpolicies"
         self.kube.create(path, body)
