@@ -1,7 +1,7 @@
 """The same DDP training as a PyTorchJob and as a TrainJob, under plain Kubernetes and under kfext.
 
-CPU requests = limits and both pods fit one node, so only the network between the pods differs. Under
-plain Kubernetes the pods are on two nodes, with 1 Gbit/s between them.
+CPU requests = limits and both pods fit one node, so only the network between the pods differs.
+Under plain Kubernetes the pods are on two nodes, with 1 Gbit/s between them.
 """
 
 import random

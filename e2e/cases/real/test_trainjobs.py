@@ -9,7 +9,7 @@ import yaml
 
 from e2e.harness.install import kubectl
 from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
-from e2e.harness.steps import Author
+from e2e.harness.steps import run_as_author
 from e2e.harness.training import ended_well
 from e2e.harness.wait import until
 from e2e.testbed import trainer
@@ -20,6 +20,7 @@ from kfext import names
 
 pytestmark = pytest.mark.long
 SDK = "kubeflow==0.5.0"
+_FOUND_SECONDS = 180.0
 EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 
 
@@ -32,9 +33,12 @@ def trainers(bed: Testbed) -> Iterator[None]:
     except Unavailable as missing:
         pytest.skip(str(missing))
     trainer.start(bed)
-    deployment = ("deployment/kfext-controller", "-n", names.NAMESPACE)
-    kubectl(bed, "rollout", "restart", *deployment)
-    kubectl(bed, "rollout", "status", *deployment, "--timeout=180s")
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
+    until(
+        lambda: "TrainJob" in bed.api.get(lease)["metadata"]["annotations"][names.KINDS],
+        what="the controller has found Trainer, and tells the webhook",
+        seconds=_FOUND_SECONDS,
+    )
     yield
     trainer.stop(bed)
 
@@ -60,7 +64,8 @@ def test_the_example_trains_on_one_node(bed: Testbed, managed: str, network: str
 def test_a_job_of_the_sdk_of_trainer_trains_where_its_setting_wants(
     bed: Testbed, managed: str, tmp_path: Path
 ) -> None:
-    Author(bed, managed, tmp_path).run(REPOSITORY / "examples/trainjob_sdk.py", sdk=SDK)
+    program = REPOSITORY / "examples/trainjob_sdk.py"
+    run_as_author(bed, managed, program, sdk=SDK, folder=tmp_path)
     (home,) = {pod["spec"]["nodeName"] for pod in ended_well(bed, managed, "TrainJob", "ddp-sdk")}
     plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp-sdk"
     assert bed.api.get(plan)["status"]["nodes"] == [home]
