@@ -129,6 +129,7 @@ class Soak:
         self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
         self.wrong += self.tally.in_vain(self._took)
         self.wrong += self.tally.unscaled(self.checker.memory)
+        self.wrong += self.tally.without_train_jobs()
         return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
@@ -175,13 +176,14 @@ class Soak:
             say("\n".join([f"VIOLATED: {change}", *self._trail, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._deeds.tend()
-            self._others.tend()
             if self.programs.saves > self._saves:
                 self._saves, self._saved_at = self.programs.saves, at
             cluster = replace(self._mirror.cluster(at), saved_at=self._saved_at)
             self.tally.see(cluster, self.checker.memory)
             self._report(self.checker.look(cluster))
+            # After the look, which so sees each suspension before its end.
+            self._deeds.tend()
+            self._others.tend()
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _report(self, fresh: list[Violation]) -> None:

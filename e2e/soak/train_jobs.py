@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from e2e.testbed.trainer import RUNTIME
+from kfext.model.kinds.registered import KINDS
 from kfext.model.kinds.trainjob import TrainJob
 
 Object = dict[str, Any]
@@ -27,7 +28,7 @@ def train_job(
         entry = {"manager": "soak.example.com/zone", "trainingRuntimeSpec": {"template": template}}
         spec["runtimePatches"] = [entry]
     metadata = {"name": name, "annotations": annotations}
-    made = {"apiVersion": TrainJob.api_version, "kind": TrainJob.name}
+    made = {"apiVersion": KINDS[TrainJob.name].api_version, "kind": TrainJob.name}
     return {**made, "metadata": metadata, "spec": spec}
 
 

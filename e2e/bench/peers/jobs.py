@@ -6,6 +6,7 @@ from typing import Any
 
 from e2e.bench.crowd import job_body
 from e2e.testbed.trainer import RUNTIME
+from kfext.model.kinds.registered import KINDS
 from kfext.model.kinds.trainjob import TrainJob
 
 Object = dict[str, Any]
@@ -27,7 +28,7 @@ def train_job(name: str, pods: int) -> Object:
     (container,) = requests["template"]["spec"]["containers"]
     size = {"numNodes": pods, "resourcesPerNode": container["resources"]}
     return {
-        "apiVersion": TrainJob.api_version,
+        "apiVersion": KINDS[TrainJob.name].api_version,
         "kind": TrainJob.name,
         "metadata": {"name": name},
         "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": size},
