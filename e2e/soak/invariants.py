@@ -17,7 +17,7 @@ from e2e.soak.rooms import Found
 STRIKES = 3
 """Placements in a row that kfext may lose to kube-scheduler before it releases the job."""
 _IN_VAIN = 20
-_MANY = 200
+_MANY = 400
 """So often an action may be tried without effect, each time because there is nothing to do."""
 _MAY_BE_IN_VAIN = (
     *("forge", "limit", "pin_gated", "pin_stranger", "plant", "refuse_here", "resize", "stray"),
