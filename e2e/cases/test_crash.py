@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from e2e.harness.faults import Exchange, KillAfter, Match, pod_patch, unsuspend_patch
+from e2e.harness.faults import (
+    Exchange,
+    KillAfter,
+    Match,
+    plan_write,
+    pod_patch,
+    unsuspend_patch,
+)
 from e2e.harness.jobs import gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Object
@@ -25,10 +32,6 @@ class Death:
     nth: int
 
 
-def view_status(namespace: str) -> Match:
-    return lambda exchange: exchange.is_write and f"/{namespace}/trainingplans" in exchange.path
-
-
 DEATHS = {
     "before the plan, so right after the suspend": Death(unsuspend_patch, 0),
     "after the patch that plans and unsuspends": Death(unsuspend_patch, 1),
@@ -37,7 +40,7 @@ DEATHS = {
     "after half of the pins": Death(pod_patch, PODS // 2),
     "after all pins but one": Death(pod_patch, PODS - 1),
     "after the last pin": Death(pod_patch, PODS),
-    "after the first word on the TrainingPlan": Death(view_status, 1),
+    "after the first word on the TrainingPlan": Death(plan_write, 1),
 }
 
 

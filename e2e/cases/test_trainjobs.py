@@ -1,15 +1,16 @@
-"""TrainJobs of Kubeflow Trainer 2: held, planned from the JobSet, gated, pinned, and complete.
+"""TrainJobs of Kubeflow Trainer 2: held, planned from the JobSet, gated, pinned, and complete."""
 
-kwok ends the pods of batch Jobs as soon as they run, so each job that starts is soon complete.
-"""
-
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from e2e.harness.jobs import gated, pinned_to
+from e2e.harness.faults import KillAfter, Match, plan_write, pod_patch, unsuspend_patch
+from e2e.harness.jobs import ended, gated, jobs_path, pinned_to
 from e2e.harness.kfext_process import Kfext
+from e2e.harness.pods import admit_pods, refuse_pods, succeed
 from e2e.harness.space import CASE, Space
 from e2e.testbed import trainer
 from e2e.testbed.cluster import Testbed
@@ -53,8 +54,7 @@ def train_job(space: Space, name: str, nodes: int, *, cpu: Any = "2", **annotati
 
 
 def path(space: Space, name: str = "") -> str:
-    root = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{space.name}/trainjobs"
-    return f"{root}/{name}" if name else root
+    return jobs_path(space.name, "TrainJob", name)
 
 
 def submit(space: Space, body: Object) -> Object:
@@ -67,9 +67,24 @@ def pods(space: Space, job: str) -> list[Object]:
     return space.kube.items(f"/api/v1/namespaces/{space.name}/pods{selector}")
 
 
-def is_complete(space: Space, name: str) -> bool:
-    conditions = space.kube.get(path(space, name)).get("status", {}).get("conditions", [])
-    return any(found["type"] == "Complete" and found["status"] == "True" for found in conditions)
+def homes(space: Space, job: str, count: int) -> dict[str, str]:
+    """Wait until `count` pods of a job are bound and no more exist; return their nodes."""
+
+    def bound() -> dict[str, str] | None:
+        found = {
+            pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods(space, job)
+        }
+        return found if len(found) == count and all(found.values()) else None
+
+    nodes: dict[str, str] = space.until(bound, f"{count} pods of {job} are bound")
+    return nodes
+
+
+def marked(space: Space, name: str) -> bool:
+    """Return whether kfext's mark is in the templates that Trainer rendered."""
+    root = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{space.name}/jobsets"
+    jobset = space.kube.find(f"{root}/{name}")
+    return names.COLOCATION in json.dumps(jobset["spec"] if jobset else {})
 
 
 @pytest.mark.usefixtures("with_trainer")
@@ -79,13 +94,15 @@ def test_a_train_job_is_held_and_bound_to_one_node_as_planned(space: Space, cpu:
     stored = submit(space, train_job(space, "one", 3, cpu=cpu))
     assert stored["spec"]["suspend"] is True
     assert names.HELD in stored["metadata"]["annotations"]
-    space.until(lambda: is_complete(space, "one"), "the job is complete")
-    found = pods(space, "one")
-    homes = {pod["spec"]["nodeName"] for pod in found}
-    assert (len(found), len(homes)) == (3, 1)
-    assert all(pinned_to(pod) == [*homes] and not gated(pod) for pod in found)
+    (home,) = set(homes(space, "one", 3).values())
+    for pod in pods(space, "one"):
+        assert pinned_to(pod) == [home]
+        assert not gated(pod)
     plan = space.kube.get(path(space, "one"))["metadata"]["annotations"][names.PLAN]
-    assert next(iter(homes)) in plan
+    assert home in plan
+    for pod in pods(space, "one"):
+        succeed(space, pod["metadata"]["name"])
+    space.until(lambda: ended(space.kube.get(path(space, "one"))), "the job is complete")
 
 
 @pytest.mark.usefixtures("with_trainer")
@@ -99,15 +116,14 @@ def test_a_train_job_without_room_waits_suspended_and_starts_when_there_is_room(
     )
     assert pods(space, "waits") == []
     (big,) = space.nodes(1, cpu="16", memory="64Gi")
-    space.until(lambda: is_complete(space, "waits"), "the job is complete")
-    assert {pod["spec"]["nodeName"] for pod in pods(space, "waits")} == {big}
+    assert set(homes(space, "waits", 2).values()) == {big}
 
 
 @pytest.mark.usefixtures("with_trainer")
 def test_a_train_job_on_the_host_network_has_a_port_of_its_own(space: Space) -> None:
     space.nodes(1, cpu="8", memory="64Gi")
     submit(space, train_job(space, "host", 2, **{names.NETWORK: "host"}))
-    space.until(lambda: is_complete(space, "host"), "the job is complete")
+    homes(space, "host", 2)
     first, second = sorted(pods(space, "host"), key=lambda pod: str(pod["metadata"]["name"]))
     assert first["spec"]["hostNetwork"]
     assert second["spec"]["hostNetwork"]
@@ -116,3 +132,82 @@ def test_a_train_job_on_the_host_network_has_a_port_of_its_own(space: Space) -> 
     for pod in (first, second):
         env = {item["name"]: item.get("value") for item in pod["spec"]["containers"][0]["env"]}
         assert env["PET_MASTER_PORT"] == str(port["containerPort"])
+
+
+DEATHS: dict[str, tuple[Callable[[str], Match], int]] = {
+    "before the patch that plans and resumes": (unsuspend_patch, 0),
+    "after the patch that plans and resumes": (unsuspend_patch, 1),
+    "after the first pin": (pod_patch, 1),
+    "after the last pin": (pod_patch, 3),
+    "after the first write of the TrainingPlan": (plan_write, 1),
+}
+
+
+@pytest.mark.usefixtures("with_trainer")
+@pytest.mark.parametrize(("match", "nth"), DEATHS.values(), ids=DEATHS)
+def test_a_train_job_is_placed_once_though_the_controller_is_killed(
+    space: Space, kfext: Kfext, match: Callable[[str], Match], nth: int
+) -> None:
+    space.nodes(2, cpu="16", memory="64Gi")
+    fault = KillAfter(match(space.name), nth=nth)
+    kfext.proxy.arm(fault)
+    submit(space, train_job(space, "one", 3))
+    space.until(lambda: fault.fired, "the controller has come so far")
+    kfext.wait_controller_dead()
+    kfext.proxy.heal()
+    kfext.restart_killed_controller()
+    found = homes(space, "one", 3)
+    assert len(set(found.values())) == 1
+    space.phase("one", "Placed", "TrainJob")
+    assert space.pins() == dict.fromkeys(found, 1)
+    assert space.starts() == 1
+
+
+@pytest.mark.usefixtures("with_trainer")
+def test_a_train_job_that_loses_its_room_is_suspended_and_planned_anew(space: Space) -> None:
+    """No pod is deleted: each deleted pod would count as failed."""
+    first, second = space.nodes(2, cpu="16", memory="64Gi")
+    refuse_pods(space)
+    submit(space, train_job(space, "one", 3))
+    space.phase("one", "Planned", "TrainJob")
+    plan = space.kube.get(path(space, "one"))["metadata"]["annotations"][names.PLAN]
+    home = first if first in plan else second
+    space.lose_node(home)
+    admit_pods(space)
+    (now,) = set(homes(space, "one", 3).values())
+    assert {home, now} == {first, second}
+    assert all(
+        job["failed"] == 0 for job in space.kube.get(path(space, "one"))["status"]["jobsStatus"]
+    )
+
+
+@pytest.mark.usefixtures("with_trainer")
+def test_what_the_program_posts_to_trainer_is_shown_as_its_progress(space: Space) -> None:
+    """The case writes the field as the endpoint of Trainer does, which is off by default."""
+    space.nodes(1, cpu="16", memory="64Gi")
+    submit(space, train_job(space, "one", 1))
+    space.phase("one", "Placed", "TrainJob")
+    metrics = {"loss": "0.5", "current_step": "40", "total_steps": "100"}
+    stated = [{"name": name, "value": value} for name, value in metrics.items()]
+    now = datetime.now(UTC).isoformat()
+    status = {"lastUpdatedTime": now, "progressPercentage": 40, "metrics": stated}
+    space.kube.patch(f"{path(space, 'one')}/status", {"status": {"trainerStatus": status}})
+    progress = space.until(
+        lambda: space.view("one", "TrainJob").get("progress"), "the progress is shown"
+    )
+    assert (progress["step"], progress["totalSteps"], progress["value"]) == (40, 100, 0.5)
+
+
+@pytest.mark.usefixtures("with_trainer")
+def test_a_train_job_that_kueue_resumes_is_pinned_and_never_suspended(space: Space) -> None:
+    space.nodes(2, cpu="16", memory="64Gi")
+    body = train_job(space, "one", 3)
+    body["metadata"]["labels"] = {names.KUEUE_QUEUE: "default"}
+    body["spec"]["suspend"] = True
+    stored = submit(space, body)
+    assert names.HELD not in stored["metadata"].get("annotations", {})
+    space.until(lambda: marked(space, "one"), "kfext has marked the templates")
+    space.kube.patch(path(space, "one"), {"spec": {"suspend": False}})
+    (home,) = set(homes(space, "one", 3).values())
+    assert all(pinned_to(pod) == [home] for pod in pods(space, "one"))
+    assert space.starts() == 0

@@ -11,13 +11,32 @@ from rich.console import Console
 from rich.table import Table
 
 from e2e import demo
-from e2e.demo.acts import AGAIN, DDP, GANG_SECONDS, HOST, KFEXT, PLAIN, PS, WAYS
+from e2e.demo.acts import (
+    AGAIN,
+    DDP,
+    GANG_SECONDS,
+    HOST,
+    KFEXT,
+    PLAIN,
+    PS,
+    TRAIN_JOB,
+    WAYS,
+    train_job,
+)
 from e2e.demo.acts import gangs as train_gangs
 from e2e.demo.acts import together as train_together
 from e2e.demo.chart import Panel, svg, text
-from e2e.demo.claims import Claim, Round, by_node, faster, half_gangs, one_after_the_other
+from e2e.demo.claims import (
+    Claim,
+    Round,
+    by_node,
+    faster,
+    half_gangs,
+    on_one_node,
+    one_after_the_other,
+)
 from e2e.harness.install import create_namespace, install_kfext, kubectl
-from e2e.testbed import lifecycle, training_operator
+from e2e.testbed import lifecycle, trainer, training_operator
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.progress import say, step
@@ -41,6 +60,7 @@ class Seen:
 
     together: dict[str, Round]
     gangs: dict[str, Round]
+    train_job: dict[str, list[str]]
 
     @property
     def claims(self) -> list[Claim]:
@@ -54,6 +74,7 @@ class Seen:
             ),
             half_gangs(self.gangs[PLAIN.title], seconds=GANG_SECONDS),
             one_after_the_other(self.gangs[KFEXT.title]),
+            on_one_node(TRAIN_JOB, self.train_job),
         ]
 
     @property
@@ -106,6 +127,8 @@ def run(*, keep: bool) -> Seen:
 
 def train(bed: Testbed) -> Seen:
     """Train the same jobs in each way, then the gangs in two."""
+    with step("Kubeflow Trainer, for TrainJobs"):
+        trainer.start(bed)
     with step("install kfext: kubectl apply --server-side -k manifests/overlays/testbed"):
         install_kfext(bed)
     for way in WAYS:
@@ -122,6 +145,7 @@ def train(bed: Testbed) -> Seen:
     return Seen(
         {way.title: train_together(bed, way) for way in WAYS},
         {way.title: train_gangs(bed, way) for way in (PLAIN, KFEXT)},
+        {way.title: train_job(bed, way) for way in (PLAIN, KFEXT)},
     )
 
 

@@ -11,11 +11,13 @@ from typing import Any
 from kubeflow.training import TrainingClient
 
 from e2e.demo.claims import Job, Recorder, Round
+from e2e.harness.install import kubectl
 from e2e.harness.jobs import ended, jobs_path
-from e2e.harness.training import Object, pods_of, pytorch_job, tf_job
+from e2e.harness.training import Object, ended_well, pods_of, pytorch_job, tf_job
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
+from e2e.testbed.paths import REPOSITORY
 from e2e.testbed.progress import step
 from kfext import names
 
@@ -24,6 +26,8 @@ CPU = "250m"
 DDP, PS, GANGS = "ddp", "ps", ("gang-a", "gang-b")
 GANG_SECONDS = 30.0
 """For so long the demo shows that neither of two gangs trains; a gang alone takes less."""
+TRAIN_JOB = "ddp"
+_EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 _DDP_STEPS, _PS_STEPS, _GANG_STEPS = 250, 150, 40
 _EMBEDDING = ("--model", "embedding")
 _PRINTED = ("--print-every", "10")
@@ -109,6 +113,14 @@ def gangs(bed: Testbed, way: Way) -> Round:
             for job in sent:
                 job.delete(bed, way)
     return seen
+
+
+def train_job(bed: Testbed, way: Way) -> list[str]:
+    """Train a TrainJob of two pods; return the node of each."""
+    with step(f"{way.title}: TrainJob {TRAIN_JOB}", expect="30 seconds"):
+        kubectl(bed, "apply", "-n", way.namespace, "-f", str(_EXAMPLE))
+        pods = ended_well(bed, way.namespace, "TrainJob", TRAIN_JOB)
+    return sorted(pod["spec"]["nodeName"] for pod in pods)
 
 
 @dataclass(frozen=True, slots=True)

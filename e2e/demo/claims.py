@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -202,6 +202,13 @@ def one_after_the_other(kfext: Round) -> Claim:
     order = ", then ".join(span.job for span in spans)
     said = f"{kfext.placed_by}: {order}; {len(kfext.ended)} of {len(spans)} jobs have ended"
     return Claim(said, holds=in_turn and set(kfext.ended) == kfext.steps.keys())
+
+
+def on_one_node(job: str, nodes: Mapping[str, Sequence[str]]) -> Claim:
+    """Claim that kfext put the pods of a TrainJob on one node; `nodes`: of its pods, by the way."""
+    *_, by_kfext = nodes.values()
+    said = "; ".join(f"{way}: {', '.join(found)}" for way, found in nodes.items())
+    return Claim(f"TrainJob {job}, its pods: {said}", holds=len(set(by_kfext)) == 1)
 
 
 class _Span(NamedTuple):

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from e2e.harness.jobs import PLURAL
+from kfext.model.kinds.registered import KINDS
 
 Answer = tuple[int, bytes, str]
 """Status (0: hang up without one), body, content type."""
@@ -44,7 +44,9 @@ def job_patch(namespace: str, *, containing: str = "") -> Match:
     """Match patches of jobs in a namespace."""
     return lambda exchange: (
         exchange.method == "PATCH"
-        and any(f"/namespaces/{namespace}/{plural}/" in exchange.path for plural in PLURAL.values())
+        and any(
+            f"/namespaces/{namespace}/{kind.plural}/" in exchange.path for kind in KINDS.values()
+        )
         and containing.encode() in exchange.body
     )
 
@@ -62,7 +64,8 @@ def _starts(operations: list[dict[str, object]]) -> bool:
         if operation["op"] != "test"
     }
     plan = written.get("/metadata/annotations/kfext.dev~1plan")
-    return written.get("/spec/runPolicy/suspend") is False and bool(plan)
+    paths = ("/".join(("/spec", *kind.suspend_path)) for kind in KINDS.values())
+    return bool(plan) and any(written.get(path) is False for path in paths)
 
 
 def pod_patch(namespace: str) -> Match:
@@ -70,6 +73,11 @@ def pod_patch(namespace: str) -> Match:
     return lambda exchange: (
         exchange.method == "PATCH" and f"/namespaces/{namespace}/pods/" in exchange.path
     )
+
+
+def plan_write(namespace: str) -> Match:
+    """Match writes of TrainingPlans in a namespace."""
+    return lambda exchange: exchange.is_write and f"/{namespace}/trainingplans" in exchange.path
 
 
 def watch_of(plural: str) -> Match:

@@ -50,7 +50,8 @@ def job(
 
 def jobs_path(namespace: str, kind: str, name: str = "") -> str:
     """Return the path of jobs, or of one."""
-    path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/{PLURAL[kind]}"
+    of = KINDS[kind]
+    path = f"/apis/{of.api_version}/namespaces/{namespace}/{of.plural}"
     return f"{path}/{name}" if name else path
 
 
@@ -111,7 +112,8 @@ def conditions(job: Object) -> set[str]:
 
 def ended(job: Object) -> str:
     """Return how a job has ended, `Succeeded` or `Failed`, empty if it has not."""
-    return next(iter(conditions(job) & {"Succeeded", "Failed"}), "")
+    how = next(iter(conditions(job) & {"Succeeded", "Complete", "Failed"}), "")
+    return "Succeeded" if how == "Complete" else how
 
 
 def told_of_pod(pod: Object) -> str:

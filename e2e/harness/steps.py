@@ -5,6 +5,7 @@ what is set on the task, into the argument `--executor_input`, and its pod into 
 """
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -146,14 +147,36 @@ class Steps:
         )
 
 
-def author(folder: Path, version: str) -> Path:
-    """Return the Python of a virtual environment where pipelines are written: kfp beside kfext."""
+def author(folder: Path, sdk: str) -> Path:
+    """Return the Python of a virtual environment with an SDK of Kubeflow beside kfext."""
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     made = folder / "bin/python"
     install_there = [str(made), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    needed = [f"kfp[kubernetes]=={version}", str(paths.REPOSITORY)]
-    subprocess.run([*install_there, *needed], check=True)
+    subprocess.run([*install_there, sdk, str(paths.REPOSITORY)], check=True)
     return made
+
+
+def run_as_author(bed: Testbed, namespace: str, program: Path, *, sdk: str, folder: Path) -> str:
+    """Run a program with an SDK and a kubeconfig for a namespace; return what it prints.
+
+    Raises AssertionError if it fails.
+    """
+    config = yaml.safe_load(bed.kubeconfig.read_text())
+    for context in config["contexts"]:
+        context["context"]["namespace"] = namespace
+    kubeconfig = folder / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    done = subprocess.run(
+        [author(folder / "venv", sdk), program],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(paths.REPOSITORY), "KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    return said
 
 
 def packages(folder: Path, version: str) -> Path:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import quote
 
 from kubeflow.training import (
     KubeflowOrgV1ElasticPolicy,
@@ -22,9 +23,12 @@ from kubeflow.training import (
 from kubernetes import client
 
 from e2e.harness.install import kubectl
+from e2e.harness.jobs import ended, jobs_path
+from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.images import TENSORFLOW_IMAGE, TRAINING_IMAGE
 from kfext import names
+from kfext.model.kinds.registered import KINDS
 
 _GRACE_SECONDS = 2
 _MEMORY = "700Mi"
@@ -139,6 +143,18 @@ def set_suspend(bed: Testbed, job: Any, namespace: str, *, value: bool) -> None:
     patch = json.dumps({"spec": {"runPolicy": {"suspend": value}}})
     name = job.metadata.name
     kubectl(bed, "patch", job.kind, name, "-n", namespace, "--type=merge", f"--patch={patch}")
+
+
+def ended_well(bed: Testbed, namespace: str, kind: str, name: str) -> list[Object]:
+    """Wait until a job has ended; return its pods. Raises RuntimeError if it has failed."""
+    path = jobs_path(namespace, kind, name)
+    how = until(lambda: ended(bed.api.get(path)), what=f"{name} has ended", seconds=TRAINED_SECONDS)
+    if how == "Failed":
+        raise RuntimeError(f"{kind} {name} in namespace {namespace} has failed")
+    selector = quote(f"{KINDS[kind].job_label}={name}", safe="")
+    return list(
+        bed.api.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
+    )
 
 
 def pods_of(bed: Testbed, namespace: str, job: str = "") -> dict[str, Object]:

@@ -13,6 +13,8 @@ from e2e.soak import manifests
 from e2e.soak.facts import BY_PERSON, COLOCATION, RESUMED, RUNNING_CHANGES, SUSPENDED
 from e2e.soak.manifests import BY_HAND, ELASTIC
 from e2e.testbed import fakenodes
+from kfext.model.kinds.registered import KINDS
+from kfext.model.tolerant import member
 
 REFUSAL = "the soak refuses it"
 """What the API server says where the soak's own policies are in force."""
@@ -41,8 +43,8 @@ class Asking:
     def _ask(self, method: str, path: str, body: Any = None) -> bool:
         return self._expect(self._kube.ask(method, path, body), path)
 
-    def _pods(self, namespace: str, job: str) -> list[Object]:
-        selector = f"?labelSelector=training.kubeflow.org/job-name%3D{job}"
+    def _pods(self, namespace: str, kind: str, job: str) -> list[Object]:
+        selector = f"?labelSelector={KINDS[kind].job_label}%3D{job}"
         return self._kube.items(pods_path(namespace) + selector)
 
     def _succeed(self, pod: Object) -> bool:
@@ -81,7 +83,7 @@ class Deeds(Asking):
 
     def __init__(self, kube: Kube) -> None:
         super().__init__(kube)
-        self._unlocked: set[tuple[str, str]] = set()
+        self._unlocked: set[tuple[str, str, str]] = set()
         self._to_resume: set[tuple[str, str, str]] = set()
         self._arrived = 0
 
@@ -91,7 +93,7 @@ class Deeds(Asking):
         self._ask("POST", jobs_path(namespace, manifest["kind"]), manifest)
 
     def delete(self, namespace: str, kind: str, name: str) -> None:
-        self._unlocked.discard((namespace, name))
+        self._unlocked.discard((namespace, kind, name))
         self._to_resume.discard((namespace, kind, name))
         self._ask("DELETE", jobs_path(namespace, kind, name))
 
@@ -101,9 +103,11 @@ class Deeds(Asking):
         self.delete(namespace, kind, manifest["metadata"]["name"])
         self.submit(namespace, manifest)
 
-    def finish(self, namespace: str, _kind: str, name: str, everyone: bool) -> None:
-        for pod in self._pods(namespace, name):
-            first = pod["metadata"]["labels"].get("training.kubeflow.org/job-role") == "master"
+    def finish(self, namespace: str, kind: str, name: str, everyone: bool) -> None:
+        for pod in self._pods(namespace, kind, name):
+            labels = pod["metadata"]["labels"]
+            first = labels.get("training.kubeflow.org/job-role") == "master"
+            first |= kind == "TrainJob" and labels[KINDS[kind].index_label] == "0"
             if pod["spec"].get("nodeName") and (everyone or first):
                 self._succeed(pod)
 
@@ -111,10 +115,10 @@ class Deeds(Asking):
         """Suspend a job that runs, as a person would who sees it run."""
         path = jobs_path(namespace, kind, name)
         job = self._kube.find(path)
-        if job is not None and job["spec"]["runPolicy"].get("suspend") is not True:
+        if job is not None and member(job["spec"], KINDS[kind].suspend_path) is not True:
             patch = {"metadata": {"annotations": {BY_PERSON: SUSPENDED},
                                   "resourceVersion": job["metadata"]["resourceVersion"]},
-                     "spec": {"runPolicy": {"suspend": True}}}  # fmt: skip
+                     "spec": KINDS[kind].suspend(True)}  # fmt: skip
             self._patch(path, patch)
 
     def resume(self, namespace: str, kind: str, name: str) -> None:
@@ -135,31 +139,31 @@ class Deeds(Asking):
         patch = {"metadata": {"annotations": {ELASTIC: sizes}}}
         self.took["opt"] += self._patch(jobs_path(namespace, kind, name), patch)
 
-    def lift_gate(self, namespace: str, _kind: str, name: str) -> None:
-        self._unlocked.add((namespace, name))
+    def lift_gate(self, namespace: str, kind: str, name: str) -> None:
+        self._unlocked.add((namespace, kind, name))
 
     def tend(self) -> None:
         """Do what takes more than one moment: open gates of new pods, resume what is ready."""
-        for namespace, name in sorted(self._unlocked):
-            for pod in self._pods(namespace, name):
+        for namespace, kind, name in sorted(self._unlocked):
+            for pod in self._pods(namespace, kind, name):
                 self._open(pod)
         for namespace, kind, name in sorted(self._to_resume):
             path = jobs_path(namespace, kind, name)
             job = self._kube.find(path)
             marks = job["metadata"].get("annotations", {}) if job else {}
             suspended = marks.get(BY_PERSON) == SUSPENDED
-            if suspended and (self._pods(namespace, name) or not _is_suspended(job)):
+            if suspended and (self._pods(namespace, kind, name) or not _is_suspended(job)):
                 continue
             self._to_resume.discard((namespace, kind, name))
             if suspended:
                 annotations = {BY_PERSON: RESUMED}
                 patch = {"metadata": {"annotations": annotations},
-                         "spec": {"runPolicy": {"suspend": False}}}  # fmt: skip
+                         "spec": KINDS[kind].suspend(False)}  # fmt: skip
                 self._patch(path, patch)
 
     def unlock(self, jobs: dict[str, tuple[str, str]]) -> None:
         """Lift the foreign gates of all jobs (namespace and kind by name)."""
-        self._unlocked |= {(namespace, name) for name, (namespace, _) in jobs.items()}
+        self._unlocked |= {(namespace, kind, name) for name, (namespace, kind) in jobs.items()}
 
     def _open(self, pod: Object) -> None:
         gates = [gate["name"] for gate in pod["spec"].get("schedulingGates", ())]
@@ -237,8 +241,8 @@ class Upsets(Asking):
             return
         done = {
             "edit": lambda: self._edit(path, job, count),
-            "evict": lambda: self._evict(namespace, of["name"], share),
-            "finish": lambda: self._finish(namespace, of["name"]),
+            "evict": lambda: self._evict(namespace, of, share),
+            "finish": lambda: self._finish(namespace, of),
             "autoscale": lambda: self._autoscale(path, job),
         }[how]()
         self.took["upset"] += done
@@ -249,17 +253,18 @@ class Upsets(Asking):
         key = f"{job['kind'].removesuffix('Job').lower()}ReplicaSpecs"
         return "Worker" in specs(job) and self._give_workers(path, key, count)
 
-    def _evict(self, namespace: str, name: str, share: float) -> bool:
+    def _evict(self, namespace: str, of: Object, share: float) -> bool:
         """Evict one of its pods, as `kubectl drain` does."""
-        if not (pods := self._pods(namespace, name)):
+        if not (pods := self._pods(namespace, of["kind"], of["name"])):
             return False
         pod = pods[int(share * len(pods))]["metadata"]["name"]
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         return self._ask("POST", f"{pods_path(namespace, pod)}/eviction", body)
 
-    def _finish(self, namespace: str, name: str) -> bool:
+    def _finish(self, namespace: str, of: Object) -> bool:
         """Have all of its pods succeed."""
-        bound = [pod for pod in self._pods(namespace, name) if pod["spec"].get("nodeName")]
+        pods = self._pods(namespace, of["kind"], of["name"])
+        bound = [pod for pod in pods if pod["spec"].get("nodeName")]
         done = [self._succeed(pod) for pod in bound]
         return bool(done) and all(done)
 

@@ -115,10 +115,13 @@ def two_plans(cluster: Cluster, _: Memory) -> Found:
 
 
 def torn_apart(cluster: Cluster, memory: Memory) -> Found:
-    """No gang that was always to be on one node is on two, but where a person let a pod go."""
+    """No gang that was always to be on one node is on two, but where a person let a pod go.
+
+    Pods on a node that is gone run no more, and Kubernetes deletes them within a minute.
+    """
     found = {}
     for gang in started(cluster):
-        bound = [pod for pod in wanted(gang) if pod.node]
+        bound = [pod for pod in wanted(gang) if pod.node in cluster.nodes]
         nodes = {pod.node for pod in bound} - {pod.node for pod in bound if not pod.pins}
         if memory.colocation.get(gang.uid) == {"required"} and len(nodes) > 1:
             found[gang.uid] = f"{gang}: colocation is required, its pods are on {sorted(nodes)}"

@@ -17,7 +17,7 @@ from e2e.soak.rooms import Found
 STRIKES = 3
 """Placements in a row that kfext may lose to kube-scheduler before it releases the job."""
 _IN_VAIN = 20
-_MANY = 200
+_MANY = 400
 """So often an action may be tried without effect, each time because there is nothing to do."""
 _MAY_BE_IN_VAIN = (
     *("forge", "limit", "pin_gated", "pin_stranger", "plant", "refuse_here", "resize", "stray"),
@@ -176,9 +176,19 @@ class Tally:
             "nodes not ready": sum(not node.ready for node in cluster.nodes.values()),
             "pods gated": sum(pod.gated for pod in cluster.pods),
             "kept from writing": sum(gang.view.get("reason") == WRITE_REFUSED for gang in gangs),
+            "TrainJobs placed whole": sum(
+                gang.kind == "TrainJob" and gang.uid in memory.whole and gang.handled
+                for gang in gangs
+            ),
             "starts of a job": max(map(len, memory.starts.values()), default=0),
         }.items():
             self.most[what] = max(self.most[what], much)
+
+    def without_train_jobs(self) -> list[str]:
+        """Return that no TrainJob was ever placed, if many jobs came: one in seven is one."""
+        if self.most["TrainJobs placed whole"] or self.done["submit"] < _MANY:
+            return []
+        return [f"[vain] {self.done['submit']} jobs came, and no TrainJob was ever placed"]
 
     def unscaled(self, memory: Memory) -> list[str]:
         """Return that kfext never scaled a job, if many came: one in eight may be scaled."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from e2e.harness.jobs import job, specs
 from e2e.soak.facts import Gang, Replica
+from e2e.soak.train_jobs import train_job
 
 ELASTIC = "kfext.dev/elastic"
 BY_HAND = "soak.example.com/workers"
@@ -36,6 +37,7 @@ _SHAPES: tuple[tuple[int, dict[str, str]], ...] = (
     (2, {}),  # what its namespace's LimitRange says, if there is one
 )
 _FEW = 2
+_SHARE_TRAIN_JOBS = 0.15
 _SIZES = {1: 4, 2: 4, 3: 2, 4: 6, 6: 3, 8: 6, 10: 1, 12: 2, 20: 1}
 _PART = {"cpu": "2", "memory": "4Gi"}
 _MORE_WORKERS = 3
@@ -228,6 +230,9 @@ def random_job(dice: random.Random, name: str) -> Object:
     annotations = {}
     if (dice.random() < 0.35 and size <= 8) or dice.random() < 0.02:
         annotations["kfext.dev/colocation"] = "required"
+    if dice.random() < _SHARE_TRAIN_JOBS:
+        zone = {ZONE: dice.choice(ZONES)}
+        return train_job(dice, name, size=size, each=each, annotations=annotations, zone=zone)
     made = _kind(dice, name, size=size, each=each, annotations=annotations)
     policy = made["spec"]["runPolicy"]
     if dice.random() < 0.15:

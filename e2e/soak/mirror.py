@@ -8,19 +8,28 @@ from typing import Any
 import urllib3
 
 from e2e.soak import facts, reading
+from e2e.soak.train_jobs import as_member, as_read, owner_of
 from e2e.testbed.cluster import Testbed
 
 Object = dict[str, Any]
 _PATHS = {
+    # Before the pods, which name them.
+    "jobsets": "/apis/jobset.x-k8s.io/v1alpha2/jobsets",
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
     "PyTorchJob": "/apis/kubeflow.org/v1/pytorchjobs",
     "TFJob": "/apis/kubeflow.org/v1/tfjobs",
+    "TrainJob": "/apis/trainer.kubeflow.org/v1alpha1/trainjobs",
     "views": "/apis/kfext.dev/v1alpha1/trainingplans",
     "quotas": "/api/v1/resourcequotas",
     "namespaces": "/api/v1/namespaces",
 }
-_READ = {"nodes": reading.node_of, "pods": reading.pod_of}
+_READ: dict[str, Callable[[Object], Any]] = {
+    "jobsets": owner_of,
+    "nodes": reading.node_of,
+    "pods": reading.pod_of,
+    "TrainJob": as_read,
+}
 _SERVER_SECONDS = 300
 _PAUSE_SECONDS = 1.0
 
@@ -59,7 +68,7 @@ class Mirror:
         """Return the cluster as last seen."""
         with self._lock:
             seen = {kind: list(objects.values()) for kind, objects in self._objects.items()}
-        jobs = [(kind, raw) for kind in ("PyTorchJob", "TFJob") for raw in seen[kind]]
+        jobs = [(kind, raw) for kind in ("PyTorchJob", "TFJob", "TrainJob") for raw in seen[kind]]
         return reading.cluster_of(
             at=at,
             nodes=seen["nodes"],
@@ -119,6 +128,8 @@ class Mirror:
 
     def _read(self, kind: str, raw: Object) -> Any:
         if kind == "pods":
+            with self._lock:
+                raw = as_member(raw, self._objects["jobsets"])
             self._on_pod(raw)
         read = _READ.get(kind)
         return read(raw) if read else raw

@@ -212,6 +212,7 @@ def unsettled(cluster: Cluster) -> list[str]:
         if has_own_terms(gang):
             continue  # what kube-scheduler always refuses is tried again without end
         left = _waits_beside_survivors(gang) or _is_left_to_scheduler(gang)
+        left = left or _awaits_job_controller(gang)
         if not (waits or done or left or bound == gang.size):
             odd.append(f"{gang}: {bound} of {gang.size} pods bound; {gang.view.get('message')}")
     return odd
@@ -221,6 +222,11 @@ def _waits_beside_survivors(gang: Gang) -> bool:
     """Say whether a gang that lost members waits for room for them, and says so."""
     waiting = [pod for pod in gang.live if not pod.node]
     return all(pod.gated for pod in waiting) and gang.view.get("reason") == "NoRoom"
+
+
+def _awaits_job_controller(gang: Gang) -> bool:
+    """Say whether Kubernetes has yet to replace pods of a TrainJob: it may take ten minutes."""
+    return gang.kind == "TrainJob" and len(gang.live) < gang.size
 
 
 def _is_left_to_scheduler(gang: Gang) -> bool:

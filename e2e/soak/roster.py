@@ -20,10 +20,8 @@ _WEIGHTS = {
     "pin_stranger": 2, "drop_stranger": 0, "pin_gated": 2, "resize": 4,
     "forge": 3, "submit_forged": 2.5, "drop_forged": 0, "plant": 0, "stray": 1, "drop_stray": 0,
 }  # fmt: skip
-_OF_JOBS = (
-    *("delete", "resubmit", "finish", "suspend", "colocation"),
-    *("resize", "forge", "stray"),
-)
+_OF_JOBS = ("delete", "resubmit", "finish", "suspend", "colocation")
+_OF_OPERATOR = ("resize", "forge", "stray")
 _OF_PROCESSES = ("kill_controller", "pause_controller", "kill_webhook")
 
 
@@ -59,6 +57,11 @@ class Roster:
     def alive(self) -> list[str]:
         """The jobs that have not ended."""
         return sorted(self.jobs.keys() - self.ended)
+
+    @property
+    def of_operator(self) -> list[str]:
+        """The jobs of the training-operator that have not ended."""
+        return [name for name in self.alive if self.jobs[name][1] != "TrainJob"]
 
     @property
     def elastic(self) -> list[str]:
@@ -108,6 +111,8 @@ class Roster:
         }
         if not alive:
             weights |= dict.fromkeys(_OF_JOBS, 0)
+        if not self.of_operator:
+            weights |= dict.fromkeys(_OF_OPERATOR, 0)
         if not self.elastic:
             weights |= dict.fromkeys(("set_workers", "opt"), 0)
         if len(self.sound) <= self._wanted_nodes * (1 - _SHARE_TROUBLED):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from e2e.harness.fake_kubelet import LINES_PER_SECOND, GrowingLog, growing
-from e2e.harness.jobs import PLURAL
+from e2e.harness.jobs import jobs_path
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Kube
 from e2e.harness.space import Space
@@ -30,9 +30,10 @@ from e2e.soak.scaling import REST_SECONDS
 from e2e.soak.script import NAMESPACES, Action, Script
 from e2e.soak.tenants import Tenants
 from e2e.soak.trouble import Trouble, limit_bytes, too_large
-from e2e.testbed import fakenodes
+from e2e.testbed import fakenodes, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say
+from kfext.model.kinds.registered import KINDS
 
 _SAVES_EVERY = 30 * LINES_PER_SECOND
 """Steps: far enough apart that a change at any time would lose work."""
@@ -50,10 +51,11 @@ _TRAIL = 60
 
 @contextmanager
 def fake_programs(testbed: Testbed) -> Iterator[GrowingLog]:
-    """Have fake nodes with pods that print that log; the first node is there and ready."""
+    """Have Trainer, and fake nodes with pods that print that log; the first node is ready."""
     with growing(testbed.folder / "pods.log", saves_every=_SAVES_EVERY) as log:
         fakenodes.start(testbed, 1, log=log.path)
         fakenodes.wait_ready(testbed, 1)
+        trainer.start(testbed)
         yield log
 
 
@@ -127,6 +129,7 @@ class Soak:
         self.wrong += too_large(self._trouble.peak_bytes, limit_bytes())
         self.wrong += self.tally.in_vain(self._took)
         self.wrong += self.tally.unscaled(self.checker.memory)
+        self.wrong += self.tally.without_train_jobs()
         return [*map(str, self.checker.violations), *self._tenants.wrong, *self.wrong]
 
     def summary(self) -> str:
@@ -173,13 +176,14 @@ class Soak:
             say("\n".join([f"VIOLATED: {change}", *self._trail, self.kfext.tail()]))
         if time.monotonic() - self._looked >= _LOOK_SECONDS:
             self._looked = time.monotonic()
-            self._deeds.tend()
-            self._others.tend()
             if self.programs.saves > self._saves:
                 self._saves, self._saved_at = self.programs.saves, at
             cluster = replace(self._mirror.cluster(at), saved_at=self._saved_at)
             self.tally.see(cluster, self.checker.memory)
             self._report(self.checker.look(cluster))
+            # After the look, which so sees each suspension before its end.
+            self._deeds.tend()
+            self._others.tend()
         time.sleep(max(0.0, until - time.monotonic()))
 
     def _report(self, fresh: list[Violation]) -> None:
@@ -233,7 +237,8 @@ class Soak:
         """Delete everything; then nothing may be reserved."""
         for space in self._spaces.values():
             # The API server deletes a collection one by one, and gives up after 60 s.
-            for path in map(space.path, (*PLURAL.values(), "pods")):
+            jobs = [jobs_path(space.name, kind) for kind in KINDS]
+            for path in (*jobs, space.path("pods")):
                 for found in self._kube.items(path):
                     self._kube.delete(f"{path}/{found['metadata']['name']}")
         deadline = time.monotonic() + _EMPTY_SECONDS

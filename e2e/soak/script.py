@@ -73,13 +73,13 @@ class Mischief:
         return self.dice.random(), self.dice.choice(self.roster.nodes)
 
     def _resize(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.alive)
+        name = self.dice.choice(self.roster.of_operator)
         return *self.roster.jobs[name], name, self.dice.random(), self.dice.random() < 0.5
 
     # --- tenants ----------------------------------------------------------------------------------
 
     def _forge(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.alive)
+        name = self.dice.choice(self.roster.of_operator)
         mark = self.dice.choice(tenants.MARKS)
         return *self.roster.jobs[name], name, mark, self.dice.choice(self.roster.nodes)
 
@@ -99,7 +99,7 @@ class Mischief:
         return *job, self.dice.sample(self.roster.nodes, 2)
 
     def _stray(self) -> tuple[Any, ...]:
-        name = self.dice.choice(self.roster.alive)
+        name = self.dice.choice(self.roster.of_operator)
         victim = (*self.roster.jobs[name], name)
         pod = (WILD, self._new("stray"))
         self.roster.strays.append(pod)

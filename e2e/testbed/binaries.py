@@ -245,7 +245,8 @@ def user_roles() -> Path:
 def kwok_stages() -> list[Path]:
     """Return kwok's own rules of how fake nodes and their pods come to life."""
     stages = ["node/fast/node-initialize", "node/heartbeat-with-lease/node-heartbeat-with-lease"]
-    stages += ["pod/fast/pod-ready", "pod/fast/pod-complete", "pod/fast/pod-delete"]
+    # Without pod-complete, which ends the pods of a batch Job, and so of a TrainJob, at once.
+    stages += ["pod/fast/pod-ready", "pod/fast/pod-delete"]
     files = [f"kustomize/stage/{stage}.yaml" for stage in stages]
     return _module_files("kwok", f"{_KWOK_MODULE}@{paths.KWOK}", files)
 

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from e2e.bench.crowd import job_body
+from e2e.testbed.trainer import RUNTIME
+from kfext.model.kinds.registered import KINDS
+from kfext.model.kinds.trainjob import TrainJob
 
 Object = dict[str, Any]
 _FILLED_MEAN, _FILLED_DEVIATION = 4.0, 2.0
@@ -17,6 +20,19 @@ def gang(name: str, pods: int, *, gpus: int = 1) -> Object:
     if gpus == 1:
         return job
     return with_templates(job, lambda template: _sized(template, {"nvidia.com/gpu": str(gpus)}))
+
+
+def train_job(name: str, pods: int) -> Object:
+    """Return a TrainJob of as many pods, each as large as a pod of `gang`."""
+    requests = job_body(name, pods, held=False)["spec"]["pytorchReplicaSpecs"]["Worker"]
+    (container,) = requests["template"]["spec"]["containers"]
+    size = {"numNodes": pods, "resourcesPerNode": container["resources"]}
+    return {
+        "apiVersion": KINDS[TrainJob.name].api_version,
+        "kind": TrainJob.name,
+        "metadata": {"name": name},
+        "spec": {"runtimeRef": {"name": RUNTIME}, "trainer": size},
+    }
 
 
 def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:

@@ -32,7 +32,7 @@ from e2e.bench.report import (
     spread,
     table,
 )
-from e2e.testbed import fakenodes, lifecycle
+from e2e.testbed import fakenodes, lifecycle, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.progress import say, step
 from kfext.kube.client import Client
@@ -56,6 +56,7 @@ class Workload:
     title: str
     gangs: int
     pods: int
+    kind: str = "PyTorchJob"
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
 
@@ -190,6 +191,7 @@ def measure(*, quick: bool) -> str:
         for repeat in range(size.repeats):
             for arm in all_arms:
                 _turn(arm, repeat, [single] * size.single + [many], answers[arm.name])
+        trains = _train_jobs(testbed, all_arms, size, idle)
         full = _fragment(testbed, size.nodes)
         tight = Workload(
             f"{size.fragmented} gangs of 8 pods at once, {size.nodes} nodes of 8 GPUs, {full}",
@@ -198,8 +200,21 @@ def measure(*, quick: bool) -> str:
         )
         for repeat in range(size.fragmented_repeats):
             for arm in all_arms:
-                _turn(arm, size.repeats + repeat, [tight], None)
-    return of(single, many, tight, answers)
+                _turn(arm, 2 * size.repeats + repeat, [tight], None)
+    return "\n\n".join([of(single, many, tight, answers), _workload(trains)])
+
+
+def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, idle: str) -> Workload:
+    """Measure as many TrainJobs under plain Kubernetes and under kfext; Trainer runs meanwhile."""
+    title = f"{size.many} TrainJobs of 8 pods at once, {idle}"
+    workload = Workload(title, gangs=size.many, pods=8, kind="TrainJob")
+    trainer.start(testbed)
+    for repeat in range(size.repeats):
+        for arm in all_arms:
+            if arm.name in {"plain", "kfext"}:
+                _turn(arm, size.repeats + repeat, [workload], None)
+    trainer.stop(testbed)
+    return workload
 
 
 def _turn(
@@ -208,10 +223,16 @@ def _turn(
     """Measure one arm once; the results are added to the workloads and to the answers."""
 
     async def measured(client: Client) -> None:
-        await runs.one(client, arm, name=f"r{repeat}-warm", gangs=1, pods=_WARM_UP_PODS)
+        kind = workloads[0].kind
+        await runs.one(client, arm, name=f"r{repeat}-warm", gangs=1, pods=_WARM_UP_PODS, kind=kind)
         for number, workload in enumerate(workloads):
             run = await runs.one(
-                client, arm, name=f"r{repeat}-{number}", gangs=workload.gangs, pods=workload.pods
+                client,
+                arm,
+                name=f"r{repeat}-{number}",
+                gangs=workload.gangs,
+                pods=workload.pods,
+                kind=workload.kind,
             )
             workload.runs.setdefault(arm.name, []).append(run)
             say(f"    {arm.name}, {workload.gangs} x {workload.pods}: bound in {run.bound:.2f} s")

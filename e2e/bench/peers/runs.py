@@ -16,9 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from e2e.bench.crowd import pod_names
 from e2e.bench.peers.arms import Arm
-from e2e.bench.peers.jobs import gang
+from e2e.bench.peers.jobs import gang, train_job
 from e2e.bench.watching import Seen, watching
 from e2e.testbed import fakenodes, process
 from e2e.testbed.cluster import Testbed
@@ -60,11 +59,12 @@ class Run:
         return self.gangs / self.bound
 
 
-async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int) -> Run:
+async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kind: str) -> Run:
     """Submit gangs at once and wait until all of their pods are bound; then clear them away."""
     names = [f"{name}-{number:03}" for number in range(gangs)]
-    bodies = [arm.job(gang(each, pods)) for each in names]
-    jobs = paths.jobs(KINDS["PyTorchJob"], arm.namespace)
+    made = {"PyTorchJob": gang, "TrainJob": train_job}[kind]
+    bodies = [arm.job(made(each, pods)) for each in names]
+    jobs = paths.jobs(KINDS[kind], arm.namespace)
     before = _cpu(arm.testbed)
     async with watching(client, paths.pods(arm.namespace)) as seen:
         submitted = time.monotonic()
@@ -83,7 +83,7 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int) -> 
         pid: (program, seconds - before.get(pid, (program, 0.0))[1])
         for pid, (program, seconds) in _cpu(arm.testbed).items()
     }
-    run = _run(seen, names, pods, submitted=submitted, used=used, program=arm.program)
+    run = _run(seen, names, submitted=submitted, used=used, program=arm.program)
     await clear(client, arm)
     return run
 
@@ -91,13 +91,12 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int) -> 
 def _run(
     seen: Seen,
     names: Sequence[str],
-    pods: int,
     *,
     submitted: float,
     used: Mapping[int, tuple[str, float]],
     program: str,
 ) -> Run:
-    members = [pod_names(name, pods) for name in names]
+    members = [[pod for pod in seen.added if pod.startswith(f"{name}-")] for name in names]
     waits = [
         max(seen.ungated[pod] for pod in gang_) - max(seen.added[pod] for pod in gang_)
         for gang_ in members
@@ -117,7 +116,9 @@ def _run(
 async def clear(client: Client, arm: Arm) -> None:
     """Delete all jobs of an arm, and wait until nothing that belonged to them is left."""
     # Pods of a job that still lives would be made again.
-    await _remove(client, paths.jobs(KINDS["PyTorchJob"], arm.namespace))
+    for kind in ("PyTorchJob", "TrainJob"):
+        with suppress(NotFound):  # Trainer is not installed
+            await _remove(client, paths.jobs(KINDS[kind], arm.namespace))
     await _remove(client, paths.pods(arm.namespace))
     await _remove(client, paths.resource_path("services", namespace=arm.namespace))
     await _until(lambda: client.list_all(arm.explains), what=f"{arm.explains} to be empty")

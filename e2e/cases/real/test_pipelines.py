@@ -4,8 +4,6 @@ Kubeflow Pipelines and Argo cannot be built here. A step runs the command that k
 the inputs and variables that the back end would give it.
 """
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import yaml
 
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import jobs_path
-from e2e.harness.steps import Steps, author, packages
+from e2e.harness.steps import Steps, packages, run_as_author
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
@@ -131,22 +129,8 @@ def test_a_job_that_fails_fails_the_step_and_a_retry_replaces_it(
 @pytest.mark.long
 def test_the_example_trains_with_kfp_local(bed: Testbed, managed: str, tmp_path: Path) -> None:
     """On the machine of its author, with a kubeconfig: held, placed, trained, with figures."""
-    config = yaml.safe_load(bed.kubeconfig.read_text())
-    for context in config["contexts"]:
-        context["context"]["namespace"] = managed
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
-    python = author(tmp_path / "author", VERSION)
-    done = subprocess.run(
-        [python, REPOSITORY / "examples/pipeline.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "KUBECONFIG": str(kubeconfig)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
+    program, sdk = REPOSITORY / "examples/pipeline.py", f"kfp[kubernetes]=={VERSION}"
+    said = run_as_author(bed, managed, program, sdk=sdk, folder=tmp_path)
     assert "Placed on " in said
     assert "'loss': " in said  # the figures of the step
     assert len(jobs(bed, managed)) == 2

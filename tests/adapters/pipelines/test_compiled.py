@@ -29,7 +29,7 @@ VERSION = next(yaml.safe_load_all(GOLDEN.read_text()))["sdkVersion"].removeprefi
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of a virtual environment with kfext and the kfp that compiled the golden file."""
-    return author(tmp_path_factory.mktemp("kfp"), VERSION)
+    return author(tmp_path_factory.mktemp("kfp"), f"kfp[kubernetes]=={VERSION}")
 
 
 @contextmanager

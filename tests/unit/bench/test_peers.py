@@ -61,7 +61,7 @@ def _run(**changed: Any) -> Run:
 def _printed(**of_kfext: Any) -> str:
     def workload(gangs: int) -> Workload:
         runs = {name: [_run()] for name in ("plain", "affinity", "kueue")}
-        return Workload(f"{gangs} gangs", gangs, 8, {**runs, "kfext": [_run(**of_kfext)]})
+        return Workload(f"{gangs} gangs", gangs, 8, runs={**runs, "kfext": [_run(**of_kfext)]})
 
     answers = {name: [Answer(0.5, "no room", 0)] for name in ("plain", "affinity", "kueue")}
     answers["kfext"] = [Answer(of_kfext.get("said", 0.5), "no room", 0)]

@@ -1,6 +1,6 @@
 """kopf's settings and handlers, and the lists that find what kopf misses."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import fields
 from itertools import islice
 from typing import Any, cast
@@ -10,14 +10,18 @@ import pytest
 from kfext.controller import watch
 from kfext.controller.controller import _STALE_SECONDS
 from kfext.controller.metrics import ERRORS
+from kfext.controller.progress_reader import ProgressReader
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.controller.watch import forget_deleted, login_with, operator_settings, read_all, registry
 from kfext.errors import ApiError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import Access, Token
+from kfext.kube.usage import Usage
 from kfext.model.job import parse_job
 from kfext.model.kinds import registered
+from kfext.model.kinds.job_kind import JobKind
+from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.names import MANAGED
 from kfext.state.planner import Planner
@@ -64,9 +68,23 @@ async def _login(**_: Any) -> None:
     """Log in nowhere."""
 
 
+def handlers_of(planner: Planner, writer: TrainingPlanWriter, kinds: Collection[JobKind]) -> Any:
+    client = cast(Client, None)
+    reader = ProgressReader(
+        client,
+        usage=Usage(client, labels=set()),
+        planner=planner,
+        show=lambda tracked: None,
+        now=lambda: Moment(0.0, 0.0),
+    )
+    return registry(
+        planner=planner, plan_writer=writer, progress_reader=reader, login=_login, kinds=kinds
+    )
+
+
 async def take(planner: Planner, event: Raw) -> None:
     writer = TrainingPlanWriter(client=cast(Client, None))
-    handlers: Any = registry(planner=planner, plan_writer=writer, login=_login, kinds=KINDS)
+    handlers = handlers_of(planner, writer, KINDS)
     on_job = handlers._watching._handlers[0].fn
     await on_job(event=event)
 
@@ -160,7 +178,7 @@ async def test_a_kind_that_the_cluster_does_not_serve_is_neither_watched_nor_lis
     await read_all(cast(Client, client), again, served)
     await forget_deleted(cast(Client, client), again, writer, kinds=served)
     assert again.cluster.jobs.keys() == {"stays", "goes"}
-    handlers: Any = registry(planner=again, plan_writer=writer, login=_login, kinds=served)
+    handlers = handlers_of(again, writer, served)
     watched = {handler.selector.any_name for handler in handlers._watching._handlers}
     assert watched == {kind.plural for kind in served} | {"trainingpolicies"}
 

@@ -1,0 +1,101 @@
+"""TrainJobs of Kubeflow Trainer train on real nodes: from a file, by the SDK, and with posts."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from e2e.harness.install import kubectl
+from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
+from e2e.harness.steps import run_as_author
+from e2e.harness.training import ended_well
+from e2e.harness.wait import until
+from e2e.testbed import trainer
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.paths import REPOSITORY
+from e2e.testbed.preflight import Unavailable
+from kfext import names
+
+pytestmark = pytest.mark.long
+SDK = "kubeflow==0.5.0"
+_FOUND_SECONDS = 180.0
+EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
+
+
+@pytest.fixture(scope="module")
+def trainers(bed: Testbed) -> Iterator[None]:
+    """Trainer and JobSet in the cluster, and a controller that has found their kinds."""
+    try:
+        for name in (trainer.JOBSET, trainer.TRAINER):
+            bed.binary(name)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    trainer.start(bed)
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
+    until(
+        lambda: "TrainJob" in bed.api.get(lease)["metadata"]["annotations"][names.KINDS],
+        what="the controller has found Trainer, and tells the webhook",
+        seconds=_FOUND_SECONDS,
+    )
+    yield
+    trainer.stop(bed)
+
+
+packages = pytest.fixture(scope="module")(packages_with_transformers)
+
+
+@pytest.mark.usefixtures("trainers")
+@pytest.mark.parametrize("network", ["pod", "host"])
+def test_the_example_trains_on_one_node(bed: Testbed, managed: str, network: str) -> None:
+    job = yaml.safe_load(EXAMPLE.read_text())
+    job["metadata"]["annotations"][names.NETWORK] = network
+    kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
+
+    pods = ended_well(bed, managed, "TrainJob", "ddp")
+
+    assert len(pods) == 2
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
+    assert {pod["spec"].get("hostNetwork", False) for pod in pods} == {network == "host"}
+
+
+@pytest.mark.usefixtures("trainers")
+def test_a_job_of_the_sdk_of_trainer_trains_where_its_setting_wants(
+    bed: Testbed, managed: str, tmp_path: Path
+) -> None:
+    program = REPOSITORY / "examples/trainjob_sdk.py"
+    run_as_author(bed, managed, program, sdk=SDK, folder=tmp_path)
+    (home,) = {pod["spec"]["nodeName"] for pod in ended_well(bed, managed, "TrainJob", "ddp-sdk")}
+    plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp-sdk"
+    assert bed.api.get(plan)["status"]["nodes"] == [home]
+
+
+@pytest.mark.usefixtures("trainers")
+def test_a_training_with_transformers_posts_its_progress_without_a_change(
+    bed: Testbed, managed: str, packages: Path
+) -> None:
+    lead_posts(bed)
+    job = yaml.safe_load(EXAMPLE.read_text())
+    job["metadata"]["annotations"] = {names.METRICS: "push"}
+    program = Program(packages)
+    job["spec"]["trainer"] |= {"numNodes": 1, "command": program.command, "env": program.env}
+    node = {"name": "node", "volumeMounts": program.mounts}
+    pods = {"spec": {"template": {"spec": {"volumes": program.volumes, "containers": [node]}}}}
+    spec = {"replicatedJobs": [{"name": "node", "template": pods}]}
+    entry = {
+        "manager": "cases.kfext.dev/posts",
+        "trainingRuntimeSpec": {"template": {"spec": spec}},
+    }
+    job["spec"]["runtimePatches"] = [entry]
+    kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
+
+    said = partial(known, bed, "trainjob-ddp", managed)
+    until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
+    ended_well(bed, managed, "TrainJob", "ddp")
+
+    plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp"
+    until(
+        lambda: (bed.api.get(plan)["status"].get("progress") or {}).get("step") == STEPS,
+        what="the last step is shown",
+    )

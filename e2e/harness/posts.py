@@ -1,0 +1,84 @@
+"""A program that posts its progress with the callback of Hugging Face Transformers.
+
+The testbed has no kube-proxy, so the Service of the posts leads nowhere until a case leads it.
+"""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from e2e.testbed import paths
+from e2e.testbed.cluster import Testbed
+from e2e.testbed.images.recipes import install
+from e2e.testbed.preflight import Unavailable
+from e2e.testbed.realnodes import nodes
+from e2e.testbed.realnodes.network import lead_service
+from kfext import names
+
+_VERSION = "transformers==5.24.0"
+_AT = "/transformers"
+STEPS = 60
+_TRAINS = f"""
+    import os, time
+    from types import SimpleNamespace as Of
+    from transformers.integrations.integration_utils import KubeflowCallback
+
+    token = os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"]
+    time.sleep(5)  # as a model takes to load
+    state = Of(is_world_process_zero=True, max_steps={STEPS}, global_step=0, epoch=0.0)
+    callback, waited = KubeflowCallback(), 0.0
+    callback.on_train_begin(None, state, None)
+    for step in range(1, {STEPS + 1}):
+        time.sleep(1)
+        state.global_step = step
+        callback.on_log(None, state, None, logs={{"loss": 1 / step}})
+        began = time.monotonic()
+        callback.on_step_end(None, state, None)
+        waited += time.monotonic() - began
+    callback.on_train_end(None, state, None)
+    assert waited < 1 or os.path.exists(token), waited
+"""
+
+
+def packages_with_transformers() -> Path:
+    """Return a folder of this machine, and so of its nodes, with Transformers for the images."""
+    folder = paths.cache() / _VERSION.replace("==", "-")
+    found = folder / "usr/local/lib/python3.11/dist-packages"
+    if not (found / "transformers").exists():
+        try:
+            install(folder, [_VERSION])
+        except Unavailable as missing:
+            pytest.skip(str(missing))
+    return found
+
+
+class Program:
+    """The fields of a container and a pod that run the program, which prints nothing."""
+
+    def __init__(self, packages: Path) -> None:
+        host = {"path": str(packages)}
+        self.command = ["python3", "-c", textwrap.dedent(_TRAINS)]
+        self.env = [{"name": "PYTHONPATH", "value": _AT}]
+        self.mounts = [{"name": "t", "mountPath": _AT, "readOnly": True}]
+        self.volumes = [{"name": "t", "hostPath": host}]
+
+
+def lead_posts(bed: Testbed) -> None:
+    """Lead the Service of the posts to a pod of the webhook, as kube-proxy does."""
+    system = f"/api/v1/namespaces/{names.NAMESPACE}"
+    service = bed.api.get(f"{system}/services/{names.PROGRESS_SERVICE}")
+    pods = bed.api.get(f"{system}/pods?labelSelector=app.kubernetes.io/component=webhook")
+    address = next(pod["status"]["podIP"] for pod in pods["items"])
+    for index, _ in enumerate(nodes(bed)):
+        target = f"{address}:9443"
+        lead_service(bed, index, service["spec"]["clusterIP"], target=target)
+
+
+def known(bed: Testbed, plan: str, namespace: str) -> str:
+    """Return what the TrainingPlan says of how the progress is known, empty without a plan."""
+    path = f"/apis/kfext.dev/v1alpha1/namespaces/{namespace}/trainingplans"
+    plans = {found["metadata"]["name"]: found for found in bed.api.get(path)["items"]}
+    conditions = plans.get(plan, {}).get("status", {}).get("conditions", [])
+    said = [each["message"] for each in conditions if each["type"] == names.PROGRESS_KNOWN]
+    return said[0] if said else ""

@@ -1,0 +1,71 @@
+"""TrainJobs in the soak: submitted as they are, and read as a PyTorchJob of replica type `node`."""
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from e2e.testbed.trainer import RUNTIME
+from kfext.model.kinds.registered import KINDS
+from kfext.model.kinds.trainjob import TrainJob
+
+Object = dict[str, Any]
+_NODE = "node"
+_TYPE, _INDEX = (f"training.kubeflow.org/replica-{what}" for what in ("type", "index"))
+
+
+def train_job(
+    dice: random.Random, name: str, *, size: int, each: Object, annotations: Object, zone: Object
+) -> Object:
+    """Return a TrainJob; some of them go to a zone only, by an entry of a user's."""
+    resources = {"requests": each, "limits": each} if each else {}
+    spec: Object = {
+        "runtimeRef": {"name": RUNTIME},
+        "trainer": {"numNodes": size, "resourcesPerNode": resources},
+    }
+    if dice.random() < 0.2:
+        pods = {"spec": {"template": {"spec": {"nodeSelector": zone}}}}
+        template = {"spec": {"replicatedJobs": [{"name": _NODE, "template": pods}]}}
+        entry = {"manager": "soak.example.com/zone", "trainingRuntimeSpec": {"template": template}}
+        spec["runtimePatches"] = [entry]
+    metadata = {"name": name, "annotations": annotations}
+    made = {"apiVersion": KINDS[TrainJob.name].api_version, "kind": TrainJob.name}
+    return {**made, "metadata": metadata, "spec": spec}
+
+
+def as_read(raw: Object) -> Object:
+    """Return a TrainJob in the form of a PyTorchJob."""
+    spec, status = raw["spec"], raw.get("status") or {}
+    pod: Object = {
+        "containers": [{"name": _NODE, "resources": spec["trainer"].get("resourcesPerNode", {})}]
+    }
+    for entry in spec.get("runtimePatches") or ():
+        template = entry.get("trainingRuntimeSpec", {}).get("template", {}).get("spec", {})
+        for job in template.get("replicatedJobs") or ():
+            pod |= job["template"]["spec"]["template"].get("spec") or {}
+    replicas = {_NODE: {"replicas": spec["trainer"]["numNodes"], "template": {"spec": pod}}}
+    conditions = [
+        {**told, "type": "Succeeded" if told["type"] == "Complete" else told["type"]}
+        for told in status.get("conditions") or ()
+    ]
+    policy = {"suspend": spec.get("suspend") is True}
+    as_v1 = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}
+    return {**raw, "spec": as_v1, "status": {**status, "conditions": conditions}}
+
+
+def owner_of(jobset: Object) -> str:
+    """Return the uid of the TrainJob of a JobSet, empty without one."""
+    owners: Iterable[Object] = jobset["metadata"].get("ownerReferences", ())
+    return next((owner["uid"] for owner in owners if owner.get("controller")), "")
+
+
+def as_member(raw: Object, jobs: Mapping[str, str]) -> Object:
+    """Return a pod of a JobSet as a pod that its TrainJob owns; `jobs`: their uids by JobSet's."""
+    metadata = raw["metadata"]
+    labels = metadata.get("labels") or {}
+    job = jobs.get(labels.get("jobset.sigs.k8s.io/jobset-uid", ""))
+    if job is None:
+        return raw
+    replica = {_TYPE: labels[TrainJob.type_label], _INDEX: labels[TrainJob.index_label]}
+    owners = [{"uid": job, "controller": True}]
+    own = {**metadata, "ownerReferences": owners, "labels": {**labels, **replica}}
+    return {**raw, "metadata": own}
