@@ -119,7 +119,7 @@ def _fetch_go(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a program comes from: a package of the module pinned in modules/`module`."""
+    """Where a program comes from: a package of the module that is pinned in modules/`folder`."""
 
     module: str
     version: str
@@ -129,6 +129,12 @@ class Source:
     # The oldest version on PATH that serves, and how to ask for it; None: PATH is not searched.
     minimum: Version | None = None
     ask: Sequence[str] = ("--version",)
+
+    @property
+    def folder(self) -> Path:
+        """The folder with its go.mod: of each release, if the testbed runs several."""
+        of_release = paths.MODULES / f"{self.module}-{self.version}"
+        return of_release if of_release.exists() else paths.MODULES / self.module
 
 
 def _kubernetes(name: str, expect: str, minimum: Version, *ask: str) -> Source:
@@ -174,8 +180,7 @@ def resolve(name: str) -> Path:
         return found
     source, target = SOURCES[name], _cached(name)
     with progress.step(f"building {name} {source.version}", expect=source.expect):
-        module = paths.MODULES / source.module
-        build(module, source.package, target, ldflags=source.ldflags)
+        build(source.folder, source.package, target, ldflags=source.ldflags)
     return target
 
 
@@ -268,7 +273,7 @@ def _module_files(name: str, dependency: str, wanted: Sequence[str]) -> list[Pat
     folder = _cached(name).parent / "files"
     copies = [folder / Path(file).name for file in wanted]
     if not all(copy.exists() for copy in copies):
-        source = download(paths.MODULES / SOURCES[name].module, dependency)
+        source = download(SOURCES[name].folder, dependency)
         folder.mkdir(parents=True, exist_ok=True)
         for file, copy in zip(wanted, copies, strict=True):
             # The module cache is read-only; its modes are not copied.

@@ -27,6 +27,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
+from kfext.names import BINDING, GATED, PLANNED
 
 _log = structlog.get_logger(__name__)
 
@@ -34,6 +35,10 @@ _CALM_SECONDS = 1.0
 """Pause between two writes of a TrainingPlan, so that a gang's pods are not counted one by one."""
 _SAME_SECONDS = 10.0
 """Pause before a write that only updates numbers and messages."""
+_PASSING = frozenset({PLANNED, GATED, BINDING})
+_PASSING_SECONDS = 2.0
+"""Pause before a phase is written that a gang leaves in seconds, so a job that starts at once has
+its TrainingPlan created and written once, when its pods are bound."""
 _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a refused write; each refusal in a row doubles the pause."""
 _WORKERS = 16
@@ -64,6 +69,7 @@ class TrainingPlanWriter:
         self._queued: dict[str, asyncio.Queue[str]] = {}
         self._failures: Counter[str] = Counter()
         self._tried_at: dict[str, float] = {}
+        self._passing: dict[str, float] = {}
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
@@ -126,7 +132,8 @@ class TrainingPlanWriter:
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone: its TrainingPlan goes with it."""
-        for memory in (self._wanted, self._written, self._marks, self._failures, self._tried_at):
+        known = self._wanted, self._written, self._marks, self._failures
+        for memory in (*known, self._tried_at, self._passing):
             memory.pop(uid, None)
         if uid in self._waiting:
             self._waiting.pop(uid).cancel()
@@ -147,15 +154,18 @@ class TrainingPlanWriter:
         if uid not in self._wanted:
             return
         _, status = self._wanted[uid]
-        queue = self._news
-        if same_but_texts(status, self._written.get(uid)):
-            queue = self._refreshes
-            wait = self._tried_at.get(uid, -math.inf) + _SAME_SECONDS - time.monotonic()
-            if wait > 0:
-                if uid not in self._waiting:
-                    loop = asyncio.get_running_loop()
-                    self._waiting[uid] = loop.call_later(wait, self._waited, uid)
-                return
+        same, now = same_but_texts(status, self._written.get(uid)), time.monotonic()
+        if status.phase not in _PASSING:
+            self._passing.pop(uid, None)
+        due = self._tried_at.get(uid, -math.inf) + _SAME_SECONDS if same else -math.inf
+        if status.phase in _PASSING:
+            due = max(due, self._passing.setdefault(uid, now) + _PASSING_SECONDS)
+        if due > now:
+            if uid not in self._waiting:
+                loop = asyncio.get_running_loop()
+                self._waiting[uid] = loop.call_later(due - now, self._waited, uid)
+            return
+        queue = self._refreshes if same else self._news
         if self._queued.get(uid) not in {self._news, queue}:
             self._queued[uid] = queue
             queue.put_nowait(uid)

@@ -21,7 +21,9 @@ from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
 from kfext.model.verdict import Verdict
 from kfext.names import (
+    BINDING,
     PLACED,
+    PLANNED,
     PROGRESS_KNOWN,
     QUEUED,
     REASON_CPU_MOVED,
@@ -122,6 +124,32 @@ async def test_only_the_newest_is_written(api: FakeApi) -> None:
     await run(made)
     assert api.plans["pytorchjob-train"]["status"]["phase"] == PLACED
     assert api.patches == 1, "made first, since none was seen"
+
+
+STARTS = status_of(JOB, phase=PLANNED, verdict=Verdict("Planned", "to a"), nodes=("a",))
+BINDS = status_of(JOB, phase=BINDING, verdict=Verdict("WaitingForBind", "1 of 2"), nodes=("a",))
+
+
+async def test_a_job_that_starts_at_once_is_written_when_it_is_placed(api: FakeApi) -> None:
+    made = plan_writer(api)
+    for status in (STARTS, BINDS, STARTS, BINDS):
+        made.show(JOB, status)
+        await run(made)
+    assert api.plans == {}
+    made.show(JOB, RUNS)
+    await run(made)
+    assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (PLACED, 1)
+
+
+async def test_a_phase_that_lasts_is_written_although_a_gang_usually_leaves_it_soon(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PASSING_SECONDS", 0.03)
+    made = plan_writer(api)
+    made.show(JOB, STARTS)
+    made.show(JOB, BINDS)
+    await run(made, 0.2)
+    assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (BINDING, 1)
 
 
 async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
