@@ -49,7 +49,6 @@ def start(testbed: Testbed) -> None:
     served = list(_read([*of_jobset[:1], *crds]))
     for manifest in served:
         testbed.api.apply(manifest)
-    # Trainer ends if it does not find its kinds.
     testbed.wait_for(
         lambda: all(_is_served(testbed, manifest) for manifest in served),
         what="the kinds of Trainer and JobSet to be served",
@@ -112,7 +111,7 @@ def _start(testbed: Testbed, name: str, hooks: Path) -> None:
         user=name,
         groups=_ADMINISTRATORS,
     )
-    testbed.start_process(
+    started = testbed.start_process(
         [
             str(testbed.binary(name)),
             f"--config={folder / 'config.yaml'}",
@@ -123,10 +122,14 @@ def _start(testbed: Testbed, name: str, hooks: Path) -> None:
     )
 
     def ready() -> bool:
+        nonlocal started
+        if started.poll() is not None:
+            # It ends if discovery does not show its kinds yet, and a kubelet starts it again.
+            started = testbed.restart_process(name)
         url = f"http://127.0.0.1:{health}/readyz"
         return urllib3.request("GET", url, retries=False).status == 200
 
-    testbed.wait_for(ready, what=f"{name} to be ready", seconds=_READY_SECONDS, needs=(name,))
+    testbed.wait_for(ready, what=f"{name} to be ready", seconds=_READY_SECONDS)
     for manifest in _hooks(testbed, name, [hooks], port=port):
         testbed.api.apply(manifest)
 
