@@ -76,7 +76,7 @@ def test_a_gang_waits_at_the_gate_if(of: JobBuilder, more: dict[str, Any]) -> No
 def raw_after(raw: Raw, step: Step) -> Raw:
     made = parse_job(raw)
     assert made is not None
-    after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, made))
+    after: Raw = jsonpatch.apply_patch(raw, job_operations(step, raw, made) or [])
     return after
 
 
