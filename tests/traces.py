@@ -78,7 +78,7 @@ def plain() -> set[str]:
         patch.object(of.planner, "companion", loop),
         patch.object(of.planner.progress, "due", logs),
     ):
-        return visited(lambda: _until(of, Pin))
+        return visited(lambda: _until_pinned(of))
 
 
 def elastic() -> set[str]:
@@ -124,6 +124,13 @@ def _share() -> None:
     assert page[words.ALLOWANCE_NS], "its neighbour may do nothing"
     for name in ("high", "low"):
         card.withdraw(name)
+
+
+def _until_pinned(of: Bed) -> None:
+    """The pods of a gang that is born pinned have their pins as they are created."""
+    while not any(live.pod.pinned_to for job in of.api.jobs.values() for live in job.pods.values()):
+        of.after(1)
+        assert of.clock.now < _LONGEST, "no pod is pinned"
 
 
 def _until(of: Bed, step: type[Step]) -> None:

@@ -1,4 +1,4 @@
-"""Gangs whose pods are pinned as they are created: no gate, no patch of a pod, no half gangs."""
+"""Gangs with pods that are pinned as they are created: no gate, no patch of a pod, no half gang."""
 
 import json
 from collections.abc import Callable
@@ -59,7 +59,7 @@ def whole(space: Space) -> str:
 
 
 def blocked(space: Space) -> list[str]:
-    """Return what the operator says of pods of which scheduling is blocked."""
+    """Return what the operator says of pods that are held back by a gate."""
     path = f"/api/v1/namespaces/{space.name}/events"
     notes = [event["message"] for event in space.kube.items(path) if event["type"] == "Warning"]
     return [note for note in notes if "blocked" in note]

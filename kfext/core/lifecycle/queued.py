@@ -9,7 +9,6 @@ from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import hosted
-from kfext.core.lifecycle.born_pinned import may_be_born_pinned
 from kfext.core.lifecycle.capacity import (
     EXPECTED,
     HOPELESS,
@@ -30,9 +29,9 @@ from kfext.core.queue.no_fit import NoFit, NoFitCache
 from kfext.core.queue.quota import demand
 from kfext.core.settings.values import Colocation
 from kfext.core.words import clock, listed, pods
-from kfext.model.bounds import PLAN_BYTES_PER_POD, plan_excess
+from kfext.model.bounds import LONGEST_SETTING, PLAN_BYTES_PER_POD, plan_excess
 from kfext.model.job_state import JobState
-from kfext.model.plan import NO_SLOTS, Assignment, Slots
+from kfext.model.plan import NO_SLOTS, Assignment, Plan, Slots, places_of_type
 from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
@@ -233,7 +232,27 @@ def _planned(
         network,
         interfaces,
         _short(situation, admitted=workers_of(job) - fewer) if fewer else None,
-        born_pinned=not taints and may_be_born_pinned(situation, plan),
+        born_pinned=not taints and _may_be_born_pinned(situation, plan),
+    )
+
+
+def _may_be_born_pinned(situation: Situation, plan: Plan) -> bool:
+    """Return whether the pods of a job that starts may be pinned as they are created.
+
+    The plan reserves the room on the ledger, so the gate guards only against what kfext does not
+    control: other pods that are bound meanwhile, a quota that refuses a member, and pods unlike
+    their templates. A gang that was not bound at its last attempt waits at the gate.
+    """
+    job, state = situation.job, situation.state
+    types = [group.type.lower() for group in job.groups]
+    return (
+        situation.placement.born_pinned
+        and situation.context.undisturbed
+        and job.kind.recreates
+        and not (job.kind.rendered or situation.shares_gpus or state.strikes or state.observed)
+        and all(group.exact for group in job.groups if group.replicas)
+        and unbound(job) is None
+        and all(len(places_of_type(plan, type_)) <= LONGEST_SETTING for type_ in types)
     )
 
 

@@ -249,7 +249,7 @@ def _without_plan(job: TrainingJob) -> Changes:
 
 
 def _without_places(job: TrainingJob) -> Changes:
-    """Return the changes of every template of a gang whose next pods wait at the gate again."""
+    """Return the changes of every template that make the next pods wait at the gate again."""
     return _without(job, {PLACES: None})
 
 

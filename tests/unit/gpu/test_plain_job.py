@@ -10,7 +10,7 @@ import kfext.gpu
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import ReviewContext
-from kfext.core.lifecycle.steps import Pin, Unsuspend
+from kfext.core.lifecycle.steps import Pin, SaveState, Unsuspend
 from kfext.gpu.rules.turns import Turns
 from kfext.model.moment import Moment
 from kfext.model.pod import parse_pod
@@ -48,9 +48,18 @@ def create(made: JobBuilder) -> JobBuilder:
     return made
 
 
-def run(world: World) -> None:
-    """A held job of two pods starts, its pods get their nodes, and it ends."""
+STRANGER = {"kind": "Pod", "metadata": {"namespace": "other", "name": "p", "uid": "p"}, "spec": {}}
+"""A pod that kube-scheduler may bind to any node."""
+
+
+def run(world: World, *, gated: bool = False) -> None:
+    """A held job of two pods starts, its pods get their nodes, and it ends.
+
+    `gated`: whether its pods wait at the gate.
+    """
     planner = world.planner
+    if gated:
+        planner.cluster.observe_pod(None, parse_pod(STRANGER))
 
     def work() -> None:
         """What the controller does beside the steps of jobs."""
@@ -62,9 +71,10 @@ def run(world: World) -> None:
     for index in range(2):
         assert not world.create(index)
         work()
-    step = world.step()
-    assert isinstance(step, Pin)
-    assert len(step.pins) == 2
+    if gated:
+        step = world.step()
+        assert isinstance(step, Pin)
+        assert len(step.pins) == 2
     assert world.reason() == names.REASON_WAITING_FOR_BIND
     for phase in ("Running", "Succeeded"):
         for number, raw in enumerate(world.pods.values()):
@@ -72,6 +82,8 @@ def run(world: World) -> None:
             raw["status"] = {"phase": phase}
             raw["metadata"]["resourceVersion"] = f"{len(phase)}{number}"
             world.see(f"pod-{number}")
+        if phase == "Running" and not gated:
+            assert isinstance(world.step(), SaveState)
         assert world.step() is None
         work()
     world.raw["status"] = {"conditions": [{"type": "Succeeded", "status": "True"}]}
@@ -88,8 +100,9 @@ def plain() -> JobBuilder:
     return job().worker(2, gpus=1)
 
 
-def test_a_plain_job_goes_from_creation_to_its_end_without_gpu_sharing() -> None:
-    calls = executed(lambda: run(World(create(plain()), slots=0)))
+@pytest.mark.parametrize("gated", [False, True])
+def test_a_plain_job_goes_from_creation_to_its_end_without_gpu_sharing(*, gated: bool) -> None:
+    calls = executed(lambda: run(World(create(plain()), slots=0), gated=gated))
     rooms = {file.relative_to(HOUSE).parts[0] for file, _ in calls if file.is_relative_to(HOUSE)}
     assert {"core", "model", "state"} <= rooms
     assert of_gpu_sharing(calls) == set()

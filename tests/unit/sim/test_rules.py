@@ -124,7 +124,7 @@ def test_a_job_that_never_ends_is_reported() -> None:
         pytest.param(1, [], id="the head of the queue gets the room that was made"),
         pytest.param(
             2,
-            ["seed 0, 150 s: behind started at 103 s in the room that was made for head"],
+            ["seed 0, 148 s: behind started at 103 s in the room that was made for head"],
             id="a job behind it does not get the room, however well it fits",
         ),
     ],
