@@ -436,7 +436,7 @@ def test_an_action_that_is_always_in_vain_shows(
     assert len(Tally(done=done).in_vain(took)) == wrong
 
 
-@pytest.mark.parametrize(("submitted", "scaled", "wrong"), [(200, 0, 1), (200, 1, 0), (50, 0, 0)])
+@pytest.mark.parametrize(("submitted", "scaled", "wrong"), [(400, 0, 1), (400, 1, 0), (50, 0, 0)])
 def test_a_soak_in_which_no_job_is_scaled_shows(submitted: int, scaled: int, wrong: int) -> None:
     memory = Memory(create_timeout=5)
     memory.sizes.done += Counter(grown=scaled)
