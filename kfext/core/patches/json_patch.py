@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from kfext.model.kinds.job_kind import Items
-from kfext.model.tolerant import mapping
+from kfext.model.tolerant import mapping, text
 
 Operation: TypeAlias = dict[str, Any]
 """One JSON-patch operation."""
@@ -38,7 +38,7 @@ def _merge_items(
         return
     if not isinstance(current, list | tuple):
         raise Unpatchable(f"{path} is no list")
-    positions = {mapping(item).get(wanted.key): at for at, item in enumerate(current)}
+    positions = {text(mapping(item).get(wanted.key)): at for at, item in enumerate(current)}
     for name, changes in wanted.changes.items():
         at = positions.get(name)
         if at is None:

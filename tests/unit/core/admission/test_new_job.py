@@ -375,6 +375,7 @@ def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(
 
 
 @example({"kind": "TrainJob", "spec": {"runtimePatches": [{"manager": "kfext.dev/manager"}]}})
+@example({"kind": "TrainJob", "spec": {"runtimePatches": [{"manager": []}]}})
 @given(odd_jobs)
 def test_every_operation_of_a_patch_that_writes_is_needed(raw: Raw) -> None:
     ops = list(mutate_job(raw, CONTEXT).ops)
