@@ -12,9 +12,9 @@ from e2e.harness.jobs import ended, gated, jobs_path, pinned_to
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.pods import admit_pods, refuse_pods, succeed
 from e2e.harness.space import CASE, Space
+from e2e.harness.standing import trainer_or_skipped
 from e2e.testbed import trainer
 from e2e.testbed.cluster import Testbed
-from e2e.testbed.preflight import Unavailable
 from kfext import names
 
 Object = dict[str, Any]
@@ -24,16 +24,10 @@ _POD_LABEL = "jobset.sigs.k8s.io/jobset-name"
 @pytest.fixture(scope="module")
 def with_trainer(testbed: Testbed, installed: Kfext) -> Iterator[None]:
     """Trainer and JobSet in the cluster, and a controller that has found their kinds."""
-    try:
-        for name in (trainer.JOBSET, trainer.TRAINER):
-            testbed.binary(name)
-    except Unavailable as error:
-        pytest.skip(str(error))
-    trainer.start(testbed)
-    installed.stop_controller()
-    installed.ensure()
-    yield
-    trainer.stop(testbed)
+    with trainer_or_skipped(testbed):
+        installed.stop_controller()
+        installed.ensure()
+        yield
 
 
 def train_job(space: Space, name: str, nodes: int, *, cpu: Any = "2", **annotations: str) -> Object:

@@ -14,7 +14,7 @@ import urllib3
 
 from e2e.harness import kfext_process
 from e2e.harness.install import uninstall_kfext
-from e2e.testbed import fakenodes, lifecycle, realnodes
+from e2e.testbed import fakenodes, lifecycle, realnodes, trainer
 from e2e.testbed.api import ApiError, Manifest
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.lifecycle import running
@@ -36,6 +36,19 @@ def running_or_skipped(
             yield bed
     except Unavailable as missing:
         pytest.skip(f"this machine cannot have the testbed: {missing}")
+
+
+@contextmanager
+def trainer_or_skipped(bed: Testbed) -> Iterator[None]:
+    """Run Trainer and JobSet in a testbed, or skip where the machine cannot have them."""
+    try:
+        for name in (trainer.JOBSET, trainer.TRAINER):
+            bed.binary(name)
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    trainer.start(bed)
+    yield
+    trainer.stop(bed)
 
 
 @contextmanager

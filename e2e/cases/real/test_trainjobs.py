@@ -9,13 +9,12 @@ import yaml
 
 from e2e.harness.install import kubectl
 from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
+from e2e.harness.standing import trainer_or_skipped
 from e2e.harness.steps import run_as_author
 from e2e.harness.training import ended_well
 from e2e.harness.wait import until
-from e2e.testbed import trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
-from e2e.testbed.preflight import Unavailable
 from kfext import names
 
 pytestmark = pytest.mark.long
@@ -27,20 +26,14 @@ EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
 @pytest.fixture(scope="module")
 def trainers(bed: Testbed) -> Iterator[None]:
     """Trainer and JobSet in the cluster, and a controller that has found their kinds."""
-    try:
-        for name in (trainer.JOBSET, trainer.TRAINER):
-            bed.binary(name)
-    except Unavailable as missing:
-        pytest.skip(str(missing))
-    trainer.start(bed)
     lease = f"/apis/coordination.k8s.io/v1/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
-    until(
-        lambda: "TrainJob" in bed.api.get(lease)["metadata"]["annotations"][names.KINDS],
-        what="the controller has found Trainer, and tells the webhook",
-        seconds=_FOUND_SECONDS,
-    )
-    yield
-    trainer.stop(bed)
+    with trainer_or_skipped(bed):
+        until(
+            lambda: "TrainJob" in bed.api.get(lease)["metadata"]["annotations"][names.KINDS],
+            what="the controller has found Trainer, and tells the webhook",
+            seconds=_FOUND_SECONDS,
+        )
+        yield
 
 
 packages = pytest.fixture(scope="module")(packages_with_transformers)
