@@ -5,7 +5,6 @@ Under plain Kubernetes the pods are on two nodes, with 1 Gbit/s between them.
 """
 
 import random
-import re
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import yaml
 
 from e2e.bench.report import spread, table
 from e2e.harness.install import create_namespace, install_kfext, kubectl
-from e2e.harness.training import ended_well, pytorch_job, submit, with_torchrun
+from e2e.harness.training import ended_well, pytorch_job, step_ms, submit, with_torchrun
 from e2e.testbed import lifecycle, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
@@ -31,7 +30,6 @@ _LINK, _CPU, _MEMORY = "1gbit", "250m", "700Mi"
 _TRAINS = ("--model", "embedding", "--print-every", "10", "--steps")
 _STEPS, _QUICK_STEPS = 200, 40
 _KINDS, _WAYS = ("PyTorchJob", "TrainJob"), ("plain", "kfext")
-_RATE = re.compile(r"^step=.* steps_per_second=([0-9.]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +74,12 @@ def _run(bed: Testbed, kind: str, namespace: str, name: str, steps: int) -> _Run
     pods = ended_well(bed, namespace, kind, name)
     seconds = time.monotonic() - began
     logs = [kubectl(bed, "logs", "-n", namespace, pod["metadata"]["name"]) for pod in pods]
-    rates = [float(rate) for log in logs for rate in _RATE.findall(log)]
+    time_of_step = step_ms("\n".join(logs))
+    if time_of_step is None:
+        raise RuntimeError(f"{kind} {name} printed no step")
     kubectl(bed, "delete", KINDS[kind].plural, name, "-n", namespace)
     homes = {pod["spec"]["nodeName"] for pod in pods}
-    return _Run(median(1000 / rate for rate in rates), seconds, len(homes))
+    return _Run(time_of_step, seconds, len(homes))
 
 
 def _table(runs: dict[tuple[str, str], list[_Run]], arms: list[tuple[str, str]]) -> str:

@@ -1,11 +1,9 @@
 """What the demo does: two jobs that send to each other, and two gangs that want the same room."""
 
-import re
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from kubeflow.training import TrainingClient
@@ -13,7 +11,7 @@ from kubeflow.training import TrainingClient
 from e2e.demo.claims import Job, Recorder, Round
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import ended, jobs_path
-from e2e.harness.training import Object, ended_well, pods_of, pytorch_job, tf_job
+from e2e.harness.training import Object, ended_well, pods_of, pytorch_job, step_ms, tf_job
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
 from e2e.testbed.cluster import Testbed
@@ -32,7 +30,6 @@ _DDP_STEPS, _PS_STEPS, _GANG_STEPS = 250, 150, 40
 _EMBEDDING = ("--model", "embedding")
 _PRINTED = ("--print-every", "10")
 _PAIR, _GANG_WORKERS = 2, 3
-_RATE = re.compile(r"^step=.* steps_per_second=([0-9.]+)$", re.MULTILINE)
 _TRAINED_SECONDS, _BOUND_SECONDS = 600.0, 30.0
 
 
@@ -178,10 +175,9 @@ class Sent:
         """Return the median milliseconds of a step over the whole log; unset if it has none."""
         path = f"/api/v1/namespaces/{way.namespace}/pods/{self.watched.first_pod}/log"
         try:
-            rates = _RATE.findall(bed.api.get(path))
+            return step_ms(bed.api.get(path))
         except ApiError:
             return None  # the container has not started
-        return median(1000 / float(rate) for rate in rates) if rates else None
 
     def delete(self, bed: Testbed, way: Way) -> None:
         """Delete the job, and wait until its pods are gone."""

@@ -5,8 +5,10 @@ placement and network differ.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 from urllib.parse import quote
 
@@ -35,6 +37,7 @@ _MEMORY = "700Mi"
 Object = dict[str, Any]
 TRAINED_SECONDS = 600
 """How long a job may take that other tests and a cold disk slow down."""
+_RATE = re.compile(r"^step=.* steps_per_second=([0-9.]+)$", re.MULTILINE)
 _FEW_STEPS = ("--model", "cnn", "--steps", "10")
 
 
@@ -162,6 +165,12 @@ def pods_of(bed: Testbed, namespace: str, job: str = "") -> dict[str, Object]:
     selector = f"?labelSelector=training.kubeflow.org%2Fjob-name%3D{job}" if job else ""
     items = bed.api.get(f"/api/v1/namespaces/{namespace}/pods{selector}")["items"]
     return {pod["metadata"]["name"]: pod for pod in items}
+
+
+def step_ms(log: str) -> float | None:
+    """Return the median milliseconds of a step over a log of e2e/jobs; unset if it has none."""
+    rates = _RATE.findall(log)
+    return median(1000 / float(rate) for rate in rates) if rates else None
 
 
 def totals(bed: Testbed, namespace: str, pod: str) -> Object:

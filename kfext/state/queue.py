@@ -263,7 +263,7 @@ class Queue:
             ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
             crowded=self._cluster.backlog.crowd,
             autoscaler=self.autoscaler,
-            promised=self.promises.of(tracked.job.uid),
+            promised=self.promises.of(job.uid),
             quota=self.quotas.of(tracked, self.classes),
             undisturbed=not (self._cluster.books.loose or self.quotas.changes(job.namespace)),
             known_length=lambda: self.lengths.known(tracked.job, now=now),
