@@ -100,6 +100,7 @@ class AgentConnection:
     """Keeps the process connected to the agent while it runs; the agent may be replaced.
 
     `own`: the page that the agent may read. `take`: gets each message and its descriptors.
+    `pause`: waits some seconds before the next try to connect.
     """
 
     def __init__(
@@ -108,10 +109,12 @@ class AgentConnection:
         *,
         own: Page,
         take: Callable[[dict[str, Any], list[int]], None],
+        pause: Callable[[float], object] = sleep,
     ) -> None:
         self._path = path
         self._own = own
         self._take = take
+        self._pause = pause
         self._agent: socket.socket | None = None
         HiddenThread(self._run)
 
@@ -134,7 +137,7 @@ class AgentConnection:
                         tries = 0
             except (OSError, ValueError):
                 pass  # the agent is away, or is being replaced
-            sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+            self._pause(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
 
     def _greet(self, agent: socket.socket) -> None:

@@ -127,9 +127,7 @@ def test_a_link_greets_each_agent_that_it_finds_and_takes_what_that_sends(tmp_pa
         os.unlink(path)
 
 
-def test_a_job_tries_again_at_least_each_second(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_tries_again_at_least_each_second(tmp_path: Path) -> None:
     pauses: SimpleQueue[float] = SimpleQueue()
 
     def pause(seconds: float) -> None:
@@ -137,8 +135,8 @@ def test_a_job_tries_again_at_least_each_second(
         if pauses.qsize() == 10:
             threading.Event().wait()  # without end
 
-    monkeypatch.setattr(module, "sleep", pause)
-    AgentConnection(str(tmp_path / "absent"), own=Page.make(), take=lambda *_: None)
+    absent = str(tmp_path / "absent")
+    AgentConnection(absent, own=Page.make(), take=lambda *_: None, pause=pause)
     tried = [pauses.get(timeout=20) for _ in range(10)]
     assert tried == sorted(tried)
     assert tried[-1] == 1.0
