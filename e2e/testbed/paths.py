@@ -6,7 +6,7 @@ from pathlib import Path
 
 RELEASES = {"1.35": "v1.35.4", "1.37": "v1.37.2"}
 """The releases of Kubernetes that the testbed can run."""
-KUBERNETES = RELEASES[os.environ.get("KFEXT_KUBERNETES", "1.35")]
+KUBERNETES = RELEASES[os.environ.get("KFEXT_KUBERNETES", "1.37")]
 ETCD = "v3.6.16"
 TRAINING_OPERATOR = "v1.9.4"
 KWOK = "v0.8.0"
