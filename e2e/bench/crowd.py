@@ -11,12 +11,14 @@ from typing import Any
 
 from e2e.testbed.fakenodes import CAPACITY, node
 from kfext import names
+from kfext.core.admission.new_pod import mutate_pod
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.kinds.registered import KINDS
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
+from kfext.sim.objects import patched
 
 Object = dict[str, Any]
 _GPU = {"nvidia.com/gpu": "1"}
@@ -207,6 +209,17 @@ def gated_pods(job: Object, *, affinity: Object) -> Iterator[Object]:
         pod = pod_body(job, rank, affinity=affinity)
         pod["metadata"]["namespace"] = job["metadata"]["namespace"]
         yield pod
+
+
+def admitted_pods(job: Object, specs: Object) -> Iterator[Object]:
+    """Yield the same for a job whose replica specs kfext has patched: gated or born pinned."""
+    for pod in gated_pods(job, affinity={}):
+        type_ = pod["metadata"]["labels"][names.REPLICA_TYPE].capitalize()
+        template = specs[type_]["template"]
+        pod["metadata"]["annotations"] = template["metadata"]["annotations"]
+        pod["spec"]["affinity"] = template["spec"]["affinity"]
+        del pod["spec"]["schedulingGates"]
+        yield patched(pod, mutate_pod(pod, controller_alive=True).ops)
 
 
 def size_of(job: Object) -> int:

@@ -22,7 +22,15 @@ import orjson
 from e2e.bench import crowd
 from e2e.bench.bed import ScaleBench, scale_cluster, with_client
 from e2e.bench.crowd import job_body
-from e2e.bench.report import IDLE_CPU, IDLE_WRITES, WHY_NOT, quantile, table
+from e2e.bench.report import (
+    IDLE_CPU,
+    IDLE_WRITES,
+    WHY_NOT,
+    WHY_NOT_AT_ONCE,
+    Target,
+    quantile,
+    table,
+)
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.kinds.registered import KINDS
@@ -82,16 +90,16 @@ def _answers(size: Size, found: Found) -> str:
         f'Submit to a truthful "why not", {size.nodes} nodes without a free GPU',
         ("submitted", "p50 s", "p99 s", "max s", "target, p99"),
         [
-            (f"{size.jobs} at once", *_quantiles(found.at_once)),
-            (f"one at a time, {size.singles}", *_quantiles(found.singly)),
+            (f"{size.jobs} at once", *_quantiles(found.at_once, WHY_NOT_AT_ONCE)),
+            (f"one at a time, {size.singles}", *_quantiles(found.singly, WHY_NOT)),
         ],
     )
 
 
-def _quantiles(seconds: list[float]) -> tuple[str, ...]:
+def _quantiles(seconds: list[float], target: Target) -> tuple[str, ...]:
     p99 = quantile(seconds, 0.99)
     figures = (quantile(seconds, 0.5), p99, max(seconds))
-    return (*(f"{figure:.2f}" for figure in figures), WHY_NOT.judge(p99))
+    return (*(f"{figure:.2f}" for figure in figures), target.judge(p99))
 
 
 def _cost(size: Size, found: Found) -> str:

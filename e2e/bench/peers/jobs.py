@@ -36,7 +36,15 @@ def train_job(name: str, pods: int) -> Object:
 
 
 def with_templates(job: Object, change: Callable[[Object], Object]) -> Object:
-    """Return the job with `change` made to the pod template of every replica type."""
+    """Return the job with `change` made to the pod template of every replica type.
+
+    A TrainJob has no templates: what the change makes of an empty one patches its runtime.
+    """
+    if job["kind"] == TrainJob.name:
+        patch = {"name": "node", "template": {"spec": {"template": change({})}}}
+        spec = {"template": {"spec": {"replicatedJobs": [patch]}}}
+        patches = [{"manager": "example.com/bench", "trainingRuntimeSpec": spec}]
+        return {**job, "spec": {**job["spec"], "runtimePatches": patches}}
     specs = {
         type_: {**replicas, "template": change(replicas["template"])}
         for type_, replicas in job["spec"]["pytorchReplicaSpecs"].items()

@@ -1,7 +1,8 @@
 """Kueue with topology-aware scheduling (TAS), as a process beside the testbed, and its objects.
 
-It is the newest version that the Go module proxy has whole. Only benchmarks need it. It starts with
-all that it needs, and leaves no webhook behind when it stops, so that others may run without it.
+Only benchmarks need it. It starts with all that it needs, and leaves no webhook behind when it
+stops, so that others may run without it. Its settings are those of its release, but that the kinds
+which kfext serves are switched on: Kueue 0.19 leaves PyTorchJob off.
 """
 
 import base64
@@ -34,19 +35,20 @@ _HOOKS = frozenset(
     {
         *("mpytorchjob.kb.io", "mclusterqueue.kb.io", "mresourceflavor.kb.io", "mworkload.kb.io"),
         *("vpytorchjob.kb.io", "vclusterqueue.kb.io", "vresourceflavor.kb.io", "vworkload.kb.io"),
-        "vcohort.kb.io",
+        *("mtrainjob.kb.io", "vtrainjob.kb.io", "vcohort.kb.io"),
     }
 )
+_FRAMEWORKS = ["kubeflow.org/pytorchjob", "trainer.kubeflow.org/trainjob"]
 # More than the cluster has: what does not fit must be found by the topology, as kfext must.
 _QUOTA = {"cpu": "1000000", "memory": "10000Ti", "nvidia.com/gpu": "100000"}
-VERSION = "v0.15.2"
+VERSION = "v0.19.2"
 _MODULE = Path(__file__).with_name("module")
 _READY_SECONDS = 60.0
 _PROCESS = "kueue"
 
 
 def configuration(*, port: int, probe: int, certificates: str, shipped: Object) -> Object:
-    """Return the configuration of the process; workers per kind are as in the `shipped` one."""
+    """Return the configuration of the process; workers and requests are limited as `shipped`."""
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -56,25 +58,13 @@ def configuration(*, port: int, probe: int, certificates: str, shipped: Object) 
         "webhook": {"port": port, "host": "127.0.0.1", "certDir": certificates},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {"enable": False},
-        "controller": {"groupKindConcurrency": shipped["controller"]["groupKindConcurrency"]},
-        # Ten times what is shipped, as the other components of a fast testbed have it.
-        "clientConnection": {"qps": 500, "burst": 1000},
+        "controller": shipped["controller"],
+        "clientConnection": shipped["clientConnection"],
         "featureGates": {"VisibilityOnDemand": False},  # it would need a certificate of its own
-        "integrations": {"frameworks": ["kubeflow.org/pytorchjob"]},
+        "integrations": {
+            "frameworks": ["kubeflow.org/pytorchjob", "trainer.kubeflow.org/trainjob"]
+        },
     }
-
-
-def newest_only(definition: Object) -> Object:
-    """Return a CRD that stores and serves v1beta2 only: no conversion webhook is needed.
-
-    As shipped, v1beta1 is stored and every write of v1beta2 converted. Right for a fresh cluster.
-    """
-    spec = definition["spec"]
-    versions = [
-        {**version, "served": version["name"] == "v1beta2", "storage": version["name"] == "v1beta2"}
-        for version in spec["versions"]
-    ]
-    return {**definition, "spec": {**spec, "versions": versions}}
 
 
 def webhooks(shipped: Sequence[Object], *, url: str, authority: str) -> Iterator[Object]:
@@ -107,12 +97,9 @@ def queues(namespace: str) -> Iterator[Object]:
 
 def queued(job: Object) -> Object:
     """Return the job as a user of Kueue submits it: in the queue, its pods near each other."""
-    near = with_templates(job, _near)
-    return {**near, "metadata": {**job["metadata"], "labels": {KUEUE_QUEUE: QUEUE}}}
-
-
-def _near(template: Object) -> Object:
-    return {**template, "metadata": {"annotations": {_PREFERRED: HOSTNAME}}}
+    near = {"metadata": {"annotations": {_PREFERRED: HOSTNAME}}}
+    patched = with_templates(job, lambda template: {**template, **near})
+    return {**patched, "metadata": {**job["metadata"], "labels": {KUEUE_QUEUE: QUEUE}}}
 
 
 def _object(kind: str, name: str, spec: Object) -> Object:
@@ -146,7 +133,7 @@ class Kueue:
             api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         definitions = [_documents(file)[0] for file in (_files() / "crd" / "bases").iterdir()]
         for definition in definitions:
-            api.apply(newest_only(definition))
+            api.apply(definition)
         kinds = {definition["spec"]["names"]["kind"] for definition in definitions}
         # Kueue ends at once if it does not find its own kinds.
         self._wait(lambda: kinds <= self._served(), "Kueue's kinds to be served")

@@ -6,12 +6,11 @@ place one gang that does not count, and measures it; turns of the four alternate
 workload there are more nodes; single pods of no job hold half of the GPUs, and few nodes are empty.
 
 All times are seconds from the first submission, by one watch of the driver, which shares the
-machine with the rest. Kueue stores and serves v1beta2 alone (no conversion), its client has 500
-requests a second; that is faster than as shipped.
+machine with the rest.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from statistics import median
@@ -24,9 +23,9 @@ from e2e.bench.peers.jobs import fillers
 from e2e.bench.peers.kueue import VERSION
 from e2e.bench.peers.runs import Answer, Run
 from e2e.bench.report import (
+    CPU_TO_KUEUE,
     GANGS_TO_KUEUE,
     GANGS_TO_PLAIN,
-    WAIT_TO_KUEUE,
     WHY_NOT,
     quantile,
     spread,
@@ -84,29 +83,34 @@ _FIGURES = (
 )
 
 
-def of(
-    single: Workload, many: Workload, tight: Workload, answers: Mapping[str, Sequence[Answer]]
-) -> str:
+def of(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
     """Return everything that is printed."""
-    waits = _ratio(single, "kueue", "kfext", lambda run: quantile(run.waits, 0.5))
-    plain = _ratio(many, "kfext", "plain", lambda run: run.rate)
-    kueue = _ratio(many, "kfext", "kueue", lambda run: run.rate)
     judged = [
-        f"- One gang, last created to last ungated, Kueue / kfext: {waits:.2f} "
-        f"({WAIT_TO_KUEUE.judge(waits)}).",
-        f"- {many.gangs} gangs, gangs/s, kfext / plain: {plain:.2f} "
-        f"({GANGS_TO_PLAIN.judge(plain)}).",
-        f"- {many.gangs} gangs, gangs/s, kfext / Kueue: {kueue:.2f} "
-        f"({GANGS_TO_KUEUE.judge(kueue)}).",
+        f"- {workload.gangs} {workload.kind}s of {workload.pods}, {line}"
+        for workload in workloads
+        for line in _judged(workload)
     ]
     return "\n\n".join(
         [
-            *(_workload(workload) for workload in (single, many, tight)),
+            *map(_workload, workloads),
             _why_not(answers),
-            "Targets, from medians:\n\n" + "\n".join(judged),
-            _better(single, many, tight, answers),
+            "Targets, medians of the pairs of runs:\n\n" + "\n".join(judged),
+            _better(workloads, answers),
         ]
     )
+
+
+def _judged(workload: Workload) -> Iterator[str]:
+    """Yield what kfext is judged by in a workload, beside plain Kubernetes and Kueue."""
+    plain = _ratios(workload, "plain", lambda run: run.rate)
+    target = f" ({GANGS_TO_PLAIN.judge(median(plain))})" if workload.gangs > 1 else ""
+    yield f"gangs/s, kfext / plain: {spread(plain)}{target}."
+    kueue = _ratios(workload, "kueue", lambda run: run.rate)
+    bound = GANGS_TO_KUEUE.get(workload.gangs) if workload.kind == "PyTorchJob" else None
+    target = f" ({bound.judge(median(kueue))})" if bound else ""
+    yield f"gangs/s, kfext / Kueue: {spread(kueue)}{target}."
+    cpu = _ratios(workload, "kueue", lambda run: run.all_cpu)
+    yield f"all CPU, kfext / Kueue: {spread(cpu)} ({CPU_TO_KUEUE.judge(median(cpu))})."
 
 
 def _workload(workload: Workload) -> str:
@@ -142,21 +146,22 @@ def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
     )
 
 
-def _ratio(workload: Workload, above: str, below: str, of: Callable[[Run], float]) -> float:
-    return median(map(of, workload.runs[above])) / median(map(of, workload.runs[below]))
+def _ratios(workload: Workload, to: str, of: Callable[[Run], float]) -> list[float]:
+    """Return the figure of kfext divided by that of another arm, for each pair of runs."""
+    pairs = zip(workload.runs["kfext"], workload.runs[to], strict=True)
+    return [of(ours) / of(other) for ours, other in pairs]
 
 
-def _better(
-    single: Workload, many: Workload, tight: Workload, answers: Mapping[str, Sequence[Answer]]
-) -> str:
+def _better(workloads: Sequence[Workload], answers: Mapping[str, Sequence[Answer]]) -> str:
     """Name the columns where the median of Kueue is better than kfext's."""
     found = []
-    for workload in (single, many, tight):
+    for workload in workloads:
         for figure in _FIGURES:
             kueue, kfext = (median(map(figure.of, workload.runs[name])) for name in _GATING)
             if figure.better * (kueue - kfext) > 0:
                 figures = f"{kueue:.{figure.digits}f} against {kfext:.{figure.digits}f}"
-                found.append(f"{workload.gangs} x {workload.pods}: {figure.head} {figures}")
+                named = f"{workload.gangs} {workload.kind}s of {workload.pods}"
+                found.append(f"{named}: {figure.head} {figures}")
     said = [median(answer.seconds for answer in answers[name]) for name in _GATING]
     if said[0] < said[1]:
         found.append(f"seconds until the reason is said {said[0]:.2f} against {said[1]:.2f}")
@@ -175,7 +180,7 @@ class Size:
     fragmented_repeats: int
 
 
-_FULL = Size(repeats=3, single=1, many=50, fragmented=200, nodes=450, fragmented_repeats=1)
+_FULL = Size(repeats=5, single=1, many=50, fragmented=200, nodes=450, fragmented_repeats=5)
 _QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES, fragmented_repeats=1)
 
 
@@ -201,17 +206,17 @@ def measure(*, quick: bool) -> str:
         for repeat in range(size.fragmented_repeats):
             for arm in all_arms:
                 _turn(arm, 2 * size.repeats + repeat, [tight], None)
-    return "\n\n".join([of(single, many, tight, answers), _workload(trains)])
+    return of([single, many, trains, tight], answers)
 
 
 def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, idle: str) -> Workload:
-    """Measure as many TrainJobs under plain Kubernetes and under kfext; Trainer runs meanwhile."""
+    """Measure as many TrainJobs without pod affinity; Trainer runs meanwhile."""
     title = f"{size.many} TrainJobs of 8 pods at once, {idle}"
     workload = Workload(title, gangs=size.many, pods=8, kind="TrainJob")
     trainer.start(testbed)
     for repeat in range(size.repeats):
         for arm in all_arms:
-            if arm.name in {"plain", "kfext"}:
+            if arm.name != "affinity":
                 _turn(arm, size.repeats + repeat, [workload], None)
     trainer.stop(testbed)
     return workload

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from e2e.bench.peers import kueue
-from e2e.bench.peers.jobs import fillers, gang
+from e2e.bench.peers.jobs import fillers, gang, train_job
 from e2e.bench.peers.measure import Workload, of
 from e2e.bench.peers.runs import Answer, Run
 from kfext.names import KUEUE_QUEUE
@@ -27,6 +27,14 @@ def test_kueue_gets_the_same_pods_in_its_queue_and_near_each_other() -> None:
         assert list(replicas["template"]["metadata"]["annotations"].values()) == [
             "kubernetes.io/hostname"
         ]
+
+
+def test_the_runtime_of_a_train_job_is_patched_as_the_templates_of_other_jobs_are() -> None:
+    queued = kueue.queued(train_job("some", 8))
+    (patch,) = queued["spec"]["runtimePatches"]
+    (node,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    metadata = node["template"]["spec"]["template"]["metadata"]
+    assert list(metadata["annotations"].values()) == ["kubernetes.io/hostname"]
 
 
 def test_a_pod_of_a_wide_gang_asks_for_all_of_a_node() -> None:
@@ -65,7 +73,7 @@ def _printed(**of_kfext: Any) -> str:
 
     answers = {name: [Answer(0.5, "no room", 0)] for name in ("plain", "affinity", "kueue")}
     answers["kfext"] = [Answer(of_kfext.get("said", 0.5), "no room", 0)]
-    return of(workload(1), workload(50), workload(200), answers)
+    return of([workload(1), workload(50), workload(200)], answers)
 
 
 def test_plain_kubernetes_has_no_figures_of_gates() -> None:
@@ -80,13 +88,14 @@ def test_plain_kubernetes_has_no_figures_of_gates() -> None:
     ("changed", "line"),
     [
         ({}, "Where Kueue is better than kfext: nowhere."),
-        ({"created": 5.5}, "1 x 8: created s 5.00 against 5.50"),
-        ({"bound": 20.0}, "50 x 8: gangs/s 5.00 against 2.50"),
+        ({"created": 5.5}, "1 PyTorchJobs of 8: created s 5.00 against 5.50"),
+        ({"bound": 20.0}, "50 PyTorchJobs of 8: gangs/s 5.00 against 2.50"),
         ({"created": 4.0, "nodes": 0.5}, "Where Kueue is better than kfext: nowhere."),
-        ({"bound": 12.0}, "gangs/s, kfext / plain: 0.83 (>= 0.75: PASS)"),
-        ({"bound": 20.0}, "gangs/s, kfext / Kueue: 0.50 (>= 1: MISS)"),
-        ({"waits": (0.1, 0.2)}, "Kueue / kfext: 10.00 (>= 4: PASS)"),
-        ({"waits": (1.0, 2.0)}, "Kueue / kfext: 1.00 (>= 4: MISS)"),
+        ({"bound": 12.0}, "gangs/s, kfext / plain: 0.83 (0.83-0.83) (>= 0.75: PASS)"),
+        ({"bound": 20.0}, "gangs/s, kfext / Kueue: 0.50 (0.50-0.50) (>= 1.2: MISS)"),
+        ({"bound": 9.0}, "gangs/s, kfext / Kueue: 1.11 (1.11-1.11) (>= 1.1: PASS)"),
+        ({"all_cpu": 15.0}, "all CPU, kfext / Kueue: 0.75 (0.75-0.75) (< 1: PASS)"),
+        ({"all_cpu": 20.0}, "all CPU, kfext / Kueue: 1.00 (1.00-1.00) (< 1: MISS)"),
     ],
 )
 def test_the_words_follow_from_the_figures(changed: dict[str, Any], line: str) -> None:
