@@ -29,18 +29,27 @@ class Testbed:
 
     Its folder says everything about it, so that another process can go on with it. `fast` raises
     the client limits of all components and makes fake nodes renew their leases seldom.
+    `native_gangs` switches on kube-scheduler's own gangs, which Kubernetes 1.37 has off.
     """
 
     __test__ = False  # pytest: not a test, though the name begins like one
 
     def __init__(
-        self, name: str, addresses: Addresses, *, apiserver_port: int, real_nodes: int, fast: bool
+        self,
+        name: str,
+        addresses: Addresses,
+        *,
+        apiserver_port: int,
+        real_nodes: int,
+        fast: bool,
+        native_gangs: bool,
     ) -> None:
         self.name = name
         self.addresses = addresses
         self.apiserver_port = apiserver_port
         self.real_nodes = real_nodes
         self.fast = fast
+        self.native_gangs = native_gangs
         self.folder = paths.state(name)
         self.record = Record(self.folder / "record")
         self.pki = Pki(self.folder / "pki")
@@ -52,7 +61,9 @@ class Testbed:
         self.api = Api(self.server, authority=self.pki.authority.certificate, user=admin)
 
     @classmethod
-    def create(cls, name: str, *, real_nodes: int = 0, fast: bool = False) -> Self:
+    def create(
+        cls, name: str, *, real_nodes: int = 0, fast: bool = False, native_gangs: bool = False
+    ) -> Self:
         """Make the folder of a new testbed and choose its addresses; nothing runs yet."""
         folder = paths.state(name)
         with claim(folder.parent) as addresses:
@@ -68,6 +79,7 @@ class Testbed:
             "apiserver_port": port,
             "real_nodes": real_nodes,
             "fast": fast,
+            "native_gangs": native_gangs,
         }
         (folder / "testbed.json").write_text(json.dumps(facts))
         (folder / "tmp").mkdir()

@@ -46,6 +46,7 @@ _FRONT_PROXY = "front-proxy-client"
 # measures that, so it is raised in every testbed. By default a claim without a volume is
 # tried again after 15 s.
 _MANAGER = ["--kube-api-qps=500", "--kube-api-burst=1000", "--pvclaimbinder-sync-period=1s"]
+_NATIVE_GANGS = "--feature-gates=GenericWorkload=true"
 # Fake nodes of a fast testbed renew leases of 1200 s, see fakenodes: judge them later than that.
 _FAST_GRACE_SECONDS = 1500
 
@@ -143,6 +144,11 @@ def _start_apiserver(testbed: Testbed, etcd: int) -> None:
             "--requestheader-username-headers=X-Remote-User",
             "--requestheader-group-headers=X-Remote-Group",
             "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            *(
+                (_NATIVE_GANGS, "--runtime-config=scheduling.k8s.io/v1beta1=true")
+                if testbed.native_gangs
+                else ()
+            ),
         ],
         name="kube-apiserver",
         # Its garbage would fill the machine where objects of a megabyte are written.
@@ -179,7 +185,8 @@ def _start_clients(testbed: Testbed) -> None:
         ],
     )
     configuration = write_configuration(testbed, kubeconfig=planner)
-    _start_client(testbed, "kube-scheduler", planner, [f"--config={configuration}"])
+    gates = [_NATIVE_GANGS] if testbed.native_gangs else []
+    _start_client(testbed, "kube-scheduler", planner, [f"--config={configuration}", *gates])
 
 
 def _start_client(testbed: Testbed, name: str, kubeconfig: Path, own: list[str]) -> None:

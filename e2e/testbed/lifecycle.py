@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from e2e.testbed import (
     binaries,
@@ -26,16 +27,23 @@ from e2e.testbed.record import Record
 _ACCOUNT_SECONDS = 60.0
 
 
-def up(name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False) -> Testbed:
+def up(
+    name: str,
+    *,
+    real_nodes: int = 0,
+    fake_nodes: int = 0,
+    fast: bool = False,
+    native_gangs: bool = False,
+) -> Testbed:
     """Bring a testbed up and leave it running; if that fails, nothing of it remains.
 
     Raises Unavailable if this machine cannot have it, FileExistsError if there is one of that name.
     """
     with terminable():
-        return _up(name, real_nodes, fake_nodes, fast)
+        return _up(name, real_nodes, fake_nodes, fast=fast, native_gangs=native_gangs)
 
 
-def _up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> Testbed:
+def _up(name: str, real_nodes: int, fake_nodes: int, *, fast: bool, native_gangs: bool) -> Testbed:
     preflight.require_linux()
     if real_nodes:
         preflight.require_root()
@@ -44,7 +52,7 @@ def _up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> Testbed:
     # What takes minutes to build is built before anything runs.
     for program in [*programs, *(realnodes.BINARIES if real_nodes else ())]:
         binaries.resolve(program)
-    testbed = Testbed.create(name, real_nodes=real_nodes, fast=fast)
+    testbed = Testbed.create(name, real_nodes=real_nodes, fast=fast, native_gangs=native_gangs)
     try:
         _start(testbed, real_nodes, fake_nodes)
     except BaseException:
@@ -78,12 +86,13 @@ def down(name: str) -> bool:
 
 
 @contextmanager
-def running(
-    name: str, *, real_nodes: int = 0, fake_nodes: int = 0, fast: bool = False
-) -> Iterator[Testbed]:
-    """Run a testbed for the time of a `with` block; Ctrl-C and SIGTERM end it cleanly too."""
+def running(name: str, **settings: Any) -> Iterator[Testbed]:
+    """Run a testbed for the time of a `with` block; Ctrl-C and SIGTERM end it cleanly too.
+
+    `settings`: those of `up`.
+    """
     with terminable():
-        made = up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
+        made = up(name, **settings)
         try:
             yield made
         finally:

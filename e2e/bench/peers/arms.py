@@ -1,8 +1,9 @@
-"""The four that are compared. Only the arm that is measured runs; the others leave no trace.
+"""The five that are compared. Only the arm that is measured runs; the others leave no trace.
 
 plain     plain Kubernetes with the training-operator.
 affinity  plain Kubernetes; both templates prefer (weight 100) the node where a pod of their job is.
           Preferred, since a gang of 64 on nodes of 8 GPUs could never start if it were required.
+native    kube-scheduler's own gangs, which do not regard how near the pods are.
 kueue     Kueue's topology-aware scheduling, preferred topology: one node.
 kfext     webhook and controller, as in the other benchmarks.
 """
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from e2e.bench.bed import Bench
-from e2e.bench.peers import kueue
+from e2e.bench.peers import kueue, native
 from e2e.bench.peers.jobs import with_templates
 from e2e.bench.peers.kueue import Kueue
 from e2e.testbed.cluster import Testbed
@@ -41,6 +42,11 @@ class Arm:
         """Where its jobs go."""
         return f"peers-{self.name}"
 
+    @property
+    def groups(self) -> str:
+        """The collection (URL path) of what its user submits beside each job, if anything."""
+        return ""
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Run its processes and webhooks for the time of a `with` block."""
@@ -59,6 +65,10 @@ class Arm:
     def job(self, job: Object) -> Object:
         """Return the job as its user would submit it."""
         return job
+
+    def group(self, job: Object) -> Object:
+        """Return what its user submits beside the job."""
+        raise NotImplementedError
 
     def tail(self) -> str:
         """Return the last lines that its processes logged."""
@@ -89,6 +99,24 @@ class Affinity(Arm):
         return with_templates(
             job, lambda template: {**template, "spec": {**template["spec"], "affinity": affinity}}
         )
+
+
+class Native(Arm):
+    """kube-scheduler binds all pods of a PodGroup or none."""
+
+    name = "native"
+
+    def __init__(self, testbed: Testbed) -> None:
+        super().__init__(testbed)
+        for manifest in native.admission(self.namespace):
+            testbed.api.apply(manifest)
+
+    @property
+    def groups(self) -> str:
+        return f"/apis/{native.API}/namespaces/{self.namespace}/podgroups"
+
+    def group(self, job: Object) -> Object:
+        return native.group(job)
 
 
 class ByKueue(Arm):
@@ -155,8 +183,8 @@ class ByKfext(Arm):
 
 
 def all_of(testbed: Testbed) -> list[Arm]:
-    """Return the four; none runs yet."""
-    return [Arm(testbed), Affinity(testbed), ByKueue(testbed), ByKfext(testbed)]
+    """Return the five; none runs yet."""
+    return [arm(testbed) for arm in (Arm, Affinity, Native, ByKueue, ByKfext)]
 
 
 def _message(explained: Object, type_: str, reasons: set[str]) -> str:

@@ -2,7 +2,7 @@
 
 The real training-operator, API server and scheduler, all with raised request limits, on 200 idle
 fake nodes of 8 GPUs. A turn starts one arm (the others' processes and webhooks are gone), lets it
-place one gang that does not count, and measures it; turns of the four alternate. For the third
+place one gang that does not count, and measures it; turns of the five alternate. For the third
 workload there are more nodes; single pods of no job hold half of the GPUs, and few nodes are empty.
 
 All times are seconds from the first submission, by one watch of the driver, which shares the
@@ -40,6 +40,7 @@ _GATING = ("kueue", "kfext")
 _WHO = {
     "plain": "plain Kubernetes",
     "affinity": "pod affinity, preferred",
+    "native": "kube-scheduler's gangs",
     "kueue": f"Kueue {VERSION}, TAS",
     "kfext": "kfext",
 }
@@ -187,7 +188,9 @@ _QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES, fragment
 def measure(*, quick: bool) -> str:
     """Return the tables, and a line that says where Kueue is better than kfext."""
     size = _QUICK if quick else _FULL
-    with lifecycle.running("bench-peers", fake_nodes=NODES, fast=True) as testbed:
+    with lifecycle.running(
+        "bench-peers", fake_nodes=NODES, fast=True, native_gangs=True
+    ) as testbed:
         all_arms = arms.all_of(testbed)
         idle = f"{NODES} idle nodes of 8 GPUs"
         single = Workload(f"One gang of 64 pods, {idle}", gangs=1, pods=64)
@@ -210,13 +213,13 @@ def measure(*, quick: bool) -> str:
 
 
 def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, idle: str) -> Workload:
-    """Measure as many TrainJobs without pod affinity; Trainer runs meanwhile."""
+    """Measure as many TrainJobs of three arms; Trainer runs meanwhile."""
     title = f"{size.many} TrainJobs of 8 pods at once, {idle}"
     workload = Workload(title, gangs=size.many, pods=8, kind="TrainJob")
     trainer.start(testbed)
     for repeat in range(size.repeats):
         for arm in all_arms:
-            if arm.name != "affinity":
+            if arm.name in {"plain", "kueue", "kfext"}:
                 _turn(arm, size.repeats + repeat, [workload], None)
     trainer.stop(testbed)
     return workload

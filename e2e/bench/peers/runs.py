@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.kinds.registered import KINDS
 
+Object = dict[str, Any]
 _PATIENCE_SECONDS = 300.0
 _CALM_SECONDS = 2.0
 _LOOK_SECONDS = 0.2
@@ -64,11 +66,10 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kin
     names = [f"{name}-{number:03}" for number in range(gangs)]
     made = {"PyTorchJob": gang, "TrainJob": train_job}[kind]
     bodies = [arm.job(made(each, pods)) for each in names]
-    jobs = paths.jobs(KINDS[kind], arm.namespace)
     before = _cpu(arm.testbed)
     async with watching(client, paths.pods(arm.namespace)) as seen:
         submitted = time.monotonic()
-        await _in_flight(client.create(jobs, body) for body in bodies)
+        await _submit(client, arm, kind, bodies)
         try:
             await seen.until(
                 lambda: len(seen.bound) >= gangs * pods,
@@ -86,6 +87,19 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kin
     run = _run(seen, names, submitted=submitted, used=used, program=arm.program)
     await clear(client, arm)
     return run
+
+
+async def _submit(client: Client, arm: Arm, kind: str, bodies: Sequence[Object]) -> None:
+    """Create jobs, each with what the arm has beside it."""
+    jobs = paths.jobs(KINDS[kind], arm.namespace)
+    await _in_flight(
+        client.create(collection, body)
+        for job in bodies
+        for collection, body in (
+            *([(arm.groups, arm.group(job))] if arm.groups else ()),
+            (jobs, job),
+        )
+    )
 
 
 def _run(
@@ -121,6 +135,8 @@ async def clear(client: Client, arm: Arm) -> None:
             await _remove(client, paths.jobs(KINDS[kind], arm.namespace))
     await _remove(client, paths.pods(arm.namespace))
     await _remove(client, paths.resource_path("services", namespace=arm.namespace))
+    if arm.groups:
+        await _remove(client, arm.groups)
     await _until(lambda: client.list_all(arm.explains), what=f"{arm.explains} to be empty")
     await asyncio.sleep(_CALM_SECONDS)
 
@@ -188,13 +204,12 @@ async def ask(client: Client, arm: Arm, *, name: str, nodes: int) -> Answer:
     """Submit a gang of one pod more than there are nodes; each pod takes a whole node."""
     gpus = int(fakenodes.CAPACITY["nvidia.com/gpu"])
     body = arm.job(gang(name, nodes + 1, gpus=gpus))
-    jobs = paths.jobs(KINDS["PyTorchJob"], arm.namespace)
     version = msgspec.json.decode(await client.read(arm.explains, limit="1"))["metadata"]
     hearing = asyncio.create_task(_hear(client, arm, str(version["resourceVersion"])))
     try:
         async with asyncio.timeout(_REASON_SECONDS):
             submitted = time.monotonic()
-            await client.create(jobs, body)
+            await _submit(client, arm, "PyTorchJob", [body])
             heard, reason = await hearing
     except TimeoutError:
         raise TimeoutError(
