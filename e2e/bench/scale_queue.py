@@ -56,6 +56,7 @@ class Run:
 
     `submit` is how long the driver took for the jobs; `planned`, `created` and `ungated` count from
     then to the last job that was resumed, and to the last pod that was created and ungated.
+    `born_pinned` is the share of the pods that were never gated.
     """
 
     pods: int
@@ -67,6 +68,7 @@ class Run:
     memory: tuple[float, float]
     writes: Mapping[str, int]
     nodes_per_job: float
+    born_pinned: float
 
 
 def measure(*, quick: bool) -> str:
@@ -110,6 +112,7 @@ def _costs(size: Size, runs: list[Run]) -> str:
         ("memory before, MiB", spread([run.memory[0] for run in runs], digits=0), ""),
         ("memory after, MiB", spread([run.memory[1] for run in runs], digits=0), ""),
         ("nodes per job", spread([run.nodes_per_job for run in runs]), ""),
+        ("born pinned, %", spread([100 * run.born_pinned for run in runs], digits=0), ""),
     ]  # fmt: skip
     return table("What that costs the controller", ("figure", "value", "target"), rows)
 
@@ -135,7 +138,7 @@ async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) ->
     ):
         stored = await crowd.create_jobs(client, namespace, _bodies(count))
         submitted = time.monotonic()
-        affinities = await _play_operator(client, jobs, stored)
+        affinities, born_pinned = await _play_operator(client, jobs, stored)
         number = sum(map(crowd.size_of, stored))
         await pods.until(
             lambda: len(pods.ungated) == number,
@@ -154,13 +157,20 @@ async def _one(bench: ScaleBench, client: Client, namespace: str, count: int) ->
         memory=(memory, bench.memory()),
         writes={name: total for name, total in made.items() if total},
         nodes_per_job=fmean(map(_nodes, affinities)),
+        born_pinned=born_pinned / number,
     )
 
 
-async def _play_operator(client: Client, seen: Seen, jobs: list[Object]) -> list[Object]:
-    """Create the pods of each job once it is resumed; return the affinities of the templates."""
+async def _play_operator(
+    client: Client, seen: Seen, jobs: list[Object]
+) -> tuple[list[Object], int]:
+    """Create the pods of each job once it is resumed.
+
+    Return the affinities of the templates, and how many pods were never gated.
+    """
     waiting = {job["metadata"]["name"]: job for job in jobs}
     affinities: list[Object] = []
+    born_pinned = 0
     room = asyncio.Semaphore(crowd.IN_FLIGHT)
 
     async def create(pod: Object) -> None:
@@ -179,8 +189,9 @@ async def _play_operator(client: Client, seen: Seen, jobs: list[Object]) -> list
                 specs = json.loads(seen.specs[name])
                 affinities.append(specs["Worker"]["template"]["spec"]["affinity"])
                 for pod in crowd.admitted_pods(waiting.pop(name), specs):
+                    born_pinned += "schedulingGates" not in pod["spec"]
                     creating.create_task(create(pod))
-    return affinities
+    return affinities, born_pinned
 
 
 def _bodies(count: int) -> Iterator[Object]:
