@@ -1,4 +1,4 @@
-"""A cluster to try kfext on: two real nodes with kfext installed, and a managed namespace.
+"""A cluster to try kfext on: two real nodes with Trainer and kfext, and a managed namespace.
 
 Run with `make up`; the files in `examples/` run on it as they stand. `make down` ends it.
 """
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from e2e.harness.install import create_namespace, install_kfext
-from e2e.testbed import lifecycle
+from e2e.testbed import binaries, lifecycle, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.progress import step
@@ -31,10 +31,14 @@ def up() -> None:
 def bring_up() -> Testbed:
     """Bring the cluster up with kfext; if that fails, nothing of it remains."""
     try:
+        for program in (trainer.TRAINER, trainer.JOBSET):
+            binaries.resolve(program)
         bed = lifecycle.up(NAME, real_nodes=2)
     except (Unavailable, FileExistsError) as error:
         sys.exit(str(error))
     try:
+        with step("start Kubeflow Trainer", expect="10 seconds"):
+            trainer.start(bed)
         with step("install kfext: kubectl apply --server-side -k manifests/overlays/testbed"):
             install_kfext(bed)
         create_namespace(bed, NAMESPACE, managed=True)
@@ -57,12 +61,13 @@ def welcome(bed: Testbed) -> list[str]:
         f"Two nodes with kfext; namespace {NAMESPACE} is managed. First, for this shell:",
         "",
         f"  export KUBECONFIG={bed.kubeconfig} PATH={':'.join(map(str, folders))}:$PATH",
+        f"  kubectl config set-context --current --namespace={NAMESPACE}",
         "",
         "Then try:",
         "",
-        f"  kubectl apply -n {NAMESPACE} -f examples/pytorchjob.yaml",
-        f"  kubectl get trainingplans -n {NAMESPACE}",
-        f"  kubectl kfext explain resnet -n {NAMESPACE}",
+        "  kubectl apply -f examples/pytorchjob.yaml",
+        "  kubectl get trainingplans",
+        "  kubectl kfext explain resnet",
     ]
 
 

@@ -212,7 +212,7 @@ def gated_pods(job: Object, *, affinity: Object) -> Iterator[Object]:
 
 
 def admitted_pods(job: Object, specs: Object) -> Iterator[Object]:
-    """Yield the same for a job whose replica specs kfext has patched: gated or born pinned."""
+    """Yield the same, gated or born pinned; `specs`: the replica specs as kfext patched them."""
     for pod in gated_pods(job, affinity={}):
         type_ = pod["metadata"]["labels"][names.REPLICA_TYPE].capitalize()
         template = specs[type_]["template"]

@@ -159,7 +159,7 @@ GANGS_TO_PLAIN = Target(">=", 0.75)
 GANGS_TO_KUEUE = {50: Target(">=", 1.2), 200: Target(">=", 1.1)}
 """The same divided by Kueue's, by the number of gangs."""
 CPU_TO_KUEUE = Target("<", 1.0)
-"""CPU seconds of the whole testbed with kfext divided by those with Kueue."""
+"""CPU seconds of the whole testbed: kfext divided by Kueue."""
 
 WORST_REVIEW = Target("<=", 250.0, "ms")
 """Of the most expensive object that the API server accepts."""

@@ -89,7 +89,7 @@ def down(name: str) -> bool:
 def running(name: str, **settings: Any) -> Iterator[Testbed]:
     """Run a testbed for the time of a `with` block; Ctrl-C and SIGTERM end it cleanly too.
 
-    `settings`: those of `up`.
+    `settings`: what `up` takes.
     """
     with terminable():
         made = up(name, **settings)

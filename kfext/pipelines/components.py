@@ -3,6 +3,7 @@
 A step installs the Kubernetes client, and nothing of kfext. It waits as long as the queue takes.
 """
 
+import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -66,10 +67,11 @@ def pytorchjob(
     `command`: of the training container; `command_of` makes it of a function.
     `replicas`: pods that train, each with the resources, variables, volumes, node selector,
         tolerations and affinity that are set on the task.
-    `processes`: processes that torchrun starts in each pod; 0: as many as it has GPUs.
+    `processes`: processes that torchrun starts in each pod; 0: as many as it has GPUs, or without a
+        GPU as the node has CPUs.
     `backoff_limit`: restarts of containers after which the job fails.
-    `settings`: kfext's settings without their prefix, such as {"colocation": "required"}. Raises
-        ValueError for an unknown setting, UserError for a malformed one.
+    `settings`: kfext's settings, such as {"colocation": "required"}. Raises ValueError for an
+        unknown setting, UserError for a malformed one.
     `owned`: whether the job ends with the step, also where the run is terminated.
     """
     given = {"image": image, "replicas": replicas, "processes": processes, "owned": owned}
@@ -98,11 +100,12 @@ def _task(
     kind: str, command: Sequence[str], settings: Mapping[str, str] | None, **given: Any
 ) -> Any:
     # What is known only when the pipeline runs is a placeholder in the text of its f-string.
-    stated = {name: f"{value}" for name, value in (settings or {}).items()}
+    prefix = f"{DOMAIN}/"
+    stated = {name.removeprefix(prefix): f"{value}" for name, value in (settings or {}).items()}
     for name, value in stated.items():
-        key = f"{DOMAIN}/{name}"
+        key = prefix + name
         if key not in TABLE:
-            known = ", ".join(sorted(row.removeprefix(f"{DOMAIN}/") for row in TABLE))
+            known = ", ".join(sorted(row.removeprefix(prefix) for row in TABLE))
             raise ValueError(f"{name} is no setting of kfext; the settings are {known}")
         if "{{" not in value:
             parse_setting(key, value, place=name)
@@ -114,8 +117,17 @@ def _task(
 def command_of(function: Callable[..., object], **arguments: object) -> list[str]:
     """Return the command that calls a function. Its source has to be complete in itself.
 
-    Its imports are inside. `arguments` are literals: text, numbers, lists and dicts of them. For
+    Its imports are inside. `arguments` are literals: text, numbers, lists and dicts of them. A
+    value of the pipeline is text: rate=f"{rate}". Raises ValueError for anything else. For
     torchrun, put ["torchrun", "--no-python"] before the command.
     """
+    for name, value in arguments.items():
+        try:
+            ast.literal_eval(repr(value))
+        except (ValueError, SyntaxError):
+            raise ValueError(
+                f"{name} is {value!r}, which is no literal; pass a value of the pipeline as text: "
+                f'{name}=f"{{value}}"'
+            ) from None
     source = textwrap.dedent(inspect.getsource(function))
     return ["python3", "-u", "-c", f"{source}\n\n{function.__name__}(**{arguments!r})\n"]

@@ -305,7 +305,7 @@ def run_job(
         for line in lines_of(looks):
             print(line, flush=True)
         _, ended, plan = next(looks)  # after the end, kfext reads the last lines of the log
-    except SystemExit:
+    except (SystemExit, KeyboardInterrupt):
         present = (ask("get").get("metadata") or {}).get("ownerReferences") or []
         if owned and all(owner in owners for owner in present):  # else a retry has adopted it
             print(f"the step is stopped, so {title} is deleted", flush=True)

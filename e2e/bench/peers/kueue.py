@@ -1,8 +1,8 @@
 """Kueue with topology-aware scheduling (TAS), as a process beside the testbed, and its objects.
 
 Only benchmarks need it. It starts with all that it needs, and leaves no webhook behind when it
-stops, so that others may run without it. Its settings are those of its release, but that the kinds
-which kfext serves are switched on: Kueue 0.19 leaves PyTorchJob off.
+stops, so that others may run without it. Its settings are the defaults of its release, but the
+kinds that kfext serves are switched on: Kueue 0.19 leaves PyTorchJob off.
 """
 
 import base64

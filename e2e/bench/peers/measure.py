@@ -148,7 +148,7 @@ def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:
 
 
 def _ratios(workload: Workload, to: str, of: Callable[[Run], float]) -> list[float]:
-    """Return the figure of kfext divided by that of another arm, for each pair of runs."""
+    """Return a figure of kfext divided by another arm's, for each pair of runs."""
     pairs = zip(workload.runs["kfext"], workload.runs[to], strict=True)
     return [of(ours) / of(other) for ours, other in pairs]
 

@@ -53,18 +53,31 @@ def test_the_newest_kfp_compiles_the_golden_file(python: Path, tmp_path: Path) -
 
 
 REFUSED = {
-    "unknown": ("color", "blue", "color is no setting of kfext; the settings are colocation,"),
-    "malformed": ("colocation", "always", "colocation: 'always'"),
+    "an unknown setting": (
+        "pytorchjob('i', ['c'], settings={'color': 'blue'})",
+        "color is no setting of kfext; the settings are colocation,",
+    ),
+    "a malformed setting": (
+        "pytorchjob('i', ['c'], settings={'kfext.dev/colocation': 'always'})",
+        "colocation: 'always'",
+    ),
+    "an argument that is no literal": (
+        "command_of(print, rate=PipelineParameterChannel('rate', channel_type='String'))",
+        "pass a value of the pipeline as text: rate=",
+    ),
 }
+IMPORTS = (
+    "from kfp.dsl.pipeline_channel import PipelineParameterChannel\n"
+    "from kfext.pipelines.components import command_of, pytorchjob\n"
+)
 
 
-@pytest.mark.parametrize(("setting", "value", "why"), REFUSED.values(), ids=REFUSED)
-def test_a_wrong_setting_is_refused_where_the_pipeline_is_written(
-    python: Path, setting: str, value: str, why: str
+@pytest.mark.parametrize(("written", "why"), REFUSED.values(), ids=REFUSED)
+def test_what_is_wrong_is_refused_where_the_pipeline_is_written(
+    python: Path, written: str, why: str
 ) -> None:
-    made = f"pytorchjob('i', ['c'], settings={{{setting!r}: {value!r}}})"
     done = subprocess.run(
-        [python, "-c", f"from kfext.pipelines.components import pytorchjob; {made}"],
+        [python, "-c", IMPORTS + written],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,

@@ -355,16 +355,24 @@ def test_a_job_that_is_not_owned_has_no_owner(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize("owned", [True, False])
+@pytest.mark.parametrize(
+    ("signalled", "raised"),
+    [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)],
+)
 def test_a_step_that_is_stopped_takes_its_own_job_with_it(
-    begin: Begin, monkeypatch: pytest.MonkeyPatch, owned: bool
+    begin: Begin,
+    monkeypatch: pytest.MonkeyPatch,
+    signalled: signal.Signals,
+    raised: type[BaseException],
+    owned: bool,
 ) -> None:
     step = begin((RUNS, queued(1)))
 
     def stopped(_: float) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signalled)
 
     monkeypatch.setattr(time, "sleep", stopped)
-    with pytest.raises(SystemExit):
+    with pytest.raises(raised):
         step.run(owned=owned)
     assert (step.api.job is None) is owned
 
