@@ -181,8 +181,9 @@ class DevicePlugin:
 
     async def _run_once(self) -> None:
         """Serve, and register with kubelet, until kubelet is restarted or away."""
-        server = await self._serve()
+        server = self._server()
         try:
+            await server.start()
             kubelet = self._kubelet()
             if kubelet is not None:
                 await self._register()
@@ -207,7 +208,8 @@ class DevicePlugin:
             return None
         return status.st_ino, status.st_ctime_ns
 
-    async def _serve(self) -> grpc.aio.Server:
+    def _server(self) -> grpc.aio.Server:
+        """Return a server that has the socket. Raises RuntimeError if it cannot listen."""
         handlers = {
             "GetDevicePluginOptions": _unary(self._options, "Empty", "DevicePluginOptions"),
             "Allocate": _unary(self._allocated, "AllocateRequest", "AllocateResponse"),
@@ -222,7 +224,6 @@ class DevicePlugin:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._socket.unlink(missing_ok=True)
         server.add_insecure_port(f"unix://{self._socket}")
-        await server.start()
         return server
 
     async def _register(self) -> None:

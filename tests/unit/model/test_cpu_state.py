@@ -11,7 +11,9 @@ from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu, cut, decode_cp
 from tests.unit.objects import json_values
 
 types = st.sampled_from(["worker", "master", "ps"])
-names = types | st.builds(lambda type_, index: f"{type_}-{index}", types, st.integers(0, 6))
+# As many pods with other CPU than their type as are remembered.
+unlike = st.integers(0, MOST_RESIZED // 2 // 3 - 1)
+names = types | st.builds(lambda type_, index: f"{type_}-{index}", types, unlike)
 amounts = st.integers(min_value=1, max_value=2**20)
 pod_cpus = st.builds(PodCpu, amounts, st.none() | amounts)
 cpu_states = st.builds(
