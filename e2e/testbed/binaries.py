@@ -175,12 +175,14 @@ SOURCES = {
 
 def resolve(name: str) -> Path:
     """Return the program `name`, built now if it is nowhere; raise Unavailable if it cannot be."""
-    found = find(name)
-    if found:
+    if found := find(name):
         return found
     source, target = SOURCES[name], _cached(name)
-    with progress.step(f"building {name} {source.version}", expect=source.expect):
-        build(source.folder, source.package, target, ldflags=source.ldflags)
+    # Test processes that need the same program at once would each build it.
+    with paths.exclusively(paths.cache() / "bin"):
+        if not target.exists():
+            with progress.step(f"building {name} {source.version}", expect=source.expect):
+                build(source.folder, source.package, target, ldflags=source.ldflags)
     return target
 
 

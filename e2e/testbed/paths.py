@@ -1,7 +1,10 @@
 """Where the testbed keeps things, and which versions of what it runs."""
 
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 RELEASES = {"1.35": "v1.35.4", "1.37": "v1.37.2"}
@@ -26,6 +29,15 @@ def cache() -> Path:
     """Return the folder of what is built once and used by every testbed."""
     default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "kfext"
     return Path(os.environ.get("KFEXT_CACHE", default))
+
+
+@contextmanager
+def exclusively(folder: Path) -> Iterator[None]:
+    """Hold the lock of `folder`; another process waits, and then finds the thing made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def states() -> Path:

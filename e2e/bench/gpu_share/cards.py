@@ -15,7 +15,7 @@ from typing import Protocol
 from e2e.gpu.cpu_card import report
 from e2e.harness.wait import until
 from e2e.testbed import paths
-from e2e.testbed.images.layers import Layer, exclusively, key
+from e2e.testbed.images.layers import Layer, key
 from e2e.testbed.images.recipes import later_pytorch, tensorflow_image, training_image
 from e2e.testbed.preflight import Unavailable, require_root
 
@@ -68,7 +68,7 @@ def _unpacked(*layers: Layer) -> Python:
     stems = [layer.path.stem for layer in layers]
     # The path of a socket below it has 107 bytes at most.
     root = paths.cache() / "roots" / (stems[0] if len(stems) == 1 else key(stems))
-    with exclusively(root.parent):
+    with paths.exclusively(root.parent):
         if not root.is_dir():
             _unpack(layers, root)
     return Python(("unshare", "--mount", "sh", "-c", _ENTER, str(root)), root)

@@ -6,7 +6,6 @@ a time makes a thing of the cache that all use.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -14,8 +13,7 @@ import platform
 import shutil
 import stat
 import tarfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -31,15 +29,6 @@ _OCI = "application/vnd.oci.image"
 _BLOBS = "blobs/sha256"
 
 
-@contextmanager
-def exclusively(folder: Path) -> Iterator[None]:
-    """Hold the lock of `folder`; another process waits, and then finds the thing made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 @dataclass(frozen=True)
 class Layer:
     """One layer of an image: an uncompressed tar file and its SHA-256 in hexadecimal."""
@@ -53,7 +42,7 @@ def layer(name: str, inputs: Iterable[str | bytes], fill: Callable[[Path], None]
     folder = paths.cache() / "layers"
     sealed = folder / f"{name}-{key(inputs)}.tar"
     noted = sealed.with_suffix(".sha256")
-    with exclusively(folder):
+    with paths.exclusively(folder):
         if not noted.exists():
             _make(sealed, noted, fill)
     return Layer(sealed, noted.read_text())

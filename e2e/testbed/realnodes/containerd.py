@@ -20,7 +20,7 @@ from pathlib import Path
 
 from e2e.testbed import paths, progress
 from e2e.testbed.images import PAUSE_IMAGE
-from e2e.testbed.images.layers import Image, exclusively, key, write_archive
+from e2e.testbed.images.layers import Image, key, write_archive
 from e2e.testbed.preflight import Unavailable
 from e2e.testbed.realnodes.sandbox import Sandbox
 
@@ -198,7 +198,7 @@ def template(images: Sequence[Image]) -> Path:
     that one and those behind it are imported again, and of those only layers not yet there.
     """
     folder = paths.cache() / "containerd"
-    with exclusively(folder):
+    with paths.exclusively(folder):
         return _template(folder, images)
 
 
