@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,23 @@ def test_failed_build_leaves_no_program_and_says_why(
     with pytest.raises(Unavailable, match="no space left on device"):
         binaries.resolve("etcd")
     assert binaries.find("etcd") is None
-    assert [path for path in machine.cache.rglob("*") if path.is_file()] == []
+    left = [path.name for path in machine.cache.rglob("*") if path.is_file()]
+    assert left == [".lock"]
+
+
+def test_what_two_processes_need_at_once_is_built_once(machine: Machine) -> None:
+    compiler, built = machine.path / "go", machine.path / "built"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = env ] && echo go1.26.0 && exit\n'
+        'while [ "$1" != -o ]; do shift; done\n'
+        f'echo "$3" >> {built}; /bin/sleep 0.2; echo whole > "$2"; /bin/chmod +x "$2"\n'
+    )
+    compiler.chmod(0o755)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(binaries.resolve, ["etcd", "etcd"]))
+    assert found[0] == found[1]
+    assert len(built.read_text().splitlines()) == 1
 
 
 @pytest.mark.parametrize(
