@@ -71,7 +71,7 @@ def test_what_a_pod_grows_to_is_not_free(space: Space) -> None:
 def test_a_resize_that_its_node_can_never_carry_out_takes_nothing(space: Space) -> None:
     (node,) = space.nodes(1, cpu="8", memory="64Gi")
     run(space, "grows", node, cpu="2")
-    resize(space, "grows", cpu="100")
+    resize(space, "grows", cpu="8")
     allocate(space, "grows", cpu="2", condition=INFEASIBLE)
     space.submit(workers("gang", 4, each=GUARANTEED))
     assert set(space.bound("gang", 4).values()) == {node}
