@@ -170,6 +170,7 @@ def _start_clients(testbed: Testbed) -> None:
         )
         for name in ("kube-controller-manager", "kube-scheduler")
     )
+    gates = [_NATIVE_GANGS] if testbed.native_gangs else []
     grace = [f"--node-monitor-grace-period={_FAST_GRACE_SECONDS}s"] if testbed.fast else []
     _start_client(
         testbed,
@@ -182,10 +183,10 @@ def _start_clients(testbed: Testbed) -> None:
             "--use-service-account-credentials=true",
             *_MANAGER,
             *grace,
+            *gates,
         ],
     )
     configuration = write_configuration(testbed, kubeconfig=planner)
-    gates = [_NATIVE_GANGS] if testbed.native_gangs else []
     _start_client(testbed, "kube-scheduler", planner, [f"--config={configuration}", *gates])
 
 

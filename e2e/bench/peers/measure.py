@@ -37,6 +37,8 @@ from e2e.testbed.progress import say, step
 from kfext.kube.client import Client
 
 _GATING = ("kueue", "kfext")
+_THREE = ("plain", *_GATING)
+"""The arms that TrainJobs and the fragmented cluster are measured with."""
 _WHO = {
     "plain": "plain Kubernetes",
     "affinity": "pod affinity, preferred",
@@ -178,11 +180,10 @@ class Size:
     many: int
     fragmented: int
     nodes: int
-    fragmented_repeats: int
 
 
-_FULL = Size(repeats=5, single=1, many=50, fragmented=200, nodes=450, fragmented_repeats=5)
-_QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES, fragmented_repeats=1)
+_FULL = Size(repeats=5, single=1, many=50, fragmented=200, nodes=450)
+_QUICK = Size(repeats=1, single=1, many=20, fragmented=80, nodes=NODES)
 
 
 def measure(*, quick: bool) -> str:
@@ -206,20 +207,21 @@ def measure(*, quick: bool) -> str:
             gangs=size.fragmented,
             pods=8,
         )
-        for repeat in range(size.fragmented_repeats):
+        for repeat in range(size.repeats):
             for arm in all_arms:
-                _turn(arm, 2 * size.repeats + repeat, [tight], None)
+                if arm.name in _THREE:
+                    _turn(arm, 2 * size.repeats + repeat, [tight], None)
     return of([single, many, trains, tight], answers)
 
 
 def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, idle: str) -> Workload:
-    """Measure as many TrainJobs of three arms; Trainer runs meanwhile."""
+    """Measure as many TrainJobs; Trainer runs meanwhile."""
     title = f"{size.many} TrainJobs of 8 pods at once, {idle}"
     workload = Workload(title, gangs=size.many, pods=8, kind="TrainJob")
     trainer.start(testbed)
     for repeat in range(size.repeats):
         for arm in all_arms:
-            if arm.name in {"plain", "kueue", "kfext"}:
+            if arm.name in _THREE:
                 _turn(arm, size.repeats + repeat, [workload], None)
     trainer.stop(testbed)
     return workload
