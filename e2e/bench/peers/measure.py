@@ -200,7 +200,7 @@ def measure(*, quick: bool) -> str:
         for repeat in range(size.repeats):
             for arm in all_arms:
                 _turn(arm, repeat, [single] * size.single + [many], answers[arm.name])
-        trains = _train_jobs(testbed, all_arms, size, idle)
+        say(of([single, many], answers))  # what follows may fail
         full = _fragment(testbed, size.nodes)
         tight = Workload(
             f"{size.fragmented} gangs of 8 pods at once, {size.nodes} nodes of 8 GPUs, {full}",
@@ -210,19 +210,21 @@ def measure(*, quick: bool) -> str:
         for repeat in range(size.repeats):
             for arm in all_arms:
                 if arm.name in _THREE:
-                    _turn(arm, 2 * size.repeats + repeat, [tight], None)
-    return of([single, many, trains, tight], answers)
+                    _turn(arm, size.repeats + repeat, [tight], None)
+        say(_workload(tight))
+        trains = _train_jobs(testbed, all_arms, size, f"{size.nodes} nodes of 8 GPUs, {full}")
+    return of([single, many, tight, trains], answers)
 
 
-def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, idle: str) -> Workload:
+def _train_jobs(testbed: Testbed, all_arms: Sequence[Arm], size: Size, nodes: str) -> Workload:
     """Measure as many TrainJobs; Trainer runs meanwhile."""
-    title = f"{size.many} TrainJobs of 8 pods at once, {idle}"
+    title = f"{size.many} TrainJobs of 8 pods at once, {nodes}"
     workload = Workload(title, gangs=size.many, pods=8, kind="TrainJob")
     trainer.start(testbed)
     for repeat in range(size.repeats):
         for arm in all_arms:
             if arm.name in _THREE:
-                _turn(arm, size.repeats + repeat, [workload], None)
+                _turn(arm, 2 * size.repeats + repeat, [workload], None)
     trainer.stop(testbed)
     return workload
 
