@@ -47,6 +47,8 @@ _WHO = {
     "kfext": "kfext",
 }
 _WARM_UP_PODS = 8
+_LEAST_CPU = 0.1
+"""CPU seconds of a program that is worth a line."""
 _SEED = 7
 _IN_FLIGHT = 16
 
@@ -132,7 +134,24 @@ def _workload(workload: Workload) -> str:
     ]
     heads = ("who", *(figure.head for figure in _FIGURES))
     plural = "s" if repeats > 1 else ""
-    return table(f"{workload.title}; {repeats} repeat{plural}", heads, rows)
+    figures = table(f"{workload.title}; {repeats} repeat{plural}", heads, rows)
+    return f"{figures}\n\n{_programs(workload)}"
+
+
+def _programs(workload: Workload) -> str:
+    """Return what each program of the testbed used under each arm, in CPU seconds."""
+    runs_ = workload.runs
+    found = {name for of in runs_.values() for run in of for name in run.by_program}
+    used = {
+        program: [median(run.by_program.get(program, 0.0) for run in of) for of in runs_.values()]
+        for program in found
+    }
+    rows = [
+        (program, *(f"{seconds:.1f}" for seconds in used[program]))
+        for program in sorted(used, key=lambda name: -max(used[name]))
+        if max(used[program]) >= _LEAST_CPU
+    ]
+    return table("CPU s by program, medians", ("program", *runs_), rows)
 
 
 def _why_not(answers: Mapping[str, Sequence[Answer]]) -> str:

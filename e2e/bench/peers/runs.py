@@ -42,8 +42,8 @@ class Run:
     """What became of `gangs` gangs; times in seconds from the first submission.
 
     `waits` are per gang, from its last pod created to its last pod ungated. `nodes` is the mean
-    over gangs. CPU seconds are of the arm's own processes, and of all of the testbed, until two
-    seconds after the end.
+    over gangs. CPU seconds are of the arm's own processes, and of all of the testbed, by program
+    too, until two seconds after the end.
     """
 
     gangs: int
@@ -54,6 +54,7 @@ class Run:
     nodes: float
     own_cpu: float
     all_cpu: float
+    by_program: Mapping[str, float]
 
     @property
     def rate(self) -> float:
@@ -124,7 +125,16 @@ def _run(
         nodes=sum(len({seen.nodes[pod] for pod in gang_}) for gang_ in members) / len(names),
         own_cpu=sum(seconds for name, seconds in used.values() if name == program),
         all_cpu=sum(seconds for _, seconds in used.values()),
+        by_program=_by_program(used.values()),
     )
+
+
+def _by_program(used: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the CPU seconds of each program, which may have several processes."""
+    total: dict[str, float] = {}
+    for program, seconds in used:
+        total[program] = total.get(program, 0.0) + seconds
+    return total
 
 
 async def clear(client: Client, arm: Arm) -> None:

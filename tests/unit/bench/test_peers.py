@@ -61,7 +61,7 @@ def test_fillers_take_about_half_and_leave_few_nodes_empty_and_room_for_200_gang
 def _run(**changed: Any) -> Run:
     figures: dict[str, Any] = {
         "gangs": 50, "created": 5.0, "ungated": 6.0, "bound": 10.0, "waits": (1.0, 2.0),
-        "nodes": 1.0, "own_cpu": 3.0, "all_cpu": 20.0,
+        "nodes": 1.0, "own_cpu": 3.0, "all_cpu": 20.0, "by_program": {"etcd": 2.0, "kwok": 0.01},
     }  # fmt: skip
     return Run(**{**figures, **changed})
 
@@ -74,6 +74,12 @@ def _printed(**of_kfext: Any) -> str:
     answers = {name: [Answer(0.5, "no room", 0)] for name in ("plain", "affinity", "kueue")}
     answers["kfext"] = [Answer(of_kfext.get("said", 0.5), "no room", 0)]
     return of([workload(1), workload(50), workload(200)], answers)
+
+
+def test_programs_that_use_next_to_nothing_have_no_line() -> None:
+    lines = _printed().splitlines()
+    assert "| etcd    | 2.0   | 2.0      | 2.0   | 2.0   |" in lines
+    assert not [line for line in lines if line.startswith("| kwok")]
 
 
 def test_plain_kubernetes_has_no_figures_of_gates() -> None:
