@@ -37,8 +37,8 @@ _SAME_SECONDS = 10.0
 """Pause before a write that only updates numbers and messages."""
 _PASSING = frozenset({PLANNED, GATED, BINDING})
 _PASSING_SECONDS = 2.0
-"""Pause before a phase is written that a gang leaves in seconds, so a job that starts at once has
-its TrainingPlan created and written once, when its pods are bound."""
+"""How long a job must be in a phase that a gang leaves in seconds before the phase is written. So a
+job that starts at once has its TrainingPlan created and written once, when its pods are bound."""
 _LONGEST_PAUSE_SECONDS = 300.0
 """The longest pause after a refused write; each refusal in a row doubles the pause."""
 _WORKERS = 16
@@ -58,8 +58,10 @@ class TrainingPlanWriter:
         *,
         client: Client,
         wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
+        self._monotonic = monotonic
         self._wanted: dict[str, tuple[TrainingJob, TrainingPlanStatus]] = {}
         self._written: dict[str, TrainingPlanStatus] = {}
         self._wall = wall
@@ -69,7 +71,7 @@ class TrainingPlanWriter:
         self._queued: dict[str, asyncio.Queue[str]] = {}
         self._failures: Counter[str] = Counter()
         self._tried_at: dict[str, float] = {}
-        self._passing: dict[str, float] = {}
+        self._phases: dict[str, tuple[str, float]] = {}
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
     def observe(self, old: WrittenTrainingPlan | None, new: WrittenTrainingPlan | None) -> None:
@@ -133,7 +135,7 @@ class TrainingPlanWriter:
     def forget(self, uid: str) -> None:
         """Forget a job that is gone: its TrainingPlan goes with it."""
         known = self._wanted, self._written, self._marks, self._failures
-        for memory in (*known, self._tried_at, self._passing):
+        for memory in (*known, self._tried_at, self._phases):
             memory.pop(uid, None)
         if uid in self._waiting:
             self._waiting.pop(uid).cancel()
@@ -154,12 +156,14 @@ class TrainingPlanWriter:
         if uid not in self._wanted:
             return
         _, status = self._wanted[uid]
-        same, now = same_but_texts(status, self._written.get(uid)), time.monotonic()
-        if status.phase not in _PASSING:
-            self._passing.pop(uid, None)
+        same, now = same_but_texts(status, self._written.get(uid)), self._monotonic()
+        phase, since = self._phases.get(uid, ("", now))
+        if phase != status.phase:
+            since = now
+        self._phases[uid] = (status.phase, since)
         due = self._tried_at.get(uid, -math.inf) + _SAME_SECONDS if same else -math.inf
         if status.phase in _PASSING:
-            due = max(due, self._passing.setdefault(uid, now) + _PASSING_SECONDS)
+            due = max(due, since + _PASSING_SECONDS)
         if due > now:
             if uid not in self._waiting:
                 loop = asyncio.get_running_loop()
@@ -180,7 +184,7 @@ class TrainingPlanWriter:
             uid = await queue.get()
             job, status = self._wanted.get(uid, (None, None))
             if job is not None and status is not None and self._written.get(uid) != status:
-                self._tried_at[uid] = time.monotonic()
+                self._tried_at[uid] = self._monotonic()
                 await self._attempt(job, status)
             # The job stays queued during the pause, so that further changes wait too.
             loop.call_later(self._calm_seconds(uid), self._calm_again, uid)

@@ -152,6 +152,23 @@ async def test_a_phase_that_lasts_is_written_although_a_gang_usually_leaves_it_s
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (BINDING, 1)
 
 
+async def test_each_phase_that_a_gang_leaves_soon_has_to_last_to_be_written(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PASSING_SECONDS", 0.02)
+    made = TrainingPlanWriter(client=api, monotonic=lambda: api.seconds)  # type: ignore[arg-type]
+    made.show(JOB, STARTS)
+    api.seconds = 20.0
+    await run(made, 0.2)
+    assert api.plans["pytorchjob-train"]["status"]["phase"] == PLANNED
+    made.show(JOB, BINDS)
+    await run(made, 0.2)
+    assert api.plans["pytorchjob-train"]["status"]["phase"] == PLANNED
+    made.show(JOB, RUNS)
+    await run(made, 1.2)
+    assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (PLACED, 2)
+
+
 async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
