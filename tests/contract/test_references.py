@@ -138,7 +138,7 @@ PAGES = {
     for path in (
         REPOSITORY / "README.md",
         REPOSITORY / "CONTRIBUTING.md",
-        *REPOSITORY.glob("docs/*.md"),
+        *sorted(REPOSITORY.glob("docs/*.md")),
     )
 }
 

@@ -7,7 +7,6 @@ nor writes: protobuf skips unknown fields.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -182,16 +181,18 @@ class DevicePlugin:
     async def _run_once(self) -> None:
         """Serve, and register with kubelet, until kubelet is restarted or away."""
         server = self._server()
+        # gRPC fails in its main loop where its start is cancelled.
+        started = asyncio.ensure_future(server.start())
         try:
-            await server.start()
+            await asyncio.shield(started)
             kubelet = self._kubelet()
             if kubelet is not None:
                 await self._register()
                 await self._until_forgotten(kubelet)
         finally:
+            self._socket.unlink(missing_ok=True)
+            await started
             await server.stop(grace=None)
-            with suppress(FileNotFoundError):
-                self._socket.unlink()
 
     async def _until_forgotten(self, known: tuple[int, int]) -> None:
         """Return when kubelet was restarted, which removes the sockets of all plugins."""

@@ -106,7 +106,7 @@ async def test_a_lease_is_released_although_a_renewal_was_still_on_its_way(
 
 
 async def test_who_is_ill_loses_the_lease_and_who_is_well_gets_it(contest: Contest) -> None:
-    first = contest.enter("first")
+    first = contest.enter("first", Timing(duration=5, deadline=0.6, retry=0.05))
     await until(first.held.is_set, what="the first holds it")
     second = contest.enter("second")
 
@@ -130,7 +130,7 @@ async def test_who_is_ill_does_not_acquire(contest: Contest) -> None:
 
 
 async def test_a_lease_that_another_took_is_lost(contest: Contest) -> None:
-    first = contest.enter("first")
+    first = contest.enter("first", Timing(retry=0.05))
     await until(first.held.is_set, what="the first holds it")
 
     patch = {"spec": {"holderIdentity": "thief"}}
@@ -141,7 +141,7 @@ async def test_a_lease_that_another_took_is_lost(contest: Contest) -> None:
 
 
 async def test_a_deleted_lease_is_made_again(contest: Contest) -> None:
-    first = contest.enter("first")
+    first = contest.enter("first", Timing(retry=0.05))
     await until(first.held.is_set, what="the first holds it")
 
     path = paths.leases(contest.namespace, "kfext-controller")

@@ -103,6 +103,7 @@ def test_an_error_is_one_line_that_writes_nothing_to_the_terminal(
         raise UserError("the API server says: \x1b[2Jno\x9b1A")
 
     monkeypatch.setattr("kfext.cli.main.cli", refused)
+    monkeypatch.setattr("kfext.cli.main.accept_deep_json", lambda: None)  # it stays for all tests
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 1

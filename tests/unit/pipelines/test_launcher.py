@@ -266,7 +266,9 @@ Begin = Callable[..., Step]
 
 @pytest.fixture
 def begin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Begin]:
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    # A process that a shell starts in the background ignores SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with ExitStack() as stack:
 
         def begun(*moves: tuple[list[Raw], Raw], **more: Any) -> Step:
@@ -274,7 +276,8 @@ def begin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Begin]:
             return Step(api, monkeypatch, stack.enter_context(served(api, tmp_path)))
 
         yield begun
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_step_trains_and_records_the_figures(
