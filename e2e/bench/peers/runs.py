@@ -42,8 +42,8 @@ class Run:
     """What became of `gangs` gangs; times in seconds from the first submission.
 
     `waits` are per gang, from its last pod created to its last pod ungated. `nodes` is the mean
-    over gangs. CPU seconds are of the arm's own processes, and of all of the testbed, by program
-    too, until two seconds after the end.
+    over gangs. CPU seconds are of the arm's own processes, and of each program of the testbed,
+    until two seconds after the end.
     """
 
     gangs: int
@@ -53,13 +53,17 @@ class Run:
     waits: tuple[float, ...]
     nodes: float
     own_cpu: float
-    all_cpu: float
     by_program: Mapping[str, float]
 
     @property
     def rate(self) -> float:
         """Gangs a second, from the first submission to the last pod bound."""
         return self.gangs / self.bound
+
+    @property
+    def all_cpu(self) -> float:
+        """CPU seconds of all of the testbed."""
+        return sum(self.by_program.values())
 
 
 async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kind: str) -> Run:
@@ -81,10 +85,10 @@ async def one(client: Client, arm: Arm, *, name: str, gangs: int, pods: int, kin
             said = f"{len(seen.added)} created, {len(seen.bound)} bound\n{arm.tail()}"
             raise TimeoutError(f"{error}: {said}") from None
         await asyncio.sleep(_CALM_SECONDS)
-    used = {
-        pid: (program, seconds - before.get(pid, (program, 0.0))[1])
-        for pid, (program, seconds) in _cpu(arm.testbed).items()
-    }
+    used: dict[str, float] = {}
+    for pid, (program, seconds) in _cpu(arm.testbed).items():
+        since = seconds - before.get(pid, (program, 0.0))[1]
+        used[program] = used.get(program, 0.0) + since
     run = _run(seen, names, submitted=submitted, used=used, program=arm.program)
     await clear(client, arm)
     return run
@@ -108,7 +112,7 @@ def _run(
     names: Sequence[str],
     *,
     submitted: float,
-    used: Mapping[int, tuple[str, float]],
+    used: Mapping[str, float],
     program: str,
 ) -> Run:
     members = [[pod for pod in seen.added if pod.startswith(f"{name}-")] for name in names]
@@ -123,18 +127,9 @@ def _run(
         bound=max(seen.bound.values()) - submitted,
         waits=tuple(waits),
         nodes=sum(len({seen.nodes[pod] for pod in gang_}) for gang_ in members) / len(names),
-        own_cpu=sum(seconds for name, seconds in used.values() if name == program),
-        all_cpu=sum(seconds for _, seconds in used.values()),
-        by_program=_by_program(used.values()),
+        own_cpu=used.get(program, 0.0),
+        by_program=used,
     )
-
-
-def _by_program(used: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the CPU seconds of each program, which may have several processes."""
-    total: dict[str, float] = {}
-    for program, seconds in used:
-        total[program] = total.get(program, 0.0) + seconds
-    return total
 
 
 async def clear(client: Client, arm: Arm) -> None:
