@@ -28,6 +28,9 @@ from kfext.state.tracked_job import TrackedJob
 _log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 5.0  # without any event, so that liveness shows
+_REST_SECONDS = 0.02
+"""From one turn to the next at least, so that the pods of a gang, which come one by one, are not
+decided on one by one. The first event after a rest has its turn at once."""
 
 
 class Reconciler:
@@ -66,6 +69,8 @@ class Reconciler:
                         await self._wake.wait()
                 except TimeoutError:
                     continue
+                if (rest := _REST_SECONDS - self.since_tick()) > 0:
+                    await asyncio.sleep(rest)
 
     def since_tick(self) -> float:
         """Return the seconds since the loop last turned."""
