@@ -77,6 +77,7 @@ class Executor(ABC):
         self.jobs.clear()
         self.jobs.update(after)
         self.running.shown.follow(self.condition.type, after, self.running.tracked)
+        self.running.forget_gone()
 
     def _enrolled(
         self, tracked: TrackedJob, job: RunningJob | None, now: Moment

@@ -64,6 +64,7 @@ class RunningJobs:
         self.settings_of = settings_of
         self._cluster = cluster
         self._followed: ChainMap[str, RunningJob] = ChainMap()
+        self._chosen: dict[str, tuple[Settings, dict[str, PolicyChoice]]] = {}
 
     def follow(self, followed: Followed) -> None:
         """Register the jobs of an executor."""
@@ -82,7 +83,16 @@ class RunningJobs:
         """Return by name the policies that may visit a job."""
         if tracked.phase is None or tracked.job.released or tracked.job.finished:
             return {}
-        return chosen_policies(self.settings_of(tracked))
+        uid, settings = tracked.job.uid, self.settings_of(tracked)
+        known = self._chosen.get(uid)
+        if known is None or known[0] is not settings:
+            known = self._chosen[uid] = (settings, chosen_policies(settings))
+        return known[1]
+
+    def forget_gone(self) -> None:
+        """Forget the jobs that are gone from the cluster."""
+        for uid in self._chosen.keys() - self.tracked.keys():
+            del self._chosen[uid]
 
     def signals(self, proposals: Iterable[Proposal]) -> Signals:
         """Return what arbitration has to know of the jobs of the proposals."""

@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import pytest
 
+from kfext import names
 from kfext.core.companion.arbitration import Chosen
 from kfext.core.companion.policy import Condition
 from kfext.core.companion.proposal import Proposal
@@ -77,6 +78,14 @@ def test_a_job_is_met_once_and_left_once(running: RunningJobs) -> None:
     executor.wanted = {"b"}
     executor.enrol(NOW)
     assert (executor.met, executor.left, list(executor.jobs)) == (["a", "b"], ["a"], ["b"])
+
+
+def test_the_policies_of_a_job_follow_its_settings(running: RunningJobs) -> None:
+    tracked, settings = running.tracked["a"], Settings(managed=True)
+    tracked.phase, running.settings_of = names.PLACED, lambda _: settings
+    assert running.policies(tracked) == {}
+    settings = Settings(managed=True, migrate="checkpointed")
+    assert list(running.policies(tracked)) == ["migrate"]
 
 
 def test_jobs_are_looked_for_at_an_interval(running: RunningJobs) -> None:
