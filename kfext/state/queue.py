@@ -17,7 +17,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, QueueOrder
 from kfext.model.priority import PriorityClass
 from kfext.model.verdict import Verdict
-from kfext.names import QUEUED, REASON_QUOTA
+from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import Cluster
 from kfext.state.lengths import Lengths
 from kfext.state.quotas import Quotas
@@ -26,6 +26,8 @@ from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
 _NO_CPU = -(2**40)
+_MOVE_SECONDS = 1.0
+"""Positions are shown anew at most this often: each start of a job moves all others."""
 _EXACT = 10
 """This many jobs at the head of the queue show their exact position, the others to within a
 tenth. Otherwise each start of a job would rewrite the position of all other jobs."""
@@ -56,8 +58,10 @@ class Queue:
         self._priorities: dict[str, tuple[TrainingJob, int]] = {}
         self._shown: dict[str, int] = {}
         self._moved = False
+        self._moves_at = -math.inf
         self._looked_at: tuple[int, int] | None = None
         self._break_is_offered = False
+        self._only_reopened = False
         self._expected: Mapping[str, float] | None = None
 
     def begin_tick(self) -> None:
@@ -129,6 +133,8 @@ class Queue:
         if now:
             if tracked.turns is None:
                 tracked.turns = self._round(tracked)
+            if not was:
+                self._shown[uid] = len(self._queued)  # until the queue is next looked through
             self._queued[uid] = tracked
         else:
             self._queued.pop(uid, None)
@@ -174,6 +180,7 @@ class Queue:
         self._break_is_offered = self.reservations.on_break
         self.quotas.offer()
         offer, kept = self._cluster.offer(), self.reservations.kept
+        self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
         if not (offer.rows or offer.resumed):
             return
         self.reservations.record_offer(offer)
@@ -194,6 +201,15 @@ class Queue:
         priority = priority_class(tracked.job, self.classes)
         preempting = priority.value if priority.preempts else None
         return gained.may_help(tracked.job.groups, preempting=preempting)
+
+    def still_waits_for_operator(self, tracked: TrackedJob) -> bool:
+        """Return whether an unchanged job waits for the operator to create pods, as it did before.
+
+        The first jobs of a round start, and then the operator has too many pods to create again.
+        """
+        verdict = tracked.verdict
+        waited = verdict is not None and verdict.reason == REASON_WAITING_FOR_OPERATOR
+        return waited and self._only_reopened and self._cluster.backlog.crowd > 0
 
     # --- the reservation ------------------------------------------------------------------------
 
@@ -285,11 +301,18 @@ class Queue:
             self._expected = {job.uid: now + rest(job, now=now) for job in running}
         return self._expected
 
-    def moved(self) -> Iterator[TrackedJob]:
-        """Yield the queued jobs that show an outdated position, and record the new position."""
-        if not self._moved:
+    def next_moves(self) -> float:
+        """Return when positions are to be shown anew, in monotonic seconds; infinity: never."""
+        return self._moves_at if self._moved and self._queued else math.inf
+
+    def moved(self, *, at: float) -> Iterator[TrackedJob]:
+        """Yield the queued jobs that show an outdated position, and record the new position.
+
+        `at`: in monotonic seconds.
+        """
+        if self.next_moves() > at:
             return
-        self._moved = False
+        self._moved, self._moves_at = False, at + _MOVE_SECONDS
         for ahead, tracked in enumerate(self.queued()):
             shown = self._shown.get(tracked.job.uid)
             if shown is None or abs(shown - ahead) > max(0, ahead - _EXACT) // 10:

@@ -12,7 +12,7 @@ from kfext.core.placement.place import place
 from kfext.core.queue.reservation import reserve
 from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
-from kfext.model.policy import parse_policy
+from kfext.model.policy import TrainingPolicy, parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
 from kfext.names import (
@@ -371,6 +371,31 @@ async def test_no_more_is_planned_while_the_operator_has_many_pods_to_create(ben
     assert bench.started() == ["small"]
 
 
+async def test_jobs_that_wait_for_the_operator_again_are_not_decided_on_again(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="20000", pods=20000))
+    bench.submit(running("first", "b", cpu="1", workers=500))
+    for number in range(20):
+        bench.submit(gang(f"job-{number:02}", workers=500, created=5 + number))
+    await bench.tick()
+    assert told(bench, "job-19")[0] == REASON_WAITING_FOR_OPERATOR
+
+    bench.cluster.forget_job("first")
+    assert bench.planner.tick(bench.reconciler.now()).decided == 1
+    bench.cluster.mark("job-19")
+    assert bench.planner.tick(bench.reconciler.now()).decided == 1, "it may have changed"
+
+
+async def test_a_policy_reaches_jobs_that_wait_for_the_operator(bench: Bench) -> None:
+    bench.cluster.observe_node(None, node("b", cpu="2000"))
+    bench.submit(running("big", "b", cpu="1", workers=500))
+    bench.submit(gang("small", workers=1, created=5))
+    await bench.tick()
+    bench.planner.settings.observe_policy(TrainingPolicy("p", settings={names.COLOCATION: "off"}))
+    bench.cluster.mark_queue()
+    decided = bench.planner.tick(bench.reconciler.now())
+    assert [tracked.job.uid for tracked, _ in decided.steps] == ["small"]
+
+
 async def test_a_full_quota_holds_a_job_until_it_has_room(bench: Bench) -> None:
     def quota(used: int) -> Any:
         return parse_quota(
@@ -415,6 +440,10 @@ async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) ->
     assert "about 20 jobs are ahead" in told(bench, "job-20")[1]
     bench.reports.clear()
     bench.cluster.forget_job("job-0")
+    await bench.tick()
+    assert bench.reports == []  # places are told once a second at most
+    assert bench.planner.next_alarm() == bench.now + 1
+    bench.now += 1
     await bench.tick()
     assert "2 jobs are ahead" in told(bench, "job-3")[1]
     assert [of for of, _, _ in bench.reports if of == "job-29"] == []  # near enough
