@@ -23,6 +23,9 @@ _ANNOTATION = "kwok.x-k8s.io/node"
 _LEASE_SECONDS = 40
 # Two hundred nodes that renew every ten seconds would take a share of what a benchmark measures.
 _FAST_LEASE_SECONDS = 1200
+_DECLARED = ["InPlacePodVerticalScalingInitContainers"]
+"""Of what a kubelet of 1.37 declares: without it the API server resizes no worker, since the
+operator gives workers an init container."""
 _IN_FLIGHT = 16
 _READY_SECONDS = 180.0
 
@@ -120,7 +123,11 @@ def node(
             },
         },
         "spec": {"taints": taints} if taints else {},
-        "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
+        "status": {
+            "capacity": dict(capacity),
+            "allocatable": dict(capacity),
+            "declaredFeatures": _DECLARED,
+        },
     }
 
 
