@@ -249,7 +249,12 @@ class Upsets(Asking):
         self.took[f"upset: {how}"] += done
 
     def _edit(self, path: str, job: Object, count: int) -> bool:
-        """Set the number of workers by hand."""
+        """Set the number of workers by hand.
+
+        The operator fails a TFJob without dynamic workers if one that runs is deleted.
+        """
+        if job["kind"] == "TFJob" and not job["spec"].get("enableDynamicWorker"):
+            return False
         key = f"{job['kind'].removesuffix('Job').lower()}ReplicaSpecs"
         return "Worker" in specs(job) and self._give_workers(path, key, count)
 
