@@ -41,8 +41,9 @@ def start(
         )
     # For a moment within exec /proc shows no variables, so the mark would not be found.
     environ = Path(f"/proc/{process.pid}/environ")
-    while process.poll() is None and not environ.read_bytes():
-        time.sleep(_EXEC_SECONDS)
+    with suppress(ProcessLookupError):  # it has ended
+        while process.poll() is None and not environ.read_bytes():
+            time.sleep(_EXEC_SECONDS)
     return process
 
 
