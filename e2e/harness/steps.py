@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
 import yaml
 
 from e2e.harness.install import kubectl
@@ -62,6 +63,9 @@ class Step:
         return [*self.container["command"], *arguments]
 
 
+PIPELINE = paths.REPOSITORY / "tests/contract/pipeline.yaml"
+VERSION = next(yaml.safe_load_all(PIPELINE.read_text()))["sdkVersion"].removeprefix("kfp-")
+"""Of kfp, which compiled the pipeline."""
 _REQUIRES = ("pip", "kubernetes>=28")
 _AGGREGATED = "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit"
 _RBAC = "rbac.authorization.k8s.io/v1"
@@ -74,12 +78,12 @@ class Steps:
     `folder`: of all nodes, with the packages that a step installs in a cluster with an index.
     """
 
-    def __init__(self, bed: Testbed, namespace: str, folder: Path, pipeline: Path) -> None:
+    def __init__(self, bed: Testbed, namespace: str, folder: Path) -> None:
         self._bed, self._namespace, self._folder = bed, namespace, folder
-        self._pipeline = pipeline
         selector = [{"matchLabels": {_AGGREGATED: "true"}}]
         edit = {"metadata": {"name": "kubeflow-edit"}}
-        roles = filter(None, yaml.safe_load_all(binaries.user_roles().read_text()))
+        texts = (path.read_text() for path in binaries.user_roles())
+        roles = filter(None, (role for text in texts for role in yaml.safe_load_all(text)))
         for role in (*roles, {**edit, "aggregationRule": {"clusterRoleSelectors": selector}}):
             bed.api.apply({"apiVersion": _RBAC, "kind": "ClusterRole", **role})
         kubectl(bed, "create", "serviceaccount", ACCOUNT, "-n", namespace)
@@ -92,13 +96,14 @@ class Steps:
         """Return whether the control plane has put the roles together."""
         user = f"--as=system:serviceaccount:{self._namespace}:{ACCOUNT}"
         asked = ("auth", "can-i", "--list", "-n", self._namespace, user)
-        return {"pytorchjobs.kubeflow.org", "trainingplans.kfext.dev"} <= {
+        kinds = {"pytorchjobs.kubeflow.org", "trainjobs.trainer.kubeflow.org"}
+        return kinds | {"trainingplans.kfext.dev"} <= {
             line.partition(" ")[0] for line in kubectl(self._bed, *asked).splitlines()
         }
 
     def start(self, name: str, **inputs: Any) -> None:
         """Run a step in a pod."""
-        step = Step.compiled(self._pipeline, output=Path("/tmp/output.json"))
+        step = Step.compiled(PIPELINE, output=Path("/tmp/output.json"))
         field = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
         container = {
             "name": "main",
@@ -179,8 +184,12 @@ def run_as_author(bed: Testbed, namespace: str, program: Path, *, sdk: str, fold
     return said
 
 
-def packages(folder: Path, version: str) -> Path:
-    """Install what a step installs, for the Python of the images; return the folder."""
+def packages_of_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of both nodes with what a step installs, for the Python of the images."""
+    folder = tmp_path_factory.mktemp("step")
     install(folder, _REQUIRES)
-    install(folder, [f"kfp=={version}"], dependencies=False)
+    install(folder, [f"kfp=={VERSION}"], dependencies=False)
+    for parent in (folder, *folder.parents):
+        if parent != Path("/tmp") and parent.is_relative_to("/tmp"):
+            parent.chmod(0o755)
     return folder

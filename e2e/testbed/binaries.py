@@ -241,12 +241,16 @@ def jobset_manifests() -> list[Path]:
     )
 
 
-def user_roles() -> Path:
-    """Return the training-operator's roles for the users of Kubeflow."""
-    dependency = f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}"
-    wanted = ["manifests/overlays/kubeflow/kubeflow-training-roles.yaml"]
-    (roles,) = _module_files("training-operator.v1", dependency, wanted)
-    return roles
+def user_roles() -> list[Path]:
+    """Return the roles of the training-operator and of Trainer for the users of Kubeflow."""
+    operator = f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}"
+    of_operator = ["manifests/overlays/kubeflow/kubeflow-training-roles.yaml"]
+    trainer = f"{_TRAINER_MODULE}@{paths.TRAINER}"
+    of_trainer = ["manifests/overlays/kubeflow-platform/kubeflow-trainer-roles.yaml"]
+    return [
+        *_module_files("training-operator.v1", operator, of_operator),
+        *_module_files("trainer-controller-manager", trainer, of_trainer),
+    ]
 
 
 def kwok_stages() -> list[Path]:

@@ -8,18 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import jobs_path
-from e2e.harness.steps import Steps, packages, run_as_author
+from e2e.harness.steps import VERSION, Steps, packages_of_steps, run_as_author
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 from kfext import names
 
-PIPELINE = REPOSITORY / "tests/contract/pipeline.yaml"
-VERSION = next(yaml.safe_load_all(PIPELINE.read_text()))["sdkVersion"].removeprefix("kfp-")
 TRAIN = ["python3", "/jobs/train_ddp.py", "--model", "cnn", "--print-every", "5", "--steps", "20"]
 SMALL: dict[str, Any] = {"resources": {"limits": {"cpu": "150m", "memory": "700Mi"}}}
 _STARTED_SECONDS = 180.0
@@ -30,19 +27,12 @@ WAITS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of both nodes with what a step installs."""
-    made = packages(tmp_path_factory.mktemp("step"), VERSION)
-    for parent in (made, *made.parents):
-        if parent != Path("/tmp") and parent.is_relative_to("/tmp"):
-            parent.chmod(0o755)
-    return made
+folder = pytest.fixture(scope="module")(packages_of_steps)
 
 
 @pytest.fixture
 def steps(bed: Testbed, managed: str, folder: Path) -> Steps:
-    return Steps(bed, managed, folder, PIPELINE)
+    return Steps(bed, managed, folder)
 
 
 def jobs(bed: Testbed, namespace: str) -> list[Any]:

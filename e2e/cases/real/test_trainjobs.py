@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from e2e.harness.install import kubectl
+from e2e.harness.jobs import jobs_path
 from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
 from e2e.harness.standing import trainer_or_skipped
-from e2e.harness.steps import run_as_author
+from e2e.harness.steps import Steps, packages_of_steps, run_as_author
 from e2e.harness.training import ended_well
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -37,6 +38,7 @@ def trainers(bed: Testbed) -> Iterator[None]:
 
 
 packages = pytest.fixture(scope="module")(packages_with_transformers)
+step_packages = pytest.fixture(scope="module")(packages_of_steps)
 
 
 @pytest.mark.usefixtures("trainers")
@@ -62,6 +64,28 @@ def test_a_job_of_the_sdk_of_trainer_trains_where_its_setting_wants(
     (home,) = {pod["spec"]["nodeName"] for pod in ended_well(bed, managed, "TrainJob", "ddp-sdk")}
     plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp-sdk"
     assert bed.api.get(plan)["status"]["nodes"] == [home]
+
+
+@pytest.mark.usefixtures("trainers")
+def test_a_step_of_a_pipeline_trains_in_a_trainjob(
+    bed: Testbed, managed: str, step_packages: Path
+) -> None:
+    trainer = yaml.safe_load(EXAMPLE.read_text())["spec"]["trainer"]
+    steps = Steps(bed, managed, step_packages)
+    steps.start(
+        "one",
+        kind="TrainJob",
+        runtime="torch-distributed",
+        command=trainer["command"],
+        replicas=trainer["numNodes"],
+        settings={"colocation": "required"},
+        task_config={"resources": trainer["resourcesPerNode"]},
+    )
+    assert steps.ended("one") == "Succeeded"
+    (job,) = bed.api.get(jobs_path(managed, "TrainJob"))["items"]
+    pods = ended_well(bed, managed, "TrainJob", job["metadata"]["name"])
+    (home,) = {pod["spec"]["nodeName"] for pod in pods}
+    assert f"Placed on {home}" in steps.log("one")
 
 
 @pytest.mark.usefixtures("trainers")
