@@ -251,7 +251,7 @@ class Upsets(Asking):
     def _edit(self, path: str, job: Object, count: int) -> bool:
         """Set the number of workers by hand.
 
-        The operator fails a TFJob without dynamic workers if one that runs is deleted.
+        The operator fails a TFJob without dynamic workers if a running worker is deleted.
         """
         if job["kind"] == "TFJob" and not job["spec"].get("enableDynamicWorker"):
             return False
