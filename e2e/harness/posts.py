@@ -4,6 +4,8 @@ The testbed has no kube-proxy, so the Service of the posts leads nowhere until a
 """
 
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,15 +66,21 @@ class Program:
         self.volumes = [{"name": "t", "hostPath": host}]
 
 
-def lead_posts(bed: Testbed) -> None:
-    """Lead the Service of the posts to a pod of the webhook, as kube-proxy does."""
+@contextmanager
+def lead_posts(bed: Testbed) -> Iterator[None]:
+    """Lead the Service of the posts to a pod of the webhook, as kube-proxy does, for a `with`."""
     system = f"/api/v1/namespaces/{names.NAMESPACE}"
     service = bed.api.get(f"{system}/services/{names.PROGRESS_SERVICE}")
     pods = bed.api.get(f"{system}/pods?labelSelector=app.kubernetes.io/component=webhook")
     address = next(pod["status"]["podIP"] for pod in pods["items"])
+    cluster_ip, target = service["spec"]["clusterIP"], f"{address}:9443"
     for index, _ in enumerate(nodes(bed)):
-        target = f"{address}:9443"
-        lead_service(bed, index, service["spec"]["clusterIP"], target=target)
+        lead_service(bed, index, cluster_ip, target=target)
+    try:
+        yield
+    finally:
+        for index, _ in enumerate(nodes(bed)):
+            lead_service(bed, index, cluster_ip, target=target, ends=True)
 
 
 def known(bed: Testbed, plan: str, namespace: str) -> str:

@@ -39,15 +39,15 @@ def test_a_training_that_cannot_reach_the_endpoint_does_not_wait_for_it(
 def test_a_training_with_transformers_posts_its_progress_without_a_change(
     bed: Testbed, managed: str, packages: Path
 ) -> None:
-    lead_posts(bed)
-    job = posting("posts", packages)
-    sdk = submit(bed, job, managed)
-    said = partial(known, bed, "pytorchjob-posts", managed)
-    until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
-    trained(sdk, job, managed)
-    path = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/pytorchjob-posts"
-    last = until(
-        lambda: (bed.api.get(path)["status"].get("progress") or {}).get("step") == STEPS,
-        what="the last step is shown",
-    )
-    assert last
+    with lead_posts(bed):
+        job = posting("posts", packages)
+        sdk = submit(bed, job, managed)
+        said = partial(known, bed, "pytorchjob-posts", managed)
+        until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
+        trained(sdk, job, managed)
+        path = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/pytorchjob-posts"
+        last = until(
+            lambda: (bed.api.get(path)["status"].get("progress") or {}).get("step") == STEPS,
+            what="the last step is shown",
+        )
+        assert last

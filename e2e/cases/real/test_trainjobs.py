@@ -92,7 +92,6 @@ def test_a_step_of_a_pipeline_trains_in_a_trainjob(
 def test_a_training_with_transformers_posts_its_progress_without_a_change(
     bed: Testbed, managed: str, packages: Path
 ) -> None:
-    lead_posts(bed)
     job = yaml.safe_load(EXAMPLE.read_text())
     job["metadata"]["annotations"] = {names.METRICS: "push"}
     program = Program(packages)
@@ -105,14 +104,15 @@ def test_a_training_with_transformers_posts_its_progress_without_a_change(
         "trainingRuntimeSpec": {"template": {"spec": spec}},
     }
     job["spec"]["runtimePatches"] = [entry]
-    kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
+    with lead_posts(bed):
+        kubectl(bed, "apply", "-n", managed, "-f", "-", given=yaml.safe_dump(job))
 
-    said = partial(known, bed, "trainjob-ddp", managed)
-    until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
-    ended_well(bed, managed, "TrainJob", "ddp")
+        said = partial(known, bed, "trainjob-ddp", managed)
+        until(lambda: said() == "the job posts loss", what="posts count", seconds=180.0)
+        ended_well(bed, managed, "TrainJob", "ddp")
 
-    plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp"
-    until(
-        lambda: (bed.api.get(plan)["status"].get("progress") or {}).get("step") == STEPS,
-        what="the last step is shown",
-    )
+        plan = f"/apis/kfext.dev/v1alpha1/namespaces/{managed}/trainingplans/trainjob-ddp"
+        until(
+            lambda: (bed.api.get(plan)["status"].get("progress") or {}).get("step") == STEPS,
+            what="the last step is shown",
+        )

@@ -119,11 +119,17 @@ def _reach_api_server(testbed: Testbed, index: int) -> None:
     lead_service(testbed, index, testbed.addresses.kubernetes_service, target=target)
 
 
-def lead_service(testbed: Testbed, index: int, address: str, *, target: str) -> None:
-    """Lead port 443 of a Service to `target` for the pods of a node; there is no kube-proxy."""
+def lead_service(
+    testbed: Testbed, index: int, address: str, *, target: str, ends: bool = False
+) -> None:
+    """Lead port 443 of a Service to `target` for the pods of a node; there is no kube-proxy.
+
+    `ends`: whether that ends.
+    """
+    action = "-D" if ends else "-A"
     service = ["-d", address, "-p", "tcp", "--dport", "443"]
     for chain in ("PREROUTING", "OUTPUT"):  # for pods, and for pods on the node's own network
-        rule = ["-t", "nat", "-A", chain, *service, "-j", "DNAT", "--to-destination", target]
+        rule = ["-t", "nat", action, chain, *service, "-j", "DNAT", "--to-destination", target]
         _run("ip", "netns", "exec", namespace(testbed, index), "iptables", "-w", *rule)
 
 
