@@ -181,11 +181,6 @@ def counted(node: Node, uuid: str) -> dict[str, Object]:
     return {client["name"]: client for client in found["clients"]}
 
 
-GAVE_WAY = 0.1
-"""The largest part of late kernels of a job that gives way. A busy machine may stop a program
-between its gate and its kernel: 0.03 were seen. Without the gate 0.4 and more are late."""
-
-
 def late(node: Node, uuid: str, name: str) -> float:
     """Return the part of its kernels that a job began long after another had come to the card."""
     client = counted(node, uuid)[name]
@@ -249,7 +244,7 @@ class Pair:
         for name in in_pods:
             self.goes_on(name)
         assert self.uids() == in_pods
-        assert late(self.node, self.card, self.low) <= GAVE_WAY
+        assert late(self.node, self.card, self.low) <= 0.01
 
     def kill(self, name: str) -> None:
         """Kill the training of a job within a micro-step: it has no time to say anything."""

@@ -11,7 +11,6 @@ import pytest
 from e2e.gpu.node_cards import uuids
 from e2e.harness.gpu import (
     ENDLESS,
-    GAVE_WAY,
     HIGH,
     LOAD_MS,
     LOW,
@@ -77,7 +76,7 @@ def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
     )
     middle = (alone + led) / 2  # it is led anew once the sharers have found the new agent
     until(lambda: pair.pace() > middle, what="the agent leads low again", account=team.said)
-    assert late(gpu_node, pair.card, pair.low) <= GAVE_WAY, "it gave way all the time"
+    assert late(gpu_node, pair.card, pair.low) <= 0.01, "it gave way all the time"
 
 
 # --- the jobs -----------------------------------------------------------------------------------
@@ -95,7 +94,7 @@ def test_a_job_that_is_killed_in_a_micro_step_costs_the_other_nothing(
     team.running(later)
     pair.kill(pair.high)
     team.succeeded(later)
-    assert late(gpu_node, pair.card, pair.low) <= GAVE_WAY
+    assert late(gpu_node, pair.card, pair.low) <= 0.01
 
 
 @pytest.mark.long

@@ -5,17 +5,7 @@ from typing import Any
 import pytest
 
 from e2e.gpu.node_cards import uuids
-from e2e.harness.gpu import (
-    ENDLESS,
-    GAVE_WAY,
-    HIGH,
-    LOW,
-    counted,
-    late,
-    reservations,
-    slots,
-    unreserved,
-)
+from e2e.harness.gpu import ENDLESS, HIGH, LOW, counted, late, reservations, slots, unreserved
 from e2e.harness.gpu_jobs import Team, dialled
 from e2e.harness.wait import until
 from e2e.testbed.api import ApiError
@@ -57,7 +47,7 @@ def test_low_priority_gives_way_on_a_card_that_is_accounted_for_and_given_back(
     status = share_one_card(team, gpu_node, high, low)["status"]
     assert status["healthy"]
     assert {sharer["priority"] for sharer in status["sharers"]} == {"high", "low"}
-    assert late(gpu_node, status["card"], "low") <= GAVE_WAY
+    assert late(gpu_node, status["card"], "low") <= 0.01
     assert 1 <= counted(gpu_node, status["card"])["low"]["outstanding"] <= OUTSTANDING
     unreserved(team.bed)
 
