@@ -33,7 +33,8 @@ ABSENT = {
 """What cannot be looked up -> how it was cited."""
 
 FOREIGN = {
-    *("manifests/base/", "manifests/overlays/kubeflow"),  # of the training operator and Trainer
+    *("manifests/base/", "manifests/overlays/kubeflow/"),  # of the training operator
+    "manifests/overlays/kubeflow-platform/",  # of Trainer
     "manifests/overlays/mine",  # the folder that a reader is to make
     "crds/kfext.dev_",  # the beginning of a name
     "e2e/bench/measured",  # written by benchmarks, and ignored by git
