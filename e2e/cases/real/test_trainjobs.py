@@ -16,6 +16,7 @@ from e2e.harness.training import ended_well
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
+from e2e.testbed.trainer import RUNTIME
 from kfext import names
 
 pytestmark = pytest.mark.long
@@ -75,7 +76,7 @@ def test_a_step_of_a_pipeline_trains_in_a_trainjob(
     steps.start(
         "one",
         kind="TrainJob",
-        runtime="torch-distributed",
+        runtime=RUNTIME,
         command=trainer["command"],
         replicas=trainer["numNodes"],
         settings={"colocation": "required"},
