@@ -13,8 +13,8 @@ speed beside high, as a part of that alone. Bound: (1 - u_h) / u_l, at most 1: a
 kernel at a time cannot give low more without a loss for high. Efficiency: low share / bound.
 Preemption: from high's beacon, when it becomes busy, until the card has none of low's work left.
 
-With `--card cuda` it needs an NVIDIA GPU, and a Python with PyTorch for CUDA, click, NumPy,
-nvidia-ml-py and structlog: neither root nor a network. How long the driver takes to lock a process
-(cuCheckpointProcessLock) is not measured: kfext does not lock processes, and PyTorch has no call
-for it.
+With `--card cuda` it needs an NVIDIA GPU, and a Python with PyTorch for CUDA, click, google-re2,
+NumPy, nvidia-ml-py and structlog: neither root nor a network. How long the driver takes to lock a
+process (cuCheckpointProcessLock) is not measured: kfext does not lock processes, and PyTorch has
+no call for it.
 """
