@@ -10,6 +10,7 @@ counts what tells whether one client gave way to another. What runs in a job is
 """
 
 import json
+import math
 import select
 import socket
 import struct
@@ -26,8 +27,6 @@ KERNEL = struct.Struct("=cdd")
 MARKER = struct.Struct("=cqd")
 """From a client: b"m", the number of a marker, and when it was set. The same comes back when all
 kernels before it have ended, with the time of that."""
-LATE_SECONDS = 0.02
-"""After that, what a gate of 5 ms had let through is over: two micro-steps, and some delay."""
 REPORT = b"r"
 """From any process: what it has counted, in JSON; see `report`."""
 
@@ -43,21 +42,27 @@ def report(path: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A kernel, or the marker of that number, and when it was given."""
+    """A kernel, or the marker of that number, and when it was given.
+
+    `came`: of the first kernel of a micro-step, when the marker before it was set.
+    """
 
     at: float
     seconds: float = 0.0
     marker: int | None = None
+    came: float | None = None
 
 
 @dataclass(slots=True)
 class Client:
     """A process on the card.
 
-    `kernels`, `beside`: how many it has begun, and how many of them while another client had work;
-    `late`: when another client had had work for more than LATE_SECONDS. `outstanding`: how many
-    micro-steps the card had of it, at most; one is all the kernels between two of its markers.
-    `micro_steps`: how many it has of it now, or had when it was killed.
+    A micro-step is all the kernels between two of its markers.
+    `kernels`, `beside`: how many it has begun, and how many of them while another client had work.
+    `late`: the kernels of micro-steps that it should not have begun, whatever the CPU did: another
+    client had work when the marker before was set, and ever since.
+    `outstanding`: how many micro-steps the card had of it, at most. `micro_steps`: how many it has
+    of it now, or had when it was killed. `came`: when its last marker was set.
     """
 
     name: str
@@ -70,6 +75,8 @@ class Client:
     given: deque[_Given] = field(default_factory=deque)
     micro_steps: int = 0
     works_since: float | None = None
+    came: float = -math.inf
+    is_late: bool = False
 
 
 class CpuCard:
@@ -125,13 +132,15 @@ class CpuCard:
             self._turns.append(client)
         elif message[:1] == b"k":
             _, seconds, at = KERNEL.unpack(message)
-            client.micro_steps += not client.given or client.given[-1].marker is not None
+            first = not client.given or client.given[-1].marker is not None
+            client.micro_steps += first
             client.outstanding = max(client.outstanding, client.micro_steps)
-            client.given.append(_Given(at, seconds))
+            client.given.append(_Given(at, seconds, came=client.came if first else None))
             if client.works_since is None:
                 client.works_since = at
         else:
             _, number, at = MARKER.unpack(message)
+            client.came = at
             client.given.append(_Given(at, marker=number))
             self._reach(client, at)
 
@@ -158,10 +167,13 @@ class CpuCard:
         self._turns.append(client)
         client.kernels += 1
         others = (turn.works_since for turn in self._turns if turn is not client)
-        since = min((at for at in others if at is not None), default=begins)
+        since = min((at for at in others if at is not None), default=math.inf)
         client.beside += since < begins
-        client.late += begins - since > LATE_SECONDS
-        self._runs, self._began, self._ends = client, begins, begins + client.given[0].seconds
+        kernel = client.given[0]
+        if kernel.came is not None:
+            client.is_late = since <= kernel.came
+        client.late += client.is_late
+        self._runs, self._began, self._ends = client, begins, begins + kernel.seconds
         return True
 
     def _release(self, at: float) -> None:

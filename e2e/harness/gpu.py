@@ -182,7 +182,7 @@ def counted(node: Node, uuid: str) -> dict[str, Object]:
 
 
 def late(node: Node, uuid: str, name: str) -> float:
-    """Return the part of its kernels that a job began long after another had come to the card."""
+    """Return the part of its kernels that a job gave to the card though another was there first."""
     client = counted(node, uuid)[name]
     return float(client["late"]) / int(client["kernels"])
 

@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from e2e.gpu.cpu_card import KERNEL, LATE_SECONDS, MARKER, REPORT, CpuCard
+from e2e.gpu.cpu_card import KERNEL, MARKER, REPORT, CpuCard
 from e2e.gpu.cpu_inventory import LIST, CpuCards
 
 
@@ -119,15 +119,31 @@ def test_clients_take_turns_kernel_by_kernel(card: Played) -> None:
     assert card.reached("first") == pytest.approx(10.4)
 
 
-def test_it_counts_what_is_begun_beside_another_and_what_long_after_that_came(
-    card: Played,
-) -> None:
-    card.give("high", at=10.0, kernels=2, seconds=2 * LATE_SECONDS)
+def test_it_counts_what_is_begun_beside_another(card: Played) -> None:
+    card.give("high", at=10.0, kernels=2, seconds=0.04)
     card.give("low", at=10.001, kernels=3, seconds=0.001)
     card.until(20.0)
     # One is begun between the two of the other, and two when the other has gone.
-    assert card.counted("low", "kernels", "beside", "late") == [3, 1, 1]
-    assert card.counted("high", "kernels", "beside", "late") == [2, 1, 1]
+    assert card.counted("low", "kernels", "beside") == [3, 1]
+    assert card.counted("high", "kernels", "beside") == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("came", "given", "late"),
+    [
+        pytest.param(9.9, 10.15, 0, id="it came before the other, and the CPU held it up"),
+        pytest.param(10.05, 10.15, 2, id="the other has had work since before it came"),
+        pytest.param(10.05, 10.35, 0, id="the work that it met has ended meanwhile"),
+    ],
+)
+def test_a_micro_step_is_late_that_did_not_wait_for_the_work_it_met(
+    card: Played, came: float, given: float, late: int
+) -> None:
+    card.give("high", at=10.0, kernels=3, seconds=0.1)
+    card.give("low", at=came, kernels=0)
+    card.give("low", at=given, kernels=2, seconds=0.2)
+    card.until(20.0)
+    assert card.counted("low", "kernels", "late") == [2, late]
 
 
 def test_it_counts_the_micro_steps_between_markers_that_a_client_has_on_it_at_a_time(
