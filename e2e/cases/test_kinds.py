@@ -36,6 +36,7 @@ def test_jobs_of_one_kind_are_placed_while_the_crd_of_another_is_missing(
         space.patiently(lambda: kfext.controller_pid not in {None, began}, seconds=150)
         space.submit(workers("torch", 3))
         space.patiently(lambda: space.view("torch").get("phase") == "Placed", seconds=60)
+        space.patiently(kfext.controller.ready, seconds=60)  # it has looked for kinds
         between = kfext.controller_pid
         kfext.kube.create(CRDS, definition)
         space.patiently(lambda: kfext.controller_pid not in {None, between}, seconds=150)

@@ -201,7 +201,7 @@ def test_jobs_of_every_phase_go_on_under_another_version(
     every.check_writes()
     for manifest in made:
         shared.phase(manifest["metadata"]["name"], "Placed", manifest["kind"])
-    assert shared.pins() == {pod["metadata"]["name"]: 1 for pod in shared.pods()}
+    shared.check_pins()
     assert shared.starts() == len(made)
     assert trusted(kfext) == authority
     # And what comes after.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from e2e.harness.faults import pod_patch, unsuspend_patch
-from e2e.harness.jobs import PLURAL, suspended, told_of_job, told_of_pod, workers
+from e2e.harness.jobs import PLURAL, pinned_to, suspended, told_of_job, told_of_pod, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
 from e2e.harness.nodes import delete_told, told
@@ -194,6 +194,13 @@ class Space:
         """Return how many writes of the controller each pod took that were carried out."""
         done = self.kfext.writes(pod_patch(self.name))
         return Counter(exchange.path.rsplit("/", 1)[-1] for exchange in done)
+
+    def check_pins(self) -> None:
+        """Check that each pod is pinned to one node, at its birth or by one write."""
+        pods, pins = self.pods(), self.pins()
+        assert [len(pinned_to(pod)) for pod in pods] == [1] * len(pods)
+        assert set(pins.values()) <= {1}
+        assert pins.keys() <= {pod["metadata"]["name"] for pod in pods}
 
     def starts(self) -> int:
         """Return how many times a job was unsuspended under a plan."""
