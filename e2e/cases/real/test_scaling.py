@@ -19,6 +19,7 @@ from e2e.testbed.cluster import Testbed
 from e2e.testbed.realnodes import Node
 
 pytestmark = pytest.mark.long
+Object = dict[str, Any]
 
 FULL, LEAST = 4, 2
 """Pods of the job (the cluster holds no more), and when it is smallest."""
@@ -47,6 +48,7 @@ def test_a_torchrun_job_makes_room_for_a_gang_and_comes_to_the_loss_of_an_undist
     # It saves nothing by itself: a checkpoint of the last seconds would save the request for one.
     paced = (*_steps(STEPS, least=0.8), "--every", str(STEPS))
     job = elastic_ddp("train", FULL, cpu=cpu, folder=where, sizes="2-4", arguments=paced)
+    _gang_trains_first(bed, managed, cpu)
     sdk = submit(bed, job, managed)
     _wait(lambda: _trains(where, FULL), "the job trains on the whole cluster")
 
@@ -70,6 +72,7 @@ def test_a_tfjob_with_a_server_and_dynamic_workers_makes_room_for_a_gang_and_gro
     cpu, where = half_node(members[0]), folder / "train"
     paced = _steps(2 * STEPS, least=0.3)
     job = elastic_ps("train", FULL - 1, cpu=cpu, folder=where, sizes="1-3", arguments=paced)
+    _gang_trains_first(bed, managed, cpu)
     sdk = submit(bed, job, managed)
     _wait(lambda: _reached(where), "the job trains")
     _wait(lambda: len(_running(bed, managed)) == FULL, "all of its workers have come")
@@ -98,18 +101,32 @@ def _steps(count: int, *, least: float = 0.0) -> Sequence[str]:
     return ("--steps", str(count), "--least", str(least))
 
 
+def _gang(name: str, cpu: str) -> Object:
+    made: Object = pytorch_job(name, cpu=cpu, arguments=("--model", "cnn", "--steps", "40"))
+    return made
+
+
+def _gang_trains_first(bed: Testbed, namespace: str, cpu: str) -> None:
+    """Have a gang train alone, which shows how long the next gang takes.
+
+    A job gives only to a gang that is expected to take at most half of the job's rest.
+    """
+    gang = _gang("gang-1", cpu)
+    trained(submit(bed, gang, namespace), gang, namespace)
+
+
 def _gang_comes_and_goes(bed: Testbed, namespace: str, cpu: str) -> None:
     """Have a gang train that needs as much as the job can give."""
-    gang = pytorch_job("gang", cpu=cpu, arguments=("--model", "cnn", "--steps", "40"))
+    gang = _gang("gang-2", cpu)
     sdk = submit(bed, gang, namespace)
     _wait(lambda: _is_bound(bed, namespace), "the gang is bound")
-    assert len(_running(bed, namespace)) <= LEAST
+    assert 0 < len(_running(bed, namespace)) <= LEAST
     trained(sdk, gang, namespace)
-    kubectl(bed, "delete", "pytorchjob", "gang", "-n", namespace)
+    kubectl(bed, "delete", "pytorchjob", "gang-2", "-n", namespace)
 
 
 def _is_bound(bed: Testbed, namespace: str) -> bool:
-    pods = pods_of(bed, namespace, "gang").values()
+    pods = pods_of(bed, namespace, "gang-2").values()
     return len(pods) == FULL - LEAST and all(pod["spec"].get("nodeName") for pod in pods)
 
 
