@@ -60,7 +60,7 @@ class Client:
     A micro-step is all the kernels between two of its markers.
     `kernels`, `beside`: how many it has begun, and how many of them while another client had work.
     `late`: the kernels of micro-steps that it should not have begun, whatever the CPU did: another
-    client had work when the marker before was set, and ever since.
+    client had work when the marker before was set, and ever since. No marker: it never waited.
     `outstanding`: how many micro-steps the card had of it, at most. `micro_steps`: how many it has
     of it now, or had when it was killed. `came`: when its last marker was set.
     """
@@ -75,7 +75,7 @@ class Client:
     given: deque[_Given] = field(default_factory=deque)
     micro_steps: int = 0
     works_since: float | None = None
-    came: float = -math.inf
+    came: float = math.inf
     is_late: bool = False
 
 

@@ -134,13 +134,15 @@ def test_it_counts_what_is_begun_beside_another(card: Played) -> None:
         pytest.param(9.9, 10.15, 0, id="it came before the other, and the CPU held it up"),
         pytest.param(10.05, 10.15, 2, id="the other has had work since before it came"),
         pytest.param(10.05, 10.35, 0, id="the work that it met has ended meanwhile"),
+        pytest.param(None, 10.15, 2, id="it sets no marker, as a job without a gate"),
     ],
 )
 def test_a_micro_step_is_late_that_did_not_wait_for_the_work_it_met(
-    card: Played, came: float, given: float, late: int
+    card: Played, came: float | None, given: float, late: int
 ) -> None:
     card.give("high", at=10.0, kernels=3, seconds=0.1)
-    card.give("low", at=came, kernels=0)
+    if came is not None:
+        card.give("low", at=came, kernels=0)
     card.give("low", at=given, kernels=2, seconds=0.2)
     card.until(20.0)
     assert card.counted("low", "kernels", "late") == [2, late]
