@@ -124,7 +124,7 @@ def lead_service(
 ) -> None:
     """Lead port 443 of a Service to `target` for the pods of a node; there is no kube-proxy.
 
-    `ends`: whether that ends.
+    `ends`: remove the rules of an earlier call instead.
     """
     action = "-D" if ends else "-A"
     service = ["-d", address, "-p", "tcp", "--dport", "443"]
