@@ -174,7 +174,7 @@ def main(
     as_waits = partial(timed.measure, minutes=minutes, network=network)
     clusters: dict[str, Callable[[], str]] = {
         "real": partial(in_turn, quick=quick, link=(link or _LINK)[0]),
-        "wait": stored(partial(as_waits, link=(link or timed.LINK)[0])),
+        "wait": stored(partial(as_waits, link=link[0] if link else timed.LINK)),
     }
     real: dict[str, Callable[[], str]] = {
         "cluster": clusters[compute],

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from e2e.bench.__main__ import main
 from e2e.bench.cluster import timed
 from e2e.bench.cluster.run import Outcome, Story
 from e2e.bench.cluster.timed import ALONE, CLAIMS, COMPANION, claims_table, messages_table
@@ -119,6 +121,24 @@ def test_links_are_as_many_times_slower_as_waits_are_longer(link: str) -> None:
     assert float(found.removesuffix("kbit")) * 1e3 * SLOWED == pytest.approx(bits, rel=1e-4)
     assert burst(found) > 0
     assert slowed("none") == "none"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "link"),
+    [pytest.param([], "10gbit", id="default"), pytest.param(["--link", "25gbit"], "25gbit")],
+)
+def test_the_command_line_gives_the_link(
+    arguments: list[str], link: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[str] = []
+
+    def measure(*, link: str, **_: object) -> str:
+        given.append(link)
+        return "measured"
+
+    monkeypatch.setattr(timed, "measure", measure)
+    done = CliRunner().invoke(main, ["cluster", "--compute", "wait", *arguments])
+    assert (done.exit_code, given) == (0, [link]), done.output
 
 
 def test_a_link_that_is_no_rate_is_refused() -> None:
