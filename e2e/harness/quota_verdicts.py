@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from e2e.harness.kube import Kube, Object
 from e2e.harness.wait import TooLateError, until
 from e2e.testbed.cluster import Testbed
-from kfext.core.queue.quota import shortage
+from kfext.core.queue.quota import QuotaView
 from kfext.model.charge import pod_charge
 from kfext.model.quota import parse_quota
 
@@ -88,7 +88,8 @@ def _one_namespace(
     for number in range(pods):
         pod = {"metadata": {"name": f"pod-{number}"}, "spec": _pod(draw, classes)}
         quotas = kube.items(f"{at}/resourcequotas")
-        verdict = shortage({pod_charge(pod["spec"]): 1}, map(parse_quota, quotas), defaulted=False)
+        view = QuotaView(tuple(map(parse_quota, quotas)), defaulted=False)
+        verdict = view.shortage({pod_charge(pod["spec"]): 1})
         if verdict:
             _await_no(kube, f"{at}/pods?dryRun=All", pod)
         answer = kube.ask("POST", f"{at}/pods", pod)

@@ -33,6 +33,8 @@ class PodCharge:
     `cross_namespace_affinity`: whether an affinity term names other namespaces.
     `priority_class`: the pod's priorityClassName, empty if unset.
     `parts`: the hundredths of a GPU that it shares, which only kfext counts.
+    `served`: whether the operator makes a headless Service for it. JobSet makes one for the whole
+        job, which exists before the job is started.
     """
 
     usage: tuple[tuple[str, int], ...] = ()
@@ -42,6 +44,7 @@ class PodCharge:
     cross_namespace_affinity: bool = False
     priority_class: str = ""
     parts: int = 0
+    served: bool = True
 
     def sharing(self, parts: int) -> "PodCharge":
         """Return the charge of the pod with this many hundredths instead of its one GPU."""

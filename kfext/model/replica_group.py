@@ -115,7 +115,7 @@ def parse_groups(
                 priority_class=text(pod_spec.get("priorityClassName")),
                 networking=parse_networking(template, kind=kind),
                 released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
-                charge=pod_charge(created),
+                charge=replace(pod_charge(created), served=not kind.rendered),
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),
                 program=_program(pod_spec),

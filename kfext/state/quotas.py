@@ -2,9 +2,8 @@
 
 from collections import Counter
 
-from kfext.core.lifecycle.situation import QuotaView
 from kfext.core.queue.order import Classes, default_class
-from kfext.core.queue.quota import demand
+from kfext.core.queue.quota import QuotaView, demand
 from kfext.model.charge import PodCharge
 from kfext.model.quantity import CPU
 from kfext.model.quota import LimitRange, Quota

@@ -168,7 +168,7 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     else:
         answer = find_place(allowed, ledger, no_fits)
     if isinstance(answer, NoFit):
-        return _keep_waiting(situation, answer)
+        return _keep_waiting(allowed, answer)
     if wait := wait_for_one_node(situation, answer, ledger):
         return wait
     return _planned(situation, ledger, answer, port=port, network=network)

@@ -35,6 +35,7 @@ from kfext.names import (
     GATED,
     PHASE_RELEASED,
     PLACED,
+    PLANNED,
     QUEUED,
     REASON_WRITE_REFUSED,
     SUSPENDED,
@@ -116,4 +117,6 @@ def _phase(situation: Situation) -> str:
         return PHASE_RELEASED
     if job.suspend:
         return QUEUED if job.held and not job.kueue_managed else SUSPENDED
+    if not situation.pods:
+        return PLANNED
     return PLACED if all(pod.node_name for pod in situation.pods) else GATED

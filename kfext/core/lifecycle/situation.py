@@ -8,7 +8,7 @@ from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers, workers_of
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.length import USUAL_SECONDS
-from kfext.core.queue.quota import Demand, shortage
+from kfext.core.queue.quota import QuotaView
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import SHARES_GPUS, Settings
 from kfext.model.backoff import exponential_backoff
@@ -26,35 +26,11 @@ from kfext.model.plan import (
 )
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
-from kfext.model.quota import Quota
 from kfext.model.shared_gpu import CardSharer, SharedGpu
 from kfext.model.timestamps import left, past
-from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
 _LONGEST_BACKOFF = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaView:
-    """The quotas of a job's namespace and their context: see core.queue.quota.shortage."""
-
-    quotas: tuple[Quota, ...] = ()
-    pending: Demand = field(default_factory=dict)
-    sharing: Demand = field(default_factory=dict)
-    default_class: str = ""
-    defaulted: bool = True
-
-    def shortage(self, need: Demand) -> Verdict | None:
-        """Return which quota would refuse a pod or Service of a job, or None."""
-        return shortage(
-            need,
-            self.quotas,
-            pending=self.pending,
-            sharing=self.sharing,
-            default_class=self.default_class,
-            defaulted=self.defaulted,
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ CheckRequest.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from kfext.model.charge import GPUS, PodCharge
 from kfext.model.gpu import UNITS
@@ -22,9 +22,8 @@ from kfext.names import REASON_QUOTA
 Demand = Mapping[PodCharge, int]
 """How many pods are to be created, by what each of them charges to quotas."""
 
-_NOTHING: Demand = MappingProxyType({})
 _PER_REPLICA = ("services", "count/services")
-"""The operator makes one headless service for every replica."""
+"""The Training Operator makes one headless service for every replica."""
 _CAUSES = 3
 """How many refusals a message names."""
 
@@ -41,19 +40,10 @@ def demand(job: TrainingJob, pods: Iterable[Pod] = ()) -> Counter[PodCharge]:
     return +due
 
 
-def shortage(
-    need: Demand,
-    quotas: Iterable[Quota],
-    *,
-    pending: Demand = _NOTHING,
-    sharing: Demand = _NOTHING,
-    default_class: str = "",
-    defaulted: bool,
-) -> Verdict | None:
-    """Return which quotas would refuse a pod or service of the job, or None.
+@dataclass(frozen=True, slots=True)
+class QuotaView:
+    """The quotas of a namespace and what they count.
 
-    `need`: the demand of the whole job.
-    `quotas`: the quotas of its namespace.
     `pending`: the demand of jobs in the namespace that were started before.
     `sharing`: the pods there that share GPUs. Kubernetes' quotas do not count parts of GPUs; here
         they count like whole GPUs.
@@ -61,31 +51,39 @@ def shortage(
     `defaulted`: whether the namespace may have a LimitRange, which fills in the requests and limits
         that a template leaves out.
     """
-    hopeless: list[str] = []
-    for_now: list[str] = []
-    for quota in sorted(quotas, key=lambda quota: quota.name):
-        own = _covered(quota, need, default_class)
-        if not defaulted:
-            hopeless += _unstated(quota, own, total=sum(need.values()))
-        usage, ahead = _usage(quota, own), _usage(quota, _covered(quota, pending, default_class))
-        parts = _parts(quota, _covered(quota, sharing, default_class))
-        for key, wanted in sorted(usage.items()):
-            hard = quota.hard[key] * _scale(key)
-            used = quota.used.get(key, 0) * _scale(key) + parts[key]
-            if wanted > hard:
-                hopeless.append(_never(quota, key, wanted))
-            elif used + ahead[key] + wanted > hard:
-                for_now.append(_not_now(quota, key, used=used, wanted=wanted, ahead=ahead[key]))
-    no_fits = [*hopeless, *for_now]
-    return Verdict(REASON_QUOTA, "; ".join(no_fits[:_CAUSES])) if no_fits else None
 
+    quotas: tuple[Quota, ...] = ()
+    pending: Demand = field(default_factory=dict)
+    sharing: Demand = field(default_factory=dict)
+    default_class: str = ""
+    defaulted: bool = True
 
-def _covered(quota: Quota, demand_: Demand, default_class: str) -> Demand:
-    return {
-        charge: count
-        for charge, count in demand_.items()
-        if quota.covers(charge, default_class=default_class)
-    }
+    def shortage(self, need: Demand) -> Verdict | None:
+        """Return which quotas would refuse a pod or Service of a job with this demand, or None."""
+        hopeless: list[str] = []
+        for_now: list[str] = []
+        for quota in sorted(self.quotas, key=lambda quota: quota.name):
+            own = self._covered(quota, need)
+            if not self.defaulted:
+                hopeless += _unstated(quota, own, total=sum(need.values()))
+            usage, ahead = _usage(quota, own), _usage(quota, self._covered(quota, self.pending))
+            parts = _parts(quota, self._covered(quota, self.sharing))
+            for key, wanted in sorted(usage.items()):
+                hard = quota.hard[key] * _scale(key)
+                used = quota.used.get(key, 0) * _scale(key) + parts[key]
+                if wanted > hard:
+                    hopeless.append(_never(quota, key, wanted))
+                elif used + ahead[key] + wanted > hard:
+                    for_now.append(_not_now(quota, key, used=used, wanted=wanted, ahead=ahead[key]))
+        no_fits = [*hopeless, *for_now]
+        return Verdict(REASON_QUOTA, "; ".join(no_fits[:_CAUSES])) if no_fits else None
+
+    def _covered(self, quota: Quota, demand_: Demand) -> Demand:
+        return {
+            charge: count
+            for charge, count in demand_.items()
+            if quota.covers(charge, default_class=self.default_class)
+        }
 
 
 def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
@@ -95,7 +93,8 @@ def _usage(quota: Quota, demand_: Demand) -> Counter[str]:
         for key, number in charge.usage:
             if key in quota.hard:
                 usage[key] += count * number * _scale(key)
-        if not quota.rules:  # scopes apply to pods: a quota with a scope counts no services
+        # Scopes apply to pods: a quota with a scope counts no services.
+        if charge.served and not quota.rules:
             usage.update({key: count for key in _PER_REPLICA if key in quota.hard})
     return usage
 

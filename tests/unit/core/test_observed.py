@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kfext.core.observed import as_observed, differences, expecting_tolerations, observed
-from kfext.core.queue.quota import demand, shortage
+from kfext.core.queue.quota import QuotaView, demand
 from kfext.model.constraints import Toleration
 from kfext.model.job_state import JobState, ObservedPods
 from kfext.model.plan import Plan
@@ -138,7 +138,7 @@ def test_quotas_count_what_its_pods_were_seen_to_request() -> None:
     state = JobState(observed=observed(plain, large, JobState(), plan=None))
     raw = {"spec": {"hard": {"requests.cpu": "2"}}, "status": {"hard": {"requests.cpu": "2"}}}
     quota = parse_quota({"metadata": {"namespace": "team", "name": "q"}, **raw})
-    refused = shortage(demand(as_observed(plain, state)), [quota], defaulted=True)
+    refused = QuotaView((quota,)).shortage(demand(as_observed(plain, state)))
     assert refused is not None
     assert "requests.cpu" in refused.message
     (group,) = as_observed(plain, state).groups

@@ -14,11 +14,14 @@ from kfext.core.eligibility import why_no_host_network
 from kfext.core.patches.basis import basis
 from kfext.core.patches.host_network import host_network
 from kfext.core.patches.job import suspend_patch, unsuspend_patch, user_release_patch
+from kfext.core.queue.quota import QuotaView, demand
 from kfext.model.job import TrainingJob, parse_job, pod_labels, pod_name
 from kfext.model.job_state import JobState
 from kfext.model.kinds.registered import KINDS
+from kfext.model.namespace import Namespace
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey, parse_pod
+from kfext.model.quota import parse_quota
 from kfext.model.rendered import as_rendered, parse_rendered
 from tests.trainjobs import (
     JOB_UID,
@@ -31,7 +34,7 @@ from tests.trainjobs import (
     trainer_pod,
 )
 
-CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 NODE_0, NODE_1 = ReplicaKey("node", 0), ReplicaKey("node", 1)
 PLAN = Plan(JOB_UID, 1, {NODE_0: "a", NODE_1: "b"})
 SETTINGS = {names.COLOCATION: "preferred", names.NETWORK: "pod"}
@@ -132,6 +135,19 @@ STATUS = {
     ],
     "jobsStatus": [{"name": "node", "ready": 1, "active": 0, "succeeded": 0}],
 }
+
+
+def test_the_one_service_of_its_jobset_is_there_before_a_quota_is_asked() -> None:
+    none_left = parse_quota(
+        {
+            "metadata": {"namespace": "team", "name": "limit"},
+            "spec": {},
+            "status": {"hard": {"services": "1", "pods": "1"}, "used": {"services": "1"}},
+        }
+    )
+    refusal = QuotaView((none_left,)).shortage(demand(read()))
+    assert refusal is not None
+    assert refusal.message == "the job needs 2 pods, but quota team/limit allows only 1 in all"
 
 
 def test_the_status_of_a_job_is_read_as_that_of_other_kinds() -> None:

@@ -149,8 +149,12 @@ STAGES = (
 
 def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room() -> None:
     world = started(*STAGES, cpu="3")
-    for index in (0, 1):
-        world.pod(index, gated=True)
+    world.pod(0, gated=True)
+    waiting = world.step()
+    assert isinstance(waiting, Wait)
+    assert waiting.verdict is not None
+    assert waiting.verdict.message == "1 of 2 pods exist"
+    world.pod(1, gated=True)
     assert len(pinned(world)) == 2
     for index in (0, 1):
         world.pod(index, pinned="n0", node="n0", phase="Running")

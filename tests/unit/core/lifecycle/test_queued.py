@@ -8,11 +8,10 @@ import pytest
 
 from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle import situation as situation_module
 from kfext.core.lifecycle.next_step import next_step
-from kfext.core.lifecycle.situation import QueueContext, QuotaView, Situation
+from kfext.core.lifecycle.situation import QueueContext, Situation
 from kfext.core.lifecycle.steps import Release, SaveState, Unsuspend, Wait
-from kfext.core.queue.quota import shortage
+from kfext.core.queue.quota import QuotaView
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, Range
 from kfext.model.charge import PodCharge
@@ -418,16 +417,33 @@ def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short
     assert isinstance(rigid, Wait)
 
 
+def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows() -> None:
+    of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
+    room = ledger(node("a", cpu="8"))
+    room.claim("other", Claim("a", {"cpu": 4000}, job="other"))
+    context = QueueContext(
+        quota=QuotaView((quota({"pods": "6"}),)),
+        length=lambda: 300.0,
+        ends=lambda: {"other": NOW + 100},
+    )
+    situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(2, 8))
+    step = next_step(situation, room)
+    assert isinstance(step, Wait)
+    # With four of six workers the job takes 450 s, and all six start in 100 s.
+    assert step.again == 50.0
+
+
 def test_a_quota_is_asked_about_a_few_sizes_of_an_elastic_job_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
+    shortage = QuotaView.shortage
 
-    def counted(need: Any, *more: Any, **rest: Any) -> Any:
+    def counted(view: QuotaView, need: Any) -> Any:
         asked.append(sum(need.values()))
-        return shortage(need, *more, **rest)
+        return shortage(view, need)
 
-    monkeypatch.setattr(situation_module, "shortage", counted)
+    monkeypatch.setattr(QuotaView, "shortage", counted)
     context = QueueContext(quota=QuotaView((quota({"pods": "7"}),)))
     of = job().worker(10_000, cpu="1").elastic(**ANY_SIZE).held().build()
     situation = situation_of(of, elastic=Range(1, 10_000), context=context)

@@ -29,6 +29,7 @@ from kfext.names import (
     GATED,
     PHASE_RELEASED,
     PLACED,
+    PLANNED,
     QUEUED,
     REASON_NO_ROOM,
     REASON_WRITE_REFUSED,
@@ -101,6 +102,14 @@ REFUSED: dict[str, Case] = {
         plan("a", "a", "a"),
         more=refusing("Pin", "Release", "Ungate"),
         check=waits(GATED),
+    ),
+    "to stop it for want of pods: it is not placed": Case(
+        Wait,
+        three().resumed(),
+        [],
+        plan("a", "a", "a"),
+        more=refusing("Suspend", **REQUIRED, waited=90.0, quiet=90.0),
+        check=waits(PLANNED),
     ),
     "to pin its pods, and colocation is required: stopped": Case(
         Suspend,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.queue.quota import Demand, demand, shortage
+from kfext.core.queue.quota import Demand, QuotaView, demand
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.quota import Quota, ScopeRule, parse_quota
 from tests.builders import job, pod, pods
@@ -32,7 +32,7 @@ def of(count: int, *, resources: dict[str, Any] | None = None, **spec: Any) -> D
 
 
 def said(need: Demand, *quotas: Quota, **more: Any) -> str | None:
-    verdict = shortage(need, quotas, **{"defaulted": False, **more})
+    verdict = QuotaView(quotas, **{"defaulted": False, **more}).shortage(need)
     assert verdict is None or verdict.reason == names.REASON_QUOTA
     return verdict.message if verdict else None
 
@@ -307,7 +307,7 @@ def created_one_by_one(need: Demand, pending: Demand, quotas: list[Quota]) -> bo
 def test_no_shortage_means_that_every_pod_can_be_created(
     need: dict[PodCharge, int], pending: dict[PodCharge, int], quotas: list[Quota]
 ) -> None:
-    found = shortage(need, quotas, pending=pending, defaulted=True)
+    found = QuotaView(tuple(quotas), pending=pending).shortage(need)
     if found is None and created_one_by_one({}, pending, quotas):
         assert created_one_by_one(need, pending, quotas)
     if found is not None:
@@ -318,9 +318,10 @@ def test_no_shortage_means_that_every_pod_can_be_created(
 def test_the_order_of_quotas_changes_nothing(
     need: dict[PodCharge, int], quotas: list[Quota]
 ) -> None:
-    unique = list({quota_.name: quota_ for quota_ in quotas}.values())
-    assert shortage(need, unique, defaulted=False) == shortage(
-        dict(reversed(need.items())), unique[::-1], defaulted=False
+    unique = tuple({quota_.name: quota_ for quota_ in quotas}.values())
+    backwards = QuotaView(unique[::-1], defaulted=False)
+    assert QuotaView(unique, defaulted=False).shortage(need) == backwards.shortage(
+        dict(reversed(need.items()))
     )
 
 
