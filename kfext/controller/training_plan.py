@@ -31,11 +31,9 @@ from kfext.names import (
     REASON_SHARE_EDITED,
 )
 
-OF_COMPANION = tuple(condition.type for condition in CONDITIONS)
-"""The conditions that a job has while it opts in to a policy of the companion."""
 _TYPES = (
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),
-    *OF_COMPANION,
+    *CONDITIONS,
 )
 _LONGEST_MESSAGE = 1024
 _INT32 = 2**31 - 1

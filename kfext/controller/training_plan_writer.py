@@ -10,7 +10,6 @@ from dataclasses import replace
 import structlog
 
 from kfext.controller.training_plan import (
-    OF_COMPANION,
     Mark,
     TrainingPlanStatus,
     WrittenTrainingPlan,
@@ -20,6 +19,7 @@ from kfext.controller.training_plan import (
     same_but_texts,
 )
 from kfext.core.companion.policy import ConditionStatus
+from kfext.core.companion.registry import CONDITIONS
 from kfext.core.progress import reported
 from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
@@ -92,7 +92,7 @@ class TrainingPlanWriter:
             of_companion = {
                 type_: condition
                 for type_, condition in shown.conditions.items()
-                if type_ in OF_COMPANION
+                if type_ in CONDITIONS
             }
             conditions = {**status.conditions, **of_companion}
             status = replace(status, progress=shown.progress, conditions=conditions)

@@ -5,7 +5,6 @@ from typing import assert_never
 
 from kfext import names
 from kfext.core import words
-from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.operation import Phase, Readiness, ScaleOperation
 from kfext.core.companion.policy import ConditionStatus
 from kfext.core.companion.proposal import Cause, Move, PodSizes, Proposal, Workers
@@ -32,7 +31,7 @@ def cpu_shown(
     """
     verdict = next(_of_cpu(job, signal, would, paused=paused), None)
     resized = _resized(job, signal)
-    if verdict is None and job.policies_of(RESIZED):
+    if verdict is None and job.cpu_policies:
         before = job.shown.get(names.RESIZED)
         if job.cpu.early and not resized:
             message = "too little is known of it yet to judge a change"
@@ -61,7 +60,7 @@ def _of_cpu(
         restores = cpu.operation.restores
         reason = names.REASON_CPU_RESTORED if restores else names.REASON_CPU_MOVED
         yield Verdict(reason, cpu.operation.proposal.reason)
-    if job.policies_of(RESIZED) and cpu.unfit:
+    if job.cpu_policies and cpu.unfit:
         yield Verdict(names.REASON_STANDS_DOWN, cpu.unfit)
     if would is not None:
         yield Verdict(names.REASON_WOULD_MOVE, _would(would))

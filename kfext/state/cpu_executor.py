@@ -3,15 +3,15 @@
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, assert_never
+from typing import ClassVar
 
 from kfext import names
 from kfext.core.companion.arbitration import Cadence, Chosen, for_free_jobs, neighbourhoods
 from kfext.core.companion.cpu import RESIZED
-from kfext.core.companion.operation import WINDOWS_BEFORE, Outcome, Phase, begin_trial
+from kfext.core.companion.operation import WINDOWS_BEFORE, Phase, Trial
 from kfext.core.companion.policy import Condition, ConditionStatus, SignalPolicy
 from kfext.core.companion.proposal import Proposal
-from kfext.core.companion.registry import policies_of, signal_policies
+from kfext.core.companion.registry import CPU_POLICIES
 from kfext.core.companion.restoring import restoring
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.lifecycle.steps import Resize
@@ -76,8 +76,7 @@ class CpuExecutor(Executor):
         self._signals = CpuSignals(
             cluster, progress, running.settings_of, self._stages.paused, headroom
         )
-        self._policies = signal_policies(RESIZED)
-        self._cadences = {policy.name: Cadence() for policy in self._policies}
+        self._cadences = {policy.name: Cadence() for policy in CPU_POLICIES}
         self._look: _Look | None = None
         self._first = 0
         self._shrinking: tuple[RunningJob, ...] = ()
@@ -89,7 +88,9 @@ class CpuExecutor(Executor):
         training = tracked.job
         if training.finished or training.suspend or training.deleting:
             return False
-        return tracked.state.cpu != CpuState() or bool(policies_of(RESIZED) & chosen.keys())
+        return tracked.state.cpu != CpuState() or any(
+            policy.name in chosen for policy in CPU_POLICIES
+        )
 
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the CPU of a job."""
@@ -137,7 +138,7 @@ class CpuExecutor(Executor):
             with self._visit(look, here):
                 records = {job.uid: self.jobs[job.uid].cpu for job in here.jobs}
                 advised = judged(here, records, ended=look.ended)
-                for policy in self._policies:
+                for policy in CPU_POLICIES:
                     advised += self._advised(policy, here, look.due[policy.name])
                 ripe = [proposal for proposal in advised if self._ripe(proposal)]
                 any_ripe = {proposal.job for proposal in ripe} | look.begun
@@ -183,13 +184,13 @@ class CpuExecutor(Executor):
                     ended.add(job.uid)
                 if signal.pods:
                     jobs.append(signal)
-                elif job.policies_of(RESIZED) and job.cpu.unfit:
+                elif job.cpu_policies and job.cpu.unfit:
                     unfit = Verdict(names.REASON_STANDS_DOWN, job.cpu.unfit)
                     self.running.shown.show(
                         job, RESIZED.type, ConditionStatus(holds=False, verdict=unfit)
                     )
         signals = self._signals.together(jobs, now.wall)
-        due = {policy.name: self._due(policy, signals, at) for policy in self._policies}
+        due = {policy.name: self._due(policy, signals, at) for policy in CPU_POLICIES}
         groups = neighbourhoods(signals.jobs)
         self._first = (self._first + 1) % max(1, len(groups))
         turns = (*groups[self._first :], *groups[: self._first])
@@ -238,17 +239,14 @@ class CpuExecutor(Executor):
                 pods=pods,
                 state=state,
                 seen=cpu.seen,
-                chosen=running.policies_of(RESIZED),
+                chosen=running.cpu_policies,
                 undo=cpu.undo,
                 unmeasured=now - cpu.measured_at,
             )
             if back is not None:
                 if operation is None or not operation.restores:
-                    step = self._stages.begin(
-                        running, back.proposal, resized=job.resized, rests=back.rests
-                    )
-                    yield running, step
-            elif not running.policies_of(RESIZED) and operation is None and not job.resized:
+                    yield running, self._stages.begin(running, back, resized=job.resized)
+            elif not running.cpu_policies and operation is None and not job.resized:
                 yield running, self._stages.forget(running)
 
     def _ripe(self, proposal: Proposal) -> bool:
@@ -261,16 +259,11 @@ class CpuExecutor(Executor):
         return len(self.jobs[proposal.job].cpu.history.of(proposal.measure)) >= WINDOWS_BEFORE
 
     def _begin(self, proposal: Proposal, here: Signals) -> tuple[RunningJob, Resize | None]:
-        running, job = self.jobs[proposal.job], here.job(proposal.job)
-        history = running.cpu.history
-        step = self._stages.begin(
-            running,
-            proposal,
-            resized=job is not None and job.resized,
-            trial=begin_trial(proposal, history.of(proposal.measure) if proposal.measure else ()),
-            rests={proposal.policy: proposal.reason} if proposal.rests else {},
-        )
-        return running, step
+        running = self.jobs[proposal.job]
+        resized = next(job.resized for job in here.jobs if job.uid == proposal.job)
+        measure, history = proposal.measure, running.cpu.history
+        trial = Trial(proposal, tuple(history.of(measure))) if measure else None
+        return running, self._stages.begin(running, proposal, resized=resized, trial=trial)
 
     def _show(
         self, job: JobSignal, here: Signals, look: _Look, would: Proposal | None, now: float
@@ -314,16 +307,10 @@ def judged(
         if record.trial is None:
             continue
         if job.uid in ended and not job.in_flight:
-            record.trial = record.trial.with_window(here)
-        outcome = record.trial.outcome(here)
-        match outcome:
-            case Outcome.RUNNING:
-                pass
-            case Outcome.FAILED:
-                if (undo := record.trial.undo(here)) is not None:
-                    undone.append(undo)
-            case Outcome.GAINED | Outcome.MOOT:
-                record.trial = None
-            case _:
-                assert_never(outcome)
+            record.trial = record.trial.with_window(job)
+        gained = record.trial.gained()
+        if gained is False and (undo := record.trial.undo(job)) is not None:
+            undone.append(undo)
+        elif gained:
+            record.trial = None
     return undone

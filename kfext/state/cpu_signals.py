@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.fair import Sharer, fair_ends
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
 from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals, use_of
@@ -132,16 +131,12 @@ class CpuSignals:
 
     def looks_early(self) -> bool:
         """Return whether a pod has ended beside resized pods, or needs the CPU of a raise."""
-        if any(self._free_on(name) < raised for name, raised in self._raised.items()):
+        if any(free_on(self._cluster, name) < raised for name, raised in self._raised.items()):
             return True
         return any(
             not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
             for uid, pods in self._beside.items()
         )
-
-    def _free_on(self, name: str) -> int:
-        free = free_on(self._cluster, name)
-        return 0 if free is None else free
 
     def of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
         """Return the signal of a job, and whether its window has ended."""
@@ -212,14 +207,14 @@ def _raised(signals: Signals) -> dict[str, int]:
     return {name: amount for name, amount in raised.items() if amount > 0}
 
 
-def free_on(cluster: Cluster, name: str) -> int | None:
-    """Return the CPU of a node less all requests, as users wrote them; None: no such node.
+def free_on(cluster: Cluster, name: str) -> int:
+    """Return the CPU of a node less all requests, as users wrote them; 0: no such node.
 
     A reservation does not count: its job does not fit yet. Its pods count once it does.
     """
     node = cluster.ledger.node(name)
     if node is None:
-        return None
+        return 0
     claims = (claim for claim in cluster.ledger.claims_on([name]) if not claim.kept)
     return node.allocatable.get(CPU, 0) - sum(claim.requests.get(CPU, 0) for claim in claims)
 
@@ -256,7 +251,7 @@ def signals_of(
         name: NodeSignal(
             allocatable=node.allocatable.get(CPU, 0),
             others=others[name],
-            free=free_on(cluster, name) or 0,
+            free=free_on(cluster, name),
         )
         for name in nodes
         if (node := cluster.ledger.node(name)) is not None
@@ -308,7 +303,7 @@ def job_signal(
         uid=job.uid,
         namespace=job.tracked.job.namespace,
         pods=signals,
-        policies={} if cpu.unfit else job.policies_of(RESIZED),
+        policies={} if cpu.unfit else job.cpu_policies,
         rests=frozenset(state.rests),
         in_flight=in_flight,
         settling=settling,

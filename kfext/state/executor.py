@@ -12,7 +12,7 @@ from kfext.core.lifecycle.steps import Step
 from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
 from kfext.state.running_job import RunningJob
-from kfext.state.running_jobs import Followed, RunningJobs
+from kfext.state.running_jobs import RunningJobs
 from kfext.state.tracked_job import TrackedJob
 
 TURN_SECONDS = 10.0
@@ -30,17 +30,16 @@ class Executor(ABC):
     `condition`: the condition that tells of the jobs that the executor follows.
     `look_seconds`: the time between two looks at all jobs.
     `jobs`: the followed jobs, by uid.
-    `looks`: whether this turn is a look. `seconds`: from the look before to the last look.
+    `looks`: whether this turn is a look.
     """
 
     condition: ClassVar[Condition]
     look_seconds: ClassVar[float]
 
     def __init__(self, running: RunningJobs) -> None:
-        self.jobs: Followed = {}
+        self.jobs: dict[str, RunningJob] = {}
         self.running = running
         self.looks = False
-        self.seconds = math.inf
         self.looked = -math.inf
         running.follow(self.jobs)
 
@@ -49,7 +48,7 @@ class Executor(ABC):
         at = now.monotonic
         self.looks = at - self.looked >= self.look_seconds or self.looks_early()
         if self.looks:
-            self.seconds, self.looked = at - self.looked, at
+            self.looked = at
             self.enrol(now)
 
     def looks_early(self) -> bool:
@@ -65,7 +64,7 @@ class Executor(ABC):
 
         After an error of kfext about a job, nothing changes for the job.
         """
-        before, after = dict(self.jobs), Followed()
+        before, after = dict(self.jobs), dict[str, RunningJob]()
         for uid, tracked in self.running.tracked.items():
             job = before.get(uid)
             with self.running.failures.about(tracked):

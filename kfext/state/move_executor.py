@@ -98,8 +98,7 @@ class MoveExecutor(Executor):
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
             to = self._room.anew(job, self.running.settings_of(job.tracked), now=now.wall) or {}
-            move, why = Move(tuple(sorted(set(to.values())))), job.tracked.state.message
-            proposal = Proposal(MIGRATE.name, job.uid, move, why, job.uid)
+            proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
             job.move.operation = operation = MoveOperation(proposal, source=state.source)
             operation.stopped = True
             operation.enter(Phase.SETTLING, at=now.monotonic - ago)

@@ -17,9 +17,9 @@ from kfext.core.companion.operation import (
     ScaleOperation,
     Trial,
 )
-from kfext.core.companion.policy import Condition, ConditionStatus, Policy
+from kfext.core.companion.policy import ConditionStatus, Policy
 from kfext.core.companion.proposal import Proposal, Workers
-from kfext.core.companion.registry import policies_of
+from kfext.core.companion.registry import CPU_POLICIES
 from kfext.core.companion.restoring import cpu_of, last_written
 from kfext.core.companion.scale import SCALE, Sizes
 from kfext.core.elastic import asked_workers, workers_of
@@ -311,9 +311,10 @@ class RunningJob:
         choice = self.chosen.get(policy.name)
         return Mode.OFF if choice is None else choice.mode
 
-    def policies_of(self, condition: Condition) -> dict[str, PolicyChoice]:
-        """Return the chosen policies with a condition."""
-        names = policies_of(condition)
+    @property
+    def cpu_policies(self) -> dict[str, PolicyChoice]:
+        """The chosen policies for its CPU."""
+        names = {policy.name for policy in CPU_POLICIES}
         return {name: choice for name, choice in self.chosen.items() if name in names}
 
     @property

@@ -13,8 +13,6 @@ from kfext.state.cluster import Cluster
 from kfext.state.running_job import RunningJob
 from kfext.state.tracked_job import Failures, TrackedJob
 
-Followed = dict[str, RunningJob]
-"""The jobs that an executor follows, by uid."""
 News = tuple[TrackedJob, str, ConditionStatus | None]
 """A job, the type of a changed condition, and what to show; None: the condition is gone."""
 
@@ -66,7 +64,7 @@ class RunningJobs:
         self._followed: ChainMap[str, RunningJob] = ChainMap()
         self._chosen: dict[str, tuple[Settings, dict[str, PolicyChoice]]] = {}
 
-    def follow(self, followed: Followed) -> None:
+    def follow(self, followed: dict[str, RunningJob]) -> None:
         """Register the jobs of an executor."""
         self._followed.maps.append(followed)
 

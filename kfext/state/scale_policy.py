@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kfext import names
 from kfext.core.companion.operation import Readiness
-from kfext.core.companion.proposal import Cause, Proposal, Workers
+from kfext.core.companion.proposal import Cause, Proposal, Rank, Workers
 from kfext.core.companion.scale import SCALE, workers_proposal
 from kfext.core.companion.stand_down import why_left_alone, why_one_size
 from kfext.core.queue.order import Turn, turn
@@ -171,7 +171,7 @@ class ScaleProposals:
         uids = {job.uid for job in observing}
         for job in self._jobs.values():
             would = job.size.would
-            if would is not None and (job.uid not in uids or would.serves != job.uid):
+            if would is not None and (job.uid not in uids or would.rank is Rank.RESCUE):
                 job.size.would = None
 
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:

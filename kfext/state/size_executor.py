@@ -8,7 +8,7 @@ from kfext import names
 from kfext.core.companion.arbitration import Chosen
 from kfext.core.companion.operation import Phase
 from kfext.core.companion.policy import Condition
-from kfext.core.companion.proposal import Proposal, Rank, Workers
+from kfext.core.companion.proposal import Proposal, Rank, Rescue, Workers
 from kfext.core.companion.scale import SCALE, SCALED
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
@@ -185,8 +185,8 @@ class SizeExecutor(Executor):
         """
         groups: dict[str, list[Proposal]] = {}
         for proposal in chosen:
-            rescues = proposal.rank is Rank.RESCUE
-            groups.setdefault(proposal.serves if rescues else proposal.job, []).append(proposal)
+            rescue = _rescue_of(proposal)
+            groups.setdefault(rescue.waiting if rescue else proposal.job, []).append(proposal)
         whole = [group for group in groups.values() if _is_whole(group)]
         if any(proposal.rank is Rank.RESCUE for group in whole for proposal in group):
             self._rescaling.drop_growth(at=at)
@@ -206,7 +206,11 @@ class SizeExecutor(Executor):
         self.running.shown.show(job, SCALED.type, shown)
 
 
+def _rescue_of(proposal: Proposal) -> Rescue | None:
+    return proposal.change.rescue if isinstance(proposal.change, Workers) else None
+
+
 def _is_whole(group: Sequence[Proposal]) -> bool:
     """Return whether the jobs that are to give workers together are all chosen."""
-    rescue = change.rescue if isinstance(change := group[0].change, Workers) else None
+    rescue = _rescue_of(group[0])
     return rescue is None or len(group) == len(rescue.sizes)

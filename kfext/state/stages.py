@@ -4,7 +4,7 @@ Each stage is checked against the present pods. If the controller dies, the stat
 which sizes are kfext's, and the next controller decides again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
@@ -58,15 +58,14 @@ class Stages:
         *,
         resized: bool,
         trial: Trial | None = None,
-        rests: Mapping[str, str] | None = None,
     ) -> Resize | None:
         """Begin to carry out a proposal.
 
         `resized`: whether pods have other CPU than the user's now. `trial`: begins after the last
-        write. `rests`: the policies that rest from then on, and why.
+        write.
         """
         undo, job.cpu.trial, job.cpu.undo = job.cpu.undo, None, None
-        operation = ResizeOperation(proposal, trial=trial, rests=dict(rests or {}))
+        operation = ResizeOperation(proposal, trial=trial)
         operation.undo = undo
         before = job.tracked.state.cpu.by if resized else frozenset()
         operation.by = before if operation.restores else before | {proposal.policy}
@@ -154,14 +153,13 @@ class Stages:
         if any(_is_changed(pod, operation, job) for pod, _ in sizes):
             self._break_off(job, operation, "another client changed the CPU of a pod")
             return None
+        proposal = operation.proposal
         cpu = replace(
             noted(before, sizes, by=operation.by, pods=pods.values()),
-            rests={**before.rests, **operation.rests},
+            rests={**before.rests, **dict.fromkeys(proposal.rests, proposal.reason)},
         )
         reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
-        return Resize(
-            sizes, replace(tracked.state, cpu=cpu), Verdict(reason, operation.proposal.reason)
-        )
+        return Resize(sizes, replace(tracked.state, cpu=cpu), Verdict(reason, proposal.reason))
 
     def _break_off(self, job: RunningJob, operation: ResizeOperation, why: str) -> None:
         """End an operation before its present stage; earlier stages are to be restored."""

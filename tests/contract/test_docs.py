@@ -114,7 +114,7 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("condition", CONDITIONS, ids=lambda condition: condition.type)
+@pytest.mark.parametrize("condition", CONDITIONS.values(), ids=lambda condition: condition.type)
 def test_a_page_has_every_reason_of_a_condition(condition: Condition) -> None:
     rows = [only(row["reason"]) for row in table(PAGES[condition.type], "reason")]
     assert len(rows) == len(set(rows))

@@ -93,8 +93,7 @@ def together(
     return Proposal(
         policy=MIGRATE.name,
         job=job,
-        change=Move(tuple(sorted(set(to)))),
+        change=Move(),
         reason=f"{are}; there is room for all on {goes}, and a move {gain}",
-        serves=job,
         rank=Rank.MOVE,
     )

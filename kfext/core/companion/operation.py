@@ -3,11 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from statistics import fmean, stdev
 
 from kfext.core.companion.proposal import (
-    Measure,
     Proposal,
     Rank,
     Size,
@@ -16,7 +15,7 @@ from kfext.core.companion.proposal import (
     restore_proposal,
     value_of,
 )
-from kfext.core.companion.signals import Signals
+from kfext.core.companion.signals import JobSignal
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.plan import Assignment
 from kfext.model.pod import Pod
@@ -26,21 +25,10 @@ WINDOWS = 4
 """Windows with a value in which a gain must show."""
 WINDOWS_BEFORE = 2
 """Windows with a value needed before the change."""
-_KEPT = 4
-"""Windows before the change that are compared."""
 _CERTAIN = 2.0
 """Standard errors that a gain must exceed."""
 _LEAST_GAIN = 0.02
 """The relative gain that is needed if the windows do not show their scatter."""
-
-
-class Outcome(Enum):
-    """What a trial has shown: nothing yet, a gain, or no gain. It is moot if the job has gone."""
-
-    RUNNING = "running"
-    GAINED = "gained"
-    FAILED = "failed"
-    MOOT = "moot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +39,29 @@ class Trial:
     before: tuple[float, ...]
     after: tuple[float, ...] = ()
 
-    def with_window(self, signals: Signals) -> "Trial":
+    def with_window(self, job: JobSignal) -> "Trial":
         """Return the trial after another window; a window without a value changes nothing."""
-        job, measure = signals.job(self.proposal.job), self.proposal.measure
-        value = None if job is None or measure is None else value_of(job, measure)
+        measure = self.proposal.measure
+        value = None if measure is None else value_of(job, measure)
         return self if value is None else replace(self, after=(*self.after, value))
 
-    def outcome(self, signals: Signals) -> Outcome:
-        """Return the outcome so far; a gain ends the trial early, no gain after all windows."""
-        if signals.job(self.proposal.job) is None:
-            return Outcome.MOOT
+    def gained(self) -> bool | None:
+        """Return whether the job has gained, or None as long as that is not known.
+
+        A gain shows as soon as it is clear, no gain after all windows.
+        """
         if _gained(self.before, self.after):
-            return Outcome.GAINED
+            return True
         if len(self.after) < WINDOWS:
-            return Outcome.RUNNING
-        # One window with a checkpoint or another pause, before or after, shows nothing.
-        gained = _gained(_without_lowest(self.before), _without_lowest(self.after))
-        return Outcome.GAINED if gained else Outcome.FAILED
-
-    def undo(self, signals: Signals) -> Proposal | None:
-        """Return the proposal that undoes the change; the policy then rests for the job."""
-        job = signals.job(self.proposal.job)
-        if job is None:
             return None
-        reason = f"{self.proposal.policy} is undone: in {WINDOWS} intervals it has shown no gain"
-        return restore_proposal(self.proposal.policy, job, reason=reason, rests=True)
+        # One window with a checkpoint or another pause, before or after, shows nothing.
+        return _gained(_without_lowest(self.before), _without_lowest(self.after))
 
-
-def begin_trial(proposal: Proposal, history: Sequence[float]) -> Trial | None:
-    """Return the trial of a proposal, or None for a proposal without a measure.
-
-    `history`: values of the measure in the last windows, newest last.
-    """
-    return None if proposal.measure is None else Trial(proposal, tuple(history[-_KEPT:]))
-
-
-def measure_for(rate: float | None) -> Measure:
-    """Return the measure for a job: its rate if it reports one, else its CPU use."""
-    return Measure.USE if rate is None else Measure.RATE
+    def undo(self, job: JobSignal) -> Proposal | None:
+        """Return the proposal that undoes the change; the policy then rests for the job."""
+        policy = self.proposal.policy
+        reason = f"{policy} is undone: in {WINDOWS} intervals it has shown no gain"
+        return restore_proposal(policy, job, reason=reason, rests={policy})
 
 
 def _gained(before: Sequence[float], after: Sequence[float]) -> bool:
@@ -153,14 +126,12 @@ class ResizeOperation(Operation):
     """New CPU for the pods of a job, one stage after the other.
 
     `trial`: the trial that begins once all stages are written.
-    `rests`: the policies that leave the job alone from then on, and why.
     `by`: the policies that account for the sizes.
     `undo`: the policy and the reason, if the operation undoes sizes without a proposal.
     `measured`: how often each pod had been measured when all sizes were set.
     """
 
     trial: Trial | None = None
-    rests: Mapping[str, str] = field(default_factory=dict)
     by: frozenset[str] = frozenset()
     undo: tuple[str, Verdict] | None = None
     stage: int = 0

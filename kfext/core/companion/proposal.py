@@ -1,7 +1,7 @@
 """What a policy proposes: a change of a job, the job that gains, and the measure of the gain."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import assert_never
@@ -96,9 +96,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Other nodes for a whole job; `nodes`: their names as found, which may change until then."""
-
-    nodes: tuple[str, ...]
+    """Other nodes for a whole job. They are found again when it moves."""
 
 
 Change = PodSizes | Workers | Move
@@ -109,20 +107,18 @@ Change = PodSizes | Workers | Move
 class Proposal:
     """A change of a job.
 
-    `serves`: the uid of the job that gains, perhaps the same job.
     `measure`: what has to show that the job has gained; None: no gain has to show.
     `reason`: a sentence for the job's owner; it names no other job.
-    `rests`: whether the policy leaves the job alone from then on.
+    `rests`: the policies that leave the job alone from then on, for the same reason.
     """
 
     policy: str
     job: str
     change: Change
     reason: str
-    serves: str
     measure: Measure | None = None
     rank: Rank = Rank.RESIZE
-    rests: bool = False
+    rests: frozenset[str] = frozenset()
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -154,7 +150,9 @@ def in_stages(job: JobSignal, sizes: Iterable[Size]) -> tuple[Stage, ...]:
     return tuple(tuple(stage) for stage in (shrinking, growing) if stage)
 
 
-def restore_proposal(policy: str, job: JobSignal, *, reason: str, rests: bool) -> Proposal | None:
+def restore_proposal(
+    policy: str, job: JobSignal, *, reason: str, rests: Collection[str] = ()
+) -> Proposal | None:
     """Return the proposal to restore what the user wrote, or None without a change.
 
     A proposal with `rests` is made even with nothing to restore.
@@ -175,9 +173,8 @@ def restore_proposal(policy: str, job: JobSignal, *, reason: str, rests: bool) -
         job=job.uid,
         change=PodSizes(in_stages(job, sizes)),
         reason=reason,
-        serves=job.uid,
         rank=Rank.RESTORE,
-        rests=rests,
+        rests=frozenset(rests),
     )
 
 

@@ -109,7 +109,6 @@ def _decided(
                 job=job.uid,
                 change=PodSizes(in_stages(job, sizes)),
                 reason=_reason(job, here, sizes),
-                serves=job.uid,
             )
 
 

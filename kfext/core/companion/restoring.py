@@ -1,7 +1,7 @@
 """Who set the CPU of a pod, and when the user's CPU is restored."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import Enum
 
 from kfext.core.companion.proposal import Proposal, restore_proposal
@@ -103,17 +103,8 @@ def _name(pod: Pod) -> str:
 
 
 _INFEASIBLE = "Infeasible"
-_BY_KFEXT = ""
 UNMEASURED_SECONDS = 300.0
 """How long the sizes of a job stay while a pod is missing or its CPU use is unknown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restoring:
-    """A proposal to restore sizes; `rests`: the policies that rest from then on, and why."""
-
-    proposal: Proposal
-    rests: Mapping[str, str] = field(default_factory=dict)
 
 
 def restoring(
@@ -126,8 +117,8 @@ def restoring(
     chosen: Mapping[str, PolicyChoice],
     undo: tuple[str, Verdict] | None,
     unmeasured: float,
-) -> Restoring | None:
-    """Return what is to be restored of a job, or None.
+) -> Proposal | None:
+    """Return the proposal to restore sizes of a job, or None.
 
     `seen`: by pod uid, the last CPU of kfext's that was seen on the pod.
     `chosen`: the policies that the user and the administrator allow.
@@ -139,26 +130,22 @@ def restoring(
     )
     if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
         reason = f"another client changed the CPU of pod {changed.name}: that is the new wish"
-        return _back(job, reason, rests=dict.fromkeys(chosen, reason))
+        return restore_proposal("", job, reason=reason, rests=chosen)
     if undo is not None:
         policy, why = undo
         reason = f"not all CPU was set: {why.message or why.reason}"
-        rests = {policy: reason} if why.reason == _INFEASIBLE else {}
-        back = _back(job, reason, rests=rests)
-        if back is not None:
-            return back
-    if not job.whole and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
-        # A new pod may need the CPU that other pods of the job have beyond their requests.
-        reason = "a pod of the job does not run, and needs what it requests"
-        back = _back(job, reason)
-        if back is not None:
+        rests = [policy] if why.reason == _INFEASIBLE else []
+        if (back := restore_proposal("", job, reason=reason, rests=rests)) is not None:
             return back
     reason = _why_back(job, signals, state, unmeasured)
-    return _back(job, reason) if reason else None
+    return restore_proposal("", job, reason=reason) if reason else None
 
 
 def _why_back(job: JobSignal, signals: Signals, state: CpuState, unmeasured: float) -> str:
     """Return why a job without faults gets back what its user wrote, or nothing."""
+    if not job.whole and job.resized and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
+        # A new pod may need the CPU that other pods of the job have beyond their requests.
+        return "a pod of the job does not run, and needs what it requests"
     allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
     acting = allowed - state.rests.keys()
     if job.resized and not state.by <= acting:
@@ -173,10 +160,3 @@ def _why_back(job: JobSignal, signals: Signals, state: CpuState, unmeasured: flo
         # No policy would give it more when neighbours end.
         return f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
     return ""
-
-
-def _back(
-    job: JobSignal, reason: str, *, rests: Mapping[str, str] | None = None
-) -> Restoring | None:
-    proposal = restore_proposal(_BY_KFEXT, job, reason=reason, rests=bool(rests))
-    return None if proposal is None else Restoring(proposal, rests or {})

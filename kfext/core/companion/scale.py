@@ -87,14 +87,12 @@ SCALE = Policy(
 def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
     """Return the proposal of another number of workers."""
     rank = Rank.RESTORE if change.cause in RESTORES else Rank.SCALE
-    rescue = change.rescue
     return Proposal(
         policy=SCALE.name,
         job=job,
         change=change,
         reason=reason,
-        serves=job if rescue is None else rescue.waiting,
-        rank=rank if rescue is None else Rank.RESCUE,
+        rank=rank if change.rescue is None else Rank.RESCUE,
     )
 
 

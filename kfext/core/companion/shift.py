@@ -17,9 +17,8 @@ from kfext.core.companion.cpu import (
     opted_in,
     share_out,
 )
-from kfext.core.companion.operation import measure_for
 from kfext.core.companion.policy import Advice, Parameter, SignalPolicy
-from kfext.core.companion.proposal import PodSizes, Proposal, Size, in_stages
+from kfext.core.companion.proposal import Measure, PodSizes, Proposal, Size, in_stages
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals
 from kfext.core.words import listed
 from kfext.model.qos import QoS
@@ -96,9 +95,12 @@ def _proposal(job: JobSignal) -> Proposal | None:
         job=job.uid,
         change=PodSizes(in_stages(job, sizes)),
         reason=f"{why}: {listed(moved, of='pods')}",
-        serves=job.uid,
-        measure=measure_for(job.rate) if favours else None,
+        measure=_measure(job) if favours else None,
     )
+
+
+def _measure(job: JobSignal) -> Measure:
+    return Measure.USE if job.rate is None else Measure.RATE
 
 
 def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:

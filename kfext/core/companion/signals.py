@@ -179,10 +179,6 @@ class Signals:
         """The uids of all pods, with their limits."""
         return frozenset((pod.uid, pod.limit) for job in self.jobs for pod in job.pods)
 
-    def job(self, uid: str) -> JobSignal | None:
-        """Return a job, or None after it has gone."""
-        return next((job for job in self.jobs if job.uid == uid), None)
-
     def on(self, node: str) -> list[JobSignal]:
         """Return the jobs with pods on a node."""
         return [job for job in self.jobs if job.on(node)]

@@ -15,7 +15,7 @@ from tests.unit.state.two_workers import GROW, SHRINK, TWO_STAGES, TwoWorkers
 FORBIDDEN = 'pods "x" is forbidden: User "kfext" cannot patch resource "pods/resize"'
 BEYOND = "maximum cpu usage per Container is 500m, but limit is 600m"
 TRIAL = Trial(TWO_STAGES, before=(1.0,))
-RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE)
+RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE, rests=frozenset({"resize"}))
 
 
 def limits(step: Resize | None) -> list[int | None]:
@@ -165,9 +165,9 @@ def test_a_pod_that_is_measured_no_more_is_not_waited_for_forever() -> None:
 
 def test_an_operation_without_sizes_ends_when_it_is_written() -> None:
     bed = TwoWorkers()
-    step = bed.begin(RESTS, rests={"resize": "why"})
+    step = bed.begin(RESTS)
     assert step is not None
-    assert (step.sizes, step.state.cpu.rests) == ((), {"resize": "why"})
+    assert (step.sizes, step.state.cpu.rests) == ((), {"resize": "a reason"})
     bed.write(step)
     assert bed.job.cpu.operation is None
 
@@ -207,10 +207,10 @@ def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
 def test_the_rest_of_the_state_of_a_job_stays() -> None:
     bed = TwoWorkers()
     bed.job.tracked.state = JobState(strikes=2, cpu=CpuState(rests={"shift": "why"}))
-    step = bed.begin(rests={"resize": "too"})
+    step = bed.begin(RESTS)
     assert step is not None
     assert step.state.strikes == 2
-    assert step.state.cpu.rests == {"shift": "why", "resize": "too"}
+    assert step.state.cpu.rests == {"shift": "why", "resize": "a reason"}
     forgotten = bed.resizing.forget(bed.job)
     assert (forgotten.sizes, forgotten.state) == ((), JobState(strikes=2))
 

@@ -48,7 +48,6 @@ def proposal(of: str = "j", *, pods: int = 1, **fields: Any) -> Proposal:
     defaults: dict[str, Any] = {
         "policy": "resize",
         "reason": "a reason",
-        "serves": "k",
         "measure": Measure.USE,
         "rank": Rank.RESIZE,
     }

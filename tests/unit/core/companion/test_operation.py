@@ -9,21 +9,18 @@ from kfext.core.companion.operation import (
     FRESH_SECONDS,
     KUBELET_SECONDS,
     Operation,
-    Outcome,
     Readiness,
     ResizeOperation,
     Trial,
     all_set,
-    begin_trial,
-    measure_for,
     readiness,
     why_not_set,
 )
 from kfext.core.companion.proposal import Measure, Rank, Size
-from kfext.core.companion.signals import Signals
+from kfext.core.companion.signals import JobSignal
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
-from tests.unit.core.companion.jobs import job, pod, proposal, signals
+from tests.unit.core.companion.jobs import job, pod, proposal
 from tests.unit.core.companion.pods import running
 
 FIRST = (Size("worker-0", 100), Size("worker-2", request=370))
@@ -89,71 +86,52 @@ def test_a_kubelet_is_waited_for_until_it_states_a_problem_or_takes_too_long(
     assert (why.reason if why else "") == want
 
 
-RUNNING, GAINED, FAILED = Outcome.RUNNING, Outcome.GAINED, Outcome.FAILED
+RUNNING, GAINED, FAILED = None, True, False
 
 
-def seen(use: int | None) -> Signals:
-    return signals(job("j", pod("j-0", limit=500, user_limit=400, use=use)))
+def seen(use: int | None) -> JobSignal:
+    return job("j", pod("j-0", limit=500, user_limit=400, use=use))
 
 
-TRIALS: dict[str, tuple[list[float | None], list[int | None], Outcome]] = {
-    "nothing measured yet": ([400, 400], [], RUNNING),
-    "a clear gain at once": ([400, 400], [500], GAINED),
-    "a gain that comes late": ([400, 400], [400, 600, 600, 600], GAINED),
-    "no gain in all windows": ([400, 400], [400, 401, 399, 400], FAILED),
-    "no gain, but windows are to come": ([400, 400], [400, 400, 400], RUNNING),
-    "a loss": ([400, 400], [300, 300, 300, 300], FAILED),
-    "a gain within the scatter before": ([300, 500, 350, 450], [440, 440, 440, 440], FAILED),
-    "a gain within the scatter after": ([400, 400], [200, 700, 250, 650], FAILED),
-    "a gain too small to mean anything": ([400, 400], [404, 404, 404, 404], FAILED),
-    "windows without a value count for nothing": ([400], [None, 400, None, 400], RUNNING),
-    "a history without a value shows no gain": ([], [500, 500, 500, 500], FAILED),
-    "a gain, but for a window with a pause": ([400, 400, 400, 400], [120, 600, 600, 600], GAINED),
-    "no gain, but for a pause before": ([400, 120, 400, 400], [400, 400, 400, 400], FAILED),
-    "no gain, and a pause": ([400, 400, 400, 400], [120, 401, 400, 400], FAILED),
-    "only the last windows before count": ([900, 400, 400, 400, 400], [500], GAINED),
+TRIALS: dict[str, tuple[tuple[float, ...], list[int | None], bool | None]] = {
+    "nothing measured yet": ((400, 400), [], RUNNING),
+    "a clear gain at once": ((400, 400), [500], GAINED),
+    "a gain that comes late": ((400, 400), [400, 600, 600, 600], GAINED),
+    "no gain in all windows": ((400, 400), [400, 401, 399, 400], FAILED),
+    "no gain, but windows are to come": ((400, 400), [400, 400, 400], RUNNING),
+    "a loss": ((400, 400), [300, 300, 300, 300], FAILED),
+    "a gain within the scatter before": ((300, 500, 350, 450), [440, 440, 440, 440], FAILED),
+    "a gain within the scatter after": ((400, 400), [200, 700, 250, 650], FAILED),
+    "a gain too small to mean anything": ((400, 400), [404, 404, 404, 404], FAILED),
+    "windows without a value count for nothing": ((400,), [None, 400, None, 400], RUNNING),
+    "a history without a value shows no gain": ((), [500, 500, 500, 500], FAILED),
+    "a gain, but for a window with a pause": ((400, 400, 400, 400), [120, 600, 600, 600], GAINED),
+    "no gain, but for a pause before": ((400, 120, 400, 400), [400, 400, 400, 400], FAILED),
+    "no gain, and a pause": ((400, 400, 400, 400), [120, 401, 400, 400], FAILED),
 }
 
 
 @pytest.mark.parametrize(("before", "after", "want"), TRIALS.values(), ids=TRIALS)
 def test_a_gain_is_one_beyond_the_noise(
-    before: list[float], after: list[int | None], want: Outcome
+    before: tuple[float, ...], after: list[int | None], want: bool | None
 ) -> None:
-    trial = begin_trial(proposal("j"), before)
-    assert trial is not None
+    trial = Trial(proposal("j"), before)
     for use in after:
         trial = trial.with_window(seen(use))
-    assert trial.outcome(seen(None)) is want
+    assert trial.gained() is want
 
 
 def test_the_measure_of_the_proposal_counts() -> None:
-    trial = begin_trial(proposal("j", measure=Measure.RATE), [1.0, 1.0])
-    assert trial is not None
-    faster = signals(job("j", pod("j-0", use=1), rate=2.0))
-    assert trial.with_window(faster).outcome(faster) is GAINED
-
-
-def test_a_trial_is_moot_when_its_job_has_gone() -> None:
-    trial = Trial(proposal("j"), before=(1.0,))
-    assert trial.outcome(signals(job("k"))) is Outcome.MOOT
-    assert trial.with_window(signals(job("k"))) == trial
-
-
-def test_what_only_gives_back_has_nothing_to_show() -> None:
-    assert begin_trial(proposal(measure=None), [1.0]) is None
+    trial = Trial(proposal("j", measure=Measure.RATE), (1.0, 1.0))
+    assert trial.with_window(job("j", pod("j-0", use=1), rate=2.0)).gained()
 
 
 def test_what_has_failed_is_undone_and_the_policy_rests() -> None:
     back = Trial(proposal("j"), before=(1.0,)).undo(seen(400))
     assert back is not None
-    assert (back.job, back.policy, back.rank, back.rests) == ("j", "resize", Rank.RESTORE, True)
+    assert (back.job, back.policy, back.rank) == ("j", "resize", Rank.RESTORE)
+    assert back.rests == {"resize"}
     assert back.stages == ((Size("j-0", 400),),)
-    assert Trial(proposal("j"), before=()).undo(signals(job("k"))) is None
-
-
-def test_the_measure_is_the_rate_where_a_job_reports_one() -> None:
-    assert measure_for(1.0) is Measure.RATE
-    assert measure_for(None) is Measure.USE
 
 
 NOW = 1000.0

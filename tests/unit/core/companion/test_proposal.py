@@ -34,34 +34,36 @@ def test_what_the_user_wrote_is_given_back() -> None:
         pod("as-written", limit=400, user_limit=400),
         pod("without"),
     )
-    back = restore_proposal("resize", of, reason="why", rests=True)
+    back = restore_proposal("resize", of, reason="why", rests={"resize"})
     assert back is not None
     assert back.stages == (
         (Size("raised", 400), Size("favoured", request=20)),
         (Size("capped", 400), Size("gave-way", request=20)),
     )
-    assert (back.rank, back.measure, back.rests, back.reason) == (Rank.RESTORE, None, True, "why")
+    assert (back.rank, back.measure, back.reason) == (Rank.RESTORE, None, "why")
+    assert back.rests == {"resize"}
 
 
 def test_a_guaranteed_pod_gets_its_request_back_as_well() -> None:
     of = job(
         "j", pod("a", request=100, limit=100, user_request=400, user_limit=400, qos=QoS.GUARANTEED)
     )
-    back = restore_proposal("shift", of, reason="why", rests=False)
+    back = restore_proposal("shift", of, reason="why")
     assert back is not None
     assert back.stages == ((Size("a", limit=400, request=400),),)
 
 
 def test_there_is_nothing_to_give_back_to_pods_as_the_user_wrote_them() -> None:
     of = job("j", pod("a", limit=400, user_limit=400), pod("b"))
-    assert restore_proposal("resize", of, reason="why", rests=False) is None
+    assert restore_proposal("resize", of, reason="why") is None
 
 
 def test_a_policy_comes_to_rest_although_there_is_nothing_to_give_back() -> None:
     of = job("j", pod("a", limit=400, user_limit=400))
-    back = restore_proposal("resize", of, reason="why", rests=True)
+    back = restore_proposal("resize", of, reason="why", rests={"resize"})
     assert back is not None
-    assert (back.stages, back.rests) == ((), True)
+    assert back.stages == ()
+    assert back.rests == {"resize"}
 
 
 def test_a_job_is_measured_by_its_rate_or_its_use() -> None:

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.companion.cpu import RESIZED
-from kfext.core.companion.registry import chosen_policies, signal_policies
+from kfext.core.companion.registry import CPU_POLICIES, chosen_policies
 from kfext.core.companion.scale import SCALE
 from kfext.core.settings.resolve import settings_of
 from kfext.core.settings.table import Settings
@@ -16,7 +15,6 @@ from kfext.model.policy import Mode, PolicyChoice, parse_policy
 from tests.builders import job
 
 MANAGED = {names.MANAGED: "true"}
-CPU_POLICIES = signal_policies(RESIZED)
 ALL = {policy.name: "act" for policy in CPU_POLICIES}
 SHOWN = dict.fromkeys(ALL, "observe")
 

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.companion.proposal import Rank, Size
+from kfext.core.companion.proposal import Proposal, Rank, Size
 from kfext.core.companion.restoring import (
     UNMEASURED_SECONDS,
     Owner,
-    Restoring,
     asked_of,
     noted,
     owner_of,
@@ -145,7 +144,7 @@ def found(
     fit: bool = True,
     unmeasured: float = 0.0,
     awaited: bool = False,
-) -> Restoring | None:
+) -> Proposal | None:
     recorded = recorded or state()
     by_hand = request == 777
     chosen = {"resize": ACTS, "shift": ACTS} if chosen is None else chosen
@@ -185,9 +184,9 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None:
     back = found(**case)
     assert back is not None
-    assert back.proposal.stages == ((Size("worker-0", request=REQUEST),),)
-    assert (back.proposal.rank, back.proposal.measure) == (Rank.RESTORE, None)
-    assert why in back.proposal.reason
+    assert back.stages == ((Size("worker-0", request=REQUEST),),)
+    assert (back.rank, back.measure) == (Rank.RESTORE, None)
+    assert why in back.reason
     assert not back.rests
 
 
@@ -239,8 +238,7 @@ def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
 def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
     back = found(undo=("resize", INFEASIBLE))
     assert back is not None
-    assert list(back.rests) == ["resize"]
-    assert back.proposal.rests
+    assert back.rests == {"resize"}
 
 
 HANDS: dict[str, dict[str, Any]] = {
@@ -255,9 +253,9 @@ def test_after_a_hand_of_others_every_policy_rests_and_the_cpu_of_theirs_stays(
 ) -> None:
     back = found(**case)
     assert back is not None
-    assert set(back.rests) == {"resize", "shift"}
-    assert back.proposal.stages == ()
-    assert "is the new wish" in back.proposal.reason
+    assert back.rests == {"resize", "shift"}
+    assert back.stages == ()
+    assert "is the new wish" in back.reason
 
 
 def test_a_request_of_the_users_that_kfext_never_replaced_is_of_no_other_hand() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.core.companion.jobs import job, pod, signals
+from tests.unit.core.companion.jobs import job, pod
 
 
 @pytest.mark.parametrize(
@@ -47,9 +47,3 @@ def test_the_pods_of_a_job_on_a_node_come_in_one_order() -> None:
     signal = job("j", pod("b"), pod("c", node="n2"), pod("a"))
     assert [found.uid for found in signal.on("n1")] == ["a", "b"]
     assert signal.nodes == ["n1", "n2"]
-
-
-def test_a_job_that_has_gone_is_not_found() -> None:
-    seen = signals(job("a"), job("b"))
-    assert seen.job("b") is seen.jobs[1]
-    assert seen.job("c") is None
