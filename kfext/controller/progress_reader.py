@@ -105,7 +105,8 @@ class ProgressReader:
     async def _read(self, read: LogRead) -> None:
         try:
             await self._take(read)
-            self._show(read.tracked)
+            if read.uid in self._planner.cluster.jobs:
+                self._show(read.tracked)
         except Exception:
             # The log of one job must not end the reading of all others.
             _log.exception("log not read", pod=read.pod.name, namespace=read.pod.namespace)

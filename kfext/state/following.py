@@ -270,7 +270,7 @@ class Following:
         at, ago = now.monotonic, now.monotonic - operation.since
         read = self._progress.last_read(job.uid)
         was_read = read is not None and read > operation.since
-        if not (was_read and self._progress.pause(job.uid)):
+        if not (was_read and self._progress.followed(job.uid).pause):
             # The job may train without printing, and its workers would lose their work.
             if ago >= self._patience(job) + SETTLE_SECONDS:
                 job.size.end(at=at)  # its log may never show a step
@@ -304,7 +304,7 @@ class Following:
 
     def _patience(self, job: RunningJob) -> float:
         """Return after how many seconds without a step a job hangs."""
-        return max(STEP_SECONDS, _SELDOM * self._progress.pause(job.uid))
+        return max(STEP_SECONDS, _SELDOM * self._progress.followed(job.uid).pause)
 
     # --- speed, and the pause of a change -------------------------------------------------------
 
@@ -313,7 +313,7 @@ class Following:
         reported = self._progress.reported(job.uid)
         if reported is None or not all_running(job.tracked, pods):
             return
-        job.size.measure(reported.progress, self._progress.restarts(job.uid))
+        job.size.measure(reported.progress, self._progress.followed(job.uid).restarts)
         record_start(job, self._progress, pods)
         lately = now.monotonic - job.size.whole_at <= WATCHED_SECONDS
         if lately and interrupts(job.tracked.job):
@@ -326,7 +326,7 @@ class Following:
         if unseen > _UNSEEN_SECONDS:
             return  # the first step may have come before this controller saw the change
         whole = now.wall - (now.monotonic - job.size.whole_at)
-        resumed = self._progress.resumed(job.uid, since=changed_at, after=whole)
+        resumed = self._progress.followed(job.uid).resumed(since=changed_at, after=whole)
         if resumed is not None:
             job.size.pause = resumed - changed_at
 

@@ -33,7 +33,7 @@ class Handshake:
         self, uid: str, operation: SavingOperation | None, *, interrupts: bool, now: float
     ) -> Readiness:
         """Return whether a job can be interrupted now."""
-        checkpoints = self._progress.checkpoints(uid)
+        checkpoints = self._progress.followed(uid).checkpoints
         return readiness(
             saved=checkpoints.saved,
             answered=checkpoints.answered,
@@ -44,7 +44,7 @@ class Handshake:
 
     def is_stale(self, uid: str, operation: SavingOperation, *, now: float) -> bool:
         """Return whether a job has trained on since it answered a request."""
-        saved = self._progress.checkpoints(uid).saved
+        saved = self._progress.followed(uid).checkpoints.saved
         return bool(operation.requested) and saved is not None and now - saved > FRESH_SECONDS
 
     def request(self, uid: str, operation: SavingOperation) -> RequestCheckpoint | None:
@@ -52,7 +52,7 @@ class Handshake:
         pod = self._progress.printer(uid)
         if pod is None or operation.requested:
             return None
-        answered = self._progress.checkpoints(uid).answered or 0
+        answered = self._progress.followed(uid).checkpoints.answered or 0
         operation.requested = max(pod.checkpoint_request, answered) + 1
         message = f"{operation.proposal.reason}; it is asked for a checkpoint first"
         return RequestCheckpoint(
@@ -61,7 +61,7 @@ class Handshake:
 
     def unsaved(self, uid: str, *, now: float) -> float:
         """Return the seconds of work that a change costs; it waits for a fresh checkpoint."""
-        saved = self._progress.checkpoints(uid).saved
+        saved = self._progress.followed(uid).checkpoints.saved
         return 0.0 if saved is None else min(max(0.0, now - saved), FRESH_SECONDS)
 
 

@@ -38,14 +38,14 @@ class Printers:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._printed: dict[str, ReplicaKey] = {}
-        self._ended: dict[str, str] = {}
+        self._ended: dict[str, set[str]] = {}
 
     def read(self, uid: str, pod: Pod, *, shown: bool) -> None:
         """Record that the log of a pod was read, and whether it showed progress."""
         if shown and pod.replica is not None:
             self._printed[uid] = pod.replica
         if pod.finished:
-            self._ended[uid] = pod.uid
+            self._ended.setdefault(uid, set()).add(pod.uid)
 
     def forget(self, uid: str) -> None:
         """Forget a job that is gone."""
@@ -57,16 +57,20 @@ class Printers:
 
         `fruitless`: the number of reads in a row without progress. Then every second read is of
         another pod, because another pod may have become rank 0. This starts at once, or after some
-        reads of a pod that has printed progress.
+        reads of a pod that has printed progress. A log that has ended is read once.
         """
+        ended = self._ended.get(job.uid, set())
         pods = [pod for pod in self._likeliest(job) if pod.phase in _HAVE_LOGS]
-        if not pods:
+        printed = bool(pods) and pods[0].replica == self._printed.get(job.uid)
+        # After the end of the pod that has printed, the steps of another pod would go back.
+        unread = pods[:1] if printed else []
+        unread += [pod for pod in pods[len(unread) :] if pod.uid not in ended]
+        if not unread:
             return None
-        printed = pods[0].replica == self._printed.get(job.uid)
         tries = max(0, fruitless - _SILENT) if printed else fruitless
-        others = pods[1:] if tries % 2 else []
-        pod = others[tries // 2 % len(others)] if others else pods[0]
-        return None if pod.uid == self._ended.get(job.uid) else pod
+        others = unread[1:] if tries % 2 else []
+        pod = others[tries // 2 % len(others)] if others else unread[0]
+        return None if pod.uid in ended else pod
 
     def live(self, job: TrainingJob) -> Pod | None:
         """Return the running pod that prints the progress of a job, if any."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfext import names
-from kfext.core.progress.checkpoints import Checkpoints
 from kfext.core.progress.followed import Followed
 from kfext.core.progress.posted import PodPosts, Post, Posted
 from kfext.core.progress.reported import Reported
@@ -174,6 +173,8 @@ class JobsProgress:
         if followed is None:
             return
         pause = _LOOK_AGAIN
+        if why is None and read.pod.finished:
+            self._printers.read(read.uid, read.pod, shown=False)  # its container never started
         if why is not None:
             followed.fail(why)
             pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
@@ -192,21 +193,9 @@ class JobsProgress:
             if uid in self._alarms:  # else the log is being read, or about to be read
                 self._alarms.set(uid, 0.0)
 
-    def checkpoints(self, uid: str) -> Checkpoints:
-        """Return the checkpoints in the log of a job."""
-        return self._of(uid).checkpoints
-
-    def restarts(self, uid: str) -> int:
-        """Return how often the steps of a job went back."""
-        return self._of(uid).restarts
-
-    def pause(self, uid: str) -> float:
-        """Return the longest time between two lines with progress, in seconds; 0.0 if unknown."""
-        return self._of(uid).pause
-
-    def resumed(self, uid: str, *, since: float, after: float) -> float | None:
-        """Return when the steps of a job went on after its longest silence; see Course."""
-        return self._of(uid).resumed(since=since, after=after)
+    def followed(self, uid: str) -> Followed:
+        """Return what is known of the log of a job; nothing of a log that is not read."""
+        return self._followed.get(uid, self._unread)
 
     def last_read(self, uid: str) -> float | None:
         """Return when the log of a job was last read, in monotonic seconds; None: never."""
@@ -216,9 +205,6 @@ class JobsProgress:
         """Return the running pod that prints the progress of a job, if any."""
         tracked = self._cluster.jobs.get(uid)
         return self._printers.live(tracked.job) if tracked else None
-
-    def _of(self, uid: str) -> Followed:
-        return self._followed.get(uid, self._unread)
 
     def reported(self, uid: str) -> Reported | None:
         """Return the progress to show for a job, or None without a log that is read."""
@@ -312,7 +298,7 @@ class JobsProgress:
         for uid in reversed(self._at_node.pop(read.pod.node_name, [])):
             if uid in self._cluster.jobs:
                 self._waiting.add_first(self._cluster.jobs[uid].job.namespace, uid)
-        return self._followed.get(read.uid)
+        return self._followed.get(read.uid) if read.uid in self._cluster.jobs else None
 
     def _period(self, tracked: TrackedJob, followed: Followed, *, posts: bool) -> float:
         """Return the seconds to the next read; `posts`: only checkpoints are read, if needed."""

@@ -267,7 +267,7 @@ def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod])
     """
     size, created = job.size, max((pod.created for pod in pods), default=math.inf)
     if size.starts and not size.pause:
-        first = progress.resumed(job.uid, since=created, after=created)
+        first = progress.followed(job.uid).resumed(since=created, after=created)
         if first is not None and first > created:
             size.pause = first - created + _grace(job)
 

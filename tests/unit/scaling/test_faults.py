@@ -163,12 +163,10 @@ def test_nothing_is_shown_of_a_job_in_a_namespace_that_is_not_managed_any_more()
     assert of.driver.shown["train", names.SCALED] is None
 
 
-def test_a_job_that_prints_seldom_holds_up_no_growth_of_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_job_that_prints_seldom_holds_up_no_growth_of_others() -> None:
     other = replace(LONG, name="other", bounds=(2, 2), workers=2)
     of = until(scaled_bed(LONG, other, GANG, cpu=6000), Phase.MEASURING)
-    monkeypatch.setattr(of.planner.progress, "pause", lambda _uid: 36_000.0)
+    of.planner.progress.followed(of.job().uid).pause = 36_000.0
     of.job().training.hang()
     of.at(of.clock.now + 300)
     assert followed(of).size.phase is Phase.MEASURING

@@ -36,7 +36,11 @@ class FakeProgress:
     def last_read(self, _: str) -> float:
         return self.read
 
-    def pause(self, _: str) -> float:
+    def followed(self, _: str) -> "FakeProgress":
+        return self
+
+    @property
+    def pause(self) -> float:
         return self.silence
 
 

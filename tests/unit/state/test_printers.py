@@ -86,6 +86,21 @@ def test_a_pod_that_ended_is_read_once() -> None:
     assert found.next(of, fruitless=0) is None
 
 
+def test_each_log_that_has_ended_is_read_once_though_none_showed_progress() -> None:
+    of, found, pods = printers(elastic(3), *[{"phase": "Succeeded"}] * 3)
+    read: list[Pod] = []
+    while (pod := found.next(of, fruitless=len(read))) is not None and len(read) < 9:
+        found.read(of.uid, pod, shown=False)
+        read.append(pod)
+    assert sorted(read, key=name) == pods
+
+
+def test_a_silent_pod_is_read_on_beside_one_that_ended() -> None:
+    of, found, (runs, ended) = printers(elastic(2), RUNS, {"phase": "Succeeded"})
+    found.read(of.uid, ended, shown=False)
+    assert [found.next(of, fruitless=number) for number in range(4)] == [runs] * 4
+
+
 def test_nothing_is_known_of_a_job_that_was_forgotten() -> None:
     of, found, pods = printers(elastic(2), RUNS, {"phase": "Succeeded"})
     found.read(of.uid, pods[1], shown=True)

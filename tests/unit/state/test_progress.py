@@ -241,6 +241,16 @@ def test_the_log_of_a_pod_that_ended_is_read_once_more_and_no_more() -> None:
     assert reported.progress.step == 9
 
 
+def test_a_pod_that_ended_before_its_container_started_is_asked_once_for_its_log() -> None:
+    bed = Bed()
+    bed.runs(training())
+    (read,) = bed.due()
+    bed.cluster.observe_job(training().condition("Failed").version(2).raw)
+    bed.fail(replace(read, pod=replace(read.pod, phase="Failed")), None)
+    bed.cluster.observe_pod(read.pod, replace(read.pod, phase="Failed", resource_version="2"))
+    assert bed.due(bed.at + 1000) == []
+
+
 def test_the_log_of_a_job_that_finishes_is_read_at_once() -> None:
     bed = Bed()
     tracked = bed.runs(training())
@@ -493,8 +503,12 @@ def test_what_the_log_has_shown_of_a_job() -> None:
         bed.at = at
         bed.take(read, f"step {step} loss 0.5", SAVED)
     progress = bed.progress
-    assert progress.checkpoints(uid) == Checkpoints(saved=50.0, step=6)
-    assert (progress.restarts(uid), progress.pause(uid), progress.last_read(uid)) == (1, 40.0, 50.0)
+    assert progress.followed(uid).checkpoints == Checkpoints(saved=50.0, step=6)
+    assert (
+        progress.followed(uid).restarts,
+        progress.followed(uid).pause,
+        progress.last_read(uid),
+    ) == (1, 40.0, 50.0)
 
 
 def test_a_read_that_failed_is_none() -> None:
@@ -503,6 +517,22 @@ def test_a_read_that_failed_is_none() -> None:
     bed.take(bed.due(5.0)[0], *LOSS)
     bed.fail(bed.due(1000.0)[0], AWAY)
     assert bed.progress.last_read(uid) == 5.0
+
+
+def test_no_settings_are_asked_for_when_the_read_of_a_job_ends_that_is_gone() -> None:
+    bed, asked = Bed(), list[str]()
+
+    def recorded(tracked: TrackedJob) -> Settings:
+        asked.append(tracked.job.uid)
+        return settings_of(tracked)
+
+    bed.progress = JobsProgress(bed.cluster, recorded)
+    uid = bed.runs(training()).job.uid
+    read = bed.due()[0]
+    bed.cluster.forget_job(uid)
+    asked.clear()
+    bed.take(read, *LOSS)
+    assert asked == []
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["a job that was not read", "a deleted job"])
@@ -515,8 +545,12 @@ def test_nothing_was_shown_of_a_job_that_is_not_known(gone: bool) -> None:
         bed.cluster.forget_job(uid)
         bed.due(30.0)
     progress = bed.progress
-    assert progress.checkpoints(uid) == Checkpoints()
-    assert (progress.restarts(uid), progress.pause(uid), progress.last_read(uid)) == (0, 0.0, None)
+    assert progress.followed(uid).checkpoints == Checkpoints()
+    assert (
+        progress.followed(uid).restarts,
+        progress.followed(uid).pause,
+        progress.last_read(uid),
+    ) == (0, 0.0, None)
     assert (progress.printer(uid) is None) is gone
 
 

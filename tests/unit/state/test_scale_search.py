@@ -98,7 +98,7 @@ AGAIN: dict[str, tuple[JobSpec, float, float]] = {
 @pytest.mark.parametrize(("spec", "ago", "again"), AGAIN.values(), ids=AGAIN)
 def test_it_also_costs_what_is_done_again(spec: JobSpec, ago: float, again: float) -> None:
     of = scaled_bed(spec).at(60)
-    saved = of.planner.progress.checkpoints("uid-train").saved or of.clock.wall
+    saved = of.planner.progress.followed("uid-train").checkpoints.saved or of.clock.wall
     assert cost_of(of, now=saved + ago) == pytest.approx(followed(of).pause + again)
 
 
