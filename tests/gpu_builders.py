@@ -43,7 +43,7 @@ def slot(node: str, number: int = 0, *, card: str = "", **more: object) -> Share
     """A slot as the agent reports it; with a card, it is reserved."""
     name = reservation_of(node, number)
     found = {"reservation": f"uid-{name}" if card else "", "card": card, "memory": MEMORY}
-    return SharedGpu(name, node, number, **{**found, **more})  # type: ignore[arg-type]
+    return SharedGpu(node, number, **{**found, **more})  # type: ignore[arg-type]
 
 
 def reservation(node: str, number: int = 0, *, phase: str = "Running", uid: str = "") -> Pod:

@@ -22,7 +22,6 @@ from e2e.testbed.cluster import Testbed
 from kfext.core.patches.pod import pin
 from kfext.kube.connection import find_access
 from kfext.model.pod import Pod
-from kfext.names import GATE
 
 _IN_FLIGHT = 64
 _HEADERS = {"Content-Type": "application/json-patch+json", "Accept-Encoding": "identity"}
@@ -56,7 +55,7 @@ async def main(*, kubeconfig: Path, namespace: str, homes: dict[str, str]) -> No
                     *lines, rest = (rest + chunk).split(b"\n")
                     for metadata in (orjson.loads(line)["object"]["metadata"] for line in lines):
                         name, version = metadata["name"], metadata["resourceVersion"]
-                        pod = Pod(namespace, name, metadata["uid"], gates=(GATE,))
+                        pod = Pod(namespace, name, metadata["uid"], gates=1, gate=0)
                         patches[name] = orjson.dumps(pin(pod, homes[name]))
                     if len(patches) == len(homes):
                         break

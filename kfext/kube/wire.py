@@ -18,7 +18,7 @@ from kfext.model.constraints import Constraints, Term
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
 from kfext.model.node import Node, Taint, parse_node
-from kfext.model.pod import Pod, PodDemand, owner_kind, parse_demand, parse_pod
+from kfext.model.pod import Pod, PodDemand, controller_of, parse_demand, parse_pod
 from kfext.model.priority import parse_priority_class
 from kfext.model.quantity import Resources
 from kfext.model.quota import LimitRange, parse_quota
@@ -208,7 +208,7 @@ def decode_pod(raw: bytes) -> Pod:
         "spec": {"nodeName": node_name},
         "status": {"phase": status.phase, "conditions": msgspec.to_builtins(status.conditions)},
     }
-    kind = owner_kind(fields["metadata"] or {})
+    kind, _ = controller_of(fields["metadata"] or {})
     trainer = msgspec.json.encode(kind.container if kind else "")
     key = b"[" + b",".join((msgspec.json.encode(pod.spec), allocated, trainer)) + b"]"
     return parse_pod(fields, demand=_demands.of(key, _asks))

@@ -37,7 +37,6 @@ class Node:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    uid: str = ""
     troubles: tuple[str, ...] = ()
 
 
@@ -46,7 +45,6 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
     return Node(
         name=text(metadata.get("name")),
-        uid=text(metadata.get("uid")),
         labels=strings(metadata.get("labels")),
         allocatable=parse_resources(mapping(raw.get("status")).get("allocatable")),
         unschedulable=spec.get("unschedulable") is True,

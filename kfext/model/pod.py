@@ -1,6 +1,6 @@
 """The parts of a pod that placement needs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from sys import intern
@@ -39,7 +39,6 @@ from kfext.names import (
 )
 
 _LONGEST_MESSAGE = 1024
-_MOST_GATES = 16
 _LARGEST_REQUEST = 10**9
 _SHARED = 8192
 """Replica keys that are cached, so that equal keys are one object."""
@@ -57,7 +56,8 @@ class ReplicaKey:
 class PodDemand:
     """What a pod requires, without its node: the same for most pods of one template."""
 
-    gates: tuple[str, ...]
+    gates: int
+    gate: int | None
     requests: Resources
     cpu_limit: int | None
     guaranteed: bool
@@ -73,7 +73,7 @@ class PodDemand:
     @property
     def gated(self) -> bool:
         """Whether the gate of kfext is among the gates."""
-        return GATE in self.gates
+        return self.gate is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,8 @@ class Pod:
     `node_name`: the node that it is bound to, empty if it is not bound.
     `pinned_to`: the node that its affinity pins it to; None: it is gated or not pinned.
     `deleting`: whether it has a deletionTimestamp.
-    `gates`: the names of its scheduling gates.
+    `gates`: the number of its scheduling gates.
+    `gate`: the position of kfext's own among them; None: it is not there.
     `cpu_limit`: the millicores that it can use; None: unlimited.
     `trainer`: the CPU of its training container; None: it cannot be resized alone.
     `constraints`: kept only while it is gated, or pinned or refused and not bound.
@@ -116,7 +117,8 @@ class Pod:
     pinned_to: str | None = None
     phase: str = "Pending"
     deleting: bool = False
-    gates: tuple[str, ...] = ()
+    gates: int = 0
+    gate: int | None = None
     requests: Resources = field(default_factory=dict)
     cpu_limit: int | None = None
     guaranteed: bool = False
@@ -149,7 +151,7 @@ class Pod:
     @property
     def gated(self) -> bool:
         """Whether the gate of kfext holds the pod."""
-        return GATE in self.gates
+        return self.gate is not None
 
     @property
     def has_slot(self) -> bool:
@@ -184,7 +186,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     the spec. Strings that are likely to be equal in many pods are interned.
     """
     metadata, spec = mapping(raw.get("metadata")), mapping(raw.get("spec"))
-    status, (kind, owner_uid) = mapping(raw.get("status")), _owner(metadata)
+    status, (kind, owner_uid) = mapping(raw.get("status")), controller_of(metadata)
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     if demand is None:
         demand = parse_demand(spec, status, trainer=kind.container if kind else "")
@@ -205,6 +207,7 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
         phase=intern(text(status.get("phase")) or "Pending"),
         deleting=bool(metadata.get("deletionTimestamp")),
         gates=demand.gates,
+        gate=demand.gate,
         requests=demand.requests,
         cpu_limit=demand.cpu_limit,
         guaranteed=demand.guaranteed,
@@ -229,18 +232,11 @@ def parse_pod(raw: Mapping[str, Any], *, demand: PodDemand | None = None) -> Pod
     )
 
 
-def owner_kind(metadata: Mapping[str, Any]) -> JobKind | None:
-    """Return the kind of the training job that controls a pod; None for all other pods."""
-    return _owner(metadata)[0]
+def controller_of(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
+    """Return the kind of the training job that controls a pod, and the uid that the pod states.
 
-
-def owner_uid(metadata: Mapping[str, Any]) -> str:
-    """Return the uid of the controller of a pod of a training job, as the pod states it."""
-    return _owner(metadata)[1]
-
-
-def _owner(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
-    """Return the kind of the training job that controls a pod, and the uid that the pod states."""
+    The kind is None for all other pods.
+    """
     owners = map(mapping, sequence(metadata.get("ownerReferences")))
     for owner in (owner for owner in owners if owner.get("controller") is True):
         labels = mapping(metadata.get("labels"))
@@ -265,9 +261,11 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
     `trainer`: the name of its training container, empty for a pod of no job.
     """
     priority, constraints = spec.get("priority"), parse_constraints(spec)
+    gates = [mapping(gate).get("name") for gate in sequence(spec.get("schedulingGates"))]
     counted = trimmed(spec) if constraints.excess else spec
     return PodDemand(
-        gates=_gates(spec),
+        gates=len(gates),
+        gate=gates.index(GATE) if GATE in gates else None,
         requests=few(pod_requests(counted, status)),
         cpu_limit=None if constraints.excess else cpu_limit(spec),
         guaranteed=not constraints.excess and is_guaranteed(spec),
@@ -280,18 +278,6 @@ def parse_demand(spec: Mapping[str, Any], status: Mapping[str, Any], *, trainer:
         scheduler=intern(bounded_name(spec.get("schedulerName")) or DEFAULT_SCHEDULER),
         collected=container_named(spec, KATIB_COLLECTOR) is not None,
     )
-
-
-def _gates(spec: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a pod's scheduling gates: kfext's own, and the first others."""
-    gates = sequence(spec.get("schedulingGates"))
-    kept = gates if len(gates) <= _MOST_GATES else [*gates[:_MOST_GATES], *_own_gate(gates)]
-    return tuple(intern(bounded_name(mapping(gate).get("name"))) for gate in kept)
-
-
-def _own_gate(gates: Sequence[Any]) -> Sequence[Any]:
-    """Return kfext's gate if it is not among the first gates."""
-    return [{"name": GATE}] if {"name": GATE} in gates[_MOST_GATES:] else []
 
 
 @lru_cache(maxsize=_SHARED)

@@ -1,8 +1,10 @@
 """What a pod spec requests, counted as kube-scheduler counts it.
 
 The API server applies defaults to pods but not to templates, so they are applied here: a limit
-without a request is also the request. Source: kubernetes pkg/apis/core/v1 SetDefaults_Pod,
-component-helpers resource.PodRequests and PodLimits.
+without a request is also the request. While a pod is resized in place, the largest of the
+requested, the allocated and the effective amount counts, so that capacity counts as free only once
+it has been given back. Source: kubernetes pkg/apis/core/v1 SetDefaults_Pod, component-helpers
+resource.PodRequests, with UseStatusResources, and PodLimits.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,12 +12,12 @@ from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
-from kfext.model.allocation import Allocation
 from kfext.model.quantity import CPU, MEMORY, Resources, add, maximum, parse_resources
 from kfext.model.tolerant import mapping, sequence, text
 
 _PROJECTED = frozenset({"configMap", "secret", "downwardAPI", "projected"})
 """Volumes that no container writes to."""
+_STATUSES = ("containerStatuses", "initContainerStatuses")
 _NO_STATUS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -26,11 +28,14 @@ def pod_requests(spec: Mapping[str, Any], status: Mapping[str, Any] = _NO_STATUS
     containers with restartPolicy Always) that started before it. A pod-level request replaces the
     sum of its resource. What the kubelet has allocated by the `status` counts if it is more.
     """
-    lasting = (text(container.get("name")) for container in lasting_containers_of(spec))
-    allocation = Allocation(status, names=lasting)
+    allocated, infeasible = _allocated(spec, status), _is_infeasible(status)
 
     def counted(container: Mapping[str, Any]) -> Resources:
-        return allocation.counted(container, requests_of(container))
+        requests, given = requests_of(container), allocated.get(text(container.get("name")))
+        if given is None:
+            return requests
+        # A resize that its node can never carry out does not count.
+        return given if infeasible else maximum(requests, given)
 
     total = _peak(spec, counted)
     total.update(_pod_level_requests(spec))
@@ -219,3 +224,26 @@ def _listed(spec: Mapping[str, Any], field: str) -> Iterator[Mapping[str, Any]]:
 
 def _is_sidecar(init_container: Mapping[str, Any]) -> bool:
     return init_container.get("restartPolicy") == "Always"
+
+
+def _allocated(spec: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Resources]:
+    """Return what the kubelet has allocated to each lasting container, by its name."""
+    lasting = {text(container.get("name")) for container in lasting_containers_of(spec)}
+    found: dict[str, Resources] = {}
+    for container in (
+        mapping(container) for key in _STATUSES for container in sequence(status.get(key))
+    ):
+        name, resources = text(container.get("name")), container.get("resources")
+        if name in lasting and isinstance(resources, Mapping):
+            found[name] = maximum(
+                parse_resources(resources.get("requests")),
+                parse_resources(container.get("allocatedResources")),
+            )
+    return found
+
+
+def _is_infeasible(status: Mapping[str, Any]) -> bool:
+    return any(
+        condition.get("type") == "PodResizePending" and condition.get("reason") == "Infeasible"
+        for condition in map(mapping, sequence(status.get("conditions")))
+    )

@@ -72,7 +72,6 @@ class SharedGpu:
     `sharers`: the pods that have parts of it.
     """
 
-    name: str
     node: str
     slot: int
     reservation: str = ""
@@ -92,7 +91,6 @@ def parse_shared_gpu(raw: Mapping[str, Any]) -> SharedGpu | None:
         return None
     sharers = map(_sharer, map(mapping, sequence(status.get("sharers"))[:MOST_SHARERS]))
     return SharedGpu(
-        name=text(mapping(raw.get("metadata")).get("name")),
         node=text(spec.get("node")),
         slot=slot,
         reservation=text(status.get("reservation")),

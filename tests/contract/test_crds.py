@@ -406,7 +406,7 @@ def test_the_sample_slot_is_what_the_controller_reads_it_as() -> None:
     raw = read(CRDS / "samples" / "sharedgpu.yaml")
     found = parse_shared_gpu(raw)
     assert found is not None
-    assert found.name == reservation_of(found.node, found.slot)
+    assert raw["metadata"]["name"] == reservation_of(found.node, found.slot)
     assert (found.node, found.slot) == ("node-1", 0)
     assert found.reservation
     assert found.card

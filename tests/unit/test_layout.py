@@ -30,7 +30,6 @@ ADAPTERS = "kinds"
 """The folder with a file for each kind of job, however short, and a registry that imports it."""
 SHORTER = {
     "gpu/agent/hook_files",
-    "model/allocation",
 }
 """The files that are still to be folded."""
 

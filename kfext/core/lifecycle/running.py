@@ -132,9 +132,9 @@ def _left_alone(situation: Situation) -> Wait:
 def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:
     """Return the step of a gang that kfext places: its pods are created, ungated, and bound."""
     job = situation.job
-    missing = due_pods(job, live) - len(live)
-    if missing and not (spare.absent and _has_come(situation, live)):
-        return _incomplete(situation, live, missing=missing)
+    due = due_pods(job, live)
+    if len(live) < due and not (spare.absent and _has_come(situation, live)):
+        return _incomplete(situation, live, due=due)
     on_host = situation.plan is not None and situation.plan.port > 0
     if on_host and (apart := on_two_networks(situation, live)):
         return apart
@@ -149,11 +149,11 @@ def _has_come(situation: Situation, live: Live) -> bool:
     return waiting and situation.quiet >= situation.placement.create_timeout
 
 
-def _incomplete(situation: Situation, live: Live, *, missing: int) -> Step:
+def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
     """Wait for the operator, which creates about ten pods a second, but not endlessly."""
     job, limit = situation.job, situation.placement.create_timeout
     waited = situation.quiet
-    verdict = Verdict(REASON_WAITING_FOR_PODS, f"{job.pods - missing} of {job.pods} pods exist")
+    verdict = Verdict(REASON_WAITING_FOR_PODS, f"{len(live)} of {due} pods exist")
     message = f"{verdict.message} and no pod was created for {limit:g} s"
     late = Verdict(REASON_CREATE_TIMEOUT, message)
     if any(pod.node_name for pod in live.values()) and not job.being_created:
@@ -176,9 +176,9 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
     behind = {key: pod for key, pod in live.items() if pod.gated}
     resting = situation.state.strikes >= STRIKES and situation.backs_off > 0
     # Pods that are not tried now must not keep other pods from starting.
-    aside = {key for key in spare.waiting & behind.keys() if resting or len(behind[key].gates) > 1}
+    aside = {key for key in spare.waiting & behind.keys() if resting or behind[key].gates > 1}
     gated = {key: pod for key, pod in behind.items() if key not in aside} or behind
-    foreign = sum(len(pod.gates) > 1 for pod in gated.values())
+    foreign = sum(pod.gates > 1 for pod in gated.values())
     if foreign:
         some_run = any(pod.node_name for pod in live.values())
         return behind_another_gate(situation, gates=foreign, some_run=some_run)

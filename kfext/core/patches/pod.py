@@ -83,7 +83,7 @@ def _same(pod: Pod) -> Operation:
 
 
 def _without_gate(pod: Pod) -> list[Operation]:
-    path = f"/spec/schedulingGates/{pod.gates.index(GATE)}"
+    path = f"/spec/schedulingGates/{pod.gate}"
     return [
         {"op": "test", "path": f"{path}/name", "value": GATE},
         {"op": "remove", "path": path},

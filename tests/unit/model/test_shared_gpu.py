@@ -46,7 +46,6 @@ def test_all_that_an_agent_reports() -> None:
         sharers=sharers,
     )
     assert found == SharedGpu(
-        "gpu-1",
         "n",
         1,
         reservation="uid",
@@ -68,7 +67,7 @@ def test_all_that_an_agent_reports() -> None:
 
 
 def test_a_slot_of_which_nothing_is_reported_yet() -> None:
-    assert parsed() == SharedGpu("gpu-1", "n", 1)
+    assert parsed() == SharedGpu("n", 1)
 
 
 @pytest.mark.parametrize("slot", [-1, MOST_SLOTS, True, 1.0, "1", None, [], 10**30])
@@ -132,4 +131,4 @@ def test_anything_is_read_or_is_none_of_ours(metadata: Any, spec: Any, status: A
     if found is not None:
         assert 0 <= found.slot < MOST_SLOTS
         assert found.memory >= 0
-        assert all(isinstance(word, str) for word in (found.name, found.node, found.card))
+        assert all(isinstance(word, str) for word in (found.node, found.card))

@@ -76,7 +76,9 @@ def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> 
     tracked.observe_unbound([pinned], at=2.0)  # the other pod went,
     tracked.observe_unbound([gated, pinned], at=3.0)  # and came back
     assert tracked.unbound == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
-    tracked.observe_unbound([replace(gated, gates=()), replace(pinned, node_name="a")], at=4.0)
+    tracked.observe_unbound(
+        [replace(gated, gates=0, gate=None), replace(pinned, node_name="a")], at=4.0
+    )
     assert tracked.unbound == {(gated.uid, False): 4.0}
 
 
