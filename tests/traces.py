@@ -22,6 +22,7 @@ from kfext.core.lifecycle.steps import Pin, Rescale, Resize, Step
 from kfext.gpu.agent.card import SharedCard
 from kfext.gpu.hook import words
 from kfext.model.gpu import decode_terms
+from kfext.model.namespace import Namespace
 from kfext.names import GPU_TERMS, MANAGED
 from kfext.sim.jobs import JobSpec, Pace, Style
 from kfext.state.companion import Companion
@@ -32,7 +33,7 @@ from tests.unit.sharing.stages import World
 from tests.unit.sim.bed import GANG, LONG, Bed
 
 (HOUSE,) = map(Path, kfext.__path__)
-CONTEXT = ReviewContext(namespace_labels={MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {MANAGED: "true"}), controller_alive=True)
 PLAIN = JobSpec("train", "PyTorchJob", Style.GANG, 1.0, 3, Pace(1.0, 0.0, 0.0), 100)
 _LONGEST = 4000.0
 """Seconds of the model after which a path must have ended."""

@@ -12,13 +12,13 @@ from typing import Any
 from e2e.testbed.fakenodes import CAPACITY, node
 from kfext import names
 from kfext.core.admission.new_pod import mutate_pod
+from kfext.core.patches.json_patch import patched
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.kinds.registered import KINDS
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
-from kfext.sim.objects import patched
 
 Object = dict[str, Any]
 _GPU = {"nvidia.com/gpu": "1"}

@@ -47,7 +47,7 @@ _NODES_THERE = 200
 _NAMESPACE, _TENANT = "bench-worst", "team"
 _SETTLE_SECONDS = 20.0
 _PATIENCE_SECONDS = 120.0
-_CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+_CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,13 +25,12 @@ from kfext.model.job import TrainingJob, parse_job, pod_name, templates_in, with
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
-from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
 from kfext.model.timestamps import written_time
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
-from kfext.state.planner import Outlook, outlook, outlooks
+from kfext.state.planner import Outlook, outlooks
 from kfext.state.recording import planner_of
 
 Sources = dict[tuple[str, str], Any]
@@ -220,7 +219,10 @@ class Forecast:
         """
         raw = self._named(document, home=home)
         namespace = self._snapshot.namespaces[raw["metadata"]["namespace"]]
-        reviewed = review(raw, _context(self._snapshot, namespace))
+        policies = self._snapshot.policies
+        reviewed = review(
+            raw, ReviewContext(namespace=namespace, policies=policies, controller_alive=True)
+        )
         if reviewed.mutation.refusal:
             raise UserError(next(reviewed.notes))
         raw, warnings = reviewed.after, reviewed.warnings
@@ -231,7 +233,7 @@ class Forecast:
             return Answer(job.title, outcome, verdict.reason, verdict.message, {}, warnings)
         job = _rendered(job, raw, sources)
         self._planner.cluster.take_job(job, raw)
-        return _answer(job, outlook(self._planner, job.uid, self._now), warnings)
+        return _answer(job, outlooks(self._planner, self._now)[job.uid], warnings)
 
     def queue(self) -> list[Answer]:
         """Return the outcomes for the jobs in the queue, in order."""
@@ -300,12 +302,3 @@ def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Ans
         verdict, ahead=expected.ahead, exact=expected.ahead, kept_nodes="", awaited=""
     )
     return Answer(job.title, WAITS, verdict.reason, verdict.message, {}, warnings)
-
-
-def _context(snapshot: Snapshot, namespace: Namespace) -> ReviewContext:
-    return ReviewContext(
-        namespace_labels=namespace.labels,
-        namespace_annotations=namespace.annotations,
-        policies=snapshot.policies,
-        controller_alive=True,
-    )

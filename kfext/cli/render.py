@@ -13,10 +13,10 @@ from kfext.cli.documents import is_job, load, title_of
 from kfext.cli.output import plain
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import ReviewContext, ReviewResult
-from kfext.core.patches.json_patch import Operation
+from kfext.core.patches.json_patch import patched
 from kfext.core.words import CLAUSE
 from kfext.errors import UserError
-from kfext.model.namespace import parse_namespace
+from kfext.model.namespace import Namespace, parse_namespace
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping
 from kfext.names import DOMAIN, MANAGED
@@ -33,10 +33,7 @@ class Reviewed:
     @property
     def after(self) -> Any:
         """The document as admission would store it."""
-        document = orjson.loads(orjson.dumps(self.document))
-        for operation in self.mutation.ops:
-            _apply(document, operation)
-        return document
+        return patched(self.document, self.mutation.ops)
 
     @property
     def warnings(self) -> list[str]:
@@ -116,7 +113,7 @@ def render(
     notes = [
         f"note: TrainingPolicy {policy.name} does not select the namespace"
         for policy in context.policies
-        if not policy.selector.matches(context.namespace_labels)
+        if not policy.selector.matches(context.namespace.labels)
     ]
     reviews = [review(document, context) for document in documents]
     return reviews, [*notes, *(note for reviewed in reviews for note in reviewed.notes)]
@@ -149,10 +146,9 @@ def _context(policies: list[Any], namespace: Any) -> ReviewContext:
             raise UserError(f"--policy requires a TrainingPolicy, not {title_of(policy)}")
     if namespace is not None and mapping(namespace).get("kind") != "Namespace":
         raise UserError(f"--namespace-file requires a Namespace, not {title_of(namespace)}")
-    parsed_namespace = parse_namespace(mapping(namespace))
+    managed = Namespace("", labels={MANAGED: "true"})
     return ReviewContext(
-        namespace_labels=parsed_namespace.labels if namespace else {MANAGED: "true"},
-        namespace_annotations=parsed_namespace.annotations,
+        namespace=parse_namespace(mapping(namespace)) if namespace else managed,
         policies=tuple(map(parse_policy, policies)),
         controller_alive=True,
     )
@@ -166,30 +162,6 @@ def _not_strings(document: Any) -> list[str]:
         for key, value in annotations.items()
         if key.startswith(f"{DOMAIN}/") and not isinstance(value, str)
     ]
-
-
-def _apply(document: Any, operation: Operation) -> None:
-    """Patch a document; kfext's patches set, remove or move members, and append to lists."""
-    parent, member = _member(document, operation["path"])
-    if operation["op"] == "test":
-        return  # the patch was made from this document
-    if member == "-" and isinstance(parent, list):
-        parent.append(operation["value"])
-    elif operation["op"] == "remove":
-        del parent[member]
-    elif operation["op"] == "move":
-        source, moved = _member(document, operation["from"])
-        parent[member] = source.pop(moved)
-    else:
-        parent[member] = operation["value"]
-
-
-def _member(document: Any, path: str) -> tuple[Any, str]:
-    """Return the object or list with the member at a JSON pointer, and the name of the member."""
-    *parents, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:])
-    for key in parents:
-        document = document[int(key) if isinstance(document, list) else key]
-    return document, last
 
 
 def _json(value: Any) -> str:

@@ -23,7 +23,7 @@ class Namespace:
     @property
     def managed(self) -> bool:
         """Whether an administrator has opted the namespace in."""
-        return is_managed(self.labels)
+        return self.labels.get(MANAGED) == "true"
 
 
 def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
@@ -34,8 +34,3 @@ def parse_namespace(raw: Mapping[str, Any]) -> Namespace:
         labels=strings(metadata.get("labels")),
         annotations=kept(own(metadata.get("annotations"))),
     )
-
-
-def is_managed(labels: Mapping[str, str]) -> bool:
-    """Return whether the labels of a namespace opt it in."""
-    return labels.get(MANAGED) == "true"

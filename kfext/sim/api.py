@@ -8,32 +8,35 @@ from typing import Any
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import ReviewContext
-from kfext.core.patches.json_patch import Operation
+from kfext.core.patches.json_patch import Operation, patched
 from kfext.core.patches.pod import Body
 from kfext.errors import Conflict, NotFound
 from kfext.model.job import TrainingJob, parse_job, pod_labels, pod_name, template_of
 from kfext.model.namespace import Namespace
-from kfext.model.pod import Pod, PodDemand, ReplicaKey, owner_kind, parse_demand, parse_pod
+from kfext.model.pod import Pod, PodDemand, ReplicaKey, controller_of, parse_demand, parse_pod
 from kfext.model.rendered import parse_rendered
+from kfext.model.timestamps import written_time
 from kfext.names import MANAGED
 from kfext.sim.clock import EPOCH, Clock
 from kfext.sim.jobs import JobSpec
-from kfext.sim.objects import LiveJob, LivePod, Raw, copied, patched, timestamp
+from kfext.sim.objects import LiveJob, LivePod, Raw, copied
 from kfext.sim.training import Training
 from kfext.state.planner import Planner
 
 TEAM = Namespace("team", labels={MANAGED: "true"})
 """The namespace of all jobs."""
-_CONTEXT = ReviewContext(namespace_labels={MANAGED: "true"}, controller_alive=True)
+_CONTEXT = ReviewContext(namespace=TEAM, controller_alive=True)
 
 
 def by_kfext(raw: Raw) -> Raw:
     """Return a job or pod as kfext's webhooks admit it."""
     if raw["kind"] == "Pod":
-        return patched(raw, mutate_pod(raw, controller_alive=True).ops)
-    admitted = mutate_job(raw, _CONTEXT)
+        admitted = mutate_pod(raw, controller_alive=True)
+    else:
+        admitted = mutate_job(raw, _CONTEXT)
     assert not admitted.refusal, admitted.refusal
-    return patched(raw, admitted.ops)
+    after: Raw = patched(raw, admitted.ops)
+    return after
 
 
 class ApiServer:
@@ -72,11 +75,11 @@ class ApiServer:
 
     def submit(self, spec: JobSpec, training: Training) -> LiveJob:
         """Create a job as admission leaves it; the operator has confirmed that it is suspended."""
-        raw = self.admit(spec.manifest(created=timestamp(EPOCH + spec.arrives)))
+        raw = self.admit(spec.manifest(created=written_time(EPOCH + spec.arrives)))
         if (admitted := parse_job(raw)) is not None and admitted.suspend:
             raw["status"] = {"conditions": [self._condition("Suspended", "True")]}
         else:
-            raw["status"] = {"startTime": timestamp(self._clock.wall)}
+            raw["status"] = {"startTime": written_time(self._clock.wall)}
         made = spec.rendered(raw)
         if made is not None:
             self._planner.cluster.observe_rendered(None, parse_rendered(made))
@@ -103,11 +106,15 @@ class ApiServer:
         others = [found for found in before.get("conditions", []) if found["type"] != type_]
         after = {**before, "conditions": [*others, self._condition(type_, status)]}
         if (type_, status) == ("Suspended", "False"):
-            after["startTime"] = timestamp(self._clock.wall)
+            after["startTime"] = written_time(self._clock.wall)
         self._put_job(live, {**live.raw, "metadata": {**live.raw["metadata"]}, "status": after})
 
     def _condition(self, type_: str, status: str) -> Raw:
-        return {"type": type_, "status": status, "lastTransitionTime": timestamp(self._clock.wall)}
+        return {
+            "type": type_,
+            "status": status,
+            "lastTransitionTime": written_time(self._clock.wall),
+        }
 
     def _put_job(self, live: LiveJob, raw: Raw) -> None:
         before, live.raw = live.job, self._stamp(raw)
@@ -150,7 +157,7 @@ class ApiServer:
             "namespace": live.job.namespace,
             "name": pod_name(live.job, key),
             "uid": f"pod-{self.version}",
-            "creationTimestamp": timestamp(self._clock.wall),
+            "creationTimestamp": written_time(self._clock.wall),
             "labels": {
                 **metadata.get("labels", {}),
                 **pod_labels(live.job, key),
@@ -200,7 +207,7 @@ class ApiServer:
 
     def mark_deleted(self, live: LivePod) -> None:
         """Give a pod its deletionTimestamp."""
-        live.raw["metadata"]["deletionTimestamp"] = timestamp(self._clock.wall)
+        live.raw["metadata"]["deletionTimestamp"] = written_time(self._clock.wall)
         self._put_pod(live, live.raw)
 
     def remove_pod(self, live: LivePod) -> None:
@@ -252,7 +259,8 @@ class ApiServer:
 
 
 def _demand_of(raw: Raw) -> PodDemand:
-    kind, statuses = owner_kind(raw["metadata"]), raw["status"].get("containerStatuses", [])
+    kind, _ = controller_of(raw["metadata"])
+    statuses = raw["status"].get("containerStatuses", [])
     return _demand(json.dumps(raw["spec"]), json.dumps(statuses), kind.container if kind else "")
 
 

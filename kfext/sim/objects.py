@@ -1,13 +1,9 @@
 """Jobs and pods of a model cluster: as the API server stores them, and as kfext reads them."""
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
-from kfext.core.patches.json_patch import Operation
-from kfext.errors import Conflict
 from kfext.model.job import TrainingJob
 from kfext.model.node import Node, parse_node
 from kfext.model.pod import Pod, PodDemand, ReplicaKey
@@ -83,51 +79,7 @@ def node(name: str, *, cpu: int) -> Node:
     return parse_node({"metadata": metadata, "status": {"allocatable": allocatable}})
 
 
-def timestamp(seconds: float) -> str:
-    """Return seconds since the epoch as the API server writes them."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def copied(raw: Raw) -> Raw:
     """Return a copy of a JSON object; this is much faster than copy.deepcopy."""
     copy: Raw = json.loads(json.dumps(raw))
     return copy
-
-
-def patched(raw: Raw, operations: Iterable[Operation]) -> Raw:
-    """Return a JSON object after a JSON patch (RFC 6902) of tests, additions and removals.
-
-    Raises Conflict if a test fails or a path does not exist.
-    """
-    document = copied(raw)
-    for operation in operations:
-        try:
-            _apply(document, operation)
-        except (LookupError, ValueError) as error:
-            message = f"{operation} fails: {error!r}"
-            raise Conflict(status=409, reason="Conflict", message=message) from None
-    return document
-
-
-def _apply(document: Raw, operation: Operation) -> None:
-    *parents, last = (
-        part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
-    )
-    where: Any = document
-    for part in parents:
-        where = where[int(part)] if isinstance(where, list) else where[part]
-    op, value, in_list = operation["op"], operation.get("value"), isinstance(where, list)
-    if op == "add" and in_list:
-        where.insert(len(where) if last == "-" else int(last), value)
-        return
-    key = int(last) if in_list else last
-    if op == "add":
-        where[key] = value
-        return
-    current = where[key]
-    if op == "remove":
-        del where[key]
-    elif op == "replace":
-        where[key] = value
-    elif op != "test" or current != value:
-        raise ValueError(current)

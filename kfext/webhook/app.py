@@ -7,7 +7,7 @@ run without kfext's changes. It has routes of its own, and the API server fails 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from aiohttp import web
@@ -88,16 +88,6 @@ class Metrics:
         Gauge(name, words, registry=self.registry).set_function(lambda: float(read()))
 
 
-class Cluster(Protocol):
-    """The source of contexts: `context.WatchedContext`, or a double in tests."""
-
-    async def of(self, namespace: str) -> ReviewContext | None:
-        """Return the context of a review in a namespace, or None before it is known."""
-
-    def controller_alive(self) -> bool:
-        """Return whether the controller is alive."""
-
-
 Decide = Callable[[Request, Any], Awaitable[ReviewResult]]
 """Request and its object -> the changes to the object."""
 
@@ -112,21 +102,26 @@ class _Route:
 
 
 def make_app(
-    cluster: Cluster, metrics: Metrics, *, authority: Callable[[], str] = str
+    context_of: Callable[[str], Awaitable[ReviewContext | None]],
+    metrics: Metrics,
+    *,
+    controller_alive: Callable[[], bool],
+    authority: Callable[[], str] = str,
 ) -> web.Application:
     """Return the application: POST /mutate-job and /mutate-pod, each also with -sharing.
 
+    `context_of`: returns the context of a review in a namespace, or None before it is known.
     `authority`: returns what pods that post shall trust, in PEM; empty as long as it is unknown.
     """
 
     async def job(request: Request, raw: Any) -> ReviewResult:
-        context = await cluster.of(request.namespace)
+        context = await context_of(request.namespace)
         return _NOT_SYNCED if context is None else mutate_job(raw, context)
 
     async def pod(request: Request, raw: Any) -> ReviewResult:
         return mutate_pod(
             raw,
-            controller_alive=cluster.controller_alive(),
+            controller_alive=controller_alive(),
             namespace=request.namespace,
             authority=authority(),
         )

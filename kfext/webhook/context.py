@@ -65,7 +65,7 @@ class WatchedContext:
         lacks the label, the copy is a moment behind, so it gets a second to catch up.
         """
         deadline = time.monotonic() + _CATCH_UP_SECONDS
-        while not (context := self._known(namespace)) or not context.managed:
+        while not (context := self._known(namespace)) or not context.namespace.managed:
             changed = self._changed
             try:
                 async with asyncio.timeout(deadline - time.monotonic()):
@@ -79,8 +79,7 @@ class WatchedContext:
         if stored is None or self.missing():
             return None
         return ReviewContext(
-            namespace_labels=stored.labels,
-            namespace_annotations=stored.annotations,
+            namespace=stored,
             policies=tuple(self._policies.store),
             controller_alive=self.controller_alive(),
             kinds=next((lease.kinds for lease in self._leases.store), None),

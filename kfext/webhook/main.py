@@ -70,7 +70,12 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
         missing = watched.missing()
         return f"not read yet: {missing}" if missing else None
 
-    app = make_app(watched, metrics, authority=lambda: certificate.authority)
+    app = make_app(
+        watched.of,
+        metrics,
+        controller_alive=watched.controller_alive,
+        authority=lambda: certificate.authority,
+    )
     posts = Posts(client, count=metrics.count_post)
     posts.add_routes(app)
     app.on_response_prepare.append(_last_answers(stop))

@@ -16,6 +16,7 @@ from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import ReviewContext
 from kfext.core.settings.table import TABLE
 from kfext.model.kinds.registered import KINDS
+from kfext.model.namespace import Namespace
 from tests.contract.manifests import REPOSITORY
 
 FILES = sorted((REPOSITORY / "examples").glob("*.yaml"))
@@ -63,7 +64,7 @@ JOBS = [
     for path in FILES
     for job in jobs_of(path)
 ]
-MANAGED = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+MANAGED = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
 @pytest.mark.parametrize("job", JOBS)

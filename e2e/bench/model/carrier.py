@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol, assert_never
 
 from e2e.bench.model.dragon import Action, Free, Grow, Job, Passes, Running, Shrink, Start, plus
-from kfext.core.patches.json_patch import Operation, operations, pointer
+from kfext.core.patches.json_patch import Operation, operations, patched, pointer
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.kinds.registered import KINDS
 from kfext.sim.cluster import Cluster
 from kfext.sim.jobs import Style
-from kfext.sim.objects import LiveJob, LivePod, Raw, patched
+from kfext.sim.objects import LiveJob, LivePod, Raw
 
 
 class Rule(Protocol):

@@ -48,9 +48,9 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
     job = parse_job(body)
     if job is None:
         return ReviewResult()
-    if not context.managed:
+    if not context.namespace.managed:
         return UNMANAGED
-    settings = settings_of(job, context.namespace(job.namespace), context.policies)
+    settings = settings_of(job, context.namespace, context.policies)
     if settings.errors:
         refusal = "; ".join(str(error) for error in settings.errors)
         return ReviewResult(

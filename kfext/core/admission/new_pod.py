@@ -20,7 +20,7 @@ from kfext.core.settings.values import Colocation
 from kfext.model.constraints import parse_constraints
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.plan import place_in
-from kfext.model.pod import owner_kind, owner_uid, replica_of
+from kfext.model.pod import controller_of, replica_of
 from kfext.model.pod_bounds import pod_excess
 from kfext.model.podspec import container_named
 from kfext.model.tolerant import mapping, strings, text
@@ -44,7 +44,7 @@ def mutate_pod(
     body = mapping(raw)
     metadata, spec = mapping(body.get("metadata")), body.get("spec")
     annotations = mapping(metadata.get("annotations"))
-    kind = owner_kind(metadata)
+    kind, owner = controller_of(metadata)
     if kind is None or not kind.takes_part(metadata):
         return ReviewResult()
     if not isinstance(spec, Mapping) or not _for_default_scheduler(spec):
@@ -57,7 +57,7 @@ def mutate_pod(
     if excess:
         verdicts.append(Verdict(names.REASON_HANDS_OFF, f"the pod has {excess}"))
     elif shares or (controller_alive and not _let_go(metadata, spec)):
-        held = (None if shares else _pinned(kind, metadata, spec)) or _gated(spec)
+        held = (None if shares else _pinned(kind, metadata, spec, job_uid=owner)) or _gated(spec)
         ops += held.ops
         verdicts += held.verdicts
     if not excess:
@@ -82,7 +82,7 @@ def mutate_pod(
 
 
 def _pinned(
-    kind: JobKind, metadata: Mapping[str, Any], spec: Mapping[str, Any]
+    kind: JobKind, metadata: Mapping[str, Any], spec: Mapping[str, Any], *, job_uid: str
 ) -> ReviewResult | None:
     """Return how a pod of a gang that is born pinned is pinned, or None for any other pod.
 
@@ -92,7 +92,7 @@ def _pinned(
     replica = replica_of(strings(metadata.get("labels")), kind)
     if not (written and replica):
         return None
-    node = place_in(written, replica, job_uid=owner_uid(metadata))
+    node = place_in(written, replica, job_uid=job_uid)
     if node is None or parse_constraints(spec).pinned_to == node:
         return ReviewResult() if node else None
     verdict = Verdict(names.REASON_PLANNED, f"is pinned to node {node}")

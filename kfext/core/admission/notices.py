@@ -149,7 +149,7 @@ def _pod_network(
     """Return why a job that requests the host network will not get it; empty if it may."""
     if verdict.reason != names.REASON_HELD and not job.kueue_managed:
         return "only a job that kfext starts gets ports on the host network"
-    return why_no_host_network(job, context.namespace_labels) or why_not_placed(
+    return why_no_host_network(job, context.namespace.labels) or why_not_placed(
         job, settings, context
     )
 

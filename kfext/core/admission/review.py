@@ -1,27 +1,28 @@
 """The input and the result of one admission review."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kfext.core.patches.json_patch import Operation
 from kfext.model.kinds.job_kind import JobKind
-from kfext.model.namespace import Namespace, is_managed
+from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy
 from kfext.model.verdict import Verdict
+
+_UNKNOWN = Namespace("")
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
     """The part of the cluster that a review depends on, from the caches of watches.
 
-    `namespace_labels`, `namespace_annotations`: of the namespace of the object under review.
+    `namespace`: of the object under review.
     `policies`: all TrainingPolicies.
     `controller_alive`: whether a controller renews the Lease.
     `kinds`: the kinds of jobs that the controller handles; None: it does not say.
     """
 
-    namespace_labels: Mapping[str, str] = field(default_factory=dict)
-    namespace_annotations: Mapping[str, str] = field(default_factory=dict)
+    namespace: Namespace = _UNKNOWN
     policies: Sequence[TrainingPolicy] = ()
     controller_alive: bool = False
     kinds: frozenset[str] | None = None
@@ -29,15 +30,6 @@ class ReviewContext:
     def handles(self, kind: JobKind) -> bool:
         """Return whether the controller, if one is alive, handles jobs of a kind."""
         return not self.controller_alive or self.kinds is None or kind.name in self.kinds
-
-    def namespace(self, name: str) -> Namespace:
-        """Return the namespace of the object under review, which is called `name`."""
-        return Namespace(name, self.namespace_labels, self.namespace_annotations)
-
-    @property
-    def managed(self) -> bool:
-        """Whether an administrator labelled the namespace for kfext."""
-        return is_managed(self.namespace_labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,13 @@ from aiohttp import web
 from kfext import names
 from kfext.core.admission.review import ReviewContext
 from kfext.kube.certs import new_authority, new_leaf
+from kfext.model.namespace import Namespace
 from kfext.webhook.app import Metrics, make_app, make_runner
 from tests.adapters.webhook import running
 
 webhook, namespaces = running.webhook, running.namespaces
 
-MANAGED = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+MANAGED = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
 @dataclass
@@ -128,7 +129,10 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
     known = Known()
     metrics = Metrics(synced=lambda: True, controller_alive=known.controller_alive)
     async with (
-        serving(make_app(known, metrics), tmp_path) as (url, authority),
+        serving(make_app(known.of, metrics, controller_alive=known.controller_alive), tmp_path) as (
+            url,
+            authority,
+        ),
         client_that_trusts(authority) as session,
     ):
         yield Service(url, session, known, metrics)

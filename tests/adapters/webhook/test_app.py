@@ -10,6 +10,7 @@ import pytest
 
 from kfext import names
 from kfext.core.admission.review import ReviewContext
+from kfext.model.namespace import Namespace
 from kfext.webhook.review import LIMIT, MOST_VALUES
 from tests.unit.objects import job, pod, replica
 
@@ -225,7 +226,7 @@ async def test_a_job_that_shares_gpus_is_refused_while_the_cache_is_not_filled(
 async def test_a_job_that_shares_gpus_is_refused_while_its_namespace_is_known_as_it_was(
     service: Service,
 ) -> None:
-    service.known.context = replace(MANAGED, namespace_labels={})
+    service.known.context = replace(MANAGED, namespace=Namespace(""))
     assert is_refused(await service.review(JOB_SHARING, sharing_job()))
     assert (await service.review(JOB, sharing_job()))["allowed"] is True
 

@@ -15,6 +15,7 @@ from kfext import names
 from kfext.cli.main import main
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import ReviewContext
+from kfext.model.namespace import Namespace
 from tests.setting_samples import MALFORMED
 from tests.unit.objects import Raw, job, replica
 
@@ -47,7 +48,7 @@ def written(folder: Path, *documents: Any) -> str:
     return str(file)
 
 
-CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
 def test_the_patch_is_the_one_that_the_webhook_gives(kfext: Run, tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from kfext import names
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import Change, Pin, Step, job_operations, pod_writes
+from kfext.core.patches.json_patch import patched
 from kfext.model.job import TrainingJob, parse_job
 from kfext.model.node import Node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
-from kfext.sim.objects import copied, patched
+from kfext.sim.objects import copied
 from kfext.state.cluster import Cluster
 from tests.builders import Raw, moment, raw_pod
 

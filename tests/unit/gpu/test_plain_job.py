@@ -13,6 +13,7 @@ from kfext.core.admission.review import ReviewContext
 from kfext.core.lifecycle.steps import Pin, SaveState, Unsuspend
 from kfext.gpu.rules.turns import Turns
 from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
 from kfext.model.pod import parse_pod
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
@@ -27,7 +28,7 @@ SEAMS = (
 """The modules that make GPU sharing part of the house."""
 OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}
 """What a planner makes at its start, whatever comes."""
-CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 
 
 def of_gpu_sharing(calls: set[Call]) -> set[str]:

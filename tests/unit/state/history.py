@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.core.admission.gpu import gpu_part
 from kfext.core.lifecycle.steps import Step, job_operations, pod_writes
+from kfext.core.patches.json_patch import patched
 from kfext.core.placement.gang import members_of
 from kfext.errors import ApiError, NotFound
 from kfext.model.constraints import Requirement, Term
@@ -28,8 +29,9 @@ from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota, parse_quota
 from kfext.model.shared_gpu import CardSharer
+from kfext.model.timestamps import written_time
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
-from kfext.sim.objects import copied, patched, timestamp
+from kfext.sim.objects import copied
 from kfext.state.cards import Unreserve
 from kfext.state.planner import Planner
 from kfext.state.tracked_job import TrackedJob
@@ -288,7 +290,7 @@ class History:
             self.planner.cluster.forget_job(uid)
             for raw in [raw for raw in self.pods.values() if parse_pod(raw).owner_uid == uid]:
                 changed = copied(raw)
-                changed["metadata"]["deletionTimestamp"] = timestamp(self.now)
+                changed["metadata"]["deletionTimestamp"] = written_time(self.now)
                 self.put_pod(changed)
 
     def end_pods(self) -> None:
@@ -320,7 +322,7 @@ class History:
             since = {
                 "type": "Suspended",
                 "status": "True",
-                "lastTransitionTime": timestamp(self.now),
+                "lastTransitionTime": written_time(self.now),
             }
             raw["status"] = {"conditions": [since]}
             self.put_job(raw)
@@ -442,7 +444,7 @@ class History:
             "namespace": "x",
             "name": uid,
             "uid": uid,
-            "creationTimestamp": timestamp(self.now),
+            "creationTimestamp": written_time(self.now),
         }
         self.put_pod({"metadata": metadata, "spec": spec})
 

@@ -13,6 +13,7 @@ from kfext.core.admission.new_pod import mutate_pod
 from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.model.bounds import MOST_VALUES
 from kfext.model.kinds.registered import KINDS
+from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy
 from tests.builders import WITH_TEMPLATES
 from tests.unit.objects import Raw, job, json_values, pod
@@ -153,13 +154,17 @@ def test_other_pods_are_not_touched(raw: Raw) -> None:
     assert mutate_pod(raw, controller_alive=True).ops == ReviewResult().ops
 
 
+def annotated(setting: str, value: str) -> Namespace:
+    return Namespace("team", {names.MANAGED: "true"}, {setting: value})
+
+
 POLICY = TrainingPolicy("team", settings={names.ELASTIC: "1-4"})
 FROM: dict[str, tuple[Raw, Raw, bool]] = {
     "of a policy": ({}, {"policies": (POLICY,)}, True),
-    "of the namespace": ({}, {"namespace_annotations": {names.ELASTIC: "1-4"}}, True),
+    "of the namespace": ({}, {"namespace": annotated(names.ELASTIC, "1-4")}, True),
     "of the namespace, to be moved": (
         {},
-        {"namespace_annotations": {names.MIGRATE: "checkpointed"}},
+        {"namespace": annotated(names.MIGRATE, "checkpointed")},
         True,
     ),
     "of the job, against the policy": ({names.ELASTIC: "off"}, {"policies": (POLICY,)}, False),
@@ -177,9 +182,8 @@ def test_a_setting_brings_the_file_wherever_it_is_written(
     template = next(iter(raw["spec"][KINDS[kind].replica_specs].values()))["template"]
     if copied:
         template["metadata"] = {"annotations": ELASTIC}
-    context = ReviewContext(
-        namespace_labels={names.MANAGED: "true"}, controller_alive=True, **given
-    )
+    managed = Namespace("team", {names.MANAGED: "true"})
+    context = ReviewContext(**{"namespace": managed, "controller_alive": True, **given})
     admitted = jsonpatch.apply_patch(raw, list(mutate_job(raw, context).ops))
     template = next(iter(admitted["spec"][KINDS[kind].replica_specs].values()))["template"]
     patched, operations = control_file(KINDS[kind], template["metadata"], TRAINING[kind])

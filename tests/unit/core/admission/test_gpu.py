@@ -20,12 +20,13 @@ from kfext.core.admission.review import ReviewContext
 from kfext.core.settings.table import OF_A_JOB
 from kfext.model.bounds import MOST_PODS
 from kfext.model.kinds.registered import KINDS
+from kfext.model.namespace import Namespace
 from tests.setting_samples import MALFORMED, WELL_FORMED
 from tests.unit.objects import Raw, job, json_values, pod, replica
 
 # --- jobs -----------------------------------------------------------------------------------------
 
-CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 SHARE = {names.GPU_SHARE: "0.5"}
 HIGH = {**SHARE, names.GPU_PRIORITY: "high"}
 PART: Raw = {"name": "side", "resources": {"limits": {"kfext.dev/gpu-1": "50"}}}
@@ -141,7 +142,7 @@ def test_a_job_that_names_its_node_is_told_what_is_allowed_instead() -> None:
         assert part in refusal
 
 
-OFF = replace(CONTEXT, namespace_annotations={names.COLOCATION: "off"})
+OFF = replace(CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "off"}))
 ALONE = replace(CONTEXT, controller_alive=False)
 ALLOWED: dict[str, tuple[Raw, ReviewContext]] = {
     "a low job of one rank": (asked(SHARE), CONTEXT),

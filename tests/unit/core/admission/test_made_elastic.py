@@ -16,11 +16,12 @@ from kfext.core.admission.review import ReviewContext
 from kfext.core.eligibility import why_no_host_network
 from kfext.model.gang_terms import GangTerm
 from kfext.model.job import TrainingJob, parse_job
+from kfext.model.namespace import Namespace
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
 
-CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 ALONE = replace(CONTEXT, controller_alive=False)
 TRAIN = {"name": "pytorch", "image": "trainer", "command": ["torchrun", "train.py"]}
 OWN_RANK = {**TRAIN, "command": ["torchrun", "--node-rank=$(RANK)", "train.py"]}
@@ -244,7 +245,9 @@ def test_a_job_that_is_not_to_be_made_elastic_is_left_without_a_word(raw: Raw) -
 
 
 def test_a_default_of_the_namespace_opts_in_and_the_job_out() -> None:
-    context = replace(CONTEXT, namespace_annotations={names.ELASTIC: "2-8"})
+    context = replace(
+        CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.ELASTIC: "2-8"})
+    )
     assert "from the namespace" in verdict(job(specs={"Worker": one(2)}), context)
     assert not verdict(elastic(allowed="off"), context)
 
@@ -275,7 +278,7 @@ def test_marks_of_another_job_are_not_reported_because_a_master_went() -> None:
 
 def test_such_a_job_may_use_the_network_of_its_nodes() -> None:
     after = admitted(elastic(annotations={names.NETWORK: "host"}))
-    assert why_no_host_network(parsed(after), CONTEXT.namespace_labels) == ""
+    assert why_no_host_network(parsed(after), CONTEXT.namespace.labels) == ""
 
 
 _replicas = st.sampled_from([None, 0, 1, 2, 3, "2", True, -1])

@@ -15,12 +15,13 @@ from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.core.patches.json_patch import Operation
 from kfext.model.job import parse_job
 from kfext.model.kinds.registered import KINDS
+from kfext.model.namespace import Namespace
 from kfext.model.policy import TrainingPolicy
 from tests.builders import WITH_TEMPLATES
 from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 
 DEVICES = [{"name": "card", "resourceClaimName": "card"}]
-CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 ALONE = replace(CONTEXT, controller_alive=False)
 
 
@@ -153,7 +154,7 @@ LEFT_ALONE: dict[str, tuple[Raw, ReviewContext, str]] = {
     ),
     "the namespace is managed: no": (
         job(),
-        replace(CONTEXT, namespace_labels={names.MANAGED: "false"}),
+        replace(CONTEXT, namespace=Namespace("", {names.MANAGED: "false"})),
         names.REASON_HANDS_OFF,
     ),
 }
@@ -230,7 +231,7 @@ def test_marks_of_a_copied_manifest_are_removed_also_when_hands_off(
     left = admitted(raw, context)["metadata"]["annotations"].keys() & MARKS.keys()
     if reason == names.REASON_SUSPENDED_BY_USER:
         assert left == {names.HELD}  # the mark says that the suspend is not the person's
-    elif context.managed:
+    elif context.namespace.managed:
         assert not left
     else:
         assert left == MARKS.keys()
@@ -341,9 +342,14 @@ def test_what_is_no_job_is_not_touched(raw: Any) -> None:
 
 context = st.builds(
     ReviewContext,
-    namespace_labels=st.just({names.MANAGED: "true"}),
-    namespace_annotations=st.dictionaries(
-        st.sampled_from([names.COLOCATION, names.NETWORK]), st.sampled_from(["off", "x", "host"])
+    namespace=st.builds(
+        Namespace,
+        st.just(""),
+        st.just({names.MANAGED: "true"}),
+        st.dictionaries(
+            st.sampled_from([names.COLOCATION, names.NETWORK]),
+            st.sampled_from(["off", "x", "host"]),
+        ),
     ),
     controller_alive=st.booleans(),
 )
@@ -358,7 +364,7 @@ UNHASHABLE = {"containers": [{"name": "tensorflow", "env": [{"name": []}]}]}
         "kind": "TFJob",
         "spec": {"tfReplicaSpecs": {"Worker": {"template": {"spec": UNHASHABLE}}}},
     },
-    known=ReviewContext(namespace_labels={names.MANAGED: "true"}),
+    known=ReviewContext(namespace=Namespace("", {names.MANAGED: "true"})),
 )
 @given(raw=odd_jobs | json_values, known=context)
 def test_X1_any_job_gets_a_valid_patch_and_a_second_review_none(

@@ -8,11 +8,12 @@ from kfext import names
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import ReviewContext
 from kfext.model.gang_terms import GangTerm
+from kfext.model.namespace import Namespace
 from tests.builders import ANY_SIZE, apart
 from tests.unit.objects import Raw, job, replica
 
 SPREAD = [{"whenUnsatisfiable": "DoNotSchedule", "topologyKey": "zone", "maxSkew": 1}]
-CONTEXT = ReviewContext(namespace_labels={names.MANAGED: "true"}, controller_alive=True)
+CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 ALONE = replace(CONTEXT, controller_alive=False)
 
 WARNED = {
@@ -211,7 +212,9 @@ def test_a_word_on_colocation_that_may_crowd_pods_is_a_warning(
 
 
 def test_a_word_of_the_namespace_on_colocation_crowds_nobody() -> None:
-    context = replace(CONTEXT, namespace_annotations={names.COLOCATION: "preferred"})
+    context = replace(
+        CONTEXT, namespace=Namespace("", CONTEXT.namespace.labels, {names.COLOCATION: "preferred"})
+    )
     assert mutate_job(job(specs=sized()), context).warnings == ()
 
 
@@ -264,7 +267,7 @@ def test_a_job_that_asks_for_the_host_network_is_told_what_becomes_of_it() -> No
 def test_a_job_that_will_not_have_it_is_told_at_once(
     more: dict[str, str], labels: dict[str, str], why: str
 ) -> None:
-    context = replace(CONTEXT, namespace_labels={**CONTEXT.namespace_labels, **labels})
+    context = replace(CONTEXT, namespace=Namespace("", {**CONTEXT.namespace.labels, **labels}))
     mutation = mutate_job(job(annotations={**HOST, **more}), context)
     assert why in mutation.warnings[0]
     assert names.REASON_HOST_NETWORK not in [verdict.reason for verdict in mutation.verdicts]

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kfext.core.admission.review import ReviewContext
+from kfext.model.namespace import Namespace
 from kfext.names import MANAGED
 
 LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
@@ -17,4 +17,4 @@ LABELS: dict[str, tuple[Mapping[str, str], bool]] = {
 def test_a_namespace_is_managed_once_an_administrator_says_so(
     labels: Mapping[str, str], want: bool
 ) -> None:
-    assert ReviewContext(namespace_labels=labels).managed is want
+    assert Namespace("", labels).managed is want
