@@ -229,7 +229,8 @@ def _phase(job: TrainingJob, pods: Sequence[Pod]) -> str:
 def _since(job: TrainingJob, status: Mapping[str, Any], phase: str) -> float:
     """Return when the phase of a job began, in epoch seconds; 0.0 if unknown."""
     if phase == names.FINISHED:
-        return max(job.conditions[end].since for end in ("Succeeded", "Failed") if job.has(end))
+        ends = [job.conditions[end].since for end in ("Succeeded", "Failed") if job.has(end)]
+        return max(ends, default=0.0)  # a deleted job has finished for kfext, but has not ended
     if phase in {names.QUEUED, names.PLACED}:
         conditions = (mapping(item) for item in sequence(status.get("conditions")))
         placed = next((item for item in conditions if item.get("type") == "Placed"), {})

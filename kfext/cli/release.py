@@ -119,7 +119,8 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
         else:
             if job.kueue_managed:
                 return "marked as released; Kueue decides when it starts"
-            return "unsuspended and marked as released" if job.suspend else "marked as released"
+            resumed = job.suspend and job.held
+            return "unsuspended and marked as released" if resumed else "marked as released"
     raise UserError(f"job {job.name!r} keeps changing; try again")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
+from kfext.errors import UserError
 from kfext.model.kinds.job_kind import JobKind, Resource
 from kfext.names import API_GROUP, API_VERSION
 
@@ -25,8 +26,8 @@ def resource_path(
 ) -> str:
     """Return the path of a collection, an object or a subresource; group "" is the core API.
 
-    Raises ValueError for a subresource without a name, and for a name made of dots only, which a
-    URL library would resolve to another path.
+    Raises ValueError for a subresource without a name, and UserError for a name made of dots only,
+    which a URL library would resolve to another path.
     """
     if subresource and not name:
         raise ValueError(f"subresource {subresource!r} of {plural} needs a name")
@@ -35,7 +36,7 @@ def resource_path(
         parts += ["namespaces", namespace]
     parts += [part for part in (plural, name, *subresource.split("/")) if part]
     if any(part.strip(".") == "" for part in parts):
-        raise ValueError(f"{parts!r} contains a name made of dots only")
+        raise UserError(f"{'/'.join(parts)}: a name must not be made of dots only")
     return "/" + "/".join(_escaped(part) for part in parts)
 
 

@@ -89,6 +89,17 @@ def test_release_starts_a_queued_job_and_says_so(
         assert names.RELEASED in spec["template"]["metadata"]["annotations"]
 
 
+def test_release_leaves_a_job_suspended_that_a_person_has_suspended(
+    testbed: Testbed, namespace: str, kfext: Run
+) -> None:
+    queued(testbed, namespace)
+    path = f"{JOBS.format(namespace)}/train"
+    testbed.api.patch(path, {"metadata": {"annotations": {names.HELD: None}}})
+    done = kfext("release", "train", "-n", namespace)
+    assert done.stdout == f"PyTorchJob {namespace}/train: marked as released\n", done.stderr
+    assert testbed.api.get(path)["spec"]["runPolicy"]["suspend"] is True
+
+
 def test_release_takes_our_gate_only_from_pods_that_exist(
     testbed: Testbed, namespace: str, kfext: Run
 ) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kfext.errors import UserError
 from kfext.kube import paths
 from kfext.model.kinds.registered import KINDS
 
@@ -40,7 +41,7 @@ def test_path(path: str, want: str, want_resource: str) -> None:
 
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_name_of_dots_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="dots only"):
+    with pytest.raises(UserError, match="dots only"):
         paths.pods("ns", name)
 
 

@@ -90,6 +90,11 @@ def test_without_a_plan_the_phase_is_read_from_job_and_pods(
     assert headline.startswith(f"PyTorchJob team/train: {phase}")
 
 
+def test_a_job_that_is_being_deleted_has_finished_but_not_ended() -> None:
+    (headline, *_) = words(ours(), status={"phase": "Finished"}).splitlines()
+    assert headline.startswith("PyTorchJob team/train: Finished")
+
+
 def test_a_queued_job_without_a_plan_says_how_to_start_it_anyway() -> None:
     found = words(job(annotations=HELD, run_policy=SUSPENDED))
     assert "`kubectl kfext release -n team train`" in found
