@@ -2,7 +2,7 @@
 
 import structlog
 
-from kfext.controller.step_executor import reference
+from kfext.controller.step_executor import tell
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.companion.policy import ConditionStatus
@@ -25,7 +25,6 @@ from kfext.state.tracked_job import TrackedJob
 
 _log = structlog.get_logger(__name__)
 
-_OF_COMPANION = {condition.type: condition for condition in CONDITIONS}
 _LEFT = Verdict(REASON_HANDS_OFF, "kfext no longer handles it")
 
 
@@ -52,7 +51,7 @@ class JobDisplay:
         """Show the progress that the log of a job reports."""
         reported = self._planner.progress.reported(tracked.job.uid)
         # The setting may have changed during the read.
-        reads = self._planner.settings.cached(tracked).settings.metrics.is_log
+        reads = self._planner.settings.of(tracked).metrics.is_log
         if reported is not None and reads:
             self._plan_writer.show_progress(tracked.job, reported)
 
@@ -61,21 +60,15 @@ class JobDisplay:
     ) -> None:
         """Show a condition of the companion, and a refusal also as an event."""
         self._plan_writer.show_companion(tracked.job, type_, shown)
-        condition = _OF_COMPANION[type_]
+        condition = CONDITIONS[type_]
         if shown is not None and shown.verdict.reason == condition.refused:
-            self._events.record(
-                reference(tracked.job),
-                reason=shown.verdict.reason,
-                message=shown.verdict.message,
-                action=condition.action,
-                warning=True,
-            )
+            tell(self._events, tracked.job, shown.verdict, action=condition.action, warning=True)
 
     def _show(self, tracked: TrackedJob, phase: str, verdict: Verdict | None) -> None:
         plan = tracked.assumed or tracked.plan
         planned = plan.nodes if plan else ()
-        of_job = self._planner.settings.cached(tracked)
-        invalid = "; ".join(str(error) for error in of_job.settings.errors)
+        settings = self._planner.settings.of(tracked)
+        invalid = "; ".join(str(error) for error in settings.errors)
         status = status_of(
             tracked.job,
             phase=phase,
@@ -85,7 +78,7 @@ class JobDisplay:
             nodes=self._planner.cluster.homes(tracked.job.uid) if phase == PLACED else planned,
             network=self._network(tracked, plan),
             network_reason=why_network(
-                of_job.host_network,
+                self._planner.settings.host_network(tracked),
                 tracked.job,
                 plan,
                 tracked.state,
@@ -103,14 +96,9 @@ class JobDisplay:
                 reason=verdict.reason,
                 why=verdict.message,
             )
-            self._events.record(
-                reference(tracked.job),
-                reason=verdict.reason,
-                message=verdict.message,
-                action="Wait",
-            )
+            tell(self._events, tracked.job, verdict, action="Wait")
         self._plan_writer.show(tracked.job, status)
-        if not of_job.settings.metrics.is_log:
+        if not settings.metrics.is_log:
             self._plan_writer.show_progress(tracked.job, None)
 
     def _network(self, tracked: TrackedJob, plan: Plan | None) -> str:

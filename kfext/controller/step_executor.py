@@ -49,14 +49,18 @@ _EVENTS = 50
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def reference(job: TrainingJob) -> Reference:
-    """Return the job as the object that an event is about."""
-    return Reference(
-        api_version=job.kind.api_version,
-        kind=job.kind.name,
-        namespace=job.namespace,
-        name=job.name,
-        uid=job.uid,
+def tell(
+    events: EventRecorder,
+    job: TrainingJob,
+    verdict: Verdict,
+    *,
+    action: str,
+    warning: bool = False,
+) -> None:
+    """Record an event about a job."""
+    about = Reference(job.kind.api_version, job.kind.name, job.namespace, job.name, job.uid)
+    events.record(
+        about, reason=verdict.reason, message=verdict.message, action=action, warning=warning
     )
 
 
@@ -115,9 +119,10 @@ class StepExecutor:
     def _tell(self, job: TrainingJob, step: Step) -> None:
         """Record the events of a step."""
         if (event := event_of(step)) is not None:
-            self._record(job, event.verdict, action=event.action, warning=event.warning)
-        if isinstance(step, Unsuspend | Replan):
-            self._record_network(job, step.network, action=type(step).__name__)
+            tell(self._events, job, event.verdict, action=event.action, warning=event.warning)
+        if isinstance(step, Unsuspend | Replan) and (network := step.network):
+            warning = network.reason != REASON_HOST_NETWORK
+            tell(self._events, job, network, action=type(step).__name__, warning=warning)
 
     async def _write_pod(self, pod: Pod, change: Change) -> None:
         """Delete a pod, patch it, or resize it."""
@@ -191,21 +196,6 @@ class StepExecutor:
         message = f"{state.message}; the operator reports: {notes[-1]}"
         because = message if tried_there else state.no_host_network
         return replace(state, message=message, no_host_network=because)
-
-    def _record_network(self, job: TrainingJob, network: Verdict | None, *, action: str) -> None:
-        if network:
-            self._record(job, network, action=action, warning=network.reason != REASON_HOST_NETWORK)
-
-    def _record(
-        self, job: TrainingJob, verdict: Verdict, *, action: str, warning: bool = False
-    ) -> None:
-        self._events.record(
-            reference(job),
-            reason=verdict.reason,
-            message=verdict.message,
-            action=action,
-            warning=warning,
-        )
 
 
 def _reservation(template: Mapping[str, Any], step: Reserve) -> dict[str, Any]:

@@ -44,7 +44,6 @@ class Condition:
 
     status: bool
     since: float
-    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +205,11 @@ class TrainingJob:
             for index in range(group.replicas):
                 yield ReplicaKey(type=group.type.lower(), index=index), group
 
+    def within(self, keys: Iterable[ReplicaKey]) -> Iterator[ReplicaKey]:
+        """Yield the replicas among `keys` that are within the size of the job."""
+        sizes = {group.type.lower(): group.replicas for group in self.groups}
+        return (key for key in keys if key.index < sizes.get(key.type, 0))
+
 
 def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
     """Return the view of a job's JSON object, or None for an unknown kind.
@@ -240,7 +244,6 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
             text(item.get("type")): Condition(
                 status=item.get("status") == "True",
                 since=timestamp(item.get("lastTransitionTime")),
-                reason=text(item.get("reason")),
             )
             for item in kind.conditions(status)
         },

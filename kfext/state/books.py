@@ -3,7 +3,6 @@
 The mirror of the cluster calls the books with every change of its jobs and pods.
 """
 
-import heapq
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from kfext.core.ledger.claim import Claim
@@ -28,6 +27,7 @@ from kfext.state.cards import Cards
 from kfext.state.members import Members
 from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
 from kfext.state.tracked_job import TrackedJob
+from kfext.state.turns import Alarms
 
 
 class Books:
@@ -257,7 +257,7 @@ class _PendingPins:
         self._planned = planned
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, set[str]] = {}
-        self._ages: list[tuple[float, str]] = []
+        self._ages = Alarms()
         self._new: set[str] = set()
         self._old: set[str] = set()
 
@@ -277,6 +277,7 @@ class _PendingPins:
             if not self._on[earlier.pinned_to]:
                 del self._on[earlier.pinned_to]
         if pod is None or not pod.pinned_to or pod.node_name or pod.finished:
+            self._ages.forget(uid)
             self._new.discard(uid)
             self._old.discard(uid)
             return
@@ -298,16 +299,11 @@ class _PendingPins:
         """Return the pods that became overdue since the last call."""
         for uid in self._new:
             # A clock that was ahead may have created a pod later than its first sight.
-            created = min(self._pods[uid].created, now)
-            heapq.heappush(self._ages, (created + UNBOUND_SECONDS, uid))
+            self._ages.set(uid, min(self._pods[uid].created, now) + UNBOUND_SECONDS)
         self._new.clear()
-        overdue = []
-        while self._ages and self._ages[0][0] <= now:
-            _, uid = heapq.heappop(self._ages)
-            if uid in self._pods:
-                self._old.add(uid)
-                overdue.append(self._pods[uid])
-        return overdue
+        overdue = self._ages.due(now)
+        self._old.update(overdue)
+        return [self._pods[uid] for uid in overdue]
 
 
 def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:

@@ -91,16 +91,9 @@ class Planner:
             managed=self.settings.is_managed,
         )
         self.settings.on_managed_changed = self.cluster.recount_namespace
-        self.progress = JobsProgress(
-            self.cluster, lambda tracked: self.settings.cached(tracked).settings
-        )
-        self.queue = Queue(self.cluster, self.settings.cached, Lengths(self.progress))
-        self.companion = Companion(
-            self.cluster,
-            self.queue,
-            self.progress,
-            lambda tracked: self.settings.cached(tracked).settings,
-        )
+        self.progress = JobsProgress(self.cluster, self.settings.of)
+        self.queue = Queue(self.cluster, self.settings.of, Lengths(self.progress))
+        self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
         self.cards = self.cluster.books.cards
         self.alarms = Alarms()
         self._most = most
@@ -262,7 +255,6 @@ class Planner:
 
     def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
         """Return everything that the next step of a job depends on, except the ledger."""
-        of_job = self.settings.cached(tracked)
         hopeless_since = tracked.hopeless_since
         pods = self.cluster.pods(tracked.job.uid)
         return Situation(
@@ -271,8 +263,8 @@ class Planner:
             plan=tracked.plan,
             state=tracked.state,
             now=now.wall,
-            settings=of_job.settings,
-            host_network=of_job.host_network,
+            settings=self.settings.of(tracked),
+            host_network=self.settings.host_network(tracked),
             waited=now.monotonic - tracked.since,
             quiet=self.cluster.backlog.quiet(tracked.job.uid, now.monotonic),
             unbound={uid: now.monotonic - since for (uid, _), since in tracked.unbound.items()},
@@ -379,16 +371,11 @@ class Outlook:
     ahead: int
 
 
-def outlook(planner: Planner, uid: str, now: Moment) -> Outlook:
-    """Return the forecast for a job once every changed job has been decided on.
-
-    Steps of other jobs count as begun, so their claims hold. Raises KeyError for an unknown job.
-    """
-    return outlooks(planner, now)[uid]
-
-
 def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
-    """Return the forecast for every job, by uid, once every changed job has been decided on."""
+    """Return the forecast for every job, by uid, once every changed job has been decided on.
+
+    Steps of other jobs count as begun, so their claims hold.
+    """
     steps: dict[str, Step] = {}
     # Each change is decided on once; a decision may free capacity for jobs before it.
     for _ in range(2 * len(planner.cluster.jobs) + 2):

@@ -12,6 +12,7 @@ from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import Turn, in_line, priority_class, turn
 from kfext.core.queue.reservation import Reservation
+from kfext.core.settings.table import Settings
 from kfext.core.words import listed, listed_with_others
 from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, QueueOrder
@@ -22,7 +23,6 @@ from kfext.state.cluster import Cluster
 from kfext.state.lengths import Lengths
 from kfext.state.quotas import Quotas
 from kfext.state.reservations import Promises, ReservationManager
-from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import TrackedJob
 
 _NO_CPU = -(2**40)
@@ -42,7 +42,7 @@ class Queue:
     """
 
     def __init__(
-        self, cluster: Cluster, settings: Callable[[TrackedJob], JobSettings], lengths: Lengths
+        self, cluster: Cluster, settings: Callable[[TrackedJob], Settings], lengths: Lengths
     ) -> None:
         self.classes: dict[str, PriorityClass] = {}
         self.quotas = Quotas(cluster)
@@ -108,7 +108,7 @@ class Queue:
 
     def _counts_length(self, tracked: TrackedJob) -> bool:
         """Return whether the length of a job counts for its turn."""
-        settings = self._settings(tracked).settings
+        settings = self._settings(tracked)
         if settings.elastic is None:
             return settings.queue_order is QueueOrder.SHORTEST
         acts = SCALE.effective(settings).mode is Mode.ACT

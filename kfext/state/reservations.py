@@ -12,6 +12,7 @@ from kfext.core.placement.gang import Limits, Member, members_of
 from kfext.core.placement.place import place
 from kfext.core.queue.no_fit import MOST_SHAPES, Gained, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
+from kfext.core.settings.table import Settings
 from kfext.model.plan import Assignment, Places
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
@@ -21,7 +22,6 @@ from kfext.model.verdict import Verdict
 from kfext.names import REASON_WAITING_FOR_OPERATOR
 from kfext.state.cluster import ANY, Cluster, Offer
 from kfext.state.lengths import Lengths
-from kfext.state.settings import JobSettings
 from kfext.state.tracked_job import Failures, TrackedJob
 
 
@@ -131,7 +131,7 @@ class ReservationManager:
     def __init__(
         self,
         cluster: Cluster,
-        settings: Callable[[TrackedJob], JobSettings],
+        settings: Callable[[TrackedJob], Settings],
         promises: Promises,
         lengths: Lengths,
     ) -> None:
@@ -179,7 +179,7 @@ class ReservationManager:
 
     def due_in(self, tracked: TrackedJob, *, now: float) -> float:
         """Return in how many seconds a job has waited long enough at its present size."""
-        placement = self._settings(tracked).settings.placement
+        placement = self._settings(tracked).placement
         return placement.reserve_after - tracked.waits(now)
 
     def reserved_for(self, *, now: float) -> float:
@@ -366,7 +366,7 @@ class ReservationManager:
         return tracked.job, limits, shared
 
     def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
-        return self._cluster.books.limits(tracked, self._settings(tracked).settings, now=now)
+        return self._cluster.books.limits(tracked, self._settings(tracked), now=now)
 
 
 def _kept_requests(member: Member, slot: int | None) -> Resources:

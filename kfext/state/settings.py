@@ -1,7 +1,6 @@
 """Resolve the settings of jobs from the present namespaces and policies."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from kfext.core.lifecycle.network import host_network_request
 from kfext.core.lifecycle.situation import HostNetworkRequest
@@ -14,18 +13,7 @@ from kfext.model.network_policy import NetworkPolicy
 from kfext.model.policy import TrainingPolicy
 from kfext.state.tracked_job import TrackedJob
 
-
-@dataclass(frozen=True, slots=True)
-class JobSettings:
-    """The settings of a job.
-
-    `host_network`: the job's request for the host network; None for a job on the pod network.
-    """
-
-    settings: Settings
-    host_network: HostNetworkRequest | None
-
-
+_Resolved = tuple[Settings, HostNetworkRequest | None]
 _CacheKey = tuple[int, Namespace | None, Mapping[str, NetworkPolicy] | None]
 """What a job's settings depend on beside the job: the number of changes of TrainingPolicies, the
 namespace, and its network policies by name."""
@@ -45,7 +33,7 @@ class SettingsSource:
         self._policies: dict[str, TrainingPolicy] = {}
         self._policy_changes = 0
         self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
-        self._cache: dict[str, tuple[_CacheKey, TrainingJob, JobSettings]] = {}
+        self._cache: dict[str, tuple[_CacheKey, TrainingJob, _Resolved]] = {}
 
     def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
         """Record the present version of a namespace; `new` is None when it is gone."""
@@ -101,8 +89,15 @@ class SettingsSource:
         """Forget a deleted job."""
         self._cache.pop(uid, None)
 
-    def cached(self, tracked: TrackedJob) -> JobSettings:
+    def of(self, tracked: TrackedJob) -> Settings:
         """Return the settings of a job; they are resolved again only if a source has changed."""
+        return self._cached(tracked)[0]
+
+    def host_network(self, tracked: TrackedJob) -> HostNetworkRequest | None:
+        """Return a job's request for the host network; None for a job on the pod network."""
+        return self._cached(tracked)[1]
+
+    def _cached(self, tracked: TrackedJob) -> _Resolved:
         job = tracked.job
         key = self._cache_key(job.namespace)
         entry = self._cache.get(job.uid)
@@ -114,16 +109,16 @@ class SettingsSource:
         seen, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
         return self._policy_changes, seen, network
 
-    def resolve(self, job: TrainingJob) -> JobSettings:
-        """Return the present settings of a job."""
+    def resolve(self, job: TrainingJob) -> tuple[Settings, HostNetworkRequest | None]:
+        """Return the present settings of a job, and its request for the host network, if any."""
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
         settings = settings_of(job, namespace, self._policies.values())
         if settings.network != HOST:
-            return JobSettings(settings, None)
+            return settings, None
         request = host_network_request(
             job,
             settings,
             namespace_labels=namespace.labels,
             network_policies=self._network_policies.get(job.namespace, {}).values(),
         )
-        return JobSettings(settings, request)
+        return settings, request

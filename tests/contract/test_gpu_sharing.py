@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.gpu.agent.metrics import Metrics
+from kfext.gpu.agent.metrics import registry
 from kfext.gpu.device.kubelet import FOLDER, POD_RESOURCES_SOCKET
 from kfext.model.gpu import MOST_SLOTS, resource_of
 from tests.contract.manifests import DEFAULT, Object, added, render
@@ -147,7 +147,7 @@ def test_the_agent_is_probed_and_only_prometheus_may_call_it() -> None:
 
 
 def test_every_series_of_the_agent_has_one_row_and_every_row_is_one() -> None:
-    families = Metrics(lambda: (), lambda: ()).registry.collect()
+    families = registry(lambda: (), lambda: ()).collect()
     exported = [family.name + "_total" * (family.type == "counter") for family in families]
     rows = [only(row["series of the agent"]) for row in table(PAGE, "series of the agent")]
     assert sorted(rows) == sorted(exported)

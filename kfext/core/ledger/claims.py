@@ -126,8 +126,7 @@ def card_claims(job: TrainingJob, plan: Plan) -> Mapping[Hashable, Claim]:
 
 def slots_of(job: TrainingJob, plan: Plan) -> Slots:
     """Return the slots of the replicas of a plan, without replicas beyond the size of the job."""
-    sizes = {group.type.lower(): group.replicas for group in job.groups}
-    return {key: slot for key, slot in plan.slots.items() if key.index < sizes.get(key.type, 0)}
+    return {key: plan.slots[key] for key in job.within(plan.slots)}
 
 
 def part_claim(share: GpuShare, slot: int, node: str, *, job: str) -> Claim:

@@ -111,7 +111,7 @@ class Ledger:
     def claim(self, key: Hashable, claim: Claim) -> None:
         """Set the claim of `key`; it replaces an earlier one."""
         if self._claims.get(key) != claim:
-            self._give_up(key, heir=claim)
+            self.drop(key, heir=claim)
             self._add([key], claim)
 
     def claim_all(self, claims: Mapping[Hashable, Claim]) -> None:
@@ -125,13 +125,24 @@ class Ledger:
         for keys in alike.values():
             self._add(keys, claims[keys[0]])
 
-    def drop(self, key: Hashable) -> bool:
-        """Remove the claim of `key`; return whether there was one."""
-        return self._give_up(key)
+    def drop(self, key: Hashable, *, heir: Claim | None = None) -> None:
+        """Remove the claim of `key`, if it has one; capacity comes free unless `heir` covers it."""
+        claim = self._claims.get(key)
+        if claim is None:
+            return
+        row = self._row.get(claim.node)
+        free = None if row is None else self._columns.row_free(row)
+        self.version += 1
+        self._claims.remove(key)
+        if row is not None:
+            self._book(row, claim, -1)
+        self._tiers.count_claim(claim, -1)
+        if heir is None or not heir.covers(claim):
+            self._gain(row, free)
 
     def hand_over(self, key: Hashable, to: Hashable) -> None:
         """Drop the claim of `key`; the claim of `to` holds its capacity from now on."""
-        self._give_up(key, heir=self._claims.get(to))
+        self.drop(key, heir=self._claims.get(to))
 
     def claims(self) -> dict[Hashable, Claim]:
         """Return a copy of every claim."""
@@ -307,22 +318,6 @@ class Ledger:
         row = self._row.get(claim.node)
         if row is not None:
             self._book(row, claim, len(keys))
-
-    def _give_up(self, key: Hashable, *, heir: Claim | None = None) -> bool:
-        """Remove the claim of `key`, if it has one; capacity comes free unless `heir` covers it."""
-        claim = self._claims.get(key)
-        if claim is None:
-            return False
-        row = self._row.get(claim.node)
-        free = None if row is None else self._columns.row_free(row)
-        self.version += 1
-        self._claims.remove(key)
-        if row is not None:
-            self._book(row, claim, -1)
-        self._tiers.count_claim(claim, -1)
-        if heir is None or not heir.covers(claim):
-            self._gain(row, free)
-        return True
 
     def _book(self, row: int, claim: Claim, times: int) -> None:
         self._columns.book(row, claim.requests, times)

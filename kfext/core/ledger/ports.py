@@ -44,14 +44,8 @@ def offsets(job: TrainingJob, keys: Iterable[ReplicaKey] | None = None) -> Mappi
     Offsets count from the job's base. `keys`: only these replicas; by default all replicas of a job
     within its bounds.
     """
-    sizes = {group.type.lower(): group.replicas for group in job.groups}
-    if keys is None:
-        keys = (key for key, _ in job.replicas())
-    found = {
-        key: job.kind.port_offset(job, key.type, key.index)
-        for key in keys
-        if key.index < sizes.get(key.type, 0)
-    }
+    keys = (key for key, _ in job.replicas()) if keys is None else job.within(keys)
+    found = {key: job.kind.port_offset(job, key.type, key.index) for key in keys}
     return {key: offset for key, offset in found.items() if offset is not None}
 
 

@@ -4,14 +4,13 @@ A person may scale a running job beyond the room on its node, or drain a node. P
 kube-scheduler would leave Pending then wait at the gate.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from kfext.core.elastic import workers_of
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.steps import DeleteUnbound, Replan, Step, Suspend, Wait
 from kfext.core.words import pods
-from kfext.model.job import TrainingJob
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.verdict import Verdict
@@ -51,7 +50,7 @@ def spare_replicas(situation: Situation, live: Live) -> Spare:
         return Spare(frozenset(waiting), absent=True)
     if plan is None:
         return Spare()
-    gang = _within(job, plan.assignment) - plan.late
+    gang = {*job.within(plan.assignment)} - plan.late
     return Spare(frozenset(waiting - gang), absent=gang <= live.keys())
 
 
@@ -62,7 +61,8 @@ def without_succeeded(situation: Situation, live: Live) -> Replan | None:
     """
     trains = any(pod.node_name for pod in live.values())
     plan = situation.plan if trains and situation.never_released else None
-    late = situation.succeeded & _within(situation.job, plan.assignment) if plan else frozenset()
+    placed = situation.job.within(plan.assignment) if plan else ()
+    late = situation.succeeded.intersection(placed)
     if plan is None or late <= plan.late:
         return None
     named = ", ".join(sorted(f"{key.type}-{key.index}" for key in late - plan.late))
@@ -94,9 +94,3 @@ def at_gate(count: int, why: Verdict, *, again: float = 0.0) -> Wait:
     """Return the wait of a gang that trains without some of its pods."""
     message = f"it trains, and {pods(count)} wait for a place: {why.message}"
     return Wait(PLACED, Verdict(why.reason, message), again=again if again > 0 else None)
-
-
-def _within(job: TrainingJob, keys: Iterable[ReplicaKey]) -> Set[ReplicaKey]:
-    """Return the replicas that are within the size of a job."""
-    sizes = {group.type.lower(): group.replicas for group in job.groups}
-    return {key for key in keys if key.index < sizes.get(key.type, 0)}

@@ -142,9 +142,8 @@ def present(job: TrainingJob, pods: Iterable[Pod]) -> dict[ReplicaKey, Pod]:
 
     The operator deletes pods beyond the number of replicas.
     """
-    sizes = {group.type.lower(): group.replicas for group in job.groups}
     found = by_replica(pods)
-    return {key: pod for key, pod in found.items() if key.index < sizes.get(key.type, 0)}
+    return {key: found[key] for key in job.within(found)}
 
 
 def due_pods(job: TrainingJob, live: Mapping[ReplicaKey, Pod]) -> int:

@@ -76,7 +76,7 @@ _MOST = 96
 class Field(NamedTuple):
     """A number of a line.
 
-    `name`: the words before it, empty without a name. `remark`: the words in brackets after them.
+    `name`: the words before it, without what is in brackets after them; empty without a name.
     `text`, `of`: the number and its end as printed, without separators of thousands; `of` is empty
         if no end follows after a slash.
     `sign`: the sign between name and number: `:`, `=`, `|`, or nothing.
@@ -91,7 +91,6 @@ class Field(NamedTuple):
     name: str
     text: str
     of: str = ""
-    remark: str = ""
     sign: str = ""
     opened: bool = False
     quoted: bool = False
@@ -153,14 +152,13 @@ def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field 
         text, of = text.replace(",", ""), of.replace(",", "")
     if stripped[:1] == "(" and (called := _CALLED.search(bare)):
         bare = bare[: called.start() + 1]
-    name, remark, sign = _name(bare)
+    name, sign = _name(bare)
     last = bare[-1:]
     counted = _COUNTED.match(line, end) if of else None
     return Field(
         name,
         text,
         of,
-        remark,
         sign,
         opened,
         quoted,
@@ -181,13 +179,13 @@ def _bar(field: Field, title: str, joined: bool, after: str) -> Field:
     )
 
 
-def _name(bare: str) -> tuple[str, str, str]:
-    """Return the name at the end of a text, the remark after it, and the sign after both."""
-    sign = remark = ""
+def _name(bare: str) -> tuple[str, str]:
+    """Return the name at the end of a text, without a remark in brackets, and the sign after it."""
+    sign = ""
     if bare and bare[-1] in _SIGNS:
         sign, bare = bare[-1], bare[:-1].rstrip(" \"'")
     if bare.endswith(")") and (said := _REMARK.search(bare)):
-        remark, bare = said[1], bare[: said.start()].rstrip()
+        bare = bare[: said.start()].rstrip()
     words: list[str] = []
     read = _BACKWARDS.match(bare[::-1])
     for word in reversed(read[0][::-1].split(" ")) if read else ():
@@ -198,7 +196,7 @@ def _name(bare: str) -> tuple[str, str, str]:
         if plain != word:
             break
     words = words[:3] if sign else words[:2]
-    return " ".join(reversed(words)), remark, sign
+    return " ".join(reversed(words)), sign
 
 
 _GAP = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")

@@ -15,7 +15,7 @@ from kfext.core.admission.gpu import BUSYBOX
 from kfext.errors import KfextError
 from kfext.gpu.agent.agent import Agent
 from kfext.gpu.agent.api_server import NodePods, SharedGpus
-from kfext.gpu.agent.metrics import Metrics
+from kfext.gpu.agent.metrics import registry
 from kfext.gpu.device.inventory import Inventory, InventoryError, Nvml
 from kfext.gpu.device.kubelet import allocatable_devices, allocated_devices
 from kfext.kube.client import Client
@@ -59,7 +59,7 @@ async def run(config: Config) -> None:
             port=config.probe_port,
             live=agent.liveness_problem,
             ready=lambda: None if pods.synced.is_set() else "the node's pods are not read yet",
-            registry=Metrics(agent.reports, agent.cards).registry,
+            registry=registry(agent.reports, agent.cards),
         )
         try:
             async with asyncio.TaskGroup() as tasks:

@@ -60,17 +60,16 @@ _COUNTERS: dict[str, tuple[str, Callable[[SharerReport], float]]] = {
 }
 
 
-class Metrics:
-    """The agent's metrics, in a registry of their own.
+def registry(
+    reports: Callable[[], Iterable[SlotReport]], cards: Callable[[], Iterable[Card]]
+) -> CollectorRegistry:
+    """Return the agent's metrics, in a registry of their own.
 
     `reports`: what is known of each slot; `cards`: the cards of the node.
     """
-
-    def __init__(
-        self, reports: Callable[[], Iterable[SlotReport]], cards: Callable[[], Iterable[Card]]
-    ) -> None:
-        self.registry = CollectorRegistry()
-        self.registry.register(_CardCollector(reports, cards))
+    made = CollectorRegistry()
+    made.register(_CardCollector(reports, cards))
+    return made
 
 
 class _CardCollector(Collector):

@@ -155,7 +155,7 @@ async def planner(client: FakeClient) -> Planner:
 def bind_timeout(planner: Planner) -> float:
     of = parse_job(job(uid="any").worker(1, cpu="1").raw)
     assert of is not None
-    return planner.settings.resolve(of).settings.placement.bind_timeout
+    return planner.settings.resolve(of)[0].placement.bind_timeout
 
 
 async def forget(client: FakeClient, planner: Planner) -> None:

@@ -157,7 +157,7 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     assert starts(world) == set()
     waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.jobs["gives"].claimed)
     room = ScaleRoom(planner.cluster, planner.queue)
-    settings = planner.settings.cached(waiting).settings
+    settings = planner.settings.of(waiting)
     assert room.waiting_fits(waiting, settings, 1, now=world.now) is None
     places = room.waiting_fits(waiting, settings, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kfext import names
 from kfext.cli.plan import STARTS, WAITS, Forecast
 from kfext.core.lifecycle.steps import Unsuspend
-from kfext.state.planner import outlook
+from kfext.state.planner import outlooks
 from kfext.state.recording import planner_of, snapshot_of
 from tests.unit.state.history import ACTS, CROWDED, History, jobs, made
 
@@ -41,7 +41,7 @@ def planned(history: History, fields: dict[str, Any]) -> Answer:
 def decided(history: History, fields: dict[str, Any]) -> Answer:
     """What the controller does with the same job."""
     history.put_job(made("asked", uid="planned-1", created=int(history.now), **fields).raw)
-    step = outlook(history.planner, "planned-1", history.moment).step
+    step = outlooks(history.planner, history.moment)["planned-1"].step
     if isinstance(step, Unsuspend):
         places = step.plan.assignment.items()
         nodes = {f"asked-{key.type}-{key.index}": node for key, node in places}

@@ -1,7 +1,8 @@
 import pytest
 
 from kfext import names
-from kfext.core.settings.table import parse_setting
+from kfext.core.lifecycle.situation import HostNetworkRequest
+from kfext.core.settings.table import Settings, parse_setting
 from kfext.kube.wire import decode_namespace
 from kfext.model.job import TrainingJob
 from kfext.model.label_selector import LabelSelector
@@ -10,7 +11,7 @@ from kfext.model.network_policy import NetworkPolicy
 from kfext.model.policy import Placement, TrainingPolicy
 from kfext.names import COLOCATION
 from kfext.state.cluster import Cluster
-from kfext.state.settings import JobSettings, SettingsSource
+from kfext.state.settings import SettingsSource
 from tests.builders import JobBuilder, job
 from tests.setting_samples import WELL_FORMED
 
@@ -38,7 +39,9 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
     cluster, settings, resolved = Cluster(), source(), []
     real = SettingsSource.resolve
 
-    def counted(self: SettingsSource, of: TrainingJob) -> JobSettings:
+    def counted(
+        self: SettingsSource, of: TrainingJob
+    ) -> tuple[Settings, HostNetworkRequest | None]:
         resolved.append(of.namespace)
         return real(self, of)
 
@@ -51,7 +54,7 @@ def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed
     def resolve() -> list[str]:
         resolved.clear()
         for tracked in cluster.jobs.values():
-            settings.cached(tracked)
+            settings.of(tracked)
         return resolved
 
     assert resolve() == ["team", "other"]
@@ -100,28 +103,28 @@ CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
 
 @pytest.mark.parametrize(("made", "of", "want"), CASES.values(), ids=CASES.keys())
 def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
-    assert of.resolve(made.build()).settings.colocation == want
+    assert of.resolve(made.build())[0].colocation == want
 
 
 def test_what_an_edit_spoilt_is_told() -> None:
-    assert source().resolve(job().build()).settings.errors == ()
-    (told,) = map(str, source().resolve(spoilt(admitted="off").build()).settings.errors)
+    assert source().resolve(job().build())[0].errors == ()
+    (told,) = map(str, source().resolve(spoilt(admitted="off").build())[0].errors)
     assert f"annotation {COLOCATION} of the job" in told
     assert "'sometimes'" in told
 
 
 def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:
     of = source(policy=True)
-    assert of.resolve(job().build()).settings.placement.bind_timeout == 7.0
+    assert of.resolve(job().build())[0].placement.bind_timeout == 7.0
     of.observe_namespace(TEAM, Namespace("team", {"kind": "product"}))
-    assert of.resolve(job().build()).settings.placement == Placement()
+    assert of.resolve(job().build())[0].placement == Placement()
 
 
 def test_what_is_gone_holds_no_more() -> None:
     of = source(namespace=True, policy=True)
     of.observe_namespace(TEAM, None)
     of.forget_policy("p")
-    assert of.resolve(job().build()).settings.colocation == "preferred"
+    assert of.resolve(job().build())[0].colocation == "preferred"
     assert not list(of.policies())
 
 
@@ -134,9 +137,9 @@ def test_a_namespace_from_the_wire() -> None:
 def test_an_edit_of_a_running_job_holds_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
     of, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
     cluster.observe_job(job().worker(2).version(1).raw)
-    default = getattr(of.cached(cluster.jobs["uid-1"]).settings, name)
+    default = getattr(of.of(cluster.jobs["uid-1"]), name)
     cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
-    edited = getattr(of.cached(cluster.jobs["uid-1"]).settings, name)
+    edited = getattr(of.of(cluster.jobs["uid-1"]), name)
     assert edited == parse_setting(key, WELL_FORMED[key], place=key) != default
     cluster.observe_job(job().worker(2).version(3).raw)
-    assert getattr(of.cached(cluster.jobs["uid-1"]).settings, name) == default
+    assert getattr(of.of(cluster.jobs["uid-1"]), name) == default

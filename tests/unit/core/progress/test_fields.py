@@ -63,7 +63,7 @@ CASES: dict[str, tuple[str, list[Field]]] = {
     "a list of numbers without spaces": ("[1,200]", []),
     "a remark in brackets": (
         "Epoch(train)  [1]",
-        [Field("Epoch", "1", remark="train", opened=True, after="]")],
+        [Field("Epoch", "1", opened=True, after="]")],
     ),
     "brackets after brackets": (
         "[1/20][5/90]",

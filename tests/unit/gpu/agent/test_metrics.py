@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kfext.gpu.agent.metrics import LABELS, Metrics
+from kfext.gpu.agent import metrics
+from kfext.gpu.agent.metrics import LABELS
 from kfext.gpu.agent.report import SharerReport, SlotReport
 from kfext.gpu.device.inventory import Card
 
@@ -30,7 +31,7 @@ CARDS = [
 
 
 def registry(*slots: SlotReport) -> CollectorRegistry:
-    return Metrics(lambda: slots or SLOTS, lambda: CARDS).registry
+    return metrics.registry(lambda: slots or SLOTS, lambda: CARDS)
 
 
 def shown(pod: str, *slots: SlotReport) -> dict[str, float]:
