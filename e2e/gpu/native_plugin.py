@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from e2e.gpu.cpu_inventory import LIST
 from e2e.gpu.node_cards import CARDS, INSIDE
-from kfext.gpu.device.kubelet import Allocation, DevicePlugin, Mount
+from kfext.gpu.device.kubelet import Allocation, DevicePlugin
 from kfext.names import NATIVE_GPU
 
 _LOOK_SECONDS = 0.5
@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.5
 def allocate(devices: Sequence[str]) -> Allocation:
     """Return what a container with whole cards gets."""
     env = {"NVIDIA_VISIBLE_DEVICES": ",".join(sorted(devices))}
-    return Allocation(env, [Mount(str(CARDS), INSIDE)])
+    return Allocation(env, {str(CARDS): INSIDE})
 
 
 async def offer() -> None:

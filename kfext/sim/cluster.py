@@ -62,7 +62,6 @@ class Ended:
 
     `elapsed`: from its arrival to its end. It `began` after so many seconds; then it `trained`, or
         was `paused`. `redone`: the time of steps that it did again, at its mean speed.
-    `workers`: how many trained on average.
     """
 
     name: str
@@ -70,7 +69,6 @@ class Ended:
     began: float
     trained: float
     redone: float
-    workers: float
 
     @property
     def paused(self) -> float:
@@ -197,5 +195,4 @@ def _ended(live: LiveJob) -> Ended:
         began=training.began - spec.arrives,
         trained=trained,
         redone=trained * training.lost / (spec.steps + training.lost),
-        workers=training.worked / trained,
     )

@@ -26,7 +26,7 @@ class Training:
     `done`: steps; `saved` of them outlive a restart. `lost`: steps that were done again;
         `lost_all`: the lost steps before the first checkpoint.
     `workers`: how many train, Masters included; `largest`: the most so far.
-    `worked`: worker-seconds of training. `spent`: seconds by what the job did.
+    `spent`: seconds by what the job did.
     `busy`: the seconds of training, counted by the share of the CPU in them.
     `apart`: whether the workers are on several nodes.
     `share`: the part of the CPU that its pods can use and get, from 0 to 1.
@@ -38,7 +38,6 @@ class Training:
         self.done = 0.0
         self.saved = 0
         self.lost = self.lost_all = 0.0
-        self.worked = 0.0
         self.busy = 0.0
         self.workers = 0
         self.largest = 0
@@ -132,7 +131,6 @@ class Training:
             return
         self.spent[self.doing] += passed
         if speed:
-            self.worked += passed * self.workers
             self.busy += passed * self.share
             before, self.done = self.done, min(self.done + speed * passed, self.spec.steps)
             if self.spec.saving is Saving.PERIODIC:

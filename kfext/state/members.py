@@ -21,9 +21,6 @@ class Members:
         self._namesakes: Counter[_Name] = Counter()
         self._called: Counter[_Name] = Counter()
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def of(self, job_uid: str, *, namespace: str) -> tuple[Pod, ...]:
         """Return the pods of a job in a namespace."""
         return tuple(self._pods.get((namespace, job_uid), {}).values())

@@ -6,7 +6,7 @@ from pathlib import Path
 from kfext.gpu.agent.pod_sockets import SOCKET, PodSockets
 from kfext.gpu.agent.report import Pod, SlotState
 from kfext.gpu.device.inventory import NOT_SHOWN, Card
-from kfext.gpu.device.kubelet import AllocatedDevices, Allocation, Mount, RefusedError
+from kfext.gpu.device.kubelet import AllocatedDevices, Allocation, RefusedError
 from kfext.model.gpu import CARDS, folder_of, reservation_of, slot_of, units_of
 from kfext.names import GPU_NAMESPACE, NATIVE_GPU
 
@@ -133,7 +133,7 @@ class Slots:
         visible = {} if self._cdi else {CARDS: card}
         return Allocation(
             env={**visible, "KFEXT_GPU_SOCKET": f"{_SOCKETS}/{SOCKET}"},
-            mounts=[Mount(str(self._hook), _HOOK), Mount(str(folder), _SOCKETS)],
+            mounts={str(self._hook): _HOOK, str(folder): _SOCKETS},
             cdi=[f"{_CDI_KIND}={card}"] if self._cdi else [],
         )
 

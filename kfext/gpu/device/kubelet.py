@@ -26,15 +26,11 @@ _SCALARS = {
 
 DEVICE_PLUGIN: Mapping[str, Fields] = {
     "Empty": (),
-    "DevicePluginOptions": (
-        ("pre_start_required", 1, "bool"),
-        ("get_preferred_allocation_available", 2, "bool"),
-    ),
+    "DevicePluginOptions": (),
     "RegisterRequest": (
         ("version", 1, "string"),
         ("endpoint", 2, "string"),
         ("resource_name", 3, "string"),
-        ("options", 4, "DevicePluginOptions"),
     ),
     "Device": (("ID", 1, "string"), ("health", 2, "string")),
     "ListAndWatchResponse": (("devices", 1, "[]Device"),),
@@ -123,19 +119,14 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Mount:
-    """A folder of the node, and where the container sees it; read-only."""
-
-    host: str
-    container: str
-
-
-@dataclass(frozen=True, slots=True)
 class Allocation:
-    """What a container gets: variables, folders, and devices by their CDI names."""
+    """What a container gets: variables, folders, and devices by their CDI names.
+
+    `mounts`: by the folder of the node, where the container sees it, read-only.
+    """
 
     env: Mapping[str, str] = field(default_factory=dict)
-    mounts: Sequence[Mount] = ()
+    mounts: Mapping[str, str] = field(default_factory=dict)
     cdi: Sequence[str] = ()
 
 
@@ -264,8 +255,8 @@ class DevicePlugin:
 
 def _encoded(allocation: Allocation) -> dict[str, Any]:
     mounts = [
-        {"host_path": mount.host, "container_path": mount.container, "read_only": True}
-        for mount in allocation.mounts
+        {"host_path": host, "container_path": container, "read_only": True}
+        for host, container in allocation.mounts.items()
     ]
     devices = [{"name": name} for name in allocation.cdi]
     return {

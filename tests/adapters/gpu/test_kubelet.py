@@ -13,7 +13,6 @@ from kfext.gpu.device.kubelet import (
     Allocation,
     DevicePlugin,
     IncompleteError,
-    Mount,
     RefusedError,
     allocatable_devices,
     allocated_devices,
@@ -28,7 +27,7 @@ def answer(devices: Sequence[str]) -> Allocation:
         raise RefusedError("card 0 has no live reservation")
     return Allocation(
         {"NVIDIA_VISIBLE_DEVICES": "GPU-1"},
-        [Mount("/var/lib/kfext/a", "/kfext")],
+        {"/var/lib/kfext/a": "/kfext"},
         ["nvidia.com/gpu=1"],
     )
 

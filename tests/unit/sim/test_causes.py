@@ -9,7 +9,7 @@ from tests.unit.sim.causes import Cause, why_later, why_waited
 from tests.unit.sim.report import look, report
 from tests.unit.sim.rules import Change
 
-BEFORE = Ended("train", elapsed=300.0, began=20.0, trained=280.0, redone=0.0, workers=4.0)
+BEFORE = Ended("train", elapsed=300.0, began=20.0, trained=280.0, redone=0.0)
 LATER = replace(BEFORE, elapsed=400.0)
 GIVES = Change(100.0, 4, 2, undoes=False, head="head", behind=frozenset())
 GROWS = replace(GIVES, before=4, after=5)

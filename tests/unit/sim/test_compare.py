@@ -16,7 +16,7 @@ from tests.unit.sim.bed import GANG as WAITS
 def a_run(*elapsed: float, jobs: int = 2, makespan: float = 400.0) -> Run:
     """Return a run of jobs that take 100 s alone; those without a time do not end."""
     ended = {
-        f"job-{number}": Ended(f"job-{number}", seconds, 10.0, 90.0, 0.0, 1.0)
+        f"job-{number}": Ended(f"job-{number}", seconds, 10.0, 90.0, 0.0)
         for number, seconds in enumerate(elapsed)
     }
     alone = {f"job-{number}": 100.0 for number in range(jobs)}

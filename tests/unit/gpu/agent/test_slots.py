@@ -7,7 +7,7 @@ import pytest
 
 from kfext.gpu.agent.pod_sockets import PodSockets
 from kfext.gpu.agent.slots import Slots
-from kfext.gpu.device.kubelet import AllocatedDevices, Mount, RefusedError
+from kfext.gpu.device.kubelet import AllocatedDevices, RefusedError
 from kfext.model.gpu import reservation_of, units_of
 
 NODE, CARD = "node-a", "GPU-11"
@@ -50,10 +50,10 @@ async def test_a_container_gets_the_card_that_is_reserved_for_its_slot(
     found = slots.allocate(1, UNITS)
     assert found.env["NVIDIA_VISIBLE_DEVICES"] == CARD
     assert found.env["KFEXT_GPU_SOCKET"] == "/kfext/socket/agent"
-    assert found.mounts == [
-        Mount("/var/lib/kfext/hook/1", "/kfext/hook"),
-        Mount(str(tmp_path / "s/1-00"), "/kfext/socket"),
-    ]
+    assert found.mounts == {
+        "/var/lib/kfext/hook/1": "/kfext/hook",
+        str(tmp_path / "s/1-00"): "/kfext/socket",
+    }
     assert (tmp_path / "s/1-00/agent").is_socket()
 
 
