@@ -181,12 +181,13 @@ class Cards:
             parts=parts,
         )
 
-    def unreserved(self, plan: Plan) -> tuple[Place, ...]:
+    def unreserved(self, plan: Plan | None) -> tuple[Place, ...]:
         """Return the slots of a plan without a known reservation pod.
 
         The agent makes a deleted SharedGPU again; until then the pod alone counts.
         """
-        return tuple(place for place in sorted(places_of(plan)) if not self._reserved(place))
+        places = sorted(places_of(plan)) if plan is not None else ()
+        return tuple(place for place in places if not self._reserved(place))
 
     def in_use(self, place: Place) -> bool:
         """Return whether a pod has time of the slot."""

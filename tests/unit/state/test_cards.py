@@ -130,6 +130,7 @@ def test_whether_a_gpu_is_reserved_for_a_slot(
     for happens in given:
         happens(bed)
     assert bed.cards.unreserved(PLAN) == (() if known else (HERE,))
+    assert bed.cards.unreserved(None) == ()
 
 
 def test_a_job_is_kept_from_the_jobs_that_it_had_to_leave() -> None:

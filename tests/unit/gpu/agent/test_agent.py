@@ -161,7 +161,7 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     await until(lambda: any(sharer.waited > 0 for sharer in node.agent.reports()[0].sharers))
     node.end("low")
     node.terms["team", "next"] = GpuShare(30, high=True)
-    folder = node.agent._slots.allocate(0, UNITS["low"]).mounts[1].host
+    _, folder = node.agent._slots.allocate(0, UNITS["low"]).mounts
     high = Job(f"{folder}/agent", "high")
     node.held = [
         *node.held,
