@@ -59,7 +59,7 @@ _ALONE: dict[str, Callable[..., str]] = {"worst": worst.measure, "polling": poll
 """Each on a cluster of its own too."""
 _COMPANION = ("polling", "companion", "overhead", "rescale", "stream")
 """All of them are the companion's; its name alone is all five."""
-_LINK = ("1gbit",)
+_LINK = "1gbit"
 
 
 @click.command(help=__doc__)
@@ -173,7 +173,7 @@ def main(
     in_turn = partial(compare.measure, minutes=minutes, network=network)
     as_waits = partial(timed.measure, minutes=minutes, network=network)
     clusters: dict[str, Callable[[], str]] = {
-        "real": partial(in_turn, quick=quick, link=(link or _LINK)[0]),
+        "real": partial(in_turn, quick=quick, link=link[0] if link else _LINK),
         "wait": stored(partial(as_waits, link=link[0] if link else timed.LINK)),
     }
     real: dict[str, Callable[[], str]] = {
@@ -184,7 +184,7 @@ def main(
         "stream": stored(partial(stream.measure, shape=shape, minutes=minutes)),
         "gpu-share": stored(partial(gpu_share.measure, card=card, parts=of_gpu)),
         "network": partial(
-            network_bench.measure, links=link or _LINK, repeats=1 if quick else repeats or 3
+            network_bench.measure, links=link or (_LINK,), repeats=1 if quick else repeats or 3
         ),
         "peers": partial(peers.measure, quick=quick),
         "trainjob": partial(train_job.measure, quick=quick, repeats=1 if quick else repeats or 3),

@@ -157,11 +157,11 @@ class CpuExecutor(Executor):
         would = {proposal.job: proposal for proposal in chosen.observe}
         for here in list(look.groups):
             with self._visit(look, here):
-                due = [acting[job.uid] for job in here.jobs if job.uid in acting]
-                for proposal in sorted(due, key=chosen.act.index):
+                due = [(acting[job.uid], job) for job in here.jobs if job.uid in acting]
+                for proposal, job in sorted(due, key=lambda pair: chosen.act.index(pair[0])):
                     if len(look.begun) < MOST_BEGUN:
                         look.begun.add(proposal.job)
-                        begun.append(self._begin(proposal, here))
+                        begun.append(self._begin(proposal, job))
                 for job in here.jobs:
                     self._show(job, here, look, would.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
@@ -258,12 +258,10 @@ class CpuExecutor(Executor):
             return True
         return len(self.jobs[proposal.job].cpu.history.of(proposal.measure)) >= WINDOWS_BEFORE
 
-    def _begin(self, proposal: Proposal, here: Signals) -> tuple[RunningJob, Resize | None]:
-        running = self.jobs[proposal.job]
-        resized = next(job.resized for job in here.jobs if job.uid == proposal.job)
-        measure, history = proposal.measure, running.cpu.history
-        trial = Trial(proposal, tuple(history.of(measure))) if measure else None
-        return running, self._stages.begin(running, proposal, resized=resized, trial=trial)
+    def _begin(self, proposal: Proposal, job: JobSignal) -> tuple[RunningJob, Resize | None]:
+        running, measure = self.jobs[job.uid], proposal.measure
+        trial = Trial(proposal, running.cpu.history.of(measure)) if measure else None
+        return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
 
     def _show(
         self, job: JobSignal, here: Signals, look: _Look, would: Proposal | None, now: float

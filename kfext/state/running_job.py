@@ -314,8 +314,8 @@ class RunningJob:
     @property
     def cpu_policies(self) -> dict[str, PolicyChoice]:
         """The chosen policies for its CPU."""
-        names = {policy.name for policy in CPU_POLICIES}
-        return {name: choice for name, choice in self.chosen.items() if name in names}
+        names = (policy.name for policy in CPU_POLICIES)
+        return {name: self.chosen[name] for name in names if name in self.chosen}
 
     @property
     def rests(self) -> dict[str, str]:

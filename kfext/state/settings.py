@@ -109,7 +109,7 @@ class SettingsSource:
         seen, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
         return self._policy_changes, seen, network
 
-    def resolve(self, job: TrainingJob) -> tuple[Settings, HostNetworkRequest | None]:
+    def resolve(self, job: TrainingJob) -> _Resolved:
         """Return the present settings of a job, and its request for the host network, if any."""
         namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
         settings = settings_of(job, namespace, self._policies.values())

@@ -59,7 +59,7 @@ _FIELDS = re.compile(
 The end of `0.5:0.95` is not matched."""
 _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
 """Up to three words of a name. A wider gap than a space, or a tab, is between two columns."""
-_REMARK = re.compile(r"\(([\w ]{1,20})\)$")
+_REMARK = re.compile(r"\([\w ]{1,20}\)$")
 _CALLED = re.compile(r"(?:[:=] ?[A-Za-z][\w.]{1,20}| tensor)$")
 """What stands before the number of `loss: tensor(0.5)`."""
 _QUOTES = frozenset("\"'")
