@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -210,13 +210,14 @@ def _offers(bed: Testbed, node: str) -> bool:
 
 @dataclass(frozen=True)
 class Pair:
-    """Such jobs. `card`: its UUID; `high`, `low`: the names of the jobs."""
+    """Such jobs. `card`: its UUID; `high`, `low`: the names of the jobs; `before`: see `late`."""
 
     team: Team
     node: Node
     card: str
     high: str
     low: str
+    before: Object
 
     def goes_on(self, name: str, *, steps: int = 10) -> None:
         """Return when a job has begun the kernels of so many more steps."""
@@ -244,7 +245,16 @@ class Pair:
         for name in in_pods:
             self.goes_on(name)
         assert self.uids() == in_pods
-        assert late(self.node, self.card, self.low) <= 0.01
+        assert self.late() <= 0.01
+
+    def late(self) -> float:
+        """Return `late` of low's kernels since both jobs trained for some steps.
+
+        Before the agent has greeted low's process, the gate knows nobody to give way to.
+        """
+        now = counted(self.node, self.card)[self.low]
+        late, begun = (now[count] - self.before[count] for count in ("late", "kernels"))
+        return float(late / begun)
 
     def kill(self, name: str) -> None:
         """Kill the training of a job within a micro-step: it has no time to say anything."""
@@ -282,10 +292,11 @@ def beside_high(team: Team, node: Node, *, queue: int = 0, disables: bool = Fals
         )
     team.submit(dialled(low, LOW, steps=ENDLESS, queue=queue, disables=disables))
     team.running(low)
-    pair = Pair(team, node, card_of(team, node, high, low), high, low)
+    card = card_of(team, node, high, low)
+    pair = Pair(team, node, card, high, low, before={})
     for name in (high, low):
         pair.goes_on(name)
-    return pair
+    return replace(pair, before=counted(node, card)[low])
 
 
 def card_of(team: Team, node: Node, *jobs: str) -> str:

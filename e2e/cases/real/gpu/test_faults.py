@@ -19,7 +19,6 @@ from e2e.harness.gpu import (
     beside_high,
     card_of,
     kernels,
-    late,
     named,
     reservations,
     set_trouble,
@@ -39,7 +38,7 @@ from kfext import names
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
 STEPS = 100
-LEASE_STEPS = 25
+MORE_STEPS = 25
 """These take the job of high priority longer than orders of the agent hold, which is 2 s."""
 LONG_SECONDS = 300.0
 EVICTED_SECONDS = 900.0
@@ -64,7 +63,7 @@ def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
     before = starts_of(agent_of(team.bed, gpu_node))
     led = pair.pace()
     signal_agent(team.bed, gpu_node, signal.SIGSTOP)
-    pair.goes_on(pair.high, steps=LEASE_STEPS)
+    pair.goes_on(pair.high, steps=MORE_STEPS)
     alone = pair.pace()
     assert 0 < alone < led
     signal_agent(team.bed, gpu_node, signal.SIGCONT)
@@ -76,7 +75,7 @@ def test_without_its_agent_low_priority_paces_itself_and_goes_on_to_give_way(
     )
     middle = (alone + led) / 2  # it is led anew once the sharers have found the new agent
     until(lambda: pair.pace() > middle, what="the agent leads low again", account=team.said)
-    assert late(gpu_node, pair.card, pair.low) <= 0.01, "it gave way all the time"
+    assert pair.late() <= 0.01, "it gave way all the time"
 
 
 # --- the jobs -----------------------------------------------------------------------------------
@@ -86,6 +85,7 @@ def test_a_job_that_is_killed_in_a_micro_step_costs_the_other_nothing(
     team: Team, gpu_node: Node
 ) -> None:
     pair = beside_high(team, gpu_node)
+    pair.goes_on(pair.low, steps=MORE_STEPS)
     pair.kill(pair.low)
     assert card_of(team, gpu_node, pair.high) == pair.card
     pair.goes_on(pair.high)
@@ -94,7 +94,7 @@ def test_a_job_that_is_killed_in_a_micro_step_costs_the_other_nothing(
     team.running(later)
     pair.kill(pair.high)
     team.succeeded(later)
-    assert late(gpu_node, pair.card, pair.low) <= 0.01
+    assert pair.late() <= 0.01
 
 
 @pytest.mark.long
