@@ -241,7 +241,6 @@ class CpuExecutor(Executor):
                 seen=cpu.seen,
                 chosen=running.cpu_policies,
                 undo=cpu.undo,
-                unmeasured=now - cpu.measured_at,
             )
             if back is not None:
                 if operation is None or not operation.restores:

@@ -32,6 +32,9 @@ _REMEMBERED = 32
 """Jobs of a node that are remembered after their end."""
 _MEASURED_SECONDS = 60.0
 """After so many seconds all pods are measured again."""
+UNMEASURED_SECONDS = 300.0
+"""No policy visits a job after so long with a missing pod or a pod of unknown CPU use."""
+_UNMEASURED = f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
 
 
 class CpuSignals:
@@ -150,15 +153,19 @@ class CpuSignals:
             cpu.work.take(reported.progress)
         if is_whole(tracked, pods) and all_measured(pods, uses):
             cpu.measured_at = now.monotonic
+        elif not cpu.unfit and now.monotonic - cpu.measured_at >= UNMEASURED_SECONDS:
+            cpu.unfit = _UNMEASURED
         rest = cpu.left(reported, now, since=tracked.job.started)
         source = self._settings_of(tracked).metrics
         cpu.unread = why_unread(reported, source=source, left=rest)
+        paused = self._paused(job, now.monotonic)
         signal = job_signal(
             job,
             pods,
             reported,
             uses,
-            in_flight=self._in_flight(job, pods, now.monotonic),
+            in_flight=paused or _in_flight(job, pods),
+            paused=paused,
             now=now.wall,
             settling=cpu.operation is not None and cpu.operation.is_set,
             left=rest,
@@ -178,16 +185,16 @@ class CpuSignals:
         )
         return {uid: CpuUse(part, at=now.wall, window=TURN_SECONDS) for uid, part in parts if part}
 
-    def _in_flight(self, job: RunningJob, pods: tuple[Pod, ...], now: float) -> bool:
-        """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
-        return (
-            job.tracked.busy
-            or job.size.operation is not None
-            or job.move.operation is not None
-            or (job.cpu.operation is not None and not job.cpu.operation.is_set)
-            or self._paused(job, now)
-            or not is_whole(job.tracked, pods)
-        )
+
+def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
+    """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
+    return (
+        job.tracked.busy
+        or job.size.operation is not None
+        or job.move.operation is not None
+        or (job.cpu.operation is not None and not job.cpu.operation.is_set)
+        or not is_whole(job.tracked, pods)
+    )
 
 
 def _equal_parts(signals: Signals) -> dict[str, float]:
@@ -283,6 +290,7 @@ def job_signal(
     uses: Uses,
     *,
     in_flight: bool,
+    paused: bool = False,
     settling: bool = False,
     left: float | None = None,
     followed: float = math.inf,
@@ -306,6 +314,7 @@ def job_signal(
         policies={} if cpu.unfit else job.cpu_policies,
         rests=frozenset(state.rests),
         in_flight=in_flight,
+        paused=paused,
         settling=settling,
         reported=reported,
         rate=cpu.history.rate,

@@ -16,7 +16,8 @@ from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signa
 SPARE = 0.1
 """The part of what is free on a node, or in a quota, that no raise takes."""
 LEAST_REQUEST = 10
-"""The lowest request, in millicores, that a job keeps where it gives way; its weight is 1 or 2."""
+"""The lowest request, in millicores, that a job keeps where it gives way; its weight is 1 or 2.
+With more pods there, it keeps one millicore for each."""
 _KNOWN_SECONDS = 300.0
 """A job with a raised request has this long to show what is left to a new controller."""
 _ENOUGH = 2
@@ -77,11 +78,15 @@ class Contest:
 
     def pool(self, namespace: str) -> int:
         """Return what all raises for jobs of a namespace may take."""
-        room = int((1 - SPARE) * self.of.free)
+        return max(0, self._room(namespace))
+
+    def _room(self, namespace: str) -> int:
+        """Return the same; below 0: as much is requested beyond the node or the quota."""
+        room = min(self.of.free, int((1 - SPARE) * self.of.free))
         if namespace in self.headroom:
             extras = [self.extra(job) for job in self.jobs if job.namespace == namespace]
             room = min(room, self.headroom[namespace] + sum(extras))
-        return max(0, room)
+        return room
 
     def allowance(self, namespace: str) -> int:
         """Return how much the jobs of a namespace may grow now, by what kubelets have allocated.
@@ -92,7 +97,7 @@ class Contest:
             self.extra(job) if job.namespace == namespace else max(0, self.extra(job))
             for job in self.jobs
         )
-        return self.pool(namespace) - sum(extras)
+        return self._room(namespace) - sum(extras)
 
     # --- what each job requests -------------------------------------------------------------------
 
@@ -131,7 +136,10 @@ class Contest:
             for job in acting
             if job is not first and job.namespace == first.namespace and job.uid not in wanted
         ]
-        least = {job.uid: min(asked[job.uid], LEAST_REQUEST) for job in donors}
+        least = {
+            job.uid: min(asked[job.uid], max(LEAST_REQUEST, len(job.on(self.node))))
+            for job in donors
+        }
         full = asked[first.uid] + pool < _ENOUGH * (total - asked[first.uid])
         gifts = sum(asked[uid] - least[uid] for uid in least) if full else 0
         grows = max(0, min(pool + gifts, self.most(first) - asked[first.uid]))
@@ -177,7 +185,8 @@ class Contest:
         parts = [
             Part(
                 weight=float(max(1, pod.asked.request)),
-                least=0 if low else min(pod.asked.request, self._most(pod)),
+                # A pod that requests nothing could become BestEffort.
+                least=min(1 if low else self._most(pod), pod.asked.request),
                 most=pod.asked.request if low else self._most(pod),
             )
             for pod in pods
@@ -186,8 +195,12 @@ class Contest:
         return {pod.uid: share for pod, share in zip(pods, shares, strict=True)}
 
     def _most(self, pod: PodSignal) -> int:
-        """Return the highest request of a pod: at its limit its QoS class could change."""
-        most = self.of.allocatable if pod.limit is None else pod.limit - 1
+        """Return the highest request of a pod: at its limit its QoS class could change.
+
+        A limit that another pod of the job lent does not count: it has to go back.
+        """
+        limits = [limit for limit in (pod.limit, pod.asked.limit) if limit is not None]
+        most = min(limits) - 1 if limits else self.of.allocatable
         return max(most, pod.asked.request)
 
 
@@ -208,7 +221,8 @@ def favourites(of: Mapping[str, Contest], candidates: Iterable[JobSignal]) -> di
     """Return the favourite of each node that has one.
 
     The job that would end first under equal shares goes first. A job on several nodes ends with its
-    last pod, and is favoured on all nodes where others contend with it, or on none.
+    last pod, and is favoured on all nodes where others contend with it, or on none. No job gives
+    way to a paused job, whose raise was refused.
     """
     ends = {
         node: fair_ends(
@@ -224,7 +238,7 @@ def favourites(of: Mapping[str, Contest], candidates: Iterable[JobSignal]) -> di
         return (last - _CLEARLY * (last - job.began) if favoured else last, job.uid)
 
     chosen: dict[str, JobSignal] = {}
-    for job in sorted((job for job in candidates if job.known), key=end):
+    for job in sorted((job for job in candidates if job.known and not job.paused), key=end):
         here = [of[node] for node in job.nodes if len(of[node].jobs) > 1]
         if all(
             contest.is_open and not contest.by_growth and contest.node not in chosen

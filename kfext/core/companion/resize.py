@@ -159,7 +159,7 @@ def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[P
 def _reason(job: JobSignal, nodes: Collection[_Node], sizes: Collection[Size]) -> str:
     to = {size.pod: size.request for size in sizes}
     before = sum(pod.request for pod in job.pods)
-    after = sum(to.get(pod.uid) or pod.request for pod in job.pods)
+    after = sum(to.get(pod.uid, pod.request) or 0 for pod in job.pods)
     return f"CPU request {before}m becomes {after}m: {_why(job, nodes)}"
 
 

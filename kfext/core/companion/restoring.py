@@ -103,8 +103,6 @@ def _name(pod: Pod) -> str:
 
 
 _INFEASIBLE = "Infeasible"
-UNMEASURED_SECONDS = 300.0
-"""How long the sizes of a job stay while a pod is missing or its CPU use is unknown."""
 
 
 def restoring(
@@ -116,14 +114,12 @@ def restoring(
     seen: Mapping[str, PodCpu],
     chosen: Mapping[str, PolicyChoice],
     undo: tuple[str, Verdict] | None,
-    unmeasured: float,
 ) -> Proposal | None:
     """Return the proposal to restore sizes of a job, or None.
 
     `seen`: by pod uid, the last CPU of kfext's that was seen on the pod.
     `chosen`: the policies that the user and the administrator allow.
     `undo`: a policy with sizes that were not all written or set, and why.
-    `unmeasured`: for how many seconds the CPU use of some pod has been unknown.
     """
     changed = next(
         (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
@@ -137,11 +133,11 @@ def restoring(
         rests = [policy] if why.reason == _INFEASIBLE else []
         if (back := restore_proposal("", job, reason=reason, rests=rests)) is not None:
             return back
-    reason = _why_back(job, signals, state, unmeasured)
+    reason = _why_back(job, signals, state)
     return restore_proposal("", job, reason=reason) if reason else None
 
 
-def _why_back(job: JobSignal, signals: Signals, state: CpuState, unmeasured: float) -> str:
+def _why_back(job: JobSignal, signals: Signals, state: CpuState) -> str:
     """Return why a job without faults gets back what its user wrote, or nothing."""
     if not job.whole and job.resized and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
         # A new pod may need the CPU that other pods of the job have beyond their requests.
@@ -156,7 +152,4 @@ def _why_back(job: JobSignal, signals: Signals, state: CpuState, unmeasured: flo
     for node in job.nodes:
         if signals.nodes[node].awaited and any(pod.extra > 0 for pod in job.on(node)):
             return f"another pod needs what is free on {node}"
-    if job.resized and unmeasured >= UNMEASURED_SECONDS:
-        # No policy would give it more when neighbours end.
-        return f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
     return ""

@@ -59,7 +59,8 @@ class JobSignal:
 
     `policies`: by name, the policies that may decide on it. `rests`: the policies that leave it
         alone.
-    `in_flight`: whether sizes are being written or set, or a pod is missing.
+    `in_flight`: whether sizes are being written or set, a pod is missing, or it is paused.
+    `paused`: whether nothing is tried on its CPU for now, after a failure.
     `whole`: whether all of its pods exist, and each has ended or runs.
     `settling`: whether its figures may be older than the last change of its sizes.
     `reported`: the progress that its log shows, or None.
@@ -78,6 +79,7 @@ class JobSignal:
     policies: Mapping[str, PolicyChoice] = field(default_factory=dict)
     rests: frozenset[str] = frozenset()
     in_flight: bool = False
+    paused: bool = False
     whole: bool = True
     settling: bool = False
     reported: Reported | None = None

@@ -67,7 +67,7 @@ def _as_asked(pod: Pod, state: CpuState) -> Resources:
     if not asked or trainer is None or pod.replica is None:
         return pod.requests
     kfexts = {asked, *state.written_of(pod.replica.type, pod.replica.index)}
-    if (trainer.request, trainer.limit) not in kfexts or pod.resize_problem is not None:
+    if (trainer.request, trainer.limit) not in kfexts:
         return pod.requests
     cpu = max(trainer.beside, pod.requests.get(CPU, 0) - trainer.counted + asked.request)
     return {**pod.requests, CPU: cpu}

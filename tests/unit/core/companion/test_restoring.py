@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from kfext.core.companion.proposal import Proposal, Rank, Size
 from kfext.core.companion.restoring import (
-    UNMEASURED_SECONDS,
     Owner,
     asked_of,
     noted,
@@ -142,7 +141,6 @@ def found(
     chosen: Mapping[str, PolicyChoice] | None = None,
     undo: tuple[str, Verdict] | None = None,
     fit: bool = True,
-    unmeasured: float = 0.0,
     awaited: bool = False,
 ) -> Proposal | None:
     recorded = recorded or state()
@@ -161,7 +159,6 @@ def found(
         seen={} if seen is None else {"worker-0": PodCpu(seen, 1000)},
         chosen=chosen,
         undo=undo,
-        unmeasured=unmeasured,
     )
 
 
@@ -171,10 +168,6 @@ RESTORED: dict[str, tuple[dict[str, Any], str]] = {
     "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
     "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
     "the policy rests": ({"recorded": state(rests=RESTS)}, "resize may not act"),
-    "its use has not been known for long": (
-        {"unmeasured": UNMEASURED_SECONDS},
-        "not been known for 300 s",
-    ),
     "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
     "a pod waits for what its raise takes": ({"awaited": True}, "needs what is free on n1"),
 }
@@ -199,11 +192,6 @@ LEFT: dict[str, dict[str, Any]] = {
         "recorded": state(written={"worker-1": (PodCpu(370, 1000),)}),
     },
     "a pod waits for CPU, and nothing is raised": {"request": REQUEST, "awaited": True},
-    "its use was known a moment ago": {"unmeasured": UNMEASURED_SECONDS - 1},
-    "nothing is resized, and its use is not known": {
-        "request": REQUEST,
-        "unmeasured": UNMEASURED_SECONDS,
-    },
     "nothing is resized": {"request": REQUEST, "chosen": {}},
     "a kubelet did not set what it has by now": {"request": REQUEST, "undo": ("resize", DEFERRED)},
 }
@@ -229,9 +217,7 @@ def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
     acts = {"shift": ACTS}
     of = job("j", worker, policies=acts, whole=whole)
     by = state(by=frozenset({"shift"}))
-    back = restoring(
-        of, signals(of), pods=[], state=by, seen={}, chosen=acts, undo=None, unmeasured=0.0
-    )
+    back = restoring(of, signals(of), pods=[], state=by, seen={}, chosen=acts, undo=None)
     assert (back is not None) is restored
 
 

@@ -1,0 +1,114 @@
+"""What becomes of the CPU of a node if a raise is refused, comes too late or can not be judged."""
+
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Resize
+from kfext.errors import Forbidden
+from kfext.model.pod import ReplicaKey
+from kfext.model.verdict import Verdict
+from tests.builders import job, pod
+from tests.unit.resizing.bed import CpuBed
+
+HOUR = 3600.0
+NAMES = ("a", "b", "c", "d")
+
+
+def full_bed() -> CpuBed:
+    """A node that four jobs fill; the first would end first."""
+    bed = CpuBed()
+    for number, name in enumerate(NAMES):
+        bed.add(name, cpu=350, takes=20_000.0 * (number + 1) if number else 8000.0)
+    bed.after(5)
+    return bed
+
+
+def writes(bed: CpuBed, *, since: float = 0.0) -> int:
+    return sum(isinstance(write.step, Resize) and write.at > since for write in bed.driver.written)
+
+
+@pytest.mark.parametrize("unmeasured", [("a",), NAMES], ids=["one job", "all jobs"])
+def test_a_job_of_unknown_use_gets_its_own_cpu_back_once(unmeasured: tuple[str, ...]) -> None:
+    bed = CpuBed()
+    bed.add("a", cpu=20, takes=8000.0)
+    bed.add("b", cpu=20, takes=20_000.0)
+    bed.after(200)
+    assert bed.request("a") > 20
+    use, gone = bed.driver.use_of, bed.clock.now
+    bed.driver.measure = lambda live: None if live.job.spec.name in unmeasured else use(live)
+    bed.after(1200)
+    assert bed.request("a") == 20
+    assert writes(bed, since=gone) <= 2
+    assert bed.reason("a") == names.REASON_STANDS_DOWN
+
+
+def test_a_raise_takes_no_more_than_a_new_pod_has_left() -> None:
+    bed = full_bed()
+    while bed.kubelets.used["a"] > 1300:
+        bed.after(1)
+    bed.kubelets.used["a"] += 100
+    other = job(name="other", uid="other").worker(1, cpu="100m").build()
+    foreign = pod(other, "worker", 0, bound="a", phase="Running", uid="foreign")
+    bed.planner.cluster.observe_pod(None, foreign)
+    came = bed.clock.now
+    bed.after(HOUR)
+    assert (bed.cpu("a").allocated, writes(bed, since=came)) == (1270, 1)
+
+
+def test_no_job_gives_way_for_long_to_a_raise_that_is_refused() -> None:
+    bed = full_bed()
+
+    def refusal(_: str, change: Any) -> Forbidden | None:
+        if not isinstance(change, dict):
+            return None
+        request = change["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+        denied = int(request.removesuffix("m")) > 350
+        return Forbidden(status=403, reason="Forbidden", message="denied") if denied else None
+
+    bed.faults.refusal = refusal
+    bed.after(HOUR)
+    sums = []
+    for _ in range(30):
+        bed.after(10)
+        sums.append(sum(bed.cpu(name).request for name in NAMES))
+    assert max(sums) == 1400
+
+
+def test_a_raise_that_a_kubelet_puts_off_takes_no_other_raise() -> None:
+    bed = CpuBed()
+    for name, converges in (("a", 300.0), ("b", 300.0), ("c", 400.0)):
+        bed.add(name, cpu=20, converges=converges)
+    bed.faults.resize = lambda live: (
+        Verdict("Deferred", "not now")
+        if live.job.spec.name == "a" and live.pod.trainer and live.pod.trainer.request > 20
+        else None
+    )
+    bed.after(1500)
+    reasons = [step.verdict.message for name, step in bed.resized if name != "a"]
+    assert reasons
+    assert not any("another pod needs" in reason for reason in reasons)
+
+
+def test_no_pod_that_gives_way_is_left_without_a_request() -> None:
+    bed = CpuBed()
+    bed.add("a", cpu=400, takes=8000.0)
+    bed.add("b", workers=1, servers=11, serves=5, cpu=80, takes=40_000.0)
+    bed.after(HOUR / 2)
+    requests = [live.pod.trainer.request for live in bed.job("b").pods.values() if live.pod.trainer]
+    assert min(requests) == 1
+    assert bed.request("a") > 400
+
+
+def test_a_limit_that_another_pod_lent_takes_no_raise() -> None:
+    bed = CpuBed()
+    bed.add("train", servers=1, serves=20, cpu=20, limit=400, takes=20_000.0)
+    bed.after(300)
+    bed.add("b", cpu=20, takes=90_000.0)
+    bed.after(300)
+    worker, server = (bed.cpu("train", ReplicaKey(type_, 0)) for type_ in ("worker", "ps"))
+    assert worker.limit is not None
+    assert server.limit is not None
+    assert worker.limit > 400 > worker.request
+    assert worker.limit + server.limit == 800
