@@ -13,6 +13,8 @@ LAST = 253402300799
 """The last second of the year 9999: the API has no later time."""
 SKEW_SECONDS = 1.0
 """Seconds that a stored time may be later than meant: some are written in whole seconds."""
+_AHEAD_SECONDS = 60.0
+"""A stored time that is later by at most this was written just now, by a clock that is ahead."""
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)(h|ms|m|s|us|µs|ns)")
@@ -28,11 +30,11 @@ def timestamp(value: object) -> float:
 
 
 def past(at: float, *, now: float) -> float:
-    """Return a stored time of the past; 0.0, unknown, if it is later than `now`.
+    """Return a stored time of the past; 0.0, unknown, if it is later than clocks differ.
 
     Both are in seconds since the epoch.
     """
-    return at if at <= now + SKEW_SECONDS else 0.0
+    return min(at, now) if at <= now + _AHEAD_SECONDS else 0.0
 
 
 def left(until: float, *, now: float, longest: float) -> float:

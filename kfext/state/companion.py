@@ -45,6 +45,11 @@ class Companion:
         self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes, queue.headroom)
         self._executors: tuple[Executor, ...] = (self.sizes, self.moves, self.cpu)
 
+    def adopt(self, now: Moment) -> None:
+        """Go on with the changes of an earlier controller, and keep the room of stopped jobs."""
+        self.sizes.enrol(now)
+        self.moves.enrol(now)
+
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
         steps: Steps = []

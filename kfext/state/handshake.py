@@ -43,9 +43,11 @@ class Handshake:
         )
 
     def is_stale(self, uid: str, operation: SavingOperation, *, now: float) -> bool:
-        """Return whether a job has trained on since it answered a request."""
-        saved = self._progress.followed(uid).checkpoints.saved
-        return bool(operation.requested) and saved is not None and now - saved > FRESH_SECONDS
+        """Return whether a job has trained on since it answered the operation's request."""
+        checkpoints = self._progress.followed(uid).checkpoints
+        answered = 0 < operation.requested <= (checkpoints.answered or 0)
+        saved = checkpoints.saved
+        return answered and saved is not None and now - saved > FRESH_SECONDS
 
     def request(self, uid: str, operation: SavingOperation) -> RequestCheckpoint | None:
         """Return the step that asks a job for a checkpoint, or None without a printing pod."""

@@ -58,6 +58,9 @@ HOLD_SECONDS = 300.0
 MOST_LOOKED = 16
 """The most jobs that one look searches room for."""
 _RETRY_SECONDS = 30.0
+"""After this the write that stops a job did not arrive."""
+_FAILED_REST_SECONDS = 3600.0
+"""A job that a move left on as many nodes is moved again after this: each try stops it."""
 
 
 class MoveExecutor(Executor):
@@ -133,15 +136,12 @@ class MoveExecutor(Executor):
         """
         if not (self.looks and self.jobs):
             return []
-        waits = self._why_none(now)
-        free = sorted(
-            (job for job in self.jobs.values() if self._is_free(job, now)),
-            key=lambda job: (-(self._left(job, now=now.wall) or 0.0), job.uid),
-        )
+        free = [(self._left(job, now=now.wall) or 0.0, job) for job in self._free(now)]
+        free.sort(key=lambda found: (-found[0], found[1].uid))
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
-        for job in self._turns.some(free):
+        for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
-                answer = waits or self._weighed(job, now)
+                answer = self._weighed(job, now)
                 job.move.stays = job.move.would = None
                 if isinstance(answer, Proposal):
                     proposals[job.move_mode].append(answer)
@@ -156,6 +156,7 @@ class MoveExecutor(Executor):
         for proposal in chosen.act:
             job, self._began = self.jobs[proposal.job], now.monotonic
             job.move.operation = MoveOperation(proposal, Phase.SAVING, now.monotonic)
+            job.move.refused = None
             self._progress.await_checkpoint(job.uid, awaited=True)
         for proposal in chosen.observe:
             self.jobs[proposal.job].move.would = proposal
@@ -178,13 +179,11 @@ class MoveExecutor(Executor):
         if operation.phase is not Phase.WRITING:
             if not complete:
                 operation.requested, move.asks_at = 0, now + LOOK_SECONDS  # ask again
-        elif complete:
-            move.refused = None
+        elif final:
+            move.refused = Verdict(names.REASON_MOVE_REFUSED, final)
+            self._end(job, at=now, pause=PAUSE_SECONDS)
+        else:  # without an answer the write may have arrived
             operation.enter(Phase.SETTLING, at=now)
-        else:
-            if final:
-                move.refused = Verdict(names.REASON_MOVE_REFUSED, final)
-            self._end(job, at=now, pause=PAUSE_SECONDS if final else _RETRY_SECONDS)
 
     # --- which job is to move ---------------------------------------------------------------------
 
@@ -200,6 +199,15 @@ class MoveExecutor(Executor):
     def _moving(self) -> bool:
         """Whether a move is under way."""
         return any(job.move.operation is not None for job in self.jobs.values())
+
+    def _free(self, now: Moment) -> Iterator[RunningJob]:
+        """Yield the jobs that may be moved; the others show no place that they do not have."""
+        for job in self.jobs.values():
+            with self.running.failures.about(job.tracked):
+                if self._is_free(job, now):
+                    yield job
+                elif job.tracked.job.suspend:
+                    job.move.stays = job.move.would = None
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that it may be moved."""
@@ -221,16 +229,21 @@ class MoveExecutor(Executor):
 
     def _weighed(self, job: RunningJob, now: Moment) -> Proposal | Verdict:
         """Return the move of a job, or why it stays."""
-        homes = set(self._source(job).values())
+        homes, waits = set(self._source(job).values()), self._why_none(now)
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
         if last.before:
             message += f", after a move from {words.nodes(last.before)}"
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
+        if waits is not None:
+            return waits
         ago = now.wall - past(last.at, now=now.wall)
-        if ago < REST_SECONDS:
-            lately = f"{message}; it was moved less than {REST_SECONDS:g} s ago"
+        rest = _FAILED_REST_SECONDS if 0 < last.before <= len(homes) else REST_SECONDS
+        if ago < rest:
+            lately = f"{message}; it was moved less than {rest:g} s ago"
             return Verdict(names.REASON_STAYS, lately)
+        if refused := self._quota_refuses(job):
+            return Verdict(names.REASON_STAYS, f"{message}; {refused}")
         return together(
             job.uid,
             now=homes,
@@ -250,6 +263,10 @@ class MoveExecutor(Executor):
             self._room.extent(places.values(), settings) for places in (found, self._source(job))
         )
         return found if then < at_present else None
+
+    def _quota_refuses(self, job: RunningJob) -> str:
+        """Return why a quota would refuse the pods of a job once it is stopped, or ""."""
+        return self._room.quota_refuses(job, workers_of(job.tracked.job), again=True)
 
     def _cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a move costs: the pause, and work that is done again."""
@@ -298,8 +315,11 @@ class MoveExecutor(Executor):
     def _stop(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
         """Yield the write that stops a job for its move, if there is still a better place."""
         tracked, source = job.tracked, self._source(job)
-        to = None if self._why_none(now) else self._better(job, now=now.wall)
+        hindered = self._why_none(now) or self._quota_refuses(job)
+        to = None if hindered else self._better(job, now=now.wall)
         if to is None:
+            taken = "its better place was taken while it saved its work"
+            job.move.refused = Verdict(names.REASON_STAYS, taken)
             self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
             return
         why = operation.proposal.reason
@@ -323,8 +343,9 @@ class MoveExecutor(Executor):
         """Follow a job that was stopped until all its pods run somewhere."""
         training, pods = job.tracked.job, self._cluster.pods(job.uid)
         operation.stopped |= training.suspend
-        by_others = training.suspend and not training.held
-        if by_others or now.monotonic - operation.since >= HOLD_SECONDS:
+        by_others = training.kueue_managed or (training.suspend and not training.held)
+        longest = HOLD_SECONDS if operation.stopped else _RETRY_SECONDS
+        if by_others or now.monotonic - operation.since >= longest:
             self._end(job, at=now.monotonic)
         elif operation.stopped and not training.suspend:
             if all_running(job.tracked, pods):

@@ -99,6 +99,7 @@ class Planner:
         self._most = most
         self._queued, self._running = Agenda(), Agenda()
         self._takes_running, self._in_round = True, False
+        self._adopted = False
         self._undecided: set[str] = set()
 
     def tick(self, now: Moment) -> Tick:
@@ -112,7 +113,10 @@ class Planner:
         self.cluster.settle(now.monotonic)
         draft, calm = _Draft(), False
         reservations = self.queue.reservations
-        self.queue.begin_tick()
+        self.queue.begin_tick(now=now.wall)
+        if not self._adopted:
+            self._adopted = True
+            self.companion.adopt(now)
         if not self._in_round:
             self._begin_round(now.monotonic)
         while draft.decided < self._most and draft.pods < MOST_PODS and reservations.may_search:

@@ -45,11 +45,11 @@ class Queue:
         self, cluster: Cluster, settings: Callable[[TrackedJob], Settings], lengths: Lengths
     ) -> None:
         self.classes: dict[str, PriorityClass] = {}
-        self.quotas = Quotas(cluster)
         self.no_fits = NoFitCache()
         self.autoscaler = False
         self.started_at = -math.inf
         self.promises = Promises(cluster.ledger, cluster.wake)
+        self.quotas = Quotas(cluster, self.promises.kept)
         self.reservations = ReservationManager(cluster, settings, self.promises, lengths)
         self.lengths = lengths
         self._settings = settings
@@ -64,10 +64,10 @@ class Queue:
         self._only_reopened = False
         self._expected: Mapping[str, float] | None = None
 
-    def begin_tick(self) -> None:
+    def begin_tick(self, *, now: float) -> None:
         """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
         self._expected = None
-        self.reservations.begin_tick()
+        self.reservations.begin_tick(now=now)
 
     def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
         """Record the present version of a PriorityClass; `new` is None when it is gone."""

@@ -1,6 +1,7 @@
 """The quotas of each namespace, and the pods of started jobs that are not charged yet."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from kfext.core.queue.order import Classes, default_class
 from kfext.core.queue.quota import QuotaView, demand
@@ -17,10 +18,12 @@ class Quotas:
 
     A quota that grows counts as grown from the next call of `offer`, like free capacity on the
     ledger. Nothing is kept for a namespace without quotas and LimitRanges.
+    `promised`: returns the uids of the jobs that have a promise.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, promised: Callable[[], Iterable[str]]) -> None:
         self._cluster = cluster
+        self._promised = promised
         self._quotas: dict[str, dict[str, Quota]] = {}
         self._ranges: Counter[str] = Counter()
         self._changes: dict[str, int] = {}
@@ -110,13 +113,23 @@ class Quotas:
         )
 
     def _pending(self, namespace: str, *, but: TrackedJob) -> Counter[PodCharge]:
-        """Return the pods that the operator still has to create for the jobs of a namespace."""
+        """Return the pods that the operator still has to create for the jobs of a namespace.
+
+        A job that was stopped for a move starts again, and keeps its part of the quotas.
+        """
         total: Counter[PodCharge] = Counter()
-        for uid in self._cluster.backlog.jobs():
+        for uid in {*self._cluster.backlog.jobs(), *self._moving()}:
             tracked = self._cluster.jobs[uid]
             if tracked.job.namespace == namespace and tracked is not but:
                 total += demand(tracked.job, self._cluster.pods(uid))
         return total
+
+    def _moving(self) -> Iterator[str]:
+        """Yield the jobs that are stopped for a move."""
+        for uid in self._promised():
+            tracked = self._cluster.jobs.get(uid)
+            if tracked is not None and tracked.job.suspend and tracked.state.move.source:
+                yield uid
 
     def _sharing(self, namespace: str) -> Counter[PodCharge]:
         """Return the pods of a namespace that have parts of GPUs."""

@@ -1,6 +1,8 @@
 """The capacity that is kept for waiting jobs: promises, and one reservation at a time."""
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from kfext.core.ledger.cards import kept_requests
 from kfext.core.ledger.claim import Claim
@@ -154,9 +156,14 @@ class ReservationManager:
         """The job that has the reservation."""
         return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
 
-    def begin_tick(self) -> None:
-        """Allow the searches of one tick."""
+    def begin_tick(self, *, now: float) -> None:
+        """Allow the searches of one tick, and expect the end of the wait by what is known now."""
         self._searches = 0
+        if self.kept is not None:
+            awaited = (self._cluster.jobs.get(uid) for uid in self.kept.waits_for)
+            ends = (self._lengths.end(other.job, now=now) for other in awaited if other)
+            until = max((math.inf if end is None else end for end in ends), default=math.inf)
+            self.kept = replace(self.kept, until=until)
 
     @property
     def may_search(self) -> bool:

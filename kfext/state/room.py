@@ -175,12 +175,15 @@ class ScaleRoom:
         more = workers - job.size.sizes.now
         return job.size.sizes.now + (min(more, max(0, int(spare // each))) if each else more)
 
-    def quota_refuses(self, job: RunningJob, workers: int) -> str:
-        """Return why a quota of the namespace would refuse so many workers, or "" if none does."""
+    def quota_refuses(self, job: RunningJob, workers: int, *, again: bool = False) -> str:
+        """Return why a quota of the namespace would refuse so many workers, or "" if none does.
+
+        `again`: whether all pods of the job would be created again.
+        """
         tracked = job.tracked
         quota = self._queue.quotas.of(tracked, self._queue.classes)
         if not quota.quotas:
             return ""
-        need = demand(with_workers(tracked.job, workers), self._cluster.pods(job.uid))
-        shortage = quota.shortage(need)
+        pods = () if again else self._cluster.pods(job.uid)
+        shortage = quota.shortage(demand(with_workers(tracked.job, workers), pods), again=again)
         return shortage.message if shortage else ""

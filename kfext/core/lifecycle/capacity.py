@@ -177,6 +177,7 @@ def _wait(situation: Situation, ledger: Ledger, limits: Limits) -> float:
         limits,
         ends=situation.context.ends(),
         ignoring=ignoring,
+        soonest=True,
     )
     return math.inf if room is None else max(0.0, room.until - situation.now)
 

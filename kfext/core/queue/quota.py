@@ -58,8 +58,11 @@ class QuotaView:
     default_class: str = ""
     defaulted: bool = True
 
-    def shortage(self, need: Demand) -> Verdict | None:
-        """Return which quotas would refuse a pod or Service of a job with this demand, or None."""
+    def shortage(self, need: Demand, *, again: bool = False) -> Verdict | None:
+        """Return which quotas would refuse a pod or Service of a job with this demand, or None.
+
+        `again`: whether the pods exist, and would be created again once they are gone.
+        """
         hopeless: list[str] = []
         for_now: list[str] = []
         for quota in sorted(self.quotas, key=lambda quota: quota.name):
@@ -70,7 +73,7 @@ class QuotaView:
             parts = _parts(quota, self._covered(quota, self.sharing))
             for key, wanted in sorted(usage.items()):
                 hard = quota.hard[key] * _scale(key)
-                used = quota.used.get(key, 0) * _scale(key) + parts[key]
+                used = quota.used.get(key, 0) * _scale(key) + parts[key] - again * wanted
                 if wanted > hard:
                     hopeless.append(_never(quota, key, wanted))
                 elif used + ahead[key] + wanted > hard:

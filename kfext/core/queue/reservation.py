@@ -80,7 +80,7 @@ def keep(
 
 
 _TRIED = 8
-"""How many nodes are compared that lack the same amount."""
+"""How many nodes are compared that lack the least."""
 _Way = dict[str, Amounts]
 """Node -> what the gang will take of it, shape (resources,)."""
 
@@ -109,9 +109,11 @@ def reserve(
     *,
     ends: Ends,
     ignoring: Collection[Hashable] = (),
+    soonest: bool = False,
 ) -> Reservation | None:
     """Return the reservation of a gang that does not fit now.
 
+    `soonest`: where the gang can start first, instead of where the least is to be freed.
     `ignoring`: the claims of the reservation that this one replaces. Return None for a gang that
     would not fit even after all training jobs have ended (kfext waits for the end of no other pod),
     and without a job to wait for.
@@ -132,7 +134,7 @@ def reserve(
             for batch in wanted.batches
         ],
     )
-    found = [*_on_one_node(prospect), *_on_many(prospect)]
+    found = [*_on_one_node(prospect, all_alike=not soonest), *_on_many(prospect)]
     ways = [way for way in found if limits.allow(way)]
     if found and not ways:  # only the solver knows how to keep within these limits
         ways = _as_placed(members, emptied, limits)
@@ -144,7 +146,12 @@ def reserve(
         reservation = keep(job_uid, on, needs=needs, total=total, ends=ends)
         if _makes_room(reservation, on, needs):
             kept.append(reservation)
-    return min(kept, key=lambda found: (found.to_free, len(found.nodes), found.nodes), default=None)
+
+    def rank(found: Reservation) -> tuple[object, ...]:
+        until = found.until if soonest else 0.0
+        return (until, found.to_free, len(found.nodes), found.nodes)
+
+    return min(kept, key=rank, default=None)
 
 
 def _makes_room(reservation: Reservation, on: Occupants, needs: Mapping[str, Need]) -> bool:
@@ -166,9 +173,10 @@ def _without_taken(batch: Batch, emptied: Ledger) -> Mask:
     return mask
 
 
-def _on_one_node(prospect: _Prospect) -> list[_Way]:
+def _on_one_node(prospect: _Prospect, *, all_alike: bool) -> list[_Way]:
     """Return the need on each of the nodes that can hold the whole gang and lack least of it now.
 
+    `all_alike`: whether nodes count only if they lack as little as the first.
     Nodes that lack the same may differ in which jobs hold it. For cards this is the rule, so some
     nodes are tried.
     """
@@ -180,7 +188,8 @@ def _on_one_node(prospect: _Prospect) -> list[_Way]:
     lacks = (np.maximum(total - prospect.free[:, rows], 0) / np.maximum(total, 1)).sum(axis=0)
     lacks = np.round(lacks, 9)
     order = np.lexsort((prospect.ledger.name_order()[rows], lacks))
-    best = rows[order[lacks[order] == lacks.min()][:_TRIED]]
+    alike = order[lacks[order] == lacks.min()] if all_alike else order
+    best = rows[alike[:_TRIED]]
     return [{_name(prospect, int(row)): wanted.total} for row in best]
 
 

@@ -22,6 +22,7 @@ class Faults:
     `creates`: whether the operator can create a pod of a job.
     `resize`: returns why a kubelet does not resize a pod (Deferred, Infeasible or Error), or None.
         The kubelet tries again every 10 s.
+    `loses`: whether the answer to a patch of a job is lost, by the same.
     `dies`: whether the controller dies after the next patch of a job, before it writes to pods.
     `closed`: the nodes that kube-scheduler skips, although nothing shows why.
     """
@@ -29,6 +30,7 @@ class Faults:
     refusal: Callable[[str, Change], ApiError | None] = lambda _uid, _change: None
     creates: Callable[[LiveJob, ReplicaKey], bool] = lambda _job, _key: True
     resize: Callable[[LivePod], Verdict | None] = lambda _pod: None
+    loses: Callable[[str, Change], bool] = lambda _uid, _change: False
     dies: bool = False
     closed: set[str] = field(default_factory=set)
 
@@ -66,6 +68,8 @@ class _FaultyApi:
     def patch_job(self, uid: str, operations: Any) -> None:
         self._check(uid, operations)
         self._api.patch_job(uid, operations)
+        if self._faults.loses(uid, operations):
+            raise ApiError(status=500, reason="Timeout", message="the answer is lost")
         if self._faults.dies:
             self._faults.dies = False
             self._restart()

@@ -127,9 +127,13 @@ class Rules:
         last = known[-1] if known else None
         undoes = last is not None and not last.undoes and last.before == after
         waiting = self._waiting()
-        head = waiting[0] if waiting else ""
+        kept = self.cluster.planner.queue.promises.kept()
+        # Room is made for the first that waits, or for the next if capacity is reserved for it.
+        served = [number for number, name in enumerate(waiting) if f"uid-{name}" in kept]
+        at = served[0] if served else 0
+        head = waiting[at] if waiting else ""
         now = self.cluster.clock.now
-        change = Change(now, before, after, undoes, head, frozenset(waiting[1:]))
+        change = Change(now, before, after, undoes, head, frozenset(waiting[at + 1 :]))
         known.append(change)
         # What it has beyond its wish it gives at once.
         gives_more = after < before and after >= live.spec.workers + live.spec.leaders

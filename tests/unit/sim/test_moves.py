@@ -11,6 +11,7 @@ from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.model.job_state import state_of
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.quota import Quota
 from kfext.model.scale_state import MoveState
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_MOVING
@@ -331,3 +332,134 @@ def test_the_rules_hold_where_all_jobs_may_move(block: int) -> None:
         promises = rules.cluster.planner.queue.promises
         assert [promises.of(live.uid) for live in rules.cluster.jobs if promises.of(live.uid)] == []
     assert moves > 0
+
+
+# --- what others may take meanwhile ---------------------------------------------------------------
+
+
+def late_jobs(of: Bed) -> None:
+    """Submit three jobs that would fit where the job comes from and where it goes."""
+    for number in range(3):
+        late = replace(STAYING, name=f"late-{number}", arrives=of.clock.now, steps=3000)
+        of.submit(replace(late, leaders=1))
+
+
+@pytest.mark.parametrize("when", [is_stopped, is_off])
+def test_a_new_controller_keeps_both_rooms_from_its_first_decision_on(
+    when: Callable[[Bed], bool],
+) -> None:
+    of = until(spread_bed().at(ENDS), when)
+    late_jobs(of)
+    of.restart()
+    of.after(60)
+    assert (nodes_of(of), of.job().training.doing) == (["b"], Doing.TRAINS)
+
+
+def test_a_stop_without_an_answer_keeps_both_rooms() -> None:
+    of = spread_bed().at(ENDS)
+    of.faults.loses = lambda _uid, _change: of.job().job.suspend
+    while not of.job().job.suspend:
+        of.after(1)
+    of.faults.loses = lambda _uid, _change: False
+    late_jobs(of)
+    of.after(60)
+    assert (nodes_of(of), of.job().training.doing) == (["b"], Doing.TRAINS)
+
+
+def test_a_stop_that_never_arrived_holds_its_rooms_for_30_s() -> None:
+    of = spread_bed().at(ENDS)
+    refuse_once(of, lambda uid, _: uid == "uid-train")
+    while not of.planner.queue.promises.kept():
+        of.after(1)
+    late = of.clock.now + 31
+    of.at(late)
+    assert of.planner.queue.promises.kept() == () or stops(of) == 1
+
+
+def limited(of: Bed, *, pods: int) -> Callable[[int], None]:
+    """Give the namespace a quota that is charged as pods come and go; return a setter of it."""
+    found: list[Quota] = []
+    most = [pods]
+
+    def charge(*_: Any) -> None:
+        used = sum(not live.pod.finished for job in of.jobs for live in job.pods.values())
+        quota = Quota("team", "pods", hard={"pods": most[0]}, used={"pods": used})
+        of.planner.queue.quotas.observe_quota(found[-1] if found else None, quota)
+        found.append(quota)
+
+    def allow(pods: int) -> None:
+        most[0] = pods
+        charge()
+
+    of.api.on_pod.append(charge)
+    of.api.on_gone.append(charge)
+    charge()
+    return allow
+
+
+def test_a_job_stays_if_a_quota_would_not_let_it_start_again() -> None:
+    of = spread_bed()
+    allow = limited(of, pods=20)
+    of.at(120)
+    allow(5)
+    of.at(300)
+    assert (stops(of), nodes_of(of), shown(of)) == (0, ["a", "b"], names.REASON_STAYS)
+
+
+def test_a_job_that_is_stopped_keeps_its_part_of_the_quota() -> None:
+    waits = replace(
+        STAYING, name="waits", workers=3, leaders=1, cpu=500, uses=500, arrives=60.0, steps=8000
+    )
+    of = Bed(STAYING, LEAVING, SPREAD, waits, policy=None, a=4000, b=4000, c=2000)
+    limited(of, pods=8)
+    of.at(250)
+    assert (stops(of), nodes_of(of), nodes_of(of, "waits")) == (1, ["b"], [])
+
+
+def test_a_job_that_no_move_brought_together_is_moved_again_after_an_hour() -> None:
+    filling = replace(STAYING, name="filling", arrives=2.0, steps=100_000)
+    leaving = replace(LEAVING, workers=3, arrives=3.0, steps=700)
+    of = Bed(
+        replace(STAYING, steps=100_000), filling, leaving, replace(SPREAD, steps=60_000),
+        policy=None, a=4000, b=4000, c=4000,
+    )  # fmt: skip
+    of.at(150)
+    of.faults.closed.add("c")
+    of.at(3600)
+    assert (stops(of), nodes_of(of)) == (1, ["a", "b"])
+
+
+def test_a_job_with_an_earlier_answer_is_asked_once() -> None:
+    of = spread_bed(replace(SPREAD, steps=9000, answers=30.0)).at(60)
+    of.job().training.request(1)
+    until(of, is_stopped)
+    asked = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+    assert [write.job for write in asked] == ["train"]
+
+
+def test_a_job_that_Kueue_gets_on_its_way_leaves_both_rooms() -> None:
+    of = until(spread_bed().at(ENDS), is_off)
+    of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
+    of.after(2)
+    assert of.planner.queue.promises.kept() == ()
+
+
+@pytest.mark.parametrize("first", ["staying", "leaving"], ids=["on b", "on a"])
+def test_a_job_waits_for_the_node_that_has_room_first(first: str) -> None:
+    policy = TrainingPolicy(
+        "p", companion={"migrate": PolicyChoice(Mode.ACT, parameters={"spreadSpeed": 0.5})}
+    )
+    came = {"staying": 1401.0, "leaving": 1401.0} | {first: 1400.0}
+    done = replace(SPREAD, name="train-7", trains="same", arrives=5.0, migrate="", steps=4000)
+    waits = replace(done, name="train-8", arrives=1500.0, pace=Pace(1.0, 0.0, 0.0, spread=0.5))
+    of = Bed(
+        done,
+        replace(STAYING, arrives=came["staying"], steps=100_000),
+        replace(LEAVING, arrives=came["leaving"], steps=520),
+        waits,
+        policy=policy,
+        a=4000,
+        b=4000,
+    )
+    of.at(2200)
+    assert len(nodes_of(of, "train-8")) == 1

@@ -91,11 +91,11 @@ def test_the_ends_of_running_jobs_are_estimated_once_in_a_tick() -> None:
     def ends(now: float) -> Mapping[str, float]:
         return queue.context(tracked, now=now).ends()
 
-    queue.begin_tick()
+    queue.begin_tick(now=of.clock.wall)
     first = ends(of.clock.wall)
     assert list(first) == [GANG.uid]
     assert ends(of.clock.wall) is first
-    queue.begin_tick()
+    queue.begin_tick(now=of.clock.wall)
     assert ends(of.clock.wall) is not first
 
 
