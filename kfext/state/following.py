@@ -91,6 +91,8 @@ class Following:
         tracked = job.tracked
         job.size = size_record(tracked, self._sizes_of(tracked))
         job.size.starts = not all_running(tracked, self._cluster.pods(job.uid))
+        if not job.size.starts:
+            job.size.started_at = now.monotonic  # its progress is not read yet
         state = tracked.state.scale
         if is_edited(tracked):
             job.size.expected = tracked.state.admitted
@@ -208,6 +210,8 @@ class Following:
         fixed = training.kueue_managed or why_one_size(training)
         if fixed if cause is Cause.GIVE_BACK else why_not_scaled(training):
             return True
+        if cause is Cause.GUARD and operation.change.workers < job.size.sizes.least:
+            return True  # its user has raised MIN meanwhile
         # A change in place may take back workers that found no place.
         in_place = cause is Cause.TAKE_BACK and not starts_anew(training)
         if not (in_place or all_running(job.tracked, pods)):
@@ -226,6 +230,7 @@ class Following:
             if grew:
                 size.unplaced = 0
             size.whole_at = at
+            self._progress.followed(job.uid).pace_anew(now.wall)
             if starts_anew(job.tracked.job):
                 size.started_at = at
             size.enter(Phase.MEASURING, at=at)

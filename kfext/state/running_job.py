@@ -168,7 +168,8 @@ class SizeRecord(SavingRecord):
     `expected`: how many workers the job has if only kfext has changed the number.
     `changed_at`: when kfext last changed the number, by the state of the job.
     `settled_at`: when the size last changed. `whole_at`: when the job was whole again after that.
-        `started_at`: the same, after a change that stopped the job.
+        `started_at`: the same, after a change that stopped the job, or when a new controller found
+        it whole.
     `unplaced`: how often in a row its growth found no place; `grows_at`: when it may grow again.
     `marked`: the time and the step where the measurement of its speed began; None: not measured.
     `metric`: the metric that its log shows; another metric may count other steps.

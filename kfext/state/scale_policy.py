@@ -1,7 +1,7 @@
 """The proposals of `scale`: give back sizes, make room for a starved job, then let jobs grow."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
 from kfext.core.companion.operation import Readiness
@@ -72,22 +72,20 @@ class ScaleProposals:
         if not self._jobs:
             return []
         limit = self._searches[Mode.ACT].limit(now=now.wall)
-        free = [job for job in self._jobs.values() if self._is_free(job, now)]
+        free = list(self._free(now))
         proposals = self._back(free, limit, now)
         taken = {proposal.job for proposal in proposals}
         acting = [job for job in free if job.uid not in taken and self._may_act(job)]
         rested = [job for job in acting if self._has_rested(job, at=at)]
-        waiting, begun = self._starving(now), False
-        if waiting is not None:
-            able = [*acting, *self._rescaling.about_to_grow()]
-            rescue = self._rescue(waiting, able, rested, Mode.ACT, now)
-            proposals += rescue
-            begun = bool(rescue)
-        proposals += self._grow(rested, proposals, limit, now)
+        able = [*acting, *self._rescaling.about_to_grow()]
         observing = [job for job in free if self._may_observe(job)]
         self._forget(observing)
-        if waiting is not None and not begun and observing:
+        for waiting in self._starving(now):
+            if rescue := self._rescue(waiting, able, rested, Mode.ACT, now):
+                proposals += rescue
+                break
             proposals += self._rescue(waiting, observing, observing, Mode.OBSERVE, now)
+        proposals += self._grow(rested, proposals, limit, now)
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
     def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
@@ -105,10 +103,10 @@ class ScaleProposals:
                 proposals.append(back)
         return proposals
 
-    def _starving(self, now: Moment) -> TrackedJob | None:
-        """Return the waiting job that needs workers of other jobs, unless a rescue is under way."""
+    def _starving(self, now: Moment) -> Iterable[TrackedJob]:
+        """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
         if self._rescaling.rescuing or self._queue.promises.kept():
-            return None
+            return ()
         return self._searches[Mode.ACT].due(now=now.wall)
 
     def _rescue(
@@ -151,7 +149,8 @@ class ScaleProposals:
     def _turn(self, job: RunningJob, now: Moment) -> Turn:
         """Return the sort key of a running job among the jobs that want workers."""
         tracked = job.tracked
-        rest = self._queue.lengths.rest(tracked.job, now=now.wall)
+        rest, sizes = self._queue.lengths.rest(tracked.job, now=now.wall), job.size.sizes
+        rest *= min(1.0, sizes.now / max(1, sizes.asked))  # as large as it asked
         return turn(tracked.job, self._queue.priority(tracked), rest)
 
     def _growth(
@@ -195,6 +194,12 @@ class ScaleProposals:
         if job.size.unfit:  # a client that scales the job now may want the workers kfext gave it
             return sizes.now < sizes.asked
         return job.scale_mode is not Mode.ACT
+
+    def _free(self, now: Moment) -> Iterator[RunningJob]:
+        for job in self._jobs.values():
+            with self._failures.about(job.tracked):
+                if self._is_free(job, now):
+                    yield job
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that its size may change."""

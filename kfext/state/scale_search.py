@@ -5,7 +5,8 @@ gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Set
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from enum import Enum
 from typing import assert_never
 
@@ -15,7 +16,7 @@ from kfext.core.companion.guard import Giver, givers_of, kept
 from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers
 from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts, workers_proposal
 from kfext.core.companion.stand_down import open_range
-from kfext.core.elastic import fewest_workers
+from kfext.core.elastic import fewest_workers, workers_of
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.settings.table import Settings
 from kfext.model.plan import Places
@@ -31,6 +32,8 @@ USUAL_START = 30.0
 """Assumed seconds from the pods of a job to its first step, if unknown."""
 SERVED_SECONDS = 5.0
 """The guard looks at a waiting job within this time after its `wait`."""
+_MOST_DUE = 2
+"""The jobs that `due` yields: the job with the reservation, and the job after it."""
 MOST_SHUT_SECONDS = 300.0
 """New jobs keep other jobs from getting back their workers for at most this long at a time."""
 
@@ -58,7 +61,7 @@ class ScaleSearch:
         self._handshake = Handshake(progress)
         self._settings_of = settings_of
         self._shut_since = math.inf
-        self._in_vain: tuple[object, ...] = ()
+        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_DUE)
 
     # --- growth ---------------------------------------------------------------------------------
 
@@ -157,18 +160,20 @@ class ScaleSearch:
 
     # --- the starvation guard -------------------------------------------------------------------
 
-    def due(self, *, now: float) -> TrackedJob | None:
-        """Return the job that has waited long enough for the guard, if any.
+    def due(self, *, now: float) -> Iterator[TrackedJob]:
+        """Yield the jobs that have waited long enough for the guard, in the order of the queue.
 
-        Only the first job that waits for room is served, so that the order of arrival holds.
+        A later job comes only after a job with the reservation, which no later job delays.
         """
         for tracked in self._queue.queued():
             verdict = tracked.verdict
             if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
                 continue
             wait = SCALE.parameter(self._settings_of(tracked), "wait")
-            return tracked if tracked.settled and tracked.waits(now) >= wait else None
-        return None
+            if tracked.settled and tracked.waits(now) >= wait:
+                yield tracked
+            if not self._queue.reservations.holds(tracked):
+                return
 
     def rescue(
         self,
@@ -185,11 +190,11 @@ class ScaleSearch:
         """
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
-        givers = self._givers(waiting, candidates, rested, now)
+        givers = self._givers(waiting, workers, candidates, rested, now)
         limits = self._room.limits(waiting, settings, now=now)
         offered = tuple((giver.uid, giver.now, giver.keeps) for giver in givers)
         basis = (waiting.job, workers, limits, self._room.version, offered)
-        if not givers or basis == self._in_vain:
+        if not givers or basis in self._in_vain:
             return []
 
         def fits(sizes: Mapping[str, int]) -> bool:
@@ -198,7 +203,7 @@ class ScaleSearch:
         priority = self._queue.priority(waiting)
         sizes = None if fits({}) else givers_of(givers, fits, priority=priority)
         if not sizes:
-            self._in_vain = basis
+            self._in_vain.append(basis)
             return []
         rescue = Rescue(waiting.job.uid, workers, sizes)
         before = {giver.uid: giver.now for giver in givers}
@@ -222,24 +227,28 @@ class ScaleSearch:
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
         """Return whether a waiting job still needs a rescue, and the rescue is enough."""
-        waiting = self.due(now=now)
-        return (
-            waiting is not None
-            and waiting.job.uid == rescue.waiting
-            and self.places(waiting, rescue.workers, {}, now=now) is None
+        return any(
+            self.places(waiting, rescue.workers, {}, now=now) is None
             and self.places(waiting, rescue.workers, rescue.sizes, now=now) is not None
+            for waiting in self.due(now=now)
+            if waiting.job.uid == rescue.waiting
         )
 
     def _givers(
         self,
         waiting: TrackedJob,
+        workers: int,
         candidates: Collection[RunningJob],
         rested: Set[str],
         now: float,
     ) -> list[Giver]:
-        """Return the jobs that may give workers to a waiting job, in the order of their uids."""
+        """Return the jobs that may give workers to a waiting job, in the order of their uids.
+
+        With fewer `workers` than it asked for, the waiting job takes longer in proportion.
+        """
         lengths = self._queue.lengths
-        length = USUAL_START + lengths.rest(waiting.job, now=now)
+        rest = lengths.rest(waiting.job, now=now)
+        length = USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
         across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
         givers = []
         for job in sorted(candidates, key=lambda job: job.uid):

@@ -204,6 +204,7 @@ class Course:
         self._steps = Steps()
         self._bare = Steps()
         self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
+        self._paced_from = -math.inf
 
     @property
     def restarts(self) -> int:
@@ -296,6 +297,10 @@ class Course:
             at=self._reported,
         )
 
+    def pace_anew(self, at: float) -> None:
+        """Count the rate from a time on: the job has another size since then."""
+        self._paced_from = at
+
     def resumed(self, *, since: float, after: float) -> float | None:
         """Return when the longest silence between steps ended, or None without a silence.
 
@@ -367,9 +372,10 @@ class Course:
         pace.append((at, step))
 
     def _rate(self) -> float | None:
-        if len(self._pace) < 2:
+        paces = [pace for pace in self._pace if pace[0] >= self._paced_from]
+        if len(paces) < 2:
             return None
-        (began, first), (until, last) = self._pace[0], self._pace[-1]
+        (began, first), (until, last) = paces[0], paces[-1]
         return (last - first) / (until - began) if until > began and last > first else None
 
 

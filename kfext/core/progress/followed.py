@@ -89,6 +89,10 @@ class Followed:
                 self._checkpoints.take(printed, step=self._course.step, now=now.wall)
             self.fruitless = 0 if found else self.fruitless + 1
 
+    def pace_anew(self, at: float) -> None:
+        """Count the rate from a time on: the job has another size since then."""
+        self._course.pace_anew(at)
+
     def take_posts(
         self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
     ) -> None:

@@ -22,11 +22,11 @@ def expected_rest(usual: float | None, *, ran: float) -> float:
     """Return what a job has left that has run so long without a known end.
 
     `usual`: the length of its series; None: unknown. Such a job is expected to run at least as long
-    again as it has run.
+    again as it has run, and a job of a series for as long again as it is late.
     """
     if usual is None:
         return max(USUAL_SECONDS - ran, ran)
-    return max(usual - ran, _LEAST_LEFT * usual)
+    return max(usual - ran, _LEAST_LEFT * usual, ran - usual)
 
 
 MOST_WAIT = 300.0

@@ -6,11 +6,14 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
+from kfext.core.companion.operation import Phase
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers
 from kfext.core.patches.job import user_release_patch
+from kfext.model.label_selector import parse_selector
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
+from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
 from tests.unit.sim.bed import (
     ANEW,
@@ -74,9 +77,38 @@ def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
 def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> None:
     large = replace(GANG, name="large", arrives=99.0, workers=3)
     of = scaled_bed(LONG, large, GANG)
-    of.at(400)
+    of.at(120)
     assert sizes(of) == []  # two workers are not enough for the first
     assert of.job("large").training.began is None
+
+
+def of_two_namespaces(**parameters: float) -> Bed:
+    """A job that could give two workers, and two that wait, the first in another namespace."""
+    giver = replace(LONG, bounds=(1, 4), steps=200_000)
+    first = replace(GANG, name="first", namespace="other", arrives=99.0)
+    of = Bed(giver, first, GANG, policy=None, a=4000)
+    labels = {**TEAM.labels, "kubernetes.io/metadata.name": "other"}
+    of.planner.settings.observe_namespace(None, Namespace("other", labels=labels))
+    of.planner.settings.observe_policy(
+        TrainingPolicy(
+            "other",
+            weight=5,
+            selector=parse_selector({"matchLabels": {"kubernetes.io/metadata.name": "other"}}),
+            companion={"scale": PolicyChoice(Mode.ACT, parameters=parameters)},
+        )
+    )
+    return of
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"wait": 86_400.0}, {"acrossNamespaces": 0.0}],
+    ids=["for a job that is to wait longer", "for a job that may take from nobody"],
+)
+def test_no_namespace_stops_all_giving(parameters: dict[str, float]) -> None:
+    of = of_two_namespaces(**parameters)
+    until_bound(of, by=600.0)
+    assert sizes(of)[0] == 2
 
 
 @pytest.mark.parametrize(
@@ -353,3 +385,70 @@ def test_workers_are_replaced_once_more_if_a_worker_changed_before_it_was_replac
     restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
     assert len(restarts) == 2
     assert shown(of)[1] == names.REASON_RESTS
+
+
+def test_no_job_goes_below_a_MIN_that_was_raised_while_it_saved() -> None:
+    of = scaled_bed(replace(LONG, answers=60.0, bounds=(1, 4)), replace(GANG, workers=3)).at(150)
+    assert of.planner.companion.sizes.jobs["uid-train"].size.phase is Phase.SAVING
+    of.annotate(names.ELASTIC, "4-4")
+    of.at(300)
+    assert sizes(of) == []
+
+
+def test_a_new_controller_first_reads_how_much_a_job_has_left() -> None:
+    train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
+    waits = replace(GANG, workers=3, steps=990, arrives=700.0, shows_end=False)
+    of = Bed(train, waits, policy=None, a=5000).at(799)
+    of.restart()
+    of.at(900)
+    assert sizes(of) == []
+
+
+def test_the_length_of_a_waiting_job_is_what_it_takes_with_the_workers_that_it_gets() -> None:
+    giver = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
+    waits = replace(
+        PERIODIC, name="waits", workers=4, bounds=(1, 4), steps=1000, arrives=200.0, every=20
+    )
+    of = Bed(giver, waits, policy=None, a=5000).at(800)
+    assert sizes(of) == []
+
+
+def test_after_a_change_of_size_the_time_left_counts_the_new_pace() -> None:
+    train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=3900, prints=20.0)
+    gang = replace(GANG, workers=3, steps=4500)
+    of = Bed(train, gang, policy=None, a=5000).at(1500)
+    while of.job().workers == 1:
+        of.after(1)
+    of.after(90)
+    live = of.job()
+    left = of.planner.queue.lengths.left(live.job, now=of.clock.wall)
+    assert left == pytest.approx((3900 - live.training.done) / live.training.speed, rel=0.2)
+
+
+def test_a_job_that_outlasts_its_series_still_makes_room() -> None:
+    smoke = [
+        replace(
+            DYNAMIC, name=f"train-{number}", workers=1, bounds=None, steps=40, trains="train",
+            arrives=1.0 + 100 * number, shows_end=False,
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    real = replace(
+        DYNAMIC, name="train-9", workers=4, bounds=(1, 4), steps=200_000, trains="train",
+        arrives=400.0, shows_end=False,
+    )  # fmt: skip
+    waits = replace(GANG, workers=3, steps=990, arrives=4000.0, shows_end=False)
+    of = Bed(*smoke, real, waits, policy=None, a=5000).at(4300)
+    assert of.job("gang").training.began is not None
+
+
+def test_the_job_that_gave_most_gets_back_first_if_it_is_the_shorter() -> None:
+    shorter = replace(PERIODIC, name="a", bounds=(1, 4), steps=6000)
+    longer = replace(shorter, name="b", bounds=(2, 4), steps=7000, arrives=6.0)
+    gang = replace(GANG, workers=5, steps=3000)
+    of = Bed(shorter, longer, gang, policy=None, a=8000).at(101)
+    while not of.job("gang").job.finished:
+        of.after(1)
+    of.submit(replace(GANG, name="next", workers=3, steps=50_000, arrives=of.clock.now))
+    of.after(60)
+    assert (of.job("a").workers, of.job("b").workers) == (3, 2)

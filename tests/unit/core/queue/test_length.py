@@ -19,7 +19,8 @@ RESTS: dict[str, tuple[float | None, float, float]] = {
     "such a job that has run for long takes as long again": (None, 1000.0, 1000.0),
     "what its series takes": (200.0, 0.0, 200.0),
     "less what it has run": (200.0, 150.0, 50.0),
-    "it is never as good as over": (200.0, 500.0, 40.0),
+    "it is never as good as over": (200.0, 210.0, 40.0),
+    "it is late for as long again": (200.0, 500.0, 300.0),
 }
 
 
