@@ -7,7 +7,14 @@ from dataclasses import replace
 
 from kfext.core.companion.fair import Sharer, fair_ends
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
-from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals, use_of
+from kfext.core.companion.signals import (
+    NO_RAISE,
+    JobSignal,
+    NodeSignal,
+    PodSignal,
+    Signals,
+    use_of,
+)
 from kfext.core.companion.stand_down import why_no_resize, why_unread
 from kfext.core.ledger.claims import pod_key
 from kfext.core.progress.reported import Reported
@@ -127,7 +134,7 @@ class CpuSignals:
         for job in signals.jobs:
             nodes.setdefault(job.namespace, set()).update(job.nodes)
         return {
-            namespace: room // max(1, len(names))
+            namespace: room if room == NO_RAISE else room // max(1, len(names))
             for namespace, names in nodes.items()
             if (room := self._headroom(namespace)) is not None
         }

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kfext.core.companion.scale import SCALE
+from kfext.core.companion.signals import NO_RAISE
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
@@ -25,7 +26,6 @@ from kfext.state.quotas import Quotas
 from kfext.state.reservations import Promises, ReservationManager
 from kfext.state.tracked_job import TrackedJob
 
-_NO_CPU = -(2**40)
 _MOVE_SECONDS = 1.0
 """Positions are shown anew at most this often: each start of a job moves all others."""
 _EXACT = 10
@@ -89,8 +89,8 @@ class Queue:
     def headroom(self, namespace: str) -> int | None:
         """Return how much more CPU the pods of a namespace may request for now; None: any amount.
 
-        Nothing is left while a job waits for a quota there, or if an autoscaler sizes the cluster
-        by what pods request.
+        It is NO_RAISE while a job waits for a quota there, or if an autoscaler sizes the cluster by
+        what pods request.
         """
         waits = any(
             tracked.job.namespace == namespace
@@ -98,7 +98,7 @@ class Queue:
             and tracked.verdict.reason == REASON_QUOTA
             for tracked in self._queued.values()
         )
-        return _NO_CPU if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
+        return NO_RAISE if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
 
     def turn(self, tracked: TrackedJob) -> Turn:
         """Return the sort key of a waiting job."""

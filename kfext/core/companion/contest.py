@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kfext.core.companion.cpu import Part, share_out
 from kfext.core.companion.fair import fair_ends
-from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
+from kfext.core.companion.signals import NO_RAISE, JobSignal, NodeSignal, PodSignal, Signals
 
 SPARE = 0.1
 """The part of what is free on a node, or in a quota, that no raise takes."""
@@ -85,7 +85,8 @@ class Contest:
         room = min(self.of.free, int((1 - SPARE) * self.of.free))
         if namespace in self.headroom:
             extras = [self.extra(job) for job in self.jobs if job.namespace == namespace]
-            room = min(room, self.headroom[namespace] + sum(extras))
+            left = self.headroom[namespace]
+            room = min(room, 0 if left == NO_RAISE else left + sum(extras))
         return room
 
     def allowance(self, namespace: str) -> int:

@@ -236,6 +236,9 @@ class FakeCompanion:
         self._bench = bench
         bench.planner.companion = self  # type: ignore[assignment]
 
+    def adopt(self, now: Moment) -> None:
+        pass
+
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         self.asked += 1
         if self.error is not None:

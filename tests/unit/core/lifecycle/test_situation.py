@@ -62,7 +62,7 @@ IN_LINE: dict[str, tuple[JobBuilder, JobState, float]] = {
         JobState(suspended_at=NOW - 20, queued_since=NOW - 50),
         50.0,
     ),
-    "suspended within the same second": (OLD, JobState(suspended_at=NOW + 0.5), -0.5),
+    "suspended within the same second": (OLD, JobState(suspended_at=NOW + 0.5), 0.0),
     "suspended by a clock that was ahead: since the operator confirmed that": (
         three().created(NOW - 50).condition("Suspended", since=NOW - 15),
         JobState(suspended_at=NOW + HOUR),
