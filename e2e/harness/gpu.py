@@ -250,7 +250,7 @@ class Pair:
     def late(self) -> float:
         """Return `late` of low's kernels since both jobs trained for some steps.
 
-        Before the agent has greeted low's process, the gate knows nobody to give way to.
+        Before the agent has greeted low's process, the gate knows no job to give way to.
         """
         now = counted(self.node, self.card)[self.low]
         late, begun = (now[count] - self.before[count] for count in ("late", "kernels"))

@@ -223,7 +223,7 @@ def favourites(of: Mapping[str, Contest], candidates: Iterable[JobSignal]) -> di
 
     The job that would end first under equal shares goes first. A job on several nodes ends with its
     last pod, and is favoured on all nodes where others contend with it, or on none. No job gives
-    way to a paused job, whose raise was refused.
+    way to a paused job: its raise was refused.
     """
     ends = {
         node: fair_ends(

@@ -103,7 +103,7 @@ def of_two_namespaces(**parameters: float) -> Bed:
 @pytest.mark.parametrize(
     "parameters",
     [{"wait": 86_400.0}, {"acrossNamespaces": 0.0}],
-    ids=["for a job that is to wait longer", "for a job that may take from nobody"],
+    ids=["for a job that is to wait longer", "for a job that may take from no other"],
 )
 def test_no_namespace_stops_all_giving(parameters: dict[str, float]) -> None:
     of = of_two_namespaces(**parameters)
