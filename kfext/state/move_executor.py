@@ -136,12 +136,13 @@ class MoveExecutor(Executor):
         """
         if not (self.looks and self.jobs):
             return []
+        waits = self._why_none(now)
         free = [(self._left(job, now=now.wall) or 0.0, job) for job in self._free(now)]
         free.sort(key=lambda found: (-found[0], found[1].uid))
         proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
         for job in self._turns.some([job for _, job in free]):
             with self.running.failures.about(job.tracked):
-                answer = self._weighed(job, now)
+                answer = self._weighed(job, waits, now)
                 job.move.stays = job.move.would = None
                 if isinstance(answer, Proposal):
                     proposals[job.move_mode].append(answer)
@@ -227,9 +228,9 @@ class MoveExecutor(Executor):
             and self._readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
-    def _weighed(self, job: RunningJob, now: Moment) -> Proposal | Verdict:
-        """Return the move of a job, or why it stays."""
-        homes, waits = set(self._source(job).values()), self._why_none(now)
+    def _weighed(self, job: RunningJob, waits: Verdict | None, now: Moment) -> Proposal | Verdict:
+        """Return the move of a job, or why it stays; `waits`: why no job is moved now."""
+        homes = set(self._source(job).values())
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
         if last.before:
             message += f", after a move from {words.nodes(last.before)}"

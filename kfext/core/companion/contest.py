@@ -81,7 +81,7 @@ class Contest:
         return max(0, self._room(namespace))
 
     def _room(self, namespace: str) -> int:
-        """Return the same; below 0: as much is requested beyond the node or the quota."""
+        """Return the pool; below 0: as much is requested beyond the node or the quota."""
         room = min(self.of.free, int((1 - SPARE) * self.of.free))
         if namespace in self.headroom:
             extras = [self.extra(job) for job in self.jobs if job.namespace == namespace]
