@@ -120,22 +120,25 @@ def _left_suspended(situation: Situation) -> Step | None:
 def _stopped(situation: Situation) -> Step:
     """Return the step of a job that a person or another system has suspended.
 
-    Once its last pod has ended, other jobs may use its parts of GPUs, so kfext forgets its plan. A
-    job that Kueue has taken over gets back the workers that kfext took, because Kueue starts the
-    job as it is.
+    Once its last pod has ended, other jobs may use its parts of GPUs, so kfext forgets its plan. It
+    forgets the CPU of the pods too: new pods have what the user writes by then. A job that Kueue
+    has taken over gets back the workers that kfext took, because Kueue starts the job as it is.
     """
     job, plan, settings = situation.job, situation.plan, situation.settings
-    ended = all(pod.finished for pod in situation.pods)
-    workers = asked_workers(job, situation.state)
+    ended, state = all(pod.finished for pod in situation.pods), situation.state
+    if ended:
+        state = replace(state, cpu=state.cpu.without_pods())
+    workers = asked_workers(job, state)
     if ended and job.kueue_managed and workers != workers_of(job):
-        return SaveState(replace(situation.state, asked=0, admitted=0), workers)
+        return SaveState(replace(state, asked=0, admitted=0), workers)
     if plan is not None and plan.slots and ended:
         # If it is resumed into the queue, its wait counts from now.
         number, now = situation.generation, situation.now
-        return ForgetPlan(replace(situation.state, generation=number, suspended_at=now))
+        return ForgetPlan(replace(state, generation=number, suspended_at=now))
     placed = settings.managed and settings.colocation is not Colocation.OFF
-    if (placed and job.unmarked) or job.being_created:
-        return SaveState(situation.state)  # so that its pods will wait behind the gate
+    unmarked = placed and job.unmarked  # the mark makes its pods wait behind the gate
+    if unmarked or job.being_created or state != situation.state:
+        return SaveState(state)
     who = "Kueue" if job.kueue_managed else "a person or another system"
     phase = SUSPENDED if placed or plan else None
     refused = job.kueue_managed and job.shares_gpus

@@ -15,6 +15,7 @@ from kfext.core.queue.quota import QuotaView
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, Range
 from kfext.model.charge import PodCharge
+from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota, parse_quota
@@ -57,6 +58,12 @@ def preemptible() -> Ledger:
     return on
 
 
+RESIZED = CpuState(
+    asked={"worker": PodCpu(1000, None)},
+    written={"worker-0": (PodCpu(1500, None),)},
+    by=frozenset({"resize"}),
+    rests={"shift": "it has shown no gain"},
+)
 NO_PODS = {
     "metadata": {"namespace": "team", "name": "q"},
     "status": {"hard": {"pods": "0"}, "used": {"pods": "0"}},
@@ -94,6 +101,25 @@ QUEUE: dict[str, Case] = {
     ),
     "a person has stopped such a job": Case(
         Wait, three().suspended(), state=JobState(asked=5, admitted=3), check=phase(SUSPENDED)
+    ),
+    "a person has stopped a job with CPU of kfext: new pods have what the user writes": Case(
+        SaveState,
+        three().suspended(),
+        state=JobState(cpu=RESIZED),
+        check=lambda step: step.state.cpu == CpuState(rests=RESIZED.rests),
+    ),
+    "a person is stopping such a job": Case(
+        Wait,
+        three().suspended(),
+        [worker(0, bound="a")],
+        state=JobState(cpu=RESIZED),
+        check=phase(SUSPENDED),
+    ),
+    "a person has stopped a job that a policy leaves alone": Case(
+        Wait,
+        three().suspended(),
+        state=JobState(cpu=CpuState(rests=RESIZED.rests)),
+        check=phase(SUSPENDED),
     ),
     "suspended by Kueue": Case(Wait, three().suspended().queued_by_kueue(), check=phase(SUSPENDED)),
     "held, but Kueue's webhook claimed it after kfext's": Case(
