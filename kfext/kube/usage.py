@@ -11,7 +11,8 @@ list that is too long costs only its own namespace the figures. A failed request
 a minute.
 
 A CpuUse is the mean over a window, of 10 to 60 s with metrics-server. The window ended `at`, by the
-clock of the pod's node. The reasons of Verdicts are the REASON_CPU_USE names.
+clock of the pod's node. The use of a pod is the use of its training container: kfext resizes no
+sidecar. The reasons of Verdicts are the REASON_CPU_USE names.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from kfext.errors import ApiError, Forbidden, NotServed, QuantityError, Unauthor
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.cpu_use import CpuUse
+from kfext.model.kinds.registered import KINDS
 from kfext.model.pod import Pod
 from kfext.model.quantity import parse_quantity
 from kfext.model.timestamps import duration, timestamp
@@ -40,6 +42,7 @@ from kfext.names import (
 
 T = TypeVar("T")
 
+_TRAINERS = frozenset(kind.container for kind in KINDS.values())
 MOST_BYTES = 4 * 2**20
 """The most bytes of a list: the figures of a pod have some 500 bytes."""
 AT_ONCE = 8
@@ -192,6 +195,7 @@ class _Usage(msgspec.Struct):
 
 class _Container(msgspec.Struct):
     usage: _Usage
+    name: str = ""
 
 
 class _Window(msgspec.Struct):
@@ -218,11 +222,12 @@ def uses_of(body: bytes) -> dict[str, CpuUse]:
     Raises Unavailable for an answer that is no such list.
     """
     items = _decoded(body, _PodMetricsList).items or ()
-    uses = (
-        (item.metadata.name, _use(item, [holder.usage for holder in item.containers or ()]))
-        for item in items
-    )
+    uses = ((item.metadata.name, _use(item, _usages(item))) for item in items)
     return {name: use for name, use in uses if use is not None}
+
+
+def _usages(pod: _PodMetrics) -> Iterable[_Usage]:
+    return [holder.usage for holder in pod.containers or () if holder.name in _TRAINERS]
 
 
 def use_of_node(body: bytes) -> CpuUse | None:

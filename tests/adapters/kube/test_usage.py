@@ -40,7 +40,7 @@ def figures(name: str, cpu: str, *, at: str = "2026-11-22T10:00:30Z") -> dict[st
         "metadata": {"name": name, "namespace": "team"},
         "timestamp": at,
         "window": "15.5s",
-        "containers": [{"name": "main", "usage": used}],
+        "containers": [{"name": "pytorch", "usage": used}],
     }
 
 
@@ -349,17 +349,25 @@ async def test_a_long_message_is_cut(asked: Asked) -> None:
 # --- what the metrics API states, whoever serves it ---------------------------------------------
 
 
-def containers(*cpus: object) -> dict[str, Any]:
-    return figures("a", "0") | {"containers": [{"name": "x", "usage": {"cpu": x}} for x in cpus]}
+def beside(*pods: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of one pod with the containers of all."""
+    return pods[0] | {"containers": [found for pod in pods for found in pod["containers"]]}
+
+
+def containers(*cpus: object, name: str = "pytorch") -> dict[str, Any]:
+    used = [{"name": name, "usage": {"cpu": cpu}} for cpu in cpus]
+    return figures("a", "0") | {"containers": used}
 
 
 STATED: dict[str, tuple[dict[str, Any], float | None]] = {
     "nanocores, as metrics-server writes them": (containers("201234567n"), 0.201234567),
     "millicores": (containers("250m"), 0.25),
     "nothing used": (containers("0"), 0.0),
-    "all containers together": (containers("200m", "50m", "1"), 1.25),
-    "a container without figures": (containers("200m", None), None),
-    "a container with odd figures": (containers("200m", "much"), None),
+    "a sidecar, which does not count": (beside(containers("200m"), containers("1", name="x")), 0.2),
+    "only other containers": (containers("200m", name="x"), None),
+    "a sidecar without figures": (beside(containers("200m"), containers(None, name="x")), 0.2),
+    "a container without figures": (containers(None), None),
+    "a container with odd figures": (containers("much"), None),
     "a container that gives CPU back": (containers("-200m"), None),
     "no containers": (containers(), None),
     "containers null": (figures("a", "0") | {"containers": None}, None),
