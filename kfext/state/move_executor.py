@@ -43,7 +43,7 @@ from kfext.state.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom
-from kfext.state.running_job import MoveRecord, RunningJob, all_running
+from kfext.state.running_job import MoveRecord, RunningJob, all_running, may_change
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch, record_start, usual_pause
 from kfext.state.tracked_job import TrackedJob
@@ -219,12 +219,9 @@ class MoveExecutor(Executor):
         return (
             job.move_mode is not Mode.OFF
             and move.unfit is None
-            and not job.in_flight
+            and may_change(job, pods)
             and tracked.plan is not None
-            and tracked.phase == names.PLACED
-            and not (tracked.busy or tracked.job.suspend)
             and now.monotonic >= move.not_before
-            and all_running(tracked, pods)
             and self._readiness(job, now=now.wall) is not Readiness.NEVER
         )
 

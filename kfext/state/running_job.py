@@ -33,6 +33,7 @@ from kfext.model.pod import Pod
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MOST_SPEEDS, ScaleState
 from kfext.model.verdict import Verdict
+from kfext.names import PLACED
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.uses import Uses
 
@@ -361,6 +362,16 @@ def all_running(tracked: TrackedJob, pods: tuple[Pod, ...]) -> bool:
     """Return whether all pods of a job run, and there are no others."""
     return len(pods) == tracked.job.pods and all(
         pod.node_name and pod.phase == "Running" and not pod.deleting for pod in pods
+    )
+
+
+def may_change(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
+    """Return whether a job runs, and nothing else about it changes now."""
+    tracked = job.tracked
+    return (
+        not (job.in_flight or tracked.busy or tracked.job.suspend)
+        and tracked.phase == PLACED
+        and all_running(tracked, pods)
     )
 
 

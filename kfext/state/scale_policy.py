@@ -12,12 +12,11 @@ from kfext.core.queue.order import Turn, turn
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
-from kfext.names import PLACED
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
 from kfext.state.rescaling import Rescaling
 from kfext.state.room import ScaleRoom
-from kfext.state.running_job import RunningJob, all_running, has_kfext_size
+from kfext.state.running_job import RunningJob, has_kfext_size, may_change
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
 from kfext.state.tracked_job import Failures, TrackedJob
 from kfext.state.turns import InTurn
@@ -206,12 +205,9 @@ class ScaleProposals:
         tracked, size = job.tracked, job.size
         size.unfit = why_left_alone(tracked.job, self._settings_of(tracked))
         return (
-            not job.in_flight
+            may_change(job, self._cluster.pods(job.uid))
             and size.resting is None
-            and tracked.phase == PLACED
-            and not (tracked.busy or tracked.job.suspend)
             and now.monotonic >= size.not_before
-            and all_running(tracked, self._cluster.pods(job.uid))
             and self._rescaling.readiness(job, now=now.wall) is not Readiness.NEVER
         )
 
