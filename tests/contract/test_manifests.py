@@ -136,7 +136,7 @@ def test_a_leader_has_time_to_give_its_lease_back() -> None:
     assert template["spec"]["terminationGracePeriodSeconds"] >= 30
 
 
-@pytest.mark.parametrize(("folder", "tag"), [(DEFAULT, "0.2.0"), (TESTBED, "dev")])
+@pytest.mark.parametrize(("folder", "tag"), [(DEFAULT, "0.3.0"), (TESTBED, "dev")])
 def test_images_name_a_tag_and_no_registry(folder: Path, tag: str) -> None:
     images = {c["image"] for _, pod in pods(folder) for c in pod["spec"]["containers"]}
     assert images == {f"kfext:{tag}"}
@@ -145,7 +145,7 @@ def test_images_name_a_tag_and_no_registry(folder: Path, tag: str) -> None:
 def test_the_testbed_changes_the_image_only() -> None:
     def without_image(folder: Path) -> list[Object]:
         text = yaml.safe_dump_all(render(folder))
-        return list(yaml.safe_load_all(text.replace("kfext:dev", "kfext:0.2.0")))
+        return list(yaml.safe_load_all(text.replace("kfext:dev", "kfext:0.3.0")))
 
     assert without_image(TESTBED) == without_image(DEFAULT)
 
