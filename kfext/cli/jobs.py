@@ -63,7 +63,7 @@ _TOP: Columns = {
     "VALUE": lambda line: short(line["progress"]["value"]),
     "GROWTH": lambda line: short(line["progress"]["growth"]),
     "STATE": lambda line: line["progress"]["state"],
-    # The star marks CPU limits that kfext changed.
+    # The star marks CPU that kfext changed.
     "CPU": lambda line: short(line["progress"]["cpuCores"]) + "*" * line["resized"],
     "WORKERS": lambda line: _text(line["workers"]),
     "LEFT": lambda line: age(line["progress"]["secondsLeft"]),

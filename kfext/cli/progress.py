@@ -46,7 +46,7 @@ _SERIES: Columns = {
 
 
 def is_resized(status: Mapping[str, Any]) -> bool:
-    """Return whether a TrainingPlan shows CPU limits that kfext changed."""
+    """Return whether a TrainingPlan shows CPU that kfext changed."""
     conditions = map(mapping, sequence(status.get("conditions")))
     return any(
         condition.get("type") == names.RESIZED and condition.get("status") == "True"

@@ -172,7 +172,7 @@ ROOM: dict[str, Case] = {
         check=lambda step: (
             phase(QUEUED, REASON_RESERVED)(step)
             and "waits for capacity" in step.verdict.message
-            and "is unknown (no deadline)" in step.verdict.message
+            and "is unknown (no deadline, no progress)" in step.verdict.message
         ),
     ),
     "room is kept for another, and would not do either": Case(
