@@ -85,12 +85,14 @@ async def _explanation(
     return shown
 
 
-async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any]:
-    """Return the status of the job's TrainingPlan; empty if the caller cannot see any."""
+async def _plan_status(client: Client, job: TrainingJob) -> Mapping[str, Any] | None:
+    """Return the status of the job's TrainingPlan, empty without any; None: the caller may not."""
     try:
         plan = await client.get(paths.plans(job.namespace, job.training_plan))
-    except (NotFound, Forbidden):
+    except NotFound:
         return {}
+    except Forbidden:
+        return None
     # The TrainingPlan may belong to an earlier job of this name.
     return mapping(plan.get("status")) if planned_uid(plan) == job.uid else {}
 
@@ -99,16 +101,18 @@ def explained(
     job: TrainingJob,
     raw: Raw,
     *,
-    status: Mapping[str, Any],
+    status: Mapping[str, Any] | None,
     pods: Sequence[Pod],
     now: float,
     ahead: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return what a job, the status of its TrainingPlan and its pods show.
 
+    `status`: empty without a TrainingPlan; None: the caller may not read it.
     `now`: in epoch seconds.
     `ahead`: the names of the jobs ahead of it in the queue that the caller may see.
     """
+    hidden, status = status is None, status or {}
     plan = plan_of(job)
     by_rank = sorted(pods, key=_order)
     changed = changes(job, raw, plan, by_rank)
@@ -126,7 +130,9 @@ def explained(
         "phaseSeconds": max(0, int(now - since)) if since else None,
         "network": text(status.get("network")) or (HOST if on_host else POD if pods else ""),
         "reason": text(status.get("reason")),
-        "message": text(status.get("message")) or _message(job, status) or why_unplaced,
+        "message": text(status.get("message"))
+        or _message(job, status, hidden=hidden)
+        or why_unplaced,
         "conditions": [
             {key: text(mapping(item).get(key)) for key in ("type", "status", "reason", "message")}
             for item in sequence(status.get("conditions"))
@@ -138,14 +144,22 @@ def explained(
             {
                 "name": pod.name,
                 "node": pod.node_name or pod.pinned_to or "",
-                "state": "gated" if pod.gated else pod.phase if pod.node_name else "waits",
+                "state": _state(pod),
                 "why": pod.unschedulable,
             }
             for pod in by_rank
         ],
         "changed": changed,
-        "warnings": list(_warnings(job, pods)),
+        "warnings": [] if why_unplaced else list(_warnings(job, pods)),
     }
+
+
+def _state(pod: Pod) -> str:
+    if pod.deleting:
+        return "ends"
+    if pod.gated:
+        return "gated"
+    return pod.phase if pod.node_name else "waits"
 
 
 def explanation_lines(
@@ -239,12 +253,14 @@ def _since(job: TrainingJob, status: Mapping[str, Any], phase: str) -> float:
     return 0.0
 
 
-def _message(job: TrainingJob, status: Mapping[str, Any]) -> str:
+def _message(job: TrainingJob, status: Mapping[str, Any], *, hidden: bool) -> str:
     if job.released:
         return f"kfext has released this job ({job.annotations[names.RELEASED]})"
     if job.suspend and not job.held:
         return "a person or another system suspended the job; kfext waits until it is resumed"
     if not status and job.suspend:
+        if hidden:
+            return f"you may not get trainingplans in namespace {job.namespace}, which show why"
         return (
             "kfext suspended the job, but no TrainingPlan shows why: is the controller running? "
             f"`kubectl kfext release -n {job.namespace} {job.name}` starts it anyway"
@@ -337,7 +353,11 @@ def _of_job(job: TrainingJob) -> Iterator[str]:
 def _of_template(job: TrainingJob, raw: Raw, group: ReplicaGroup) -> Iterator[str]:
     template = template_of(job, raw, group)
     written = annotations_of(job, raw, group)
-    yield from (f"{key}={written[key]}" for key in _ANNOTATIONS if key in written)
+    for key in _ANNOTATIONS:
+        # Users write this annotation too; kfext does for the host network alone.
+        by_user = key == names.ISTIO_INJECT and names.PORT_BASE not in written
+        if key in written and not by_user:
+            yield f"{key}={written[key]}"
     if preferred := _preferred(template):
         yield f"prefers {listed(preferred, of='nodes')} (affinity)"
 

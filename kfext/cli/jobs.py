@@ -31,7 +31,7 @@ from kfext.cli.output import (
     output_option,
     short,
 )
-from kfext.cli.progress import NO_PROGRESS, is_resized, progress_in, steps
+from kfext.cli.progress import NO_PROGRESS, STOPPED, is_resized, progress_in, steps
 from kfext.core.queue.order import Classes, priority_class
 from kfext.core.words import CLAUSE
 from kfext.errors import Forbidden, NotFound, UserError
@@ -39,7 +39,6 @@ from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, amount_text
 from kfext.model.tolerant import mapping, text
-from kfext.names import FINISHED, QUEUED
 
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
@@ -52,7 +51,7 @@ _QUEUE: Columns = {
 _CLAUSES = 2
 """The most clauses of a message in the list: what the job needs, and what is missing."""
 _NO_PLAN = "no TrainingPlan shows why it waits: is the controller running?"
-_RUNNING = f"status.phase!={FINISHED},status.phase!={QUEUED}"
+_RUNNING = ",".join(f"status.phase!={phase}" for phase in STOPPED)
 WATCH_SECONDS = 5.0
 """Time between two tables; the progress of a job is written at most every 10 s."""
 _TOP: Columns = {

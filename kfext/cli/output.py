@@ -71,7 +71,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, indent: int = 0
 
 def entry(label: str, message: str) -> list[str]:
     """Return the lines of a labelled message: its first clause, and the rest as a list."""
-    first, *more = message.split(CLAUSE)
+    first, *more = message.replace("\n", " ").split(CLAUSE)
     return [f"  {label:<8} {first}", *(f"{' ' * 11}- {clause}" for clause in more)]
 
 

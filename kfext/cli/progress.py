@@ -28,6 +28,16 @@ from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence
 from kfext.state.printers import printing_container, printing_pods
 
+STOPPED = (names.QUEUED, names.SUSPENDED, names.FINISHED)
+"""The phases of a job without pods that train."""
+_OF_RUNNING = {
+    "stepsPerSecond": None,
+    "secondsLeft": None,
+    "growth": None,
+    "state": "",
+    "cpuCores": None,
+}
+"""What only a job that runs has, in a progress without it."""
 _SHOWN = 10
 """The most lines of a log in the table."""
 _WIDEST = 60
@@ -63,6 +73,8 @@ def progress_in(status: Mapping[str, Any], *, now: float) -> dict[str, Any] | No
     if reported is None:
         return None
     values = _values(reported, now=now)
+    if status.get("phase") in STOPPED:
+        values |= _OF_RUNNING
     valid = any(value not in {None, ""} for key, value in values.items() if key != "ageSeconds")
     return values if valid else None
 

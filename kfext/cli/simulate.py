@@ -12,12 +12,10 @@ from typing import IO
 
 import click
 
-from kfext.cli.documents import load, title_of
 from kfext.cli.output import Columns, columns, plain
+from kfext.cli.policy_file import read_policies
 from kfext.errors import UserError
 from kfext.model.label_selector import LabelSelector
-from kfext.model.policy import parse_policy
-from kfext.model.tolerant import mapping
 from kfext.sim.arms import ARMS, GANG, Arm, of_policy
 from kfext.sim.compare import Row, compare
 from kfext.sim.job_table import read_world
@@ -26,6 +24,7 @@ from kfext.sim.worlds import WORLDS, Draw
 _LARGEST_FILE = 2**20
 _MOST_SEEDS = 10_000
 _LARGEST_SEED = 10**9
+_NODES = "4x4000m"
 _USUAL = ("plain", "gang", "kfext", "kfext-shortest")
 
 
@@ -85,9 +84,7 @@ SHOWN: Columns = {
     type=click.IntRange(0, _LARGEST_SEED),
     help="First seed.",
 )
-@click.option(
-    "--nodes", default="4x4000m", show_default=True, help="The nodes of a CSV: NUMBERxMILLICORESm."
-)
+@click.option("--nodes", help=f"The nodes of a CSV: NUMBERxMILLICORESm.  [default: {_NODES}]")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with all figures, times in seconds.")
 def simulate(
     *,
@@ -97,7 +94,7 @@ def simulate(
     against: str,
     seeds: int,
     first: int,
-    nodes: str,
+    nodes: str | None,
     as_csv: bool,
 ) -> None:
     """Compare policies in a model of a cluster; no cluster is needed.
@@ -108,7 +105,7 @@ def simulate(
     late. A row is about the seeds on which both its arm and --against ended all jobs. It has the
     mean time of a job and its CHANGE; the time of a job / its time alone (STRETCH, and P99 of it);
     the part of the jobs that took LATER by over 10 %, and the WORST ratio; the makespan; the part
-    of the CPU that running pods requested; the changes of size of a job; and on how many seeds some
+    of the CPU that running pods used; the changes of size of a job; and on how many seeds some
     jobs never ended. The row of --against compares it with itself under other luck.
     """
     draw = _draw(scenario, nodes)
@@ -122,9 +119,11 @@ def simulate(
 simulate.help = (simulate.help or "").format(worlds=", ".join(WORLDS))
 
 
-def _draw(scenario: str, nodes: str) -> Draw:
+def _draw(scenario: str, nodes: str | None) -> Draw:
     """Return the shipped scenario of a name, or the jobs of a file. Raises UserError."""
     if scenario in WORLDS:
+        if nodes is not None:
+            raise UserError(f"--nodes {nodes!r} is for a CSV file: {scenario} has its own nodes")
         return WORLDS[scenario]
     path = Path(scenario)
     if not path.is_file():
@@ -135,22 +134,21 @@ def _draw(scenario: str, nodes: str) -> Draw:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{scenario} is not UTF-8: {error}") from error
-    world = read_world(text, name=scenario, nodes=nodes)
+    world = read_world(text, name=scenario, nodes=_NODES if nodes is None else nodes)
     return lambda _seed: world
 
 
 def _chosen(arms: str, against: str, policies: Sequence[IO[bytes]]) -> dict[str, Arm]:
     """Return the arms by name, the arm that all are compared with first. Raises UserError."""
     known = dict(ARMS)
-    for document in (document for file in policies for document in load(file)):
-        if mapping(document).get("kind") != "TrainingPolicy":
-            raise UserError(
-                f"{title_of(document)} is no TrainingPolicy, and --policy takes no other"
-            )
-        policy = parse_policy(document)
+    named = [name.strip() for name in arms.split(",") if name.strip()]
+    for policy in read_policies(policies):
+        if not policy.name or policy.name in known:
+            why = "is the name of another arm" if policy.name else "is empty"
+            raise UserError(f"metadata.name {policy.name!r} of a TrainingPolicy {why}, e.g. mine")
         known[policy.name] = of_policy(replace(policy, selector=LabelSelector()))
-        arms += f",{policy.name}"
-    names = dict.fromkeys([against, *(name.strip() for name in arms.split(",") if name.strip())])
+        named.append(policy.name)
+    names = dict.fromkeys([against, *named])
     for name in names:
         if name not in known:
             raise UserError(f"arm {name!r} is none of {', '.join(known)}")

@@ -175,7 +175,7 @@ class Cluster:
 
     @property
     def utilisation(self) -> float:
-        """The part of all cores that running pods requested, until the last job ended."""
+        """The part of all cores that running pods used, until the last job ended."""
         cores = sum(self.world.nodes.values()) / 1000
         return self.kubelets.busy / (cores * self.clock.now)
 

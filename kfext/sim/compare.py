@@ -153,7 +153,8 @@ def row(arm: str, runs: Sequence[Run], reference: Sequence[Run]) -> Row:
 def quantile(values: Sequence[float], part: float) -> float:
     """Return the smallest value that is not below `part` of all; NaN without values."""
     ordered = sorted(values)
-    return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else math.nan
+    rank = math.ceil(round(part * len(ordered), 9))  # 0.99 * 100 is slightly above 99
+    return ordered[max(rank, 1) - 1] if ordered else math.nan
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -5,13 +5,14 @@ allowed and an example.
 """
 
 import csv
+import io
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from kfext.errors import UserError
 from kfext.sim.cluster import World
-from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Style
+from kfext.sim.jobs import PYTORCH, TENSORFLOW, JobSpec, Pace, Saving, Style
 from kfext.sim.worlds import JobClass, of_class
 
 _PACE = Pace(1.0, 0.04, 0.005)
@@ -21,13 +22,16 @@ MOST_JOBS, MOST_NODES = 1000, 500
 _NODES = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,6})m")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
 _WEEK = 7 * 86_400
+_DIGITS, _LONGEST_SHOWN = 9, 40
+_INIT = 50
+"""Millicores that the operator's init container of a worker requests: no pod requests less."""
 _NUMBERS = {
     "arrives": (0, _WEEK, "seconds since the start, e.g. 90"),
     "workers": (1, 256, "training pods, Master or Chief included, e.g. 4"),
     "servers": (0, 64, f"parameter servers of a {TENSORFLOW}, e.g. 1"),
     "min": (1, 256, "the fewest training pods of an elastic job, e.g. 2"),
     "max": (1, 256, "the most training pods of an elastic job, e.g. 8"),
-    "cpu": (1, 1_000_000, "millicores that each pod requests, e.g. 1000"),
+    "cpu": (_INIT, 1_000_000, "millicores that each pod requests, e.g. 1000"),
     "seconds": (1, _WEEK, "seconds of training with `workers`, e.g. 600"),
 }
 """Column -> the smallest and largest number, and what it is."""
@@ -39,20 +43,26 @@ _REQUIRED = ("name", "workers", "seconds")
 def read_world(text: str, *, name: str, nodes: str) -> World:
     """Return the jobs of a CSV on nodes such as `4x4000m,2x8000m`. Raises UserError."""
     sizes = _nodes(nodes)
-    rows = csv.DictReader(text.splitlines(), skipinitialspace=True, restkey="")
+    rows = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True, restkey="")
     try:
+        rows.fieldnames = [column.strip() for column in rows.fieldnames or ()]
         return World(sizes, _jobs(rows, name, sizes))
     except csv.Error as error:
         raise UserError(f"{name}, line {rows.line_num} is not CSV: {error}") from error
 
 
 def _jobs(rows: "csv.DictReader[str]", name: str, sizes: Mapping[str, int]) -> tuple[JobSpec, ...]:
-    head = rows.fieldnames or ()
+    head = list(rows.fieldnames or ())
     unknown = [column for column in head if column not in _COLUMNS]
     lacks = [column for column in _REQUIRED if column not in head]
-    if unknown or lacks:
-        wrong = f"no column {lacks[0]}" if lacks else f"an unknown column {unknown[0]!r}"
-        raise UserError(f"{name} has {wrong}; the columns are {', '.join(_COLUMNS)}")
+    twice = [column for column in head if head.count(column) > 1]
+    wrong = [
+        *(f"no column {column}" for column in lacks),
+        *(f"an unknown column {column!r}" for column in unknown),
+        *(f"two columns {column!r}" for column in twice),
+    ]
+    if wrong:
+        raise UserError(f"{name} has {wrong[0]}; the columns are {', '.join(_COLUMNS)}")
     jobs: dict[str, JobSpec] = {}
     for row in rows:
         where = f"{name}, line {rows.line_num}"
@@ -116,6 +126,7 @@ def _job(row: Mapping[str, str | None], where: str) -> JobSpec:
         workers=workers - leaders,
         leaders=leaders,
         servers=servers or 0,
+        saving=Saving.ON_REQUEST if elastic and style is Style.GANG else made.saving,
         bounds=(low, high) if low is not None and high is not None else None,
         cpu=given["cpu"] or 1000,
         uses=given["cpu"] or 1000,
@@ -128,6 +139,8 @@ def _number(row: Mapping[str, str | None], column: str, where: str) -> int | Non
     if not text:
         return _DEFAULTS.get(column)
     low, high, what = _NUMBERS[column]
-    if not text.isascii() or not text.isdecimal() or not low <= int(text[:9]) <= high:
-        raise UserError(f"{where}: {column} {text!r} is not a number from {low} to {high}: {what}")
-    return int(text)
+    digits = text if text.isascii() and text.isdecimal() else ""
+    if not digits or len(digits) > _DIGITS or not low <= int(digits) <= high:
+        shown = text[:_LONGEST_SHOWN]
+        raise UserError(f"{where}: {column} {shown!r} is not a number from {low} to {high}: {what}")
+    return int(digits)

@@ -71,8 +71,8 @@ class LiveJob:
 
 
 def node(name: str, *, cpu: int) -> Node:
-    """Return a node of so many millicores with ample memory and disk."""
-    ample = {"memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "110"}
+    """Return a node of so many millicores with ample memory and disk, for any number of pods."""
+    ample = {"memory": "256Gi", "ephemeral-storage": "1Ti", "pods": "100000"}
     allocatable = {CPU: f"{cpu}m", **ample}
     labels = {"name": name, "kubernetes.io/hostname": name}
     metadata = {"name": name, "uid": f"uid-{name}", "labels": labels}

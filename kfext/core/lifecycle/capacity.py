@@ -243,7 +243,8 @@ def _kept_words(situation: Situation, reservation: Reservation) -> str:
     words = f"there is capacity, but it is reserved for {context.reserved_for}, which waits for "
     words += context.awaited or "capacity"
     if math.isinf(reservation.until):
-        return f"{words}; the end of that wait is unknown (no deadline, no progress), so no job may backfill"
+        unknown = "the end of that wait is unknown (no deadline, no progress)"
+        return f"{words}; {unknown}, so no job may backfill"
     until = clock(reservation.until)
     words += f" until about {until}" if context.estimated else f" until {until} at the latest"
     deadline = situation.job.kind.policy_field("activeDeadlineSeconds")

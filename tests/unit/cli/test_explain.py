@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from kfext import names
 from kfext.cli.explain import _plan_status, explained, explanation_lines
 from kfext.cli.main import cli
+from kfext.errors import ApiError, Forbidden, NotFound
 from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job import parse_job
 from kfext.model.job_state import JobState
@@ -98,6 +99,36 @@ def test_a_job_that_is_being_deleted_has_finished_but_not_ended() -> None:
 def test_a_queued_job_without_a_plan_says_how_to_start_it_anyway() -> None:
     found = words(job(annotations=HELD, run_policy=SUSPENDED))
     assert "`kubectl kfext release -n team train`" in found
+
+
+def test_a_caller_who_may_not_read_the_plan_is_told_that_and_not_to_release_the_job() -> None:
+    raw = job(annotations=HELD, run_policy=SUSPENDED)
+    found = parse_job(raw)
+    assert found is not None
+    said = text(explanation_lines(explained(found, raw, status=None, pods=(), now=NOW)))
+    assert "you may not get trainingplans in namespace team" in said
+    assert "release" not in said
+
+
+def test_an_annotation_that_users_write_too_does_not_show_that_kfext_placed_a_job() -> None:
+    metadata = {"annotations": {names.ISTIO_INJECT: "false"}}
+    raw = job(specs={"Worker": {"replicas": 1, "template": {"metadata": metadata}}})
+    said = words(raw, replica(0, node="n"))
+    assert "not placed by kfext" in said
+    assert "changed  nothing" in said
+    metadata["annotations"][names.PORT_BASE] = "20000"
+    assert f"the templates Worker: {names.ISTIO_INJECT}=false" in listed(raw)
+
+
+def test_a_line_end_in_an_annotation_makes_no_line() -> None:
+    said = words(job(annotations={names.RELEASED: "a\n  warning  forged"}))
+    assert "\n  warning" not in said
+
+
+def test_a_pod_that_is_being_deleted_ends() -> None:
+    labels = {names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
+    ending = pod(labels=labels, deletionTimestamp="2027-01-15T08:00:00Z", spec={"nodeName": "n"})
+    assert "  train-worker-0  n     ends\n" in words(ours(), parse_pod(ending))
 
 
 def test_the_reason_comes_from_the_plan() -> None:
@@ -365,15 +396,18 @@ LIMITS = {
 def test_who_shares_a_cpu_that_it_could_have_alone_is_warned(
     raw: Raw, on: str, warned: bool
 ) -> None:
-    said = words(raw, *(replica(index, node=name) for index, name in enumerate(on)))
+    pods = [replica(index, node=name) for index, name in enumerate(on)]
+    said = words(raw, *pods, status={"phase": "Placed"})
     assert ("warning  pods without a CPU limit" in said) == warned
     assert ("assumedBurst" in said) == warned
+    assert "warning" not in words(raw, *pods), "kfext does not place the job"
 
 
 def test_who_put_pods_without_a_cpu_limit_together_is_said() -> None:
     raw = limited({"memory": "1Gi"})
     raw["metadata"]["annotations"] = {names.COLOCATION: "preferred"}
-    said = words(raw, replica(0, node="n"), replica(1, node="n"))
+    pods = replica(0, node="n"), replica(1, node="n")
+    said = words(raw, *pods, status={"phase": "Placed"})
     assert f"share the CPU of n, because {names.COLOCATION} is set on the job" in said
     assert "assumedBurst" not in said
 
@@ -425,6 +459,13 @@ def test_the_progress_of_a_job_is_shown_where_its_trainingplan_has_it() -> None:
     assert "progress" not in words(ours(), status={"phase": "Placed"})
 
 
+@pytest.mark.parametrize("phase", ["Queued", "Suspended", "Finished"])
+def test_a_job_that_does_not_run_has_no_time_left_and_uses_nothing(phase: str) -> None:
+    said = words(ours(), status={"phase": phase, "progress": PROGRESS})
+    lines = [line for line in said.splitlines() if line.startswith("  progress")]
+    assert lines == ["  progress loss 0.8, step 40 of 100 (12s ago)"]
+
+
 def test_a_program_gets_the_progress_too() -> None:
     raw = ours()
     found = parse_job(raw)
@@ -458,3 +499,17 @@ async def test_the_plan_that_an_earlier_job_has_left_says_nothing_of_this_one(
 
     status = await _plan_status(FakeClient(), found)  # type: ignore[arg-type]
     assert status == ({} if earlier else {"phase": names.PLACED})
+
+
+@pytest.mark.parametrize(("refusal", "want"), [(NotFound, {}), (Forbidden, None)])
+async def test_no_plan_and_a_plan_that_the_caller_may_not_read_are_told_apart(
+    refusal: type[ApiError], want: Any
+) -> None:
+    found = parse_job(job())
+    assert found is not None
+
+    class FakeClient:
+        async def get(self, _: str) -> Raw:
+            raise refusal(status=0, reason="", message="")
+
+    assert await _plan_status(FakeClient(), found) == want  # type: ignore[arg-type]

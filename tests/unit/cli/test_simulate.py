@@ -1,8 +1,10 @@
 """`kfext simulate`, run as a user runs it."""
 
 import csv
+import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -98,6 +100,7 @@ def test_the_help_names_all_scenarios() -> None:
         pytest.param(["nothing"], "'nothing' is no file, and none of small", id="no scenario"),
         pytest.param(["small", "--arms", "fast"], "arm 'fast' is none of plain", id="no arm"),
         pytest.param(["small", "--against", "fast"], "arm 'fast' is none of", id="nothing against"),
+        pytest.param(["small", "--nodes", "1x1m"], "small has its own nodes", id="nodes"),
     ],
 )
 def test_what_is_wrong_is_said(arguments: list[str], said: str) -> None:
@@ -109,6 +112,61 @@ def test_a_file_of_another_kind_is_no_policy(jobs: str, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text("kind: PyTorchJob\nmetadata: {name: a}\n")
     with pytest.raises(UserError, match="PyTorchJob/a is no TrainingPolicy"):
+        CliRunner().invoke(simulate, [jobs, "--policy", str(path)], catch_exceptions=False)
+
+
+WRONG_POLICIES = {
+    "no name": ({"metadata": {}}, "metadata.name '' of a TrainingPolicy is empty"),
+    "the name of an arm": ({"metadata": {"name": "gang"}}, "'gang' .* is the name of another arm"),
+    "a field": ({"spec": {"compnion": {}}}, "mine: spec has no field 'compnion': it has"),
+    "a policy": ({"spec": {"companion": {"scael": {}}}}, "spec.companion has no field 'scael'"),
+    "a mode": (
+        {"spec": {"companion": {"scale": {"mode": False}}}},
+        'spec.companion.scale.mode False is none of "off", "observe", "act"',
+    ),
+    "a parameter": (
+        {"spec": {"companion": {"scale": {"parameters": {"wiat": 5}}}}},
+        "spec.companion.scale.parameters has no field 'wiat': it has .*wait",
+    ),
+    "a number": (
+        {"spec": {"companion": {"scale": {"parameters": {"ceiling": 7}}}}},
+        "parameters.ceiling 7 is not a number from 0 to 1, e.g. 0.97",
+    ),
+    "a text for a number": (
+        {"spec": {"companion": {"scale": {"parameters": {"wait": "5"}}}}},
+        "parameters.wait '5' is not a number from",
+    ),
+    "an order": (
+        {"spec": {"queue": {"order": "shortst"}}},
+        'spec.queue.order \'shortst\' is none of "arrival", "shortest"',
+    ),
+    "a setting": ({"spec": {"settings": {"elastic": "banana"}}}, "elastic.* 'banana'"),
+    "a setting that is no text": (
+        {"spec": {"settings": {"metrics": False}}},
+        "spec.settings.metrics False is not text: quote it",
+    ),
+    "a setting of jobs alone": (
+        {"spec": {"settings": {"gpu-share": "0.5"}}},
+        "spec.settings has no field 'gpu-share'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields_", "said"), WRONG_POLICIES.values(), ids=WRONG_POLICIES)
+def test_a_policy_that_the_cluster_would_refuse_is_refused(
+    jobs: str, tmp_path: Path, fields_: dict[str, Any], said: str
+) -> None:
+    path = tmp_path / "policy.yaml"
+    written = {"kind": "TrainingPolicy", "metadata": {"name": "mine"}, **fields_}
+    path.write_text(json.dumps(written))
+    with pytest.raises(UserError, match=said):
+        CliRunner().invoke(simulate, [jobs, "--policy", str(path)], catch_exceptions=False)
+
+
+def test_two_policies_of_one_name_are_refused(jobs: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(f"{POLICY}---{POLICY}")
+    with pytest.raises(UserError, match=r"'calm' .* is the name of another arm"):
         CliRunner().invoke(simulate, [jobs, "--policy", str(path)], catch_exceptions=False)
 
 

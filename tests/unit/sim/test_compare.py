@@ -7,7 +7,7 @@ import pytest
 
 from kfext.sim.arms import ARMS, GANG, KFEXT, PLAIN
 from kfext.sim.cluster import Ended, World
-from kfext.sim.compare import Run, compare, row, run
+from kfext.sim.compare import Run, compare, quantile, row, run
 from kfext.sim.worlds import WORLDS
 from tests.unit.sim.bed import DYNAMIC, MASTER, SERVERS
 from tests.unit.sim.bed import GANG as WAITS
@@ -69,6 +69,16 @@ def test_luck_alone_is_the_row_of_the_arm_that_all_are_compared_with() -> None:
     assert [row.arm for row in rows] == [GANG, PLAIN]
     assert rows[0].against == pytest.approx(0, abs=0.02)
     assert rows[0].unended == 0
+
+
+@pytest.mark.parametrize(
+    ("count", "part", "rank"),
+    [(1, 0.99, 1), (10, 0.99, 10), (100, 0.99, 99), (300, 0.99, 297), (7, 1.0, 7), (4, 0.0, 1)],
+)
+def test_a_quantile_is_the_smallest_value_that_is_not_below_a_part_of_all(
+    count: int, part: float, rank: int
+) -> None:
+    assert quantile([*range(1, count + 1)], part) == rank
 
 
 LARGE = replace(MASTER, workers=3, steps=400)

@@ -1,0 +1,82 @@
+"""TrainingPolicies in files, checked as the API server checks them: a typo must not pass unseen."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import IO, Any
+
+from kfext.cli.documents import load, title_of
+from kfext.core.companion.policy import Policy
+from kfext.core.companion.registry import POLICIES
+from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
+from kfext.errors import UserError
+from kfext.model.policy import Mode, QueueOrder, TrainingPolicy, parse_policy
+from kfext.model.tolerant import mapping
+from kfext.names import DOMAIN
+
+_SPEC = (
+    *("namespaceSelector", "weight", "settings", "placement", "network"),
+    *("queue", "companion"),
+)
+_SETTINGS = tuple(key.removeprefix(f"{DOMAIN}/") for key in TABLE if key not in OF_A_JOB)
+
+
+def read_policies(files: Iterable[IO[bytes]]) -> list[TrainingPolicy]:
+    """Return the policies of files, in order. Raises UserError.
+
+    The durations and ports of a policy are not checked: no command reads them from a file.
+    """
+    policies = []
+    for document in (document for file in files for document in load(file)):
+        if mapping(document).get("kind") != "TrainingPolicy":
+            raise UserError(
+                f"{title_of(document)} is no TrainingPolicy, and --policy takes no other"
+            )
+        _check(mapping(mapping(document).get("spec")), title_of(document))
+        policies.append(parse_policy(document))
+    return policies
+
+
+def _check(spec: Mapping[str, Any], title: str) -> None:
+    where = f"{title}: spec"
+    _known(spec, _SPEC, where)
+    settings = mapping(spec.get("settings"))
+    _known(settings, _SETTINGS, f"{where}.settings")
+    for key, value in settings.items():
+        place = f"{where}.settings.{key}"
+        if not isinstance(value, str):
+            raise UserError(f'{place} {value!r} is not text: quote it, e.g. "off"')
+        parse_setting(f"{DOMAIN}/{key}", value, place=place)
+    queue = mapping(spec.get("queue"))
+    _known(queue, ("order",), f"{where}.queue")
+    _one_of(queue.get("order"), tuple(QueueOrder), f"{where}.queue.order")
+    companion = mapping(spec.get("companion"))
+    _known(companion, [policy.name for policy in POLICIES], f"{where}.companion")
+    for policy in POLICIES:
+        _check_choice(policy, mapping(companion.get(policy.name)), f"{where}.companion")
+
+
+def _check_choice(policy: Policy, choice: Mapping[str, Any], where: str) -> None:
+    where = f"{where}.{policy.name}"
+    _known(choice, ("mode", "parameters"), where)
+    _one_of(choice.get("mode"), tuple(Mode), f"{where}.mode")
+    parameters = mapping(choice.get("parameters"))
+    _known(parameters, policy.parameters, f"{where}.parameters")
+    for name, value in parameters.items():
+        allowed = policy.parameters[name]
+        number = type(value) in {int, float}
+        if not number or not allowed.minimum <= value <= allowed.maximum:
+            raise UserError(
+                f"{where}.parameters.{name} {value!r} is not a number from {allowed.minimum:g} to "
+                f"{allowed.maximum:g}, e.g. {allowed.default:g}"
+            )
+
+
+def _known(given: Iterable[str], allowed: Collection[str], where: str) -> None:
+    for name in given:
+        if name not in allowed:
+            raise UserError(f"{where} has no field {name!r}: it has {', '.join(allowed)}")
+
+
+def _one_of(value: object, allowed: tuple[str, ...], where: str) -> None:
+    if value is not None and value not in allowed:
+        quoted = ", ".join(f'"{choice}"' for choice in allowed)
+        raise UserError(f"{where} {value!r} is none of {quoted}")
