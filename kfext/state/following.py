@@ -110,7 +110,7 @@ class Following:
         if job.size.operation is not None:
             yield from self._advance(job, job.size.operation, pods, now)
         if job.size.operation is None:
-            yield from self._rest(job)
+            yield from self._rest(job, now)
 
     def _advance(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
@@ -189,12 +189,12 @@ class Following:
             message = f"a person set its number of workers to {workers}: that is the new wish"
             job.size.resting = f"{message}; set {names.ELASTIC} off and on to scale again"
 
-    def _rest(self, job: RunningJob) -> Iterator[SizeStep]:
+    def _rest(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
         """Yield the step that records that a job is left alone from now on, or no longer."""
         size, state = job.size, job.tracked.state
         if state.scale.rests and self._settings_of(job.tracked).elastic is None:
             size.resting = ""
-        if size.resting is not None:
+        if size.resting is not None and now.monotonic >= size.not_before:
             scale = replace(size.remembered(state.scale), rests=size.resting, cause="")
             resting = replace(state, scale=scale)  # without a cause, so that no change is judged
             resting = (

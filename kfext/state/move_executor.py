@@ -191,8 +191,7 @@ class MoveExecutor(Executor):
     def _why_none(self, now: Moment) -> Verdict | None:
         """Return why no job is moved now, or None: a job that waits may want the room."""
         limit = self._search.limit(now=now.wall)
-        usual = GrowthLimit.ASKED if self._queue.autoscaler else GrowthLimit.PAYING
-        if limit is usual and not self._queue.promises.kept():
+        if limit is GrowthLimit.PAYING and not self._queue.promises.kept():
             return None
         return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
 

@@ -8,7 +8,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from enum import Enum
-from typing import assert_never
 
 from kfext import names
 from kfext.core import words
@@ -84,11 +83,9 @@ class ScaleSearch:
         A new job may be served at once or by the guard, so jobs do not grow. A job that the
         guard did not serve cannot use the free room, so jobs may grow to the size that they asked
         for, and give the workers up again when it helps. They grow further only once capacity is
-        reserved for the waiting job, since the ledger then claims it. In a cluster with an
-        autoscaler they never grow further, because the autoscaler would keep or add nodes that no
-        user asked for.
+        reserved for the waiting job, since the ledger then claims it.
         """
-        limit = GrowthLimit.ASKED if self._queue.autoscaler else GrowthLimit.PAYING
+        limit = GrowthLimit.PAYING
         for tracked in self._queue.queued():
             if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
                 continue
@@ -115,23 +112,20 @@ class ScaleSearch:
         return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
 
     def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
-        """Return the size that a job is to grow to, or its present size."""
+        """Return the size that a job is to grow to, or its present size.
+
+        An autoscaler would keep or add nodes for growth that no user asked for.
+        """
         size, sizes = job.size, job.size.sizes
         # Before the job was seen to train, its user's wish is the best guess.
         largest = max(size.largest or sizes.asked, sizes.now)
-        match limit:
-            case GrowthLimit.NONE:
-                return sizes.now
-            case GrowthLimit.ASKED:
-                up_to = sizes.asked
-            case GrowthLimit.PAYING:
-                up_to = SEEN_FACTOR * largest
-            case _:
-                assert_never(limit)
-        if up_to <= sizes.now:
+        up_to = SEEN_FACTOR * largest
+        if limit is GrowthLimit.ASKED or self._queue.autoscaler:
+            up_to = min(up_to, sizes.asked)
+        if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
         settings = self._settings_of(job.tracked)
-        room = self._room.most(job, settings, up_to=min(up_to, SEEN_FACTOR * largest), now=now)
+        room = self._room.most(job, settings, up_to=up_to, now=now)
         if room > max(sizes.asked, sizes.now):
             ceiling = SCALE.parameter(settings, "ceiling")
             below = self._room.below_ceiling(job, room, ceiling=ceiling)

@@ -140,6 +140,8 @@ class SizeExecutor(Executor):
         size, operation = job.size, job.size.operation
         if operation is None:
             size.resting = None if complete else size.resting
+            if final:
+                size.not_before = now + PAUSE_SECONDS
             return
         if operation.phase is not Phase.WRITING:
             if not complete and operation.phase is Phase.SETTLING:

@@ -85,7 +85,7 @@ class Stages:
                 if all_set(operation, pods):
                     return self._next_stage(job, operation, now=now)
                 if why := why_not_set(operation, pods, now=now):
-                    self._fail(job, operation, why, now=now)
+                    self._fail(job, why, shown=f"{why.reason}: {why.message}", now=now)
             case Phase.MEASURING:
                 late = now - operation.since >= MEASURE_SECONDS
                 counts = ((self._measured(pod), operation.measured.get(pod.uid, 0)) for pod in pods)
@@ -120,16 +120,9 @@ class Stages:
                 self._end(job, None)
             return
         lasting = any(answer in final for answer in _LASTING)
-        restoring = operation is None or operation.restores
-        self._pause(job, now, lasting=lasting, restoring=restoring)
-        if final:
-            job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, final)
-        job.cpu.operation = None
-        if operation is not None:
-            # Some pods may be written: kfext restores them, or tries a restore again.
-            why = final or "a pod changed, or the API server did not answer"
-            policy, refused = operation.proposal.policy, names.REASON_RESIZE_REFUSED
-            job.cpu.undo = (policy, Verdict(refused, why)) if policy else operation.undo
+        why = final or "a pod changed, or the API server did not answer"
+        refused = Verdict(names.REASON_RESIZE_REFUSED, why)
+        self._fail(job, refused, shown=final, now=now, lasting=lasting)
 
     def forget(self, job: RunningJob) -> Resize:
         """Return the step that removes the record of the CPU of a job."""
@@ -168,14 +161,23 @@ class Stages:
             job.cpu.undo = operation.proposal.policy, Verdict("BrokenOff", why)
 
     def _fail(
-        self, job: RunningJob, operation: ResizeOperation, why: Verdict, *, now: float
+        self, job: RunningJob, why: Verdict, *, shown: str, now: float, lasting: bool = False
     ) -> None:
-        """Record that a kubelet did not set a stage."""
-        self._pause(job, now, lasting=False, restoring=operation.restores)
-        job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, f"{why.reason}: {why.message}")
+        """Record that a stage was not written, or that a kubelet did not set it.
+
+        `shown`: for the user; empty if a second try may succeed. `lasting`: as in Pause.
+        """
+        operation = job.cpu.operation
+        restoring = operation is None or operation.restores
+        changes = self._changes(job.tracked.job.namespace)
+        job.cpu.fail(now, lasting=lasting, restoring=restoring, changes=changes)
+        if shown:
+            job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, shown)
         job.cpu.operation = None
-        if not operation.restores:
-            job.cpu.undo = operation.proposal.policy, why
+        if operation is not None:
+            # Some pods may be written: kfext restores them, or tries a restore again.
+            policy = operation.proposal.policy
+            job.cpu.undo = (policy, why) if policy else operation.undo
 
     def _end(self, job: RunningJob, trial: Trial | None) -> None:
         restored = job.cpu.operation is not None and job.cpu.operation.restores
@@ -183,10 +185,6 @@ class Stages:
         if not restored:
             # Restoring the user's CPU does not mean that the failed write now works.
             job.cpu.pause = job.cpu.refused = None
-
-    def _pause(self, job: RunningJob, now: float, *, lasting: bool, restoring: bool) -> None:
-        changes = self._changes(job.tracked.job.namespace)
-        job.cpu.fail(now, lasting=lasting, restoring=restoring, changes=changes)
 
     def _pods(self, job: RunningJob) -> tuple[Pod, ...]:
         return live_pods(self._cluster.pods(job.uid))

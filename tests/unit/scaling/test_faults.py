@@ -13,6 +13,7 @@ from kfext.core.companion.proposal import Cause
 from kfext.core.lifecycle.steps import RequestCheckpoint, RestartWorkers
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
+from kfext.errors import Forbidden
 from kfext.model.log_line import LogLine
 from kfext.model.namespace import Namespace
 from kfext.model.pod import ReplicaKey
@@ -266,6 +267,16 @@ def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> N
     of.at(of.clock.now + 60)
     assert any(step.refused for step in of.driver.written)
     assert followed(of).tracked.state.scale.rests
+
+
+def test_a_note_that_is_always_refused_is_not_repeated_without_a_pause() -> None:
+    of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
+    of.at(of.clock.now + 30)
+    denied = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
+    of.faults.refusal = lambda _uid, change: denied if "rests" in str(change) else None
+    of.scale(2)
+    of.at(of.clock.now + 650)
+    assert sum(write.refused for write in of.driver.written) == 3
 
 
 def test_a_request_for_a_checkpoint_that_is_refused_is_not_repeated_without_a_pause() -> None:

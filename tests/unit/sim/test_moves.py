@@ -162,6 +162,14 @@ def test_a_job_that_waits_gets_the_room_first() -> None:
     assert stops(of) == 0
 
 
+def test_a_job_that_waits_for_an_autoscaler_gets_the_room_first() -> None:
+    wide = replace(STAYING, name="wide", workers=3, arrives=155.0, steps=4000)
+    of = spread_bed(SPREAD, wide)
+    of.planner.queue.observe_autoscaler(present=True)
+    of.at(210)  # then kfext releases the waiting job
+    assert stops(of) == 0
+
+
 def test_a_job_that_saves_nothing_in_time_is_left_alone() -> None:
     of = spread_bed(replace(SPREAD, answers=10_000.0)).at(400)
     assert (stops(of), shown(of)) == (0, names.REASON_AWAITS_CHECKPOINT)

@@ -281,11 +281,18 @@ def test_what_it_states_is_shown() -> None:
     assert bed.job.cpu.refused.message == "Infeasible: too much"
 
 
-def test_what_restores_is_not_undone() -> None:
+BACK = proposal("uid-1", policy="", stages=((SHRINK,),), rank=Rank.RESTORE)
+
+
+@pytest.mark.parametrize("undo", [None, ("shift", Verdict("NotSet", "why"))])
+def test_a_restore_that_no_kubelet_sets_leaves_what_is_to_be_undone(
+    undo: tuple[str, Verdict] | None,
+) -> None:
     bed = TwoWorkers()
-    bed.write(bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.RESTORE)))
+    bed.job.cpu.undo = undo
+    bed.write(bed.begin(BACK))
     bed.advance(now=KUBELET_SECONDS)
-    assert bed.job.cpu.undo is None
+    assert bed.job.cpu.undo == undo
 
 
 def test_a_new_operation_ends_what_was_to_be_undone_and_its_trial() -> None:
