@@ -19,7 +19,9 @@ from kfext.state.executor import Executor, Steps
 from kfext.state.move_executor import MoveExecutor
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
+from kfext.state.room import ScaleRoom
 from kfext.state.running_jobs import News, RunningJobs
+from kfext.state.scale_search import ScaleSearch
 from kfext.state.size_executor import SizeExecutor
 from kfext.state.tracked_job import TrackedJob
 
@@ -40,9 +42,11 @@ class Companion:
     ) -> None:
         self.failures: list[tuple[TrackedJob, Exception]] = []
         self._running = running = RunningJobs(cluster, settings_of)
-        self.sizes = SizeExecutor(running, cluster, queue, progress)
-        self.moves = MoveExecutor(running, cluster, queue, progress)
-        self.cpu = CpuExecutor(running, cluster, progress, queue.quotas.changes, queue.headroom)
+        room = ScaleRoom(cluster, queue, settings_of)
+        search = ScaleSearch(queue, room, progress, settings_of)
+        self.sizes = SizeExecutor(running, cluster, queue, progress, room=room, search=search)
+        self.moves = MoveExecutor(running, cluster, queue, progress, room=room, search=search)
+        self.cpu = CpuExecutor(running, cluster, queue, progress)
         self._executors: tuple[Executor, ...] = (self.sizes, self.moves, self.cpu)
 
     def adopt(self, now: Moment) -> None:

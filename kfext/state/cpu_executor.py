@@ -1,12 +1,12 @@
 """Changes the CPU of pods: the policies visit jobs that share nodes, group by group."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from kfext import names
-from kfext.core.companion.arbitration import Cadence, Chosen, for_free_jobs, neighbourhoods
+from kfext.core.companion.arbitration import Cadence, Chosen, neighbourhoods
 from kfext.core.companion.cpu import RESIZED
 from kfext.core.companion.operation import WINDOWS_BEFORE, Phase, Trial
 from kfext.core.companion.policy import Condition, ConditionStatus, SignalPolicy
@@ -24,6 +24,7 @@ from kfext.state.companion_words import cpu_shown
 from kfext.state.cpu_signals import CpuSignals
 from kfext.state.executor import TURN_SECONDS, Executor, Steps
 from kfext.state.progress import JobsProgress
+from kfext.state.queue import Queue
 from kfext.state.running_job import CpuRecord, RunningJob, live_pods
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.stages import Stages
@@ -53,28 +54,19 @@ class _Look:
 
 
 class CpuExecutor(Executor):
-    """Moves CPU between the pods of jobs.
-
-    `changes` counts the changes of the quotas of a namespace, and `headroom` returns how much more
-    CPU its pods may request.
-    """
+    """Moves CPU between the pods of jobs."""
 
     condition: ClassVar[Condition] = RESIZED
     look_seconds: ClassVar[float] = TURN_SECONDS
 
     def __init__(
-        self,
-        running: RunningJobs,
-        cluster: Cluster,
-        progress: JobsProgress,
-        changes: Callable[[str], int],
-        headroom: Callable[[str], int | None],
+        self, running: RunningJobs, cluster: Cluster, queue: Queue, progress: JobsProgress
     ) -> None:
         super().__init__(running)
         self._cluster = cluster
-        self._stages = Stages(cluster, progress.uses, changes)
+        self._stages = Stages(cluster, progress.uses, queue.quotas.changes)
         self._signals = CpuSignals(
-            cluster, progress, running.settings_of, self._stages.paused, headroom
+            cluster, progress, running.settings_of, self._stages.paused, queue.headroom
         )
         self._cadences = {policy.name: Cadence() for policy in CPU_POLICIES}
         self._look: _Look | None = None
@@ -143,8 +135,8 @@ class CpuExecutor(Executor):
                 ripe = [proposal for proposal in advised if self._ripe(proposal)]
                 any_ripe = {proposal.job for proposal in ripe} | look.begun
                 look.early |= {proposal.job for proposal in advised} - any_ripe
-                ripe = [proposal for proposal in ripe if proposal.job not in look.begun]
-                proposals += for_free_jobs(ripe, here)
+                busy = look.begun | {job.uid for job in here.jobs if job.in_flight}
+                proposals += [proposal for proposal in ripe if proposal.job not in busy]
         return proposals
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:

@@ -17,6 +17,10 @@ from kfext.state.tracked_job import TrackedJob
 
 TURN_SECONDS = 10.0
 """The companion has a turn at least this often, whatever is left to decide."""
+LOOK_SECONDS = 5.0
+"""Seconds between two looks at all jobs, unless an executor names another time."""
+FOLLOW_SECONDS = 1.0
+"""Seconds between two turns while a change is under way that pods or checkpoints hold up."""
 
 Steps = list[tuple[TrackedJob, Step]]
 
@@ -34,18 +38,18 @@ class Executor(ABC):
     """
 
     condition: ClassVar[Condition]
-    look_seconds: ClassVar[float]
+    look_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(self, running: RunningJobs) -> None:
         self.jobs: dict[str, RunningJob] = {}
         self.running = running
         self.looks = False
-        self.looked = -math.inf
+        self.looked = self._turned = -math.inf
         running.follow(self.jobs)
 
     def look(self, now: Moment) -> None:
         """Begin a turn; in a look, find the jobs to follow."""
-        at = now.monotonic
+        at = self._turned = now.monotonic
         self.looks = at - self.looked >= self.look_seconds or self.looks_early()
         if self.looks:
             self.looked = at
@@ -57,7 +61,14 @@ class Executor(ABC):
 
     def next_look(self) -> float:
         """Return when the next turn is due, in monotonic seconds; infinity: no job is followed."""
+        if self.changing:
+            return min(self.looked + self.look_seconds, self._turned + FOLLOW_SECONDS)
         return self.looked + self.look_seconds if self.jobs else math.inf
+
+    @property
+    def changing(self) -> bool:
+        """Whether a change is under way that is followed more often."""
+        return False
 
     def enrol(self, now: Moment) -> None:
         """Follow the jobs that are to be followed now, and only these.

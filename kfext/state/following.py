@@ -1,6 +1,6 @@
 """Follows the sizes of jobs: the present size, who changed it, and the effect of each change."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from typing import assert_never
@@ -11,6 +11,7 @@ from kfext.core.companion.operation import Phase, ScaleOperation
 from kfext.core.companion.proposal import RESTORES, Cause, Proposal, Workers
 from kfext.core.companion.scale import (
     LEAST_GAIN,
+    SCALE,
     Sizes,
     interrupts,
     sizes_of,
@@ -20,7 +21,6 @@ from kfext.core.companion.scale import (
 from kfext.core.companion.stand_down import why_not_scaled, why_one_size
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.lifecycle.steps import RestartWorkers, SaveState, Step
-from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.moment import Moment
@@ -40,6 +40,7 @@ from kfext.state.running_job import (
     leaving,
     size_record,
 )
+from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import record_start
 from kfext.state.tracked_job import TrackedJob
 
@@ -73,15 +74,15 @@ class Following:
 
     def __init__(
         self,
+        running: RunningJobs,
         cluster: Cluster,
         progress: JobsProgress,
         rescaling: Rescaling,
-        settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
+        self._running = running
         self._cluster = cluster
         self._progress = progress
         self._rescaling = rescaling
-        self._settings_of = settings_of
 
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job; a change of an earlier controller goes on.
@@ -157,7 +158,7 @@ class Following:
     def _sizes_of(self, tracked: TrackedJob) -> Sizes:
         """Return how many workers a job has and may have; a job without opt-in keeps its number."""
         asked = asked_workers(tracked.job, tracked.state)
-        elastic = self._settings_of(tracked).elastic or Range(asked, asked)
+        elastic = self._running.settings_of(tracked).elastic or Range(asked, asked)
         return sizes_of(tracked.job, elastic, asked=asked)
 
     # --- the present size -----------------------------------------------------------------------
@@ -192,7 +193,7 @@ class Following:
     def _rest(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
         """Yield the step that records that a job is left alone from now on, or no longer."""
         size, state = job.size, job.tracked.state
-        if state.scale.rests and self._settings_of(job.tracked).elastic is None:
+        if state.scale.rests and self._running.settings_of(job.tracked).elastic is None:
             size.resting = ""
         if size.resting is not None and now.monotonic >= size.not_before:
             scale = replace(size.remembered(state.scale), rests=size.resting, cause="")
@@ -216,7 +217,7 @@ class Following:
         in_place = cause is Cause.TAKE_BACK and not starts_anew(training)
         if not (in_place or all_running(job.tracked, pods)):
             return True
-        return training.suspend or (job.scale_mode is not Mode.ACT and cause not in RESTORES)
+        return training.suspend or (job.mode(SCALE) is not Mode.ACT and cause not in RESTORES)
 
     # --- the effect of a change -----------------------------------------------------------------
 

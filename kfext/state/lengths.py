@@ -1,9 +1,10 @@
 """What kfext knows of the lengths of jobs: from their progress, and from jobs that have ended."""
 
 from heapq import nlargest
+from statistics import median
 
 from kfext.core.progress.reported import LATE
-from kfext.core.queue.length import expected_rest, usual_length
+from kfext.core.queue.length import expected_rest
 from kfext.model.job import TrainingJob
 from kfext.state.progress import JobsProgress
 
@@ -17,7 +18,7 @@ class Lengths:
     def __init__(self, progress: JobsProgress) -> None:
         self._progress = progress
         self._ended: dict[str, dict[str, tuple[float, float]]] = {}
-        self._usual: dict[str, float | None] = {}
+        self._usual: dict[str, float] = {}
         self._series_of: dict[str, str] = {}
 
     def observe(self, job: TrainingJob) -> bool:
@@ -41,13 +42,13 @@ class Lengths:
                 del self._ended[series]
 
     def usual(self, job: TrainingJob) -> float | None:
-        """Return the length of the last ended jobs of its series; None without such jobs."""
+        """Return the median length of the last ended jobs of its series; None without such jobs."""
         series = job.series
         if series not in self._ended:
             return None
         if series not in self._usual:
             last = nlargest(_MOST_ENDED, self._ended[series].values())
-            self._usual[series] = usual_length(length for _, length in last)
+            self._usual[series] = median(length for _, length in last)
         return self._usual[series]
 
     def left(self, job: TrainingJob, *, now: float) -> float | None:

@@ -38,7 +38,7 @@ from kfext.model.timestamps import past
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import move_shown
-from kfext.state.executor import Executor, Steps
+from kfext.state.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
@@ -49,10 +49,6 @@ from kfext.state.scale_search import GrowthLimit, ScaleSearch, record_start, usu
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import InTurn
 
-LOOK_SECONDS = 5.0
-"""Seconds between two looks at the jobs that may be moved."""
-FOLLOW_SECONDS = 1.0
-"""Seconds between two looks at a move that is under way."""
 HOLD_SECONDS = 300.0
 """Both rooms are held for at most this long, because a pod may never end or never run."""
 MOST_LOOKED = 16
@@ -67,21 +63,26 @@ class MoveExecutor(Executor):
     """Moves jobs, one after the other."""
 
     condition: ClassVar[Condition] = MIGRATED
-    look_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(
-        self, running: RunningJobs, cluster: Cluster, queue: Queue, progress: JobsProgress
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
+        *,
+        room: ScaleRoom,
+        search: ScaleSearch,
     ) -> None:
         super().__init__(running)
         self._cluster = cluster
         self._queue = queue
         self._progress = progress
-        self._room = ScaleRoom(cluster, queue)
-        self._search = ScaleSearch(queue, self._room, progress, running.settings_of)
+        self._room = room
+        self._search = search
         self._handshake = Handshake(progress)
         self._turns = InTurn(MOST_LOOKED)
         self._began = -math.inf
-        self._followed = -math.inf
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
@@ -100,7 +101,7 @@ class MoveExecutor(Executor):
         ago = now.wall - past(state.at, now=now.wall)
         self._began = max(self._began, now.monotonic - ago)
         if state.source and ago < HOLD_SECONDS:
-            to = self._room.anew(job, self.running.settings_of(job.tracked), now=now.wall) or {}
+            to = self._room.anew(job, now=now.wall) or {}
             proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
             job.move.operation = operation = MoveOperation(proposal, source=state.source)
             operation.stopped = True
@@ -114,7 +115,6 @@ class MoveExecutor(Executor):
 
     def advance(self, now: Moment) -> Steps:
         """Bring the moves that are under way a phase further."""
-        self._followed = now.monotonic
         steps: Steps = []
         for job in self.jobs.values():
             operation = job.move.operation
@@ -145,11 +145,11 @@ class MoveExecutor(Executor):
                 answer = self._weighed(job, waits, now)
                 job.move.stays = job.move.would = None
                 if isinstance(answer, Proposal):
-                    proposals[job.move_mode].append(answer)
+                    proposals[job.mode(MIGRATE)].append(answer)
                 else:
                     job.move.stays = answer
         rests = now.monotonic - self._began < INTERVAL_SECONDS
-        acting = [] if self._moving or rests else proposals[Mode.ACT][:1]
+        acting = [] if self.changing or rests else proposals[Mode.ACT][:1]
         return [*acting, *proposals[Mode.OBSERVE]]
 
     def begin(self, chosen: Chosen, now: Moment) -> Steps:
@@ -166,11 +166,6 @@ class MoveExecutor(Executor):
                 with self.running.failures.about(job.tracked):
                     self._show(job, now)
         return []
-
-    def next_look(self) -> float:
-        """Return when the next look is due; a move under way is followed more often."""
-        following = self._followed + FOLLOW_SECONDS if self._moving else math.inf
-        return min(super().next_look(), following)
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
@@ -196,7 +191,7 @@ class MoveExecutor(Executor):
         return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
 
     @property
-    def _moving(self) -> bool:
+    def changing(self) -> bool:
         """Whether a move is under way."""
         return any(job.move.operation is not None for job in self.jobs.values())
 
@@ -216,7 +211,7 @@ class MoveExecutor(Executor):
         move.unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
         record_start(job, self._progress, pods)
         return (
-            job.move_mode is not Mode.OFF
+            job.mode(MIGRATE) is not Mode.OFF
             and move.unfit is None
             and may_change(job, pods)
             and tracked.plan is not None
@@ -252,12 +247,11 @@ class MoveExecutor(Executor):
 
     def _better(self, job: RunningJob, *, now: float) -> Assignment | None:
         """Return places on fewer nodes, or in fewer topology domains, than the present places."""
-        settings = self.running.settings_of(job.tracked)
-        found = self._room.anew(job, settings, now=now)
+        found = self._room.anew(job, now=now)
         if found is None:
             return None
         then, at_present = (
-            self._room.extent(places.values(), settings) for places in (found, self._source(job))
+            self._room.extent(job, places.values()) for places in (found, self._source(job))
         )
         return found if then < at_present else None
 
@@ -294,7 +288,7 @@ class MoveExecutor(Executor):
         tracked, move = job.tracked, job.move
         unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
         runs = not tracked.job.suspend and all_running(tracked, self._cluster.pods(job.uid))
-        if job.move_mode is not Mode.ACT or unfit or not runs:
+        if job.mode(MIGRATE) is not Mode.ACT or unfit or not runs:
             self._end(job, at=now.monotonic)
             return
         ready = self._readiness(job, now=now.wall)
@@ -369,6 +363,6 @@ class MoveExecutor(Executor):
 
     def _show(self, job: RunningJob, now: Moment) -> None:
         shown = None
-        if job.tracked.phase is not None and job.move_mode is not Mode.OFF:
+        if job.tracked.phase is not None and job.mode(MIGRATE) is not Mode.OFF:
             shown = move_shown(job, self._readiness(job, now=now.wall), now=now.monotonic)
         self.running.shown.show(job, MIGRATED.type, shown)

@@ -6,7 +6,7 @@ changed a size. Times are monotonic, except that a float `now` is in epoch secon
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from kfext import names
@@ -20,7 +20,6 @@ from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan
 from kfext.core.lifecycle.steps import Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
-from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.verdict import Verdict
@@ -30,8 +29,8 @@ from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, leaving
+from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
-from kfext.state.tracked_job import Failures, TrackedJob
 
 SizeStep = tuple[RunningJob, Step]
 """A job and the step to write for a change of its size."""
@@ -63,27 +62,24 @@ class Rescaling:
     """The operations on sizes that are not written yet.
 
     `search`: how far a job may grow when its size is written, and the needs of a waiting job.
-    `failures`: collects errors of kfext about a job.
     """
 
     def __init__(
         self,
+        running: RunningJobs,
         cluster: Cluster,
         queue: Queue,
         progress: JobsProgress,
         *,
-        search: ScaleSearch,
         room: ScaleRoom,
-        settings_of: Callable[[TrackedJob], Settings],
-        failures: Failures,
+        search: ScaleSearch,
     ) -> None:
+        self._running = running
         self._cluster = cluster
         self._queue = queue
         self._progress = progress
         self._search = search
         self._room = room
-        self._settings_of = settings_of
-        self._failures = failures
         self._handshake = Handshake(progress)
         self._open: list[_Decision] = []
 
@@ -130,7 +126,7 @@ class Rescaling:
     def _attempted(self, decision: _Decision, now: Moment) -> list[SizeStep]:
         """Return the steps of a decision; an error of kfext gives the decision up."""
         steps: list[SizeStep] | None = None
-        with self._failures.about(decision.jobs[0].tracked):
+        with self._running.failures.about(decision.jobs[0].tracked):
             steps = list(self._steps(decision, now))
         if steps is None:
             self._open = [other for other in self._open if other is not decision]
@@ -258,14 +254,13 @@ class Rescaling:
 
         The old pods may still exist.
         """
-        with self._failures.about(job.tracked):
+        with self._running.failures.about(job.tracked):
             training = job.tracked.job
             stopped = training.suspend and training.held and starts_anew(training)
             if not stopped or self._queue.promises.of(job.uid):
                 return
             places = self._room.waiting_fits(
                 job.tracked,
-                self._settings_of(job.tracked),
                 workers_of(training),
                 now=now.wall,
                 gone=[pod_key(pod.uid) for pod in self._cluster.pods(job.uid)],
@@ -281,24 +276,21 @@ class Rescaling:
         if operation.change.workers < present:
             places: Assignment | None = self._room.shrunk(job, operation.change.workers)
         else:
-            settings = self._settings_of(job.tracked)
-            most = min(operation.change.workers, self._most_now(job, operation, settings, now))
+            most = min(operation.change.workers, self._most_now(job, operation, now))
             if most <= present:
                 return None
             operation.change = replace(operation.change, workers=most)
-            places = self._room.grown(job, settings, most, now=now.wall)
+            places = self._room.grown(job, most, now=now.wall)
         return None if places is None else self._written(job, operation, places, now)
 
-    def _most_now(
-        self, job: RunningJob, operation: ScaleOperation, settings: Settings, now: Moment
-    ) -> int:
+    def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
         """Return how many workers a job may have now: another job may have grown meanwhile."""
         limit = self._search.limit(now=now.wall)
         if operation.change.cause is not Cause.GIVE_BACK:
             return self._search.size(job, limit, now=now.wall)
         if limit is GrowthLimit.NONE:
             return job.size.sizes.now
-        return self._room.most(job, settings, up_to=operation.change.workers, now=now.wall)
+        return self._room.most(job, up_to=operation.change.workers, now=now.wall)
 
     def _written(
         self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment

@@ -1,7 +1,7 @@
 """The room for other sizes of a job, by the same search as for its placement."""
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 
 import numpy as np
 
@@ -27,27 +27,24 @@ from kfext.state.tracked_job import TrackedJob
 class ScaleRoom:
     """Searches room on the ledger. `now` is in epoch seconds."""
 
-    def __init__(self, cluster: Cluster, queue: Queue) -> None:
+    def __init__(
+        self, cluster: Cluster, queue: Queue, settings_of: Callable[[TrackedJob], Settings]
+    ) -> None:
         self._cluster = cluster
         self._queue = queue
+        self._settings_of = settings_of
 
     @property
     def version(self) -> int:
         """A number that changes with the claims and the capacity of the cluster."""
         return self._cluster.ledger.version + self._cluster.ledger.gains
 
-    def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
+    def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
         """Return the limits within which a job is placed now."""
-        return self._cluster.books.limits(tracked, settings, now=now)
+        return self._cluster.books.limits(tracked, self._settings_of(tracked), now=now)
 
     def waiting_fits(
-        self,
-        tracked: TrackedJob,
-        settings: Settings,
-        workers: int,
-        *,
-        now: float,
-        gone: Iterable[Hashable] = (),
+        self, tracked: TrackedJob, workers: int, *, now: float, gone: Iterable[Hashable] = ()
     ) -> Places | None:
         """Return the places of a waiting job with so many workers once the claims `gone` are gone.
 
@@ -57,7 +54,7 @@ class ScaleRoom:
         kept = context.reservation.claims if context.reservation and context.ahead else ()
         members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
         ignoring = [*context.promised, *kept, *gone]
-        limits = self.limits(tracked, settings, now=now)
+        limits = self.limits(tracked, now=now)
         nodes = place(members, ledger, limits, ignoring=ignoring)
         if isinstance(nodes, Verdict):
             return None
@@ -76,7 +73,7 @@ class ScaleRoom:
                     keys.append(plan_key(uid, pod.replica))
         return keys
 
-    def most(self, job: RunningJob, settings: Settings, *, up_to: int, now: float) -> int:
+    def most(self, job: RunningJob, *, up_to: int, now: float) -> int:
         """Return how many workers a job has room for, at least its present size.
 
         No more than `up_to` are tried, because a search takes longer for a larger job.
@@ -88,13 +85,11 @@ class ScaleRoom:
         beyond = bisect_left(
             range(least + 1, most + 1),
             True,
-            key=lambda n: self.grown(job, settings, n, now=now) is None,
+            key=lambda n: self.grown(job, n, now=now) is None,
         )
         return least + beyond
 
-    def grown(
-        self, job: RunningJob, settings: Settings, workers: int, *, now: float
-    ) -> Assignment | None:
+    def grown(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
         """Return the places of all pods of a job with more workers, or None without room.
 
         Its pods stay where they are. A job that is on more nodes than it may use does not grow. On
@@ -103,7 +98,7 @@ class ScaleRoom:
         tracked = job.tracked
         grown, plan = with_workers(tracked.job, workers), tracked.plan
         pods = present(grown, self._cluster.pods(job.uid))
-        limits = self.limits(tracked, settings, now=now)
+        limits = self.limits(tracked, now=now)
         torn = not limits.allow({pod.home for pod in pods.values() if pod.home})
         if plan is None or torn or self.quota_refuses(job, workers):
             return None
@@ -124,7 +119,7 @@ class ScaleRoom:
             return None
         return nodes
 
-    def anew(self, job: RunningJob, settings: Settings, *, now: float) -> Assignment | None:
+    def anew(self, job: RunningJob, *, now: float) -> Assignment | None:
         """Return the places that a job would get if it were stopped now, or None without any.
 
         Its present room counts as free for it.
@@ -134,7 +129,7 @@ class ScaleRoom:
         nodes = place(
             members_of(training, pods),
             self._cluster.ledger,
-            self.limits(tracked, settings, now=now),
+            self.limits(tracked, now=now),
             ignoring=[
                 *tracked.claimed,
                 *(pod_key(pod.uid) for pod in pods),
@@ -143,14 +138,15 @@ class ScaleRoom:
         )
         return None if isinstance(nodes, Verdict) else nodes
 
-    def extent(self, nodes: Iterable[str], settings: Settings) -> tuple[int, ...]:
+    def extent(self, job: RunningJob, nodes: Iterable[str]) -> tuple[int, ...]:
         """Return how many topology domains nodes are in, the widest first, and how many they are.
 
-        The smaller of two tuples is the better place for a job.
+        The smaller of two tuples is the better place for the job.
         """
+        keys = self._settings_of(job.tracked).placement.topology_keys
         found = [self._cluster.ledger.node(name) for name in set(nodes)]
         labels = [node.labels for node in found if node is not None]
-        domains = (len({of.get(key) for of in labels}) for key in settings.placement.topology_keys)
+        domains = (len({of.get(key) for of in labels}) for key in keys)
         return (*domains, len(found))
 
     def shrunk(self, job: RunningJob, workers: int) -> Assignment:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.history import History, Work
-from kfext.core.companion.migrate import MIGRATE
 from kfext.core.companion.operation import (
     MoveOperation,
     Phase,
@@ -51,7 +50,7 @@ class Pause:
 
     `changes`: how often the quotas of the namespace had changed; another change ends the pause.
     `lasting`: whether nothing else ends the pause, because a quota or a LimitRange refused.
-    `restoring`: whether restoring the user's limits failed last. Otherwise a restore does not wait.
+    `restoring`: whether restoring the user's CPU failed last. Otherwise a restore does not wait.
     """
 
     until: float
@@ -299,17 +298,8 @@ class RunningJob:
         """The uid of the job."""
         return self.tracked.job.uid
 
-    @property
-    def scale_mode(self) -> Mode:
-        """The mode of the policy that changes the number of workers."""
-        return self._mode(SCALE)
-
-    @property
-    def move_mode(self) -> Mode:
-        """The mode of the policy that moves jobs."""
-        return self._mode(MIGRATE)
-
-    def _mode(self, policy: Policy) -> Mode:
+    def mode(self, policy: Policy) -> Mode:
+        """Return the mode in which a policy runs for the job."""
         choice = self.chosen.get(policy.name)
         return Mode.OFF if choice is None else choice.mode
 

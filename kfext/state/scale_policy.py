@@ -1,7 +1,7 @@
 """The proposals of `scale`: give back sizes, make room for a starved job, then let jobs grow."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
 from kfext.core.companion.operation import Readiness
@@ -9,7 +9,6 @@ from kfext.core.companion.proposal import Cause, Proposal, Rank, Workers
 from kfext.core.companion.scale import SCALE, workers_proposal
 from kfext.core.companion.stand_down import why_left_alone, why_one_size
 from kfext.core.queue.order import Turn, turn
-from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode
 from kfext.state.cluster import Cluster
@@ -17,8 +16,9 @@ from kfext.state.queue import Queue
 from kfext.state.rescaling import Rescaling
 from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, has_kfext_size, may_change
+from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
-from kfext.state.tracked_job import Failures, TrackedJob
+from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import InTurn
 
 PROMISE_SECONDS = 300.0
@@ -28,35 +28,29 @@ MOST_LOOKED = 16
 
 
 class ScaleProposals:
-    """Proposes sizes of jobs.
-
-    `searches`: a search for jobs that are scaled and a search for jobs that only observe, because
-        each remembers its last search in vain.
-    """
+    """Proposes sizes of `jobs`."""
 
     def __init__(
         self,
+        running: RunningJobs,
         cluster: Cluster,
         queue: Queue,
         jobs: Mapping[str, RunningJob],
         rescaling: Rescaling,
         *,
         room: ScaleRoom,
-        searches: dict[Mode, ScaleSearch],
-        settings_of: Callable[[TrackedJob], Settings],
-        failures: Failures,
+        search: ScaleSearch,
     ) -> None:
+        self._running = running
         self._cluster = cluster
         self._queue = queue
         self._jobs = jobs
         self._rescaling = rescaling
         self._room = room
-        self._searches = searches
-        self._settings_of = settings_of
-        self._failures = failures
+        self._search = search
         self._promised: dict[str, float] = {}
         self._backs = InTurn(MOST_LOOKED)
-        self._turns = {mode: InTurn(MOST_LOOKED) for mode in searches}
+        self._turns = {mode: InTurn(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
         self._quiet_since = math.inf
 
     def record_act(self, at: float) -> None:
@@ -70,7 +64,7 @@ class ScaleProposals:
         self._end_promises(at)
         if not self._jobs:
             return []
-        limit = self._searches[Mode.ACT].limit(now=now.wall)
+        limit = self._search.limit(now=now.wall)
         free = list(self._free(now))
         proposals = self._back(free, limit, now)
         taken = {proposal.job for proposal in proposals}
@@ -80,10 +74,10 @@ class ScaleProposals:
         observing = [job for job in free if self._may_observe(job)]
         self._forget(observing)
         for waiting in self._starving(now):
-            if rescue := self._rescue(waiting, able, rested, Mode.ACT, now):
+            if rescue := self._rescue(waiting, able, rested, now):
                 proposals += rescue
                 break
-            proposals += self._rescue(waiting, observing, observing, Mode.OBSERVE, now)
+            proposals += self._rescue(waiting, observing, observing, now)
         proposals += self._grow(rested, proposals, limit, now)
         return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
 
@@ -91,7 +85,7 @@ class ScaleProposals:
         """Return the proposals that give back sizes, or take back growth that did not pay."""
         proposals = []
         for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
-            with self._failures.about(job.tracked):
+            with self._running.failures.about(job.tracked):
                 if back := self._give_back(job, limit, now):
                     proposals.append(back)
         given = {proposal.job for proposal in proposals}
@@ -106,20 +100,19 @@ class ScaleProposals:
         """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
         if self._rescaling.rescuing or self._queue.promises.kept():
             return ()
-        return self._searches[Mode.ACT].due(now=now.wall)
+        return self._search.due(now=now.wall)
 
     def _rescue(
         self,
         waiting: TrackedJob,
         able: Sequence[RunningJob],
         rested: Sequence[RunningJob],
-        mode: Mode,
         now: Moment,
     ) -> list[Proposal]:
         """Return the proposals that make room for a waiting job."""
-        with self._failures.about(waiting):
+        with self._running.failures.about(waiting):
             uids = {job.uid for job in rested}
-            return self._searches[mode].rescue(waiting, able, uids, now=now.wall)
+            return self._search.rescue(waiting, able, uids, now=now.wall)
         return []
 
     def _grow(
@@ -159,8 +152,8 @@ class ScaleProposals:
         proposals = []
         for job in self._turns[mode].some(jobs):
             job.size.would = None
-            with self._failures.about(job.tracked):
-                if growth := self._searches[mode].growth(job, limit, now=now.wall):
+            with self._running.failures.about(job.tracked):
+                if growth := self._search.growth(job, limit, now=now.wall):
                     proposals.append(growth)
         return proposals
 
@@ -174,10 +167,10 @@ class ScaleProposals:
 
     def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
         """Return the proposal that gives a job the size that it asked for, if there is room."""
-        settings, sizes = self._settings_of(job.tracked), job.size.sizes
+        settings, sizes = self._running.settings_of(job.tracked), job.size.sizes
         if sizes.asked > sizes.now and (
             limit is GrowthLimit.NONE
-            or self._room.most(job, settings, up_to=sizes.asked, now=now.wall) <= sizes.now
+            or self._room.most(job, up_to=sizes.asked, now=now.wall) <= sizes.now
         ):
             return None
         off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
@@ -192,18 +185,18 @@ class ScaleProposals:
             return False
         if job.size.unfit:  # a client that scales the job now may want the workers kfext gave it
             return sizes.now < sizes.asked
-        return job.scale_mode is not Mode.ACT
+        return job.mode(SCALE) is not Mode.ACT
 
     def _free(self, now: Moment) -> Iterator[RunningJob]:
         for job in self._jobs.values():
-            with self._failures.about(job.tracked):
+            with self._running.failures.about(job.tracked):
                 if self._is_free(job, now):
                     yield job
 
     def _is_free(self, job: RunningJob, now: Moment) -> bool:
         """Return whether a job runs well, so that its size may change."""
         tracked, size = job.tracked, job.size
-        size.unfit = why_left_alone(tracked.job, self._settings_of(tracked))
+        size.unfit = why_left_alone(tracked.job, self._running.settings_of(tracked))
         return (
             may_change(job, self._cluster.pods(job.uid))
             and size.resting is None
@@ -213,7 +206,7 @@ class ScaleProposals:
 
     def _may_act(self, job: RunningJob) -> bool:
         return (
-            job.scale_mode is Mode.ACT and not job.tracked.state.scale.rests and not job.size.unfit
+            job.mode(SCALE) is Mode.ACT and not job.tracked.state.scale.rests and not job.size.unfit
         )
 
     def _has_rested(self, job: RunningJob, *, at: float) -> bool:
@@ -221,10 +214,10 @@ class ScaleProposals:
         return at - since >= self._parameter(job, "rest")
 
     def _may_observe(self, job: RunningJob) -> bool:
-        return job.scale_mode is Mode.OBSERVE and not job.size.unfit
+        return job.mode(SCALE) is Mode.OBSERVE and not job.size.unfit
 
     def _parameter(self, job: RunningJob, name: str) -> float:
-        return SCALE.parameter(self._settings_of(job.tracked), name)
+        return SCALE.parameter(self._running.settings_of(job.tracked), name)
 
     def _end_promises(self, at: float) -> None:
         """Drop the promises to jobs that are gone, wait for too long or need none."""

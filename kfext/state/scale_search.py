@@ -31,8 +31,9 @@ USUAL_START = 30.0
 """Assumed seconds from the pods of a job to its first step, if unknown."""
 SERVED_SECONDS = 5.0
 """The guard looks at a waiting job within this time after its `wait`."""
-_MOST_DUE = 2
-"""The jobs that `due` yields: the job with the reservation, and the job after it."""
+_MOST_IN_VAIN = 4
+"""Searches that are remembered: for the job with the reservation and the job after it, among the
+jobs that are scaled and the jobs that only observe."""
 MOST_SHUT_SECONDS = 300.0
 """New jobs keep other jobs from getting back their workers for at most this long at a time."""
 
@@ -60,7 +61,7 @@ class ScaleSearch:
         self._handshake = Handshake(progress)
         self._settings_of = settings_of
         self._shut_since = math.inf
-        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_DUE)
+        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
 
     # --- growth ---------------------------------------------------------------------------------
 
@@ -124,10 +125,9 @@ class ScaleSearch:
             up_to = min(up_to, sizes.asked)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
-        settings = self._settings_of(job.tracked)
-        room = self._room.most(job, settings, up_to=up_to, now=now)
+        room = self._room.most(job, up_to=up_to, now=now)
         if room > max(sizes.asked, sizes.now):
-            ceiling = SCALE.parameter(settings, "ceiling")
+            ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
             below = self._room.below_ceiling(job, room, ceiling=ceiling)
             room = max(below, min(room, sizes.asked))
         if size.failed:
@@ -185,7 +185,7 @@ class ScaleSearch:
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         givers = self._givers(waiting, workers, candidates, rested, now)
-        limits = self._room.limits(waiting, settings, now=now)
+        limits = self._room.limits(waiting, now=now)
         offered = tuple((giver.uid, giver.now, giver.keeps) for giver in givers)
         basis = (waiting.job, workers, limits, self._room.version, offered)
         if not givers or basis in self._in_vain:
@@ -215,9 +215,8 @@ class ScaleSearch:
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
         """Return the places of a waiting job once other jobs, by uid, have so many workers."""
-        settings = self._settings_of(waiting)
         gone = self._room.freed(sizes)
-        return self._room.waiting_fits(waiting, settings, workers, now=now, gone=gone)
+        return self._room.waiting_fits(waiting, workers, now=now, gone=gone)
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
         """Return whether a waiting job still needs a rescue, and the rescue is enough."""

@@ -1,6 +1,5 @@
 """Changes the number of workers of jobs: which jobs give, which grow, and what follows."""
 
-import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import size_shown
-from kfext.state.executor import Executor, Steps
+from kfext.state.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.following import STEP_SECONDS, Following
 from kfext.state.handshake import PAUSE_SECONDS
 from kfext.state.progress import JobsProgress
@@ -28,10 +27,6 @@ from kfext.state.scale_policy import ScaleProposals
 from kfext.state.scale_search import ScaleSearch
 from kfext.state.tracked_job import TrackedJob
 
-LOOK_SECONDS = 5.0
-"""Seconds between two looks at the jobs that wait and the jobs that may grow."""
-FOLLOW_SECONDS = 1.0
-"""Seconds between two looks at a change of size that is under way."""
 _RETRY_SECONDS = 30.0
 
 
@@ -39,41 +34,27 @@ class SizeExecutor(Executor):
     """Changes the number of workers of jobs."""
 
     condition: ClassVar[Condition] = SCALED
-    look_seconds: ClassVar[float] = LOOK_SECONDS
 
     def __init__(
-        self, running: RunningJobs, cluster: Cluster, queue: Queue, progress: JobsProgress
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
+        *,
+        room: ScaleRoom,
+        search: ScaleSearch,
     ) -> None:
         super().__init__(running)
         self._queue = queue
         self._progress = progress
-        settings_of, failures = running.settings_of, running.failures
-        room = ScaleRoom(cluster, queue)
-        searches = {
-            mode: ScaleSearch(queue, room, progress, settings_of)
-            for mode in (Mode.ACT, Mode.OBSERVE)
-        }
-        self._rescaling = Rescaling(
-            cluster,
-            queue,
-            progress,
-            search=searches[Mode.ACT],
-            room=room,
-            settings_of=settings_of,
-            failures=failures,
+        self._rescaling = rescaling = Rescaling(
+            running, cluster, queue, progress, room=room, search=search
         )
         self._scale = ScaleProposals(
-            cluster,
-            queue,
-            self.jobs,
-            self._rescaling,
-            room=room,
-            searches=searches,
-            settings_of=settings_of,
-            failures=failures,
+            running, cluster, queue, self.jobs, rescaling, room=room, search=search
         )
-        self._following = Following(cluster, progress, self._rescaling, settings_of)
-        self._followed = -math.inf
+        self._following = Following(running, cluster, progress, rescaling)
 
     def follows(
         self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
@@ -102,7 +83,6 @@ class SizeExecutor(Executor):
 
     def advance(self, now: Moment) -> Steps:
         """Follow the present sizes and the operations."""
-        self._followed = now.monotonic
         steps: list[SizeStep] = []
         for job in self.jobs.values():
             if self.looks or job.size.operation is not None:
@@ -129,11 +109,10 @@ class SizeExecutor(Executor):
             self._scale.record_act(at)
         return [(job.tracked, step) for job, step in steps]
 
-    def next_look(self) -> float:
-        """Return when the next look is due; a change under way is followed more often."""
-        changing = any(job.size.operation is not None for job in self.jobs.values())
-        following = self._followed + FOLLOW_SECONDS if changing else math.inf
-        return min(super().next_look(), following)
+    @property
+    def changing(self) -> bool:
+        """Whether the size of a job changes."""
+        return any(job.size.operation is not None for job in self.jobs.values())
 
     def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
         """Record the outcome of a write; `final`: why it was refused."""
@@ -199,7 +178,7 @@ class SizeExecutor(Executor):
 
     def _show(self, job: RunningJob, now: Moment) -> None:
         unmanaged = job.tracked.phase is None
-        if unmanaged or (job.scale_mode is Mode.OFF and not has_kfext_size(job.tracked)):
+        if unmanaged or (job.mode(SCALE) is Mode.OFF and not has_kfext_size(job.tracked)):
             self.running.shown.show(job, SCALED.type, None)
             return
         ready = self._rescaling.readiness(job, now=now.wall)

@@ -97,12 +97,6 @@ class Cadence:
         return due
 
 
-def for_free_jobs(proposals: Iterable[Proposal], signals: Signals) -> list[Proposal]:
-    """Return the proposals for jobs without an operation in flight."""
-    free = {job.uid for job in signals.jobs if not job.in_flight}
-    return [proposal for proposal in proposals if proposal.job in free]
-
-
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """The proposals to carry out now, and the proposals that are only shown."""

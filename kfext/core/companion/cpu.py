@@ -1,15 +1,13 @@
-"""CPU within bounds: the lowest limit of a pod, and how a sum is divided."""
+"""What the policies for CPU share: their condition, the opt-in, and how a sum is divided."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kfext import names
 from kfext.core.companion.policy import Condition, Parameter
-from kfext.core.companion.signals import STOPPED, PodSignal
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Resize
 from kfext.model.policy import Mode
-from kfext.model.qos import QoS
 
 _TINY = 1e-6
 """Rounding errors up to this size are ignored."""
@@ -29,7 +27,6 @@ RESIZED = Condition(
 )
 """Whether pods have other CPU than the user wrote."""
 INTERVAL = Parameter(30.0, 10.0, 3600.0, "seconds between two looks at a job")
-CHANGE = Parameter(0.1, 0.0, 1.0, "the part of a limit below which a change is not written")
 
 _MODES = {Resize.OFF: Mode.OFF, Resize.OBSERVE: Mode.OBSERVE, Resize.CPU: Mode.ACT}
 
@@ -87,23 +84,3 @@ def _whole(given: Sequence[float]) -> list[int]:
     for index in nearest[:missing]:
         rounded[index] += 1
     return rounded
-
-
-LEAST_LIMIT = 50
-"""The lowest limit in millicores: below it the slices of a CFS period get too short."""
-
-
-def is_stopped(pod: PodSignal) -> bool:
-    """Return whether its limit keeps a pod from using more."""
-    if pod.limit is None or pod.use is None:
-        return False
-    return pod.use >= STOPPED * pod.limit
-
-
-def least_limit(pod: PodSignal) -> int:
-    """Return the lowest limit that a pod may get.
-
-    The limit of a Burstable pod stays above its request. At the request the pod could become
-    Guaranteed, and Kubernetes refuses a resize that changes the QoS class.
-    """
-    return max(LEAST_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)

@@ -7,21 +7,17 @@ The requests of Guaranteed pods move with their limits. Source: CMS-DL's adjustm
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kfext.core.companion.cpu import (
-    CHANGE,
-    INTERVAL,
-    RESIZED,
-    Part,
-    is_stopped,
-    least_limit,
-    opted_in,
-    share_out,
-)
+from kfext.core.companion.cpu import INTERVAL, RESIZED, Part, opted_in, share_out
 from kfext.core.companion.policy import Advice, Parameter, SignalPolicy
 from kfext.core.companion.proposal import Measure, PodSizes, Proposal, Size, in_stages
 from kfext.core.companion.signals import JobSignal, PodSignal, Signals
 from kfext.core.words import listed
 from kfext.model.qos import QoS
+
+_STOPPED = 0.95
+"""A pod counts as stopped by its limit from this share of the limit."""
+_LEAST_LIMIT = 50
+"""The lowest limit in millicores: below it the slices of a CFS period get too short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,9 @@ SHIFT = SignalPolicy(
     condition=RESIZED,
     max_mode=opted_in,
     parameters={
-        "change": CHANGE,
+        "change": Parameter(
+            0.1, 0.0, 1.0, "the part of a limit below which a change is not written"
+        ),
         "headroom": Parameter(
             0.2,
             0.0,
@@ -156,3 +154,19 @@ def _floor(pod: _Shared, headroom: float) -> int:
     """Return the least that a pod keeps: its use plus the headroom, or its present limit."""
     used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + headroom))
     return min(max(least_limit(pod.pod), used), pod.limit)
+
+
+def is_stopped(pod: PodSignal) -> bool:
+    """Return whether its limit keeps a pod from using more."""
+    if pod.limit is None or pod.use is None:
+        return False
+    return pod.use >= _STOPPED * pod.limit
+
+
+def least_limit(pod: PodSignal) -> int:
+    """Return the lowest limit that a pod may get.
+
+    The limit of a Burstable pod stays above its request. At the request the pod could become
+    Guaranteed, and Kubernetes refuses a resize that changes the QoS class.
+    """
+    return max(_LEAST_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)

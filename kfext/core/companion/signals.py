@@ -10,9 +10,6 @@ from kfext.model.cpu_state import PodCpu
 from kfext.model.policy import PolicyChoice
 from kfext.model.qos import QoS
 
-STOPPED = 0.95
-"""A pod counts as stopped by its limit from this share of the limit."""
-
 
 @dataclass(frozen=True, slots=True)
 class PodSignal:

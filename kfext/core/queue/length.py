@@ -3,19 +3,10 @@
 The best source counts: the progress of the job, else ended jobs of its series, else a constant.
 """
 
-from collections.abc import Iterable
-from statistics import median
-
 USUAL_SECONDS = 300.0
 """The length of a job without progress and without an ended job of its series."""
 _LEAST_LEFT = 0.2
 """The part of its length that a job has left that has run for longer than expected."""
-
-
-def usual_length(ended: Iterable[float]) -> float | None:
-    """Return the length that the ended jobs of a series make likely; None without ended jobs."""
-    lengths = sorted(ended)
-    return median(lengths) if lengths else None
 
 
 def expected_rest(usual: float | None, *, ran: float) -> float:

@@ -156,10 +156,9 @@ def test_no_job_takes_the_card_that_is_promised_to_a_job() -> None:
     arrives(world, "waits", sharing("0.6", priority="high"))
     assert starts(world) == set()
     waiting, gone = planner.cluster.jobs["waits"], list(planner.cluster.jobs["gives"].claimed)
-    room = ScaleRoom(planner.cluster, planner.queue)
-    settings = planner.settings.of(waiting)
-    assert room.waiting_fits(waiting, settings, 1, now=world.now) is None
-    places = room.waiting_fits(waiting, settings, 1, now=world.now, gone=gone)
+    room = ScaleRoom(planner.cluster, planner.queue, planner.settings.of)
+    assert room.waiting_fits(waiting, 1, now=world.now) is None
+    places = room.waiting_fits(waiting, 1, now=world.now, gone=gone)
     assert places == Places({FIRST: "n"}, {FIRST: 1})
     planner.queue.promises.keep("waits", members_of(waiting.job), places)
     planner.cluster.forget_job("gives")

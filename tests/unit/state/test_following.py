@@ -59,7 +59,7 @@ def following(progress: FakeProgress) -> Following:
     planner = Planner()
     sizes = planner.companion.sizes
     log = cast(JobsProgress, progress)
-    return Following(planner.cluster, log, sizes._rescaling, sizes.running.settings_of)
+    return Following(sizes.running, planner.cluster, log, sizes._rescaling)
 
 
 @pytest.mark.parametrize(

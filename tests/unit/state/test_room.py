@@ -104,7 +104,8 @@ def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grow
     sizes = Sizes(now=2, least=1, most=3, asked=3)
     running = RunningJob(tracked, size=size_record(tracked, sizes))
     required = Settings(colocation=Colocation.REQUIRED)
-    places = ScaleRoom(planner.cluster, planner.queue).grown(running, required, 3, now=0.0)
+    room = ScaleRoom(planner.cluster, planner.queue, lambda _: required)
+    places = room.grown(running, 3, now=0.0)
     assert (places is not None) is grows
 
 
@@ -120,6 +121,7 @@ def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str
     tracked = planner.cluster.jobs["uid-1"]
     sizes = Sizes(now=2, least=1, most=3, asked=3)
     running = RunningJob(tracked, size=size_record(tracked, sizes))
-    places = ScaleRoom(planner.cluster, planner.queue).grown(running, Settings(), 3, now=0.0)
+    room = ScaleRoom(planner.cluster, planner.queue, lambda _: Settings())
+    places = room.grown(running, 3, now=0.0)
     kept = {ReplicaKey("worker", index): on for index, on in enumerate(grows.on)}
     assert places == (None if to is None else {**kept, ReplicaKey("worker", 2): to})

@@ -8,7 +8,7 @@ from kfext.core.companion.operation import Phase
 from kfext.model.label_selector import LabelSelector
 from kfext.model.log_line import LogLine
 from kfext.model.namespace import Namespace
-from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.policy import PolicyChoice, TrainingPolicy
 from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.following import WATCHED_SECONDS
@@ -29,9 +29,7 @@ def followed(of: Bed) -> SizeRecord:
 
 def cost_of(of: Bed, *, now: float) -> float:
     companion = of.planner.companion
-    return companion.sizes._scale._searches[Mode.ACT].cost(
-        companion.sizes.jobs["uid-train"], now=now
-    )
+    return companion.sizes._scale._search.cost(companion.sizes.jobs["uid-train"], now=now)
 
 
 def until_changed(of: Bed) -> Bed:

@@ -6,7 +6,7 @@ from kfext.core.companion.arbitration import Chosen
 from kfext.core.companion.proposal import Cause, Rescue, Workers
 from kfext.core.companion.scale import workers_proposal
 from kfext.model.moment import Moment
-from kfext.state.size_executor import LOOK_SECONDS
+from kfext.state.executor import LOOK_SECONDS
 from tests.unit.sim.bed import GANG, LONG, scaled_bed
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.companion.arbitration import Cadence, arbitrate, for_free_jobs, neighbourhoods
+from kfext.core.companion.arbitration import Cadence, arbitrate, neighbourhoods
 from kfext.core.companion.proposal import Proposal, Rank
 from kfext.core.companion.signals import JobSignal
 from kfext.core.progress.reported import GrowthState
@@ -164,13 +164,6 @@ def test_X2_of_one_rank_what_writes_fewer_pods_comes_first() -> None:
     assert arbitrate([resize, shift], seen).act == (shift,)
 
 
-@pytest.mark.parametrize("rank", Rank)
-def test_X2_a_job_with_an_operation_in_flight_gets_none(rank: Rank) -> None:
-    seen = signals(job("j", in_flight=True), job("k"))
-    to_k = proposal("k", rank=rank)
-    assert for_free_jobs([proposal("j", rank=rank), to_k], seen) == [to_k]
-
-
 def test_a_job_that_has_gone_gets_none() -> None:
     assert arbitrate([proposal("gone")], signals(job("j"))).act == ()
 
@@ -210,16 +203,14 @@ PROPOSALS = st.lists(
 )
 
 
-@given(PROPOSALS, st.sets(st.sampled_from("abcd")), st.randoms(use_true_random=False))
+@given(PROPOSALS, st.randoms(use_true_random=False))
 def test_X2_no_job_has_two_operations_in_whatever_order_they_are_proposed(
-    proposals: list[Proposal], in_flight: set[str], random: object
+    proposals: list[Proposal], random: object
 ) -> None:
-    seen = signals(*(job(uid, policies=BOTH, in_flight=uid in in_flight) for uid in "abcd"))
-    proposals = for_free_jobs(proposals, seen)
+    seen = signals(*(job(uid, policies=BOTH) for uid in "abcd"))
     act = arbitrate(proposals, seen).act
     assert [picked.job for picked in act].count("a") <= 1
     assert {picked.job for picked in act} == {picked.job for picked in proposals}
-    assert not in_flight & {picked.job for picked in act}
     for picked in act:
         assert picked.rank == min(other.rank for other in proposals if other.job == picked.job)
     shuffled = list(proposals)

@@ -1,15 +1,12 @@
-"""The lowest limit of a pod, and how CPU is divided among pods."""
+"""How a sum is divided among parts with bounds."""
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.companion.cpu import Part, is_stopped, least_limit, share_out
-from kfext.model.qos import QoS
-from tests.unit.core.companion.jobs import pod
+from kfext.core.companion.cpu import Part, share_out
 
 SHARES: dict[str, tuple[int, list[tuple[float, int, int]], list[int]]] = {
     "by weight": (1000, [(1, 0, 1000), (3, 0, 1000)], [250, 750]),
@@ -53,31 +50,3 @@ def test_the_larger_weight_gets_no_less_where_bounds_allow(total: int, parts: li
     pairs = zip(parts, given_out, strict=True)
     ordered = [got for _, got in sorted(pairs, key=lambda pair: (pair[0].weight, pair[1]))]
     assert all(low <= high + 1 for low, high in pairwise(ordered))
-
-
-STOPPED: dict[str, tuple[dict[str, Any], bool]] = {
-    "at its limit": ({"limit": 100, "use": 95}, True),
-    "below its limit": ({"limit": 100, "use": 94}, False),
-    "without a limit": ({"use": 1400}, False),
-    "its use is not known": ({"limit": 100}, False),
-}
-
-
-@pytest.mark.parametrize(("of", "want"), STOPPED.values(), ids=STOPPED)
-def test_whether_a_limit_stops_a_pod(of: dict[str, Any], *, want: bool) -> None:
-    assert is_stopped(pod(**of)) is want
-
-
-LEAST: dict[str, tuple[dict[str, Any], int]] = {
-    "a slice of the CFS period": ({"request": 20}, 50),
-    "above the request, which would make it Guaranteed": ({"request": 500}, 501),
-    "the request of a Guaranteed pod moves with the limit": (
-        {"request": 500, "qos": QoS.GUARANTEED},
-        50,
-    ),
-}
-
-
-@pytest.mark.parametrize(("of", "want"), LEAST.values(), ids=LEAST)
-def test_the_lowest_limit_of_a_pod(of: dict[str, Any], want: int) -> None:
-    assert least_limit(pod(**of)) == want

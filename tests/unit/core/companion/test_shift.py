@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kfext.core.companion.policy import Advice
 from kfext.core.companion.proposal import Measure, Size
-from kfext.core.companion.shift import SHIFT
+from kfext.core.companion.shift import SHIFT, is_stopped, least_limit
 from kfext.core.companion.signals import JobSignal, PodSignal
 from kfext.model.qos import QoS
 from tests.unit.core.companion.jobs import job, pod, signals
@@ -276,3 +276,34 @@ def test_C5_cpu_goes_to_the_busy_one_never_from_it(busy: int, idle: int, share: 
     before = of(ps(idle, int(share * idle)), worker(busy, busy))
     after = carried_out(before, SHIFT.propose(signals(before)))
     assert (after.pods[1].limit or 0) >= busy
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+STOPPED: dict[str, tuple[dict[str, Any], bool]] = {
+    "at its limit": ({"limit": 100, "use": 95}, True),
+    "below its limit": ({"limit": 100, "use": 94}, False),
+    "without a limit": ({"use": 1400}, False),
+    "its use is not known": ({"limit": 100}, False),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), STOPPED.values(), ids=STOPPED)
+def test_whether_a_limit_stops_a_pod(of: dict[str, Any], *, want: bool) -> None:
+    assert is_stopped(pod(**of)) is want
+
+
+LEAST: dict[str, tuple[dict[str, Any], int]] = {
+    "a slice of the CFS period": ({"request": 20}, 50),
+    "above the request, which would make it Guaranteed": ({"request": 500}, 501),
+    "the request of a Guaranteed pod moves with the limit": (
+        {"request": 500, "qos": QoS.GUARANTEED},
+        50,
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), LEAST.values(), ids=LEAST)
+def test_the_lowest_limit_of_a_pod(of: dict[str, Any], want: int) -> None:
+    assert least_limit(pod(**of)) == want

@@ -10,7 +10,6 @@ from kfext.core.queue.length import (
     expected_rest,
     is_worth_waiting,
     short_start_in,
-    usual_length,
 )
 
 RESTS: dict[str, tuple[float | None, float, float]] = {
@@ -27,11 +26,6 @@ RESTS: dict[str, tuple[float | None, float, float]] = {
 @pytest.mark.parametrize(("usual", "ran", "want"), RESTS.values(), ids=RESTS)
 def test_the_rest_of_a_job(usual: float | None, ran: float, want: float) -> None:
     assert expected_rest(usual, ran=ran) == pytest.approx(want)
-
-
-def test_the_length_of_a_series_is_its_median() -> None:
-    assert usual_length([]) is None
-    assert usual_length([30.0, 10.0, 500.0]) == 30.0
 
 
 STARTS: dict[str, tuple[int, float, float, float]] = {
