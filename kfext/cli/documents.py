@@ -5,6 +5,7 @@ file, the line, the value and what is allowed.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO, Any
 
 import orjson
@@ -20,6 +21,8 @@ _MOST_ALIASED = 10
 """A larger document is read too, if its aliases make it at most this many times larger."""
 _LONGEST_SHOWN = 40
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
+_TEXT = "tag:yaml.org,2002:str"
+_NUMBERS = {"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"}
 
 
 class _Loader(yaml.CSafeLoader):
@@ -31,7 +34,7 @@ class _Loader(yaml.CSafeLoader):
         """Return the value of a node. Raises UserError for a value that JSON cannot have."""
         try:
             value = super().construct_object(node, deep)
-        except (ValueError, LookupError) as error:
+        except (ValueError, LookupError, AttributeError, ArithmeticError) as error:
             type_ = node.tag.removeprefix("tag:yaml.org,2002:")
             raise UserError(f"{self.name}: {_where(node)} is no {type_}: {error}") from error
         if type(value) is int and not _SMALLEST <= value <= _LARGEST:
@@ -39,6 +42,11 @@ class _Loader(yaml.CSafeLoader):
                 f"{self.name}: {_where(node)} is too large: an integer must be within 64 bits"
             )
         return value
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        """Return the tag of a value; 12:30:00 is text, and not a number with base 60."""
+        tag: str = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        return _TEXT if tag in _NUMBERS and ":" in value else tag
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -116,7 +124,11 @@ def _items(document: Any, name: str) -> list[Any]:
 
 
 def _documents(file: IO[Any], name: str) -> Iterator[Any]:
-    loader = _Loader(file)
+    content = file.read()
+    with suppress(orjson.JSONDecodeError):  # JSON and YAML escape characters differently
+        yield orjson.loads(content)
+        return
+    loader = _Loader(content)
     loader.name = name
     try:
         while loader.check_node():

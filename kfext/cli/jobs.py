@@ -43,8 +43,8 @@ from kfext.model.tolerant import mapping, text
 _QUEUE: Columns = {
     "PRIORITY": lambda line: f"{_text(line['priority']) or '?'} {line['priorityClass']}".rstrip(),
     "AGE": lambda line: age(line["ageSeconds"]),
-    "PODS": lambda line: str(line["pods"]),
-    "ASKS": lambda line: ", ".join(line["asks"]) or "nothing",
+    "PODS": lambda line: _text(line["pods"]) or "?",
+    "ASKS": lambda line: "?" if line["pods"] is None else ", ".join(line["asks"]) or "nothing",
     "JOB": job_of,
     "REASON": lambda line: line["reason"],
 }
@@ -99,17 +99,27 @@ async def _queue(namespace: str, cluster: ClusterOptions) -> tuple[list[dict[str
 
     Raises UserError, ApiError, NoAccess.
     """
-    note, classes = "", None
+    notes, classes = [], None
     async with cluster.connect() as client:
         jobs = [job for job, _ in await all_jobs(client, namespace=namespace, kind=None)]
         statuses = await _statuses(client, namespace=namespace)
         try:
             classes = await read_classes(client)
         except Forbidden:
-            note = (
+            notes.append(
                 "note: you may not list priorityclasses, so the numbers of priorities are missing"
             )
-    return queue_of(jobs, statuses=statuses, classes=classes, now=time.time()), note
+    if any(job.in_queue and _is_unknown(job) for job in jobs):
+        notes.append(
+            "note: some jobs show no pods: they have no JobSet yet, or you may not list jobsets"
+        )
+    lines = queue_of(jobs, statuses=statuses, classes=classes, now=time.time())
+    return lines, "\n".join(notes)
+
+
+def _is_unknown(job: TrainingJob) -> bool:
+    """Return whether the templates of a job are not known, and so neither pods nor priority."""
+    return bool(job.kind.rendered) and not job.groups
 
 
 def queue_of(
@@ -128,7 +138,7 @@ def queue_of(
     lines = []
     for job in in_order(jobs, statuses=statuses, classes=classes or {}):
         status = statuses.get(job.uid) or {"message": _NO_PLAN}
-        priority = priority_class(job, classes or {})
+        unknown, priority = _is_unknown(job), priority_class(job, classes or {})
         asks = [amount_text(name, number) for name, number in job.requests.items() if name != PODS]
         lines.append(
             {
@@ -138,9 +148,9 @@ def queue_of(
                 "priorityClass": priority.name
                 if classes is not None
                 else next(iter(job.priority_classes), ""),
-                "priority": priority.value if classes is not None else None,
+                "priority": None if unknown or classes is None else priority.value,
                 "ageSeconds": max(int(now - job.created), 0),
-                "pods": job.pods,
+                "pods": None if unknown else job.pods,
                 "asks": asks,
                 "reason": text(status.get("reason")),
                 "message": text(status.get("message")),
@@ -154,18 +164,21 @@ def in_order(
 ) -> list[TrainingJob]:
     """Return the jobs that wait, in order; new jobs that have no position yet come last.
 
-    A position may be some seconds old, so a job of higher priority comes first whatever it says.
+    A position may be some seconds old, so a job of higher priority comes first whatever it says,
+    unless the priority of a job is not known.
 
     `statuses`: the statuses of the TrainingPlans, by the uid of the job.
     """
+    waiting = [job for job in jobs if job.in_queue]
+    all_known = not any(map(_is_unknown, waiting))
 
     def position(job: TrainingJob) -> tuple[int, float, float, str, str, str]:
-        priority = priority_class(job, classes).value
+        priority = priority_class(job, classes).value if all_known else 0
         ahead = statuses.get(job.uid, {}).get("ahead")
         place = ahead if type(ahead) is int else math.inf
         return (-priority, place, job.created, job.namespace, job.name, job.kind.name)
 
-    return sorted((job for job in jobs if job.in_queue), key=position)
+    return sorted(waiting, key=position)
 
 
 async def ahead_of(client: Client, job: TrainingJob) -> list[str]:

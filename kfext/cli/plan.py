@@ -22,7 +22,7 @@ from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.snapshot_file import SnapshotFile, read_snapshot_file
 from kfext.model.job import TrainingJob, parse_job, pod_name, templates_in, with_templates
-from kfext.model.kinds.job_kind import JobKind
+from kfext.model.kinds.job_kind import JobKind, TemplateSource
 from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
 from kfext.model.snapshot import Snapshot
@@ -33,8 +33,9 @@ from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
 from kfext.state.planner import Outlook, outlooks
 from kfext.state.recording import planner_of
 
-Sources = dict[tuple[str, str], Any]
-"""By kind and name, the objects that operators make the templates of jobs from."""
+SourceKey = tuple[str, str, str]
+Sources = dict[SourceKey, Any]
+"""By kind, namespace (empty: of the cluster) and name, what operators make templates from."""
 NO_SOURCES: Sources = {}
 STARTS, WAITS, NOT_HELD = "starts", "waits", "not-held"
 _WORDS = {
@@ -101,25 +102,22 @@ async def plan_jobs(
     With a snapshot no request is sent; without documents the outcomes are for the jobs in its
     queue. Raises UserError without a job or for a job that would be refused, ApiError, NoAccess.
     """
-    sources = {
-        (text(item.get("kind")), text(mapping(item.get("metadata")).get("name"))): item
-        for item in map(mapping, documents)
-    }
+    if snapshot is not None and not documents:
+        return Forecast(snapshot.snapshot, now=snapshot.taken).queue(), []
+    home = cluster.in_namespace() if snapshot is None else cluster.namespace or "default"
+    jobs = _jobs_among(documents)
+    sources = sources_in(documents, jobs, home=home)
+    used = {id(item) for item in (*jobs, *sources.values())}
+    notes = [_skipped(item) for item in documents if id(item) not in used]
     if snapshot is not None:
         forecast = Forecast(snapshot.snapshot, now=snapshot.taken)
-        if not documents:
-            return forecast.queue(), []
-        jobs, notes = _jobs_among(documents)
-        home = cluster.namespace or "default"
     else:
-        jobs, notes = _jobs_among(documents)
-        home = cluster.in_namespace()
         async with cluster.connect() as client:
             kinds = await kinds_in(client)
             _check_kinds(jobs, kinds)
             forecast = Forecast(await read_snapshot(client, kinds))
             for document in jobs:
-                sources |= await _source(client, document, home=home)
+                sources = await _source(client, document, home=home) | sources
     answers = []
     for document in jobs:
         _check_namespace(document, cluster.namespace)
@@ -129,25 +127,50 @@ async def plan_jobs(
     return answers, notes
 
 
-def _jobs_among(documents: list[Any]) -> tuple[list[Any], list[str]]:
-    """Return the jobs among documents, and notes on the rest. Raises UserError without a job."""
-    jobs, notes = [], []
-    for document in documents:
-        if is_job(document):
-            jobs.append(document)
-        else:
-            notes.append(f"{title_of(document)}: not a training job, skipped")
+def _jobs_among(documents: list[Any]) -> list[Any]:
+    """Return the jobs among documents. Raises UserError without a job."""
+    jobs = [document for document in documents if is_job(document)]
     if not jobs:
-        raise UserError("; ".join(notes))
-    return jobs, notes
+        raise UserError("; ".join(map(_skipped, documents)))
+    return jobs
+
+
+def _skipped(document: Any) -> str:
+    return f"{title_of(document)}: not a training job, skipped"
+
+
+def _source_of(document: Any) -> TemplateSource | None:
+    return KINDS[document["kind"]].template_source(mapping(document.get("spec")))
+
+
+def _namespace_of(document: Any, *, home: str) -> str:
+    return text(mapping(mapping(document).get("metadata")).get("namespace")) or home
+
+
+def _key(source: TemplateSource, namespace: str) -> SourceKey:
+    return source.kind, namespace if source.namespaced else "", source.name
+
+
+def sources_in(documents: list[Any], jobs: list[Any], *, home: str) -> Sources:
+    """Return the objects among documents that operators make the templates of jobs from."""
+    found: Sources = {}
+    for job in jobs:
+        source, namespace = _source_of(job), _namespace_of(job, home=home)
+        if source is None:
+            continue
+        for item in documents:
+            name = text(mapping(mapping(item).get("metadata")).get("name"))
+            of = "" if not source.namespaced else _namespace_of(item, home=home)
+            if (mapping(item).get("kind"), of, name) == _key(source, namespace):
+                found[_key(source, namespace)] = item
+    return found
 
 
 async def _source(client: Client, document: Any, *, home: str) -> Sources:
     """Return what the operator makes the templates of a job from, as the cluster has it."""
-    source = KINDS[document["kind"]].template_source(mapping(document.get("spec")))
+    source, namespace = _source_of(document), _namespace_of(document, home=home)
     if source is None:
         return {}
-    namespace = text(mapping(document.get("metadata")).get("namespace")) or home
     path = paths.resource_path(
         source.resource.plural,
         group=source.resource.group,
@@ -156,7 +179,7 @@ async def _source(client: Client, document: Any, *, home: str) -> Sources:
         name=source.name,
     )
     with suppress(NotFound, Forbidden):
-        return {(source.kind, source.name): await client.get(path)}
+        return {_key(source, namespace): await client.get(path)}
     return {}
 
 
@@ -279,7 +302,7 @@ def _rendered(job: TrainingJob, raw: Any, sources: Sources) -> TrainingJob:
     source = job.kind.template_source(spec)
     if source is None:
         return job
-    found = sources.get((source.kind, source.name))
+    found = sources.get(_key(source, job.namespace))
     if found is None:
         raise UserError(
             f"{job.title}: its templates come from {source.kind} {source.name!r}, which does not "
@@ -295,7 +318,10 @@ def _answer(job: TrainingJob, expected: Outlook, warnings: Sequence[str]) -> Ans
         why, network = expected.step.verdict, expected.step.network
         message = f"{why.message}; {network.message}" if network else why.message
         return Answer(job.title, STARTS, why.reason, message, nodes, warnings)
-    verdict = expected.step.verdict if isinstance(expected.step, Wait | Release) else None
+    if isinstance(expected.step, Release):
+        why = expected.step.verdict
+        return Answer(job.title, NOT_HELD, why.reason, why.message, {}, warnings)
+    verdict = expected.step.verdict if isinstance(expected.step, Wait) else None
     if verdict is None:
         verdict = Verdict(REASON_BACKING_OFF, "a step of the job is being written")
     verdict = in_line(

@@ -18,7 +18,7 @@ from kfext.cli.cluster import (
 from kfext.core.patches.job import user_release_patch
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.core.patches.pod import ungate
-from kfext.errors import ApiError, Conflict, Invalid, NotFound, Unavailable, UserError
+from kfext.errors import ApiError, Conflict, Invalid, NotFound, UserError
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.model.gpu import has_part
@@ -61,7 +61,8 @@ async def release_jobs(
 ) -> AsyncIterator[str]:
     """Release a job, or all jobs that wait for kfext if `name` is unset; yield a line for each.
 
-    Raises UserError, ApiError, NoAccess; for several jobs only after it has tried them all.
+    Raises UserError, ApiError, NoAccess; for several jobs only after it has tried them all, unless
+    the API server is away.
     """
     async with cluster.connect() as client:
         namespace = "" if all_namespaces else cluster.in_namespace()
@@ -74,15 +75,16 @@ async def release_jobs(
             try:
                 if await _waits(client, job):
                     waited = True
-                    yield await _release(client, job, raw)
-            except Unavailable:
-                raise
+                    yield await _release(client, job, raw, all_that_wait=True)
             except NotFound:
                 yield f"{job.title}: gone meanwhile"
             except (ApiError, UserError, Unpatchable) as error:
                 failed.append(f"{job.title}: {error}")
+                if isinstance(error, ApiError) and not error.status:
+                    failed.append("the API server is away: no other job was tried")
+                    break
         if failed:
-            raise UserError(f"not released: {'; '.join(failed)}")
+            raise UserError(f"not all jobs were released: {'; '.join(failed)}")
         if not waited:
             yield "no job waits for kfext"
 
@@ -94,34 +96,52 @@ async def _waits(client: Client, job: TrainingJob) -> bool:
     return (job.held and job.suspend) or bool(await _gated(client, job))
 
 
-async def _release(client: Client, job: TrainingJob, raw: Raw) -> str:
-    """Release a job; return what was done."""
+async def _release(
+    client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool = False
+) -> str:
+    """Release a job; return what was done.
+
+    `all_that_wait`: whether it is released because it waits, and not by its name.
+    """
     title = job.title
     if job.finished:
         return f"{title}: already finished, nothing to release"
     done = []
     if not job.released or (job.held and job.suspend):
-        done.append(await _let_go(client, job, raw))
+        let_go = await _let_go(client, job, raw, all_that_wait=all_that_wait)
+        if not let_go:
+            return f"{title}: started meanwhile"
+        done.append(let_go)
     # The job is released first, so that pods created meanwhile are not gated.
-    done += await _free_pods(client, job)
+    try:
+        done += await _free_pods(client, job)
+    except ApiError as error:
+        if not done:
+            raise
+        raise UserError(f"{', '.join(done)}, but not all pods were ungated: {error}") from error
     return f"{title}: {', '.join(done) or 'already released, nothing to do'}"
 
 
-async def _let_go(client: Client, job: TrainingJob, raw: Raw) -> str:
+async def _let_go(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: bool) -> str:
+    """Release a job; return what was done, or "" for a job that no longer waits."""
+    said = ""
     for _ in range(_TRIES):
         try:
             await client.json_patch(
                 paths.jobs(job.kind, job.namespace, job.name),
                 user_release_patch(raw, job),
             )
-        except (Invalid, Conflict):  # the job changed between the read and the patch
+        except (Invalid, Conflict) as error:  # the job has changed, or a policy refuses the patch
+            said = error.message
             job, raw = await read_again(client, job)
+            if all_that_wait and not await _waits(client, job):
+                return ""
         else:
             if job.kueue_managed:
                 return "marked as released; Kueue decides when it starts"
             resumed = job.suspend and job.held
             return "unsuspended and marked as released" if resumed else "marked as released"
-    raise UserError(f"job {job.name!r} keeps changing; try again")
+    raise UserError(f"the patch of job {job.name!r} was refused {_TRIES} times: {said}")
 
 
 async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
@@ -130,17 +150,26 @@ async def _free_pods(client: Client, job: TrainingJob) -> list[str]:
     Pods with parts of GPUs are deleted, and the operator creates them again with whole GPUs.
     """
     ungated = deleted = 0
-    for pod in await _gated(client, job):
-        path = paths.pods(pod.namespace, pod.name)
-        try:
-            if pod.has_slot and has_part(pod.requests):
-                await client.delete(path, uid=pod.uid)
-                deleted += 1
-            else:
-                await client.json_patch(path, ungate(pod))
-                ungated += 1
-        except (NotFound, Invalid, Conflict):  # the pod or its gate is gone already
-            continue
+    refused: ApiError | None = None
+    for _ in range(_TRIES):
+        refused = None
+        for pod in await _gated(client, job):
+            path = paths.pods(pod.namespace, pod.name)
+            try:
+                if pod.has_slot and has_part(pod.requests):
+                    await client.delete(path, uid=pod.uid)
+                    deleted += 1
+                else:
+                    await client.json_patch(path, ungate(pod))
+                    ungated += 1
+            except NotFound:
+                continue
+            except (Invalid, Conflict) as error:  # its gates have changed, or a policy refuses it
+                refused = error
+        if refused is None:
+            break
+    if refused is not None:
+        raise refused
     counts = {"pods ungated": ungated, "pods with parts of GPUs deleted": deleted}
     return [f"{what}: {count}" for what, count in counts.items() if count]
 

@@ -309,6 +309,7 @@ class Planner:
 
     def _begin_round(self, now: float) -> bool:
         """Offer free capacity to the queued jobs; return whether it may help one of them."""
+        self._observe(self.cluster.changed)
         for tracked in self.queue.begin_round():
             self._add(tracked, now)
         self._queued.begin_round()
@@ -319,6 +320,7 @@ class Planner:
         """Put the changed jobs that can be decided on on the agenda."""
         changed, self.cluster.changed = self.cluster.changed, set()
         self._undecided |= changed
+        self._observe(changed)
         for uid in changed:
             tracked = self.cluster.jobs.get(uid)
             if tracked is None:
@@ -326,10 +328,16 @@ class Planner:
                 for part in (self.queue, self.settings, self.alarms):
                     part.forget(uid)
             else:
-                self.queue.observe(tracked)
                 self._add(tracked, now)
         if self._running.is_over:
             self._running.begin_round()
+
+    def _observe(self, changed: Iterable[str]) -> None:
+        """Show changed jobs to the queue before any of them takes a turn: ends change turns."""
+        for uid in changed:
+            tracked = self.cluster.jobs.get(uid)
+            if tracked is not None:
+                self.queue.observe(tracked)
 
     def _add(self, tracked: TrackedJob, now: float) -> None:
         if self._is_decidable(tracked, now):

@@ -109,12 +109,8 @@ class TrainJob(JobKind):
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
         """Return the replicated jobs of the runtime with the job's number and size of nodes."""
         runtime, trainer = mapping(source.get("spec")), mapping(spec.get("trainer"))
-        policy = mapping(runtime.get("mlPolicy"))
-        nodes = trainer.get("numNodes") or policy.get("numNodes") or 1
         jobs = map(mapping, sequence(member(runtime, ("template", "spec", "replicatedJobs"))))
-        size = mapping(trainer.get("resourcesPerNode"))
-        torch = "torch" in policy
-        made = (_rendered(job, nodes, size, torch=torch) for job in jobs)
+        made = (_rendered(job, trainer, mapping(runtime.get("mlPolicy"))) for job in jobs)
         return {"replicatedJobs": [_as_patched(job, spec) for job in made]}
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
@@ -255,10 +251,30 @@ class TrainJob(JobKind):
         return with_value(env, _PORT_VARIABLE, str(pod.base))
 
 
-def _rendered(replicated: Raw, nodes: object, size: Raw, *, torch: bool) -> Raw:
-    """Return a replicated job of a runtime as Trainer renders it for a number of nodes."""
-    if member(replicated, ("template", "metadata", "labels", _STEP)) != "trainer":
+def _nodes(trainer: Raw, policy: Raw, *, trains: bool, of_mpi: bool) -> object:
+    """Return the number of pods of a replicated job; None: as its runtime has it.
+
+    Source: trainingruntime.go and the plugin mpi of Trainer 2.3.0. With MPI the job's numNodes is
+    for the replicated job `node`, less the launcher where the launcher trains too.
+    """
+    nodes, mpi = trainer.get("numNodes"), policy.get("mpi")
+    if mpi is None:
+        return (nodes or policy.get("numNodes") or 1) if trains else None
+    if of_mpi and type(nodes) is int:
+        return max(nodes - 1, 1) if mapping(mpi).get("runLauncherAsNode") else nodes
+    return policy.get("numNodes") or 1 if trains else None
+
+
+def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
+    """Return a replicated job of a runtime as Trainer renders it."""
+    trains = member(replicated, ("template", "metadata", "labels", _STEP)) == "trainer"
+    of_mpi = "mpi" in policy and replicated.get("name") == _NODE
+    if not (trains or of_mpi):
         return replicated
+    nodes = _nodes(trainer, policy, trains=trains, of_mpi=of_mpi)
+    as_node = of_mpi and mapping(policy.get("mpi")).get("runLauncherAsNode")
+    size = mapping(trainer.get("resourcesPerNode")) if trains or as_node else {}
+    torch = "torch" in policy
     template = mapping(member(replicated, _OF_PODS))
     pod = mapping(template.get("spec"))
     meets = [{"name": _PORT_VARIABLE, "value": str(_MEETING_PORT)}] if torch else []
@@ -275,25 +291,34 @@ def _rendered(replicated: Raw, nodes: object, size: Raw, *, torch: bool) -> Raw:
         containers.append(container)
     job = {
         **mapping(member(replicated, ("template", "spec"))),
-        "parallelism": nodes,
-        "completions": nodes,
         "template": {**template, "spec": {**pod, "containers": containers}},
     }
+    if nodes is not None:
+        job |= {"parallelism": nodes, "completions": nodes}
     return {**replicated, "template": {"spec": job}}
 
 
 def _as_patched(replicated: Raw, spec: Raw) -> Raw:
     """Return a rendered replicated job with what runtimePatches say of the place of its pods."""
-    found: dict[str, Any] = {}
+    found: Raw = {}
     for entry in sequence(spec.get("runtimePatches")):
         for item in sequence(member(entry, (*_TO_JOBSET, "spec", "replicatedJobs"))):
             if mapping(item).get("name") == replicated.get("name"):
-                found |= mapping(member(item, (*_OF_PODS, "spec")))
+                found = _merged(found, mapping(member(item, (*_OF_PODS, "spec"))))
     placed = {key: found[key] for key in _OF_PLACES if key in found}
     job = mapping(member(replicated, ("template", "spec")))
     template = mapping(job.get("template"))
-    pods = {**template, "spec": {**mapping(template.get("spec")), **placed}}
+    pods = {**template, "spec": _merged(mapping(template.get("spec")), placed)}
     return {**replicated, "template": {"spec": {**job, "template": pods}}}
+
+
+def _merged(base: Raw, patch: Raw) -> Raw:
+    """Return an object with a strategic merge patch: objects by key; lists of places whole."""
+    merged = dict(base)
+    for key, value in patch.items():
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        merged[key] = _merged(base[key], value) if both else value
+    return merged
 
 
 def _entry(spec: Raw) -> Raw:

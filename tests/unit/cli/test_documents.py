@@ -1,6 +1,7 @@
 """Files of any origin: their documents, or one message with the value and what is allowed."""
 
 import io
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -53,6 +54,11 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
     "nothing that is called a number": ("x: !!int ''", "in line 1 is no int"),
     "a text that is called a truth": ("x: !!bool maybe", "maybe in line 1 is no bool"),
     "a time without such a month": ("x: !!timestamp 2020-99-99", "2020-99-99 in line 1"),
+    "a word that is called a time": ("x: !!timestamp today", "today in line 1 is no timestamp"),
+    "a number with base 60 beyond any float": (
+        f"x: !!float {'59:' * 300}59.5",
+        "in line 1 is no float",
+    ),
     "bytes": ("x: !!binary aGk=", "is not YAML"),
     "a type of Python": ("x: !!python/object:os.system {}", "could not determine a constructor"),
     "aliases of aliases": (bomb("lol"), "too large with its aliases written out"),
@@ -84,6 +90,13 @@ def test_aliases_and_large_files_are_read() -> None:
     assert read(few) == [{"a": [1, 2], "b": [1, 2], "c": {"x": 1, "y": 2}, "e": {"x": 1}}]
     long = "x" * 5_000_000
     assert read(f"a: {long}") == [{"a": long}]
+
+
+def test_values_are_read_as_by_kubectl() -> None:
+    assert read("[12:30:00, 8080:22, 1:30.5, 1:2, 12, 1.5, 0x1f, 2020-01-01]") == [
+        ["12:30:00", "8080:22", "1:30.5", "1:2", 12, 1.5, 31, "2020-01-01"]
+    ]
+    assert read(json.dumps({"name": "\U0001f600"})) == [{"name": "\U0001f600"}]
 
 
 FIELDS: dict[str, tuple[dict[str, Any], str]] = {

@@ -8,9 +8,11 @@ import yaml
 
 from kfext.cli.jobs import ORDERS, queue_lines, queue_of, top_lines, top_of
 from kfext.cli.output import format_output
+from kfext.model.job import parse_job
 from kfext.model.priority import PriorityClass
 from kfext.model.timestamps import written_time
 from tests.builders import job
+from tests.trainjobs import train_job
 
 LATER = 10_000.0
 CLASSES = {"high": PriorityClass("high", 1000)}
@@ -84,6 +86,17 @@ def test_without_the_classes_no_priority_is_pretended() -> None:
     assert (urgent["priority"], urgent["priorityClass"]) == (None, "high")
     _, row, *_ = queue_lines([old], namespace="team")
     assert row.startswith("?         2h")
+
+
+def test_of_a_job_whose_jobset_may_not_be_read_nothing_is_pretended() -> None:
+    hidden = parse_job(train_job(held=True))
+    assert hidden is not None
+    low = job(name="low", uid="4").worker(1).held().created(0).prioritized("high").build()
+    statuses = {"4": {"ahead": 1}, hidden.uid: {"ahead": 0}}
+    lines = queue_of([low, hidden], statuses=statuses, classes=CLASSES, now=LATER)
+    assert [line["name"] for line in lines] == ["train", "low"]
+    shown = [*queue_lines(lines, namespace="")][1].split()
+    assert (shown[1], shown[3], shown[4]) == ("?", "?", "?")
 
 
 def test_a_job_that_is_held_without_a_plan_is_listed() -> None:

@@ -16,6 +16,7 @@ from kfext.model.policy import parse_policy
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import parse_quota
 from kfext.model.snapshot import Snapshot
+from kfext.model.timestamps import written_time
 from kfext.names import COLOCATION, MANAGED, NETWORK, PLAN
 from tests.builders import JobBuilder, job, node
 
@@ -86,6 +87,35 @@ def test_room_kept_for_the_head_is_not_planned() -> None:
     assert (
         "reserved for PyTorchJob team/head, which waits for PyTorchJob team/runs" in found.message
     )
+
+
+def ended(name: str, *, seconds: float) -> TrainingJob:
+    made = (
+        job(name=name, uid=name).worker(1, cpu="1").resumed().condition("Succeeded", since=seconds)
+    )
+    made.raw["status"]["startTime"] = written_time(1.0)
+    return made.build()
+
+
+@pytest.mark.parametrize("long", ["a", "b"])
+def test_the_lengths_of_ended_jobs_count_from_the_first_answer_on(long: str) -> None:
+    short = "b" if long == "a" else "a"
+    jobs = (
+        ended(f"{short}-1", seconds=10.0),
+        ended(f"{long}-1", seconds=5000.0),
+        waits(f"{long}-9", workers=1, created=100),
+        waits(f"{short}-9", workers=1, created=200),
+    )
+    by_length = {"metadata": {"name": "p"}, "spec": {"queue": {"order": "shortest"}}}
+    of = snapshot(node("n", cpu="1"), jobs=jobs, policies=(parse_policy(by_length),))
+    answers = {answer.job[-3:]: answer.outcome for answer in Forecast(of, now=NOW).queue()}
+    assert answers == {f"{short}-9": "starts", f"{long}-9": "waits"}
+
+
+def test_a_job_that_is_released_at_once_is_not_said_to_wait() -> None:
+    at_once = {"metadata": {"name": "p"}, "spec": {"placement": {"releaseAfter": "0s"}}}
+    of = snapshot(node("n", cpu="1"), policies=(parse_policy(at_once),))
+    assert ask(of, job().worker(1, cpu="9")).outcome == "not-held"
 
 
 def test_a_higher_priority_goes_before_the_head() -> None:

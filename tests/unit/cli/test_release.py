@@ -7,23 +7,35 @@ import pytest
 
 from kfext import names
 from kfext.cli.release import release_jobs
-from kfext.errors import ApiError, Forbidden, NotFound, Unavailable, UserError
+from kfext.errors import ApiError, Forbidden, Invalid, NotFound, Unavailable, UserError
 from tests.builders import Raw, discovery, job
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="b is denied")
 GONE = NotFound(status=404, reason="NotFound", message="b not found")
 AWAY = Unavailable(status=0, reason="", message="away")
+BROKEN = Unavailable(status=500, reason="InternalError", message="failed calling webhook")
+INVALID = Invalid(status=422, reason="Invalid", message="denied by a policy")
 
 
 class FakeCluster:
     """Three jobs that kfext holds; the API server answers with `error` for the second.
 
-    `pods`: the pods in the namespace.
+    `pods`: the pods in the namespace. `refuses`: how often the patch of a pod is refused.
+    `held`: whether kfext still holds the second job when it is read again.
     """
 
-    def __init__(self, error: ApiError | None = None, *, pods: Sequence[Raw] = ()) -> None:
+    def __init__(
+        self,
+        error: ApiError | None = None,
+        *,
+        pods: Sequence[Raw] = (),
+        refuses: int = 0,
+        held: bool = True,
+    ) -> None:
         self.error = error
-        self.pods = pods
+        self.pods = list(pods)
+        self.refuses = refuses
+        self.held = held
         self.patched: list[str] = []
         self.deleted: list[str] = []
 
@@ -35,6 +47,9 @@ class FakeCluster:
         yield self
 
     async def get(self, path: str) -> Raw:
+        if path.endswith("/b"):
+            made = job(name="b", uid="b").worker(1)
+            return (made.held() if self.held else made.resumed()).raw
         return discovery("pytorchjobs", "tfjobs")
 
     async def list_all(self, path: str, **_: str) -> list[Raw]:
@@ -48,10 +63,16 @@ class FakeCluster:
         name = path.rpartition("/")[2]
         if name == "b" and self.error:
             raise self.error
+        if "/pods/" in path:
+            if self.refuses:
+                self.refuses -= 1
+                raise INVALID
+            self.pods = [pod for pod in self.pods if pod["metadata"]["name"] != name]
         self.patched.append(name)
 
     async def delete(self, path: str, *, uid: str) -> None:
         self.deleted.append(path.rpartition("/")[2])
+        self.pods = [pod for pod in self.pods if pod["metadata"]["name"] != self.deleted[-1]]
 
 
 async def lines(cluster: FakeCluster) -> list[str]:
@@ -66,18 +87,41 @@ async def test_a_job_that_has_gone_meanwhile_stops_no_other() -> None:
     assert said[1] == "PyTorchJob team/b: gone meanwhile"
 
 
-async def test_what_could_not_be_released_is_said_once_all_were_tried() -> None:
-    cluster = FakeCluster(DENIED)
-    with pytest.raises(UserError, match=r"not released: PyTorchJob team/b: .*b is denied"):
+@pytest.mark.parametrize("error", [DENIED, BROKEN, INVALID], ids=["denied", "broken", "invalid"])
+async def test_what_could_not_be_released_is_said_once_all_were_tried(error: ApiError) -> None:
+    cluster = FakeCluster(error)
+    with pytest.raises(
+        UserError, match=rf"not all jobs were released: PyTorchJob team/b: .*{error.message}"
+    ):
         await lines(cluster)
     assert cluster.patched == ["a", "c"]
 
 
 async def test_an_api_server_that_is_away_is_not_asked_for_each_job() -> None:
     cluster = FakeCluster(AWAY)
-    with pytest.raises(Unavailable):
+    with pytest.raises(UserError, match="away; the API server is away: no other job was tried"):
         await lines(cluster)
     assert cluster.patched == ["a"]
+
+
+async def test_a_job_that_was_started_meanwhile_is_not_released_with_those_that_wait() -> None:
+    cluster = FakeCluster(INVALID, held=False)
+    said = await lines(cluster)
+    assert said[1] == "PyTorchJob team/b: started meanwhile"
+
+
+@pytest.mark.parametrize("refuses", [1, 100], ids=["once", "always"])
+async def test_a_pod_that_could_not_be_ungated_is_tried_again_and_then_said(refuses: int) -> None:
+    cluster = FakeCluster(pods=[gated("whole", names.NATIVE_GPU)], refuses=refuses)
+    if refuses == 1:
+        assert (await lines(cluster))[0].endswith("pods ungated: 1")
+    else:
+        said = (
+            r"a: unsuspended and marked as released, but not all pods were ungated: .*by a policy"
+        )
+        with pytest.raises(UserError, match=said):
+            await lines(cluster)
+        assert cluster.patched == ["a", "b", "c"]
 
 
 def gated(name: str, resource: str) -> Raw:

@@ -1,12 +1,13 @@
 """The path of a TrainJob through the planner: held, rendered, started, gated, pinned, placed."""
 
+import copy
 from typing import Any
 
 import jsonpatch
 import pytest
 
 from kfext import names
-from kfext.cli.plan import Forecast
+from kfext.cli.plan import Forecast, sources_in
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
@@ -20,6 +21,7 @@ from kfext.core.lifecycle.steps import (
     job_operations,
 )
 from kfext.errors import UserError
+from kfext.model.kinds.trainjob import TrainJob
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, parse_pod
@@ -322,7 +324,7 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
         nodes=(node("a", cpu="1"), node("b", cpu="4"), node("c", cpu="8", labels={"zone": "x"})),
         namespaces={"team": Namespace("team", {names.MANAGED: "true"})},
     )
-    sources = {(str(RUNTIME["kind"]), "torch-distributed"): RUNTIME}
+    sources = {(str(RUNTIME["kind"]), "", "torch-distributed"): RUNTIME}
     found = Forecast(snapshot, now=1.0).submit(train_job(), home="team", sources=sources)
     assert (found.outcome, {*found.nodes}) == ("starts", {"train-node-0-0", "train-node-0-1"})
     here = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "b"}}}
@@ -338,3 +340,74 @@ def test_a_job_in_a_file_is_planned_from_its_runtime() -> None:
         UserError, match="ClusterTrainingRuntime 'torch-distributed', which does not"
     ):
         Forecast(snapshot, now=1.0).submit(train_job(), home="team")
+
+
+def test_what_a_patch_says_of_places_is_merged_with_the_runtime() -> None:
+    runtime = copy.deepcopy(RUNTIME)
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]  # type: ignore[index]
+    replicated["template"]["spec"]["template"]["spec"]["nodeSelector"] = {
+        "kubernetes.io/hostname": "b"
+    }
+    patch = {"spec": {"nodeSelector": {"zone": "x"}}}
+    jobs = [{"name": "node", "template": {"spec": {"template": patch}}}]
+    entry = {
+        "manager": "a/b",
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}},
+    }
+    spec = train_job(runtimePatches=[entry])["spec"]
+    (made,) = TrainJob().rendered_from(spec, runtime)["replicatedJobs"]
+    selector = made["template"]["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector == {"kubernetes.io/hostname": "b", "zone": "x"}
+
+
+MPI = {
+    "the launcher trains too": (True, 4, {"launcher": 1, "node": 3}),
+    "with one node": (True, 1, {"launcher": 1, "node": 1}),
+    "the launcher only launches": (False, 4, {"launcher": 1, "node": 4}),
+    "as the runtime has it": (False, None, {"launcher": 1, "node": 2}),
+}
+
+
+@pytest.mark.parametrize(("as_node", "asked", "want"), MPI.values(), ids=MPI)
+def test_with_mpi_the_number_of_nodes_is_not_of_the_launcher(
+    *, as_node: bool, asked: int | None, want: dict[str, int]
+) -> None:
+    def replicated(name: str, nodes: int, **labels: str) -> dict[str, Any]:
+        pod = {"spec": {"containers": [{"name": "node"}]}}
+        return {
+            "name": name,
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"parallelism": nodes, "template": pod},
+            },
+        }
+
+    jobs = [
+        replicated("node", 2),
+        replicated("launcher", 1, **{"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}),
+    ]
+    policy = {"numNodes": 1, "mpi": {"runLauncherAsNode": as_node}}
+    runtime = {"spec": {"mlPolicy": policy, "template": {"spec": {"replicatedJobs": jobs}}}}
+    size = {"requests": {"cpu": "2"}}
+    spec = {"trainer": {"resourcesPerNode": size} | ({"numNodes": asked} if asked else {})}
+    made = TrainJob().templates(TrainJob().rendered_from(spec, runtime))
+    assert {name: template["replicas"] for name, template in made.items()} == want
+    (container,) = made["node"]["template"]["spec"]["containers"]
+    assert (container["resources"]["requests"] == {"cpu": "2"}) is as_node
+
+
+def test_the_runtime_is_that_of_the_namespace_of_the_job_and_the_file_comes_first() -> None:
+    def runtime(namespace: str | None) -> dict[str, Any]:
+        metadata = {"name": "torch"} | ({"namespace": namespace} if namespace else {})
+        return {"kind": "TrainingRuntime", "metadata": metadata}
+
+    reference = {"kind": "TrainingRuntime", "name": "torch"}
+    jobs = [train_job(runtimeRef=reference) for _ in range(3)]
+    for found, namespace in zip(jobs, ("a", "b", "c"), strict=True):
+        found["metadata"]["namespace"] = namespace
+    here, there = runtime(None), runtime("b")
+    sources = sources_in([here, *jobs, there], jobs, home="a")
+    assert sources == {
+        ("TrainingRuntime", "a", "torch"): here,
+        ("TrainingRuntime", "b", "torch"): there,
+    }
