@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -63,7 +63,7 @@ async def run(
         outdated = await outdated_kinds(client, served)
         for kind in outdated:
             _log.warning("does not handle", kind=kind.name, why=f"it needs {kind.provider}")
-        kinds = [kind for kind in served if kind not in outdated]
+        kinds = tuple(kind for kind in served if kind not in outdated)
         if missing := await _missing_requirements(client, kinds):
             raise KfextError("; ".join(missing))
         _log.info("handles", kinds=[kind.name for kind in kinds])
@@ -107,7 +107,7 @@ async def run(
         )
         placing = asyncio.create_task(controller.run())
         stopping = asyncio.create_task(stop.wait())
-        comparing = asyncio.create_task(end_with_other_kinds(client, served))
+        comparing = asyncio.create_task(end_with_other_kinds(client, kinds, outdated))
         running = (placing, watching, stopping, comparing)
         try:
             await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
@@ -122,17 +122,23 @@ async def run(
                 raise _plain(outcome)
 
 
-async def end_with_other_kinds(client: Client, kinds: Sequence[JobKind]) -> None:
-    """Wait until the cluster serves other kinds of jobs than at the start, then raise KfextError.
+async def end_with_other_kinds(
+    client: Client, kinds: Sequence[JobKind], outdated: Collection[JobKind] = ()
+) -> None:
+    """Wait until kfext can handle other kinds of jobs than at the start, then raise KfextError.
 
     A new process then watches the right kinds: kopf cannot start or end one watch. The difference
     has to be seen twice, because an API server that starts may not know all CRDs yet.
+
+    `outdated`: the kinds that were served at the start by an operator that was too old.
     """
     before = kinds
     while True:
         await asyncio.sleep(_KINDS_SECONDS)
         with suppress(ApiError):
-            present = await served_kinds(client)
+            served = await served_kinds(client)
+            still = await outdated_kinds(client, [kind for kind in served if kind in outdated])
+            present = tuple(kind for kind in served if kind not in still)
             if present == before != kinds:
                 raise KfextError(
                     "the cluster serves other kinds of jobs than at the start of this process: "

@@ -10,7 +10,7 @@ from typing import Any
 
 from kfext import names
 from kfext.core.progress.followed import Followed
-from kfext.core.progress.posted import PodPosts, Post, Posted
+from kfext.core.progress.posted import MOST_POSTS, PodPosts, Post, Posted
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import AUTO, NEVER, OFF, PUSH
@@ -73,6 +73,7 @@ class JobsProgress:
         self._waiting = Turns()
         self._followed: dict[str, Followed] = {}
         self._statuses: dict[str, PodPosts] = {}
+        self._early: dict[str, tuple[tuple[Post, ...], set[str], str]] = {}
         self._unread = Followed()
         self._printers = Printers(cluster)
         self._read: dict[str, float] = {}
@@ -150,7 +151,11 @@ class JobsProgress:
     ) -> TrackedJob | None:
         """Record posts of `pod`, by default of the first pod that may be rank 0, if they count."""
         tracked = self._cluster.jobs.get(uid)
-        if tracked is None or tracked.phase is None or tracked.job.suspend:
+        if tracked is None or tracked.phase is None:  # not listed yet, or not decided on
+            before, _, _ = self._early.get(uid, ((), sources, pod))
+            self._early[uid] = (*before, *posts)[-MOST_POSTS:], sources, pod
+            return None
+        if tracked.job.suspend:
             return None
         if tracked.job.finished and uid not in self._followed:
             return None  # what it last showed stays
@@ -163,6 +168,15 @@ class JobsProgress:
         followed = self._followed.setdefault(uid, Followed(source.pattern))
         followed.take_posts(posts, now=now, source=pod, beside=beside)
         return tracked
+
+    def take_early(self, now: Moment) -> list[TrackedJob]:
+        """Record the posts that came before this process decided on their jobs; return the jobs."""
+        early, self._early = self._early, {}
+        counted = [
+            self._post(uid, posts, now, sources=sources, pod=pod)
+            for uid, (posts, sources, pod) in early.items()
+        ]
+        return [tracked for tracked in counted if tracked is not None]
 
     def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
         """Record that a log could not be read; without a reason, the log does not exist yet.
@@ -255,8 +269,9 @@ class JobsProgress:
             self._alarms.set(uid, now)
             if not self._cluster.jobs[uid].job.finished:
                 self._running.add(uid)
-        for uid in (self._known | self._followed.keys() | self._statuses.keys()) - present:
-            for memory in (self._followed, self._statuses, self._reading, self._read):
+        memories = (self._followed, self._statuses, self._early, self._reading, self._read)
+        for uid in self._known.union(*memories) - present:
+            for memory in memories:
                 memory.pop(uid, None)
             self._printers.forget(uid)
             self._awaited.discard(uid)

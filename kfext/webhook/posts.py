@@ -47,7 +47,7 @@ _LIMIT, _MOST_BYTES = 64 * 2**10, 4 * 2**20
 _KNOWN_SECONDS, _MOST_TOKENS = 300.0, 10_000
 """How long a reviewed token is not reviewed again: it may outlive its pod by that."""
 _MOST_REVIEWS = 20
-"""The most tokens that are reviewed in a second."""
+"""The most new tokens that are reviewed in a second, and the most known tokens."""
 _REVIEW_SECONDS = 2.0
 _ACCOUNT = "system:serviceaccount:"
 _POD = "authentication.kubernetes.io/pod-"
@@ -144,6 +144,7 @@ class Posts:
         self._monotonic = monotonic
         self._bodies = Bodies(longest=_LIMIT, most=_MOST_BYTES)
         self._reviews = _Window(_MOST_REVIEWS, seconds=1.0)
+        self._renewals = _Window(_MOST_REVIEWS, seconds=1.0)
         self._tokens: OrderedDict[bytes, tuple[float, BoundPod | None]] = OrderedDict()
         self._sources: OrderedDict[str, _Source] = OrderedDict()
 
@@ -188,6 +189,10 @@ class Posts:
             pass  # the job is gone, or kfext does not handle it
         except ApiError as error:
             _log.warning("posts not written", plan=source.plan, error=str(error))
+            if not error.final:  # the last of them may be the end of a training
+                newer = tuple(source.posts.posts)
+                source.posts.posts.clear()
+                source.posts.posts.extend((*posted.posts, *newer))
 
     def _handler(self, kind: JobKind) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
@@ -244,7 +249,9 @@ class Posts:
         reviewed_at, pod = self._tokens.get(key, (-math.inf, None))
         if now - reviewed_at < _KNOWN_SECONDS:
             return pod
-        if not self._reviews.admits(now):
+        # Strangers may use up the reviews of new tokens, but not those of pods that post already.
+        reviews = self._reviews if pod is None else self._renewals
+        if not reviews.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens to review")
         body = {"spec": {"token": token.strip(), "audiences": [AUDIENCE]}}
         try:

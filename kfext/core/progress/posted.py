@@ -85,9 +85,12 @@ class PodPosts:
             self.posts.append(Post(at, step, self._total, measures))
 
     def take_status(self, status: Mapping[str, Any]) -> None:
-        """Register a status of Kubeflow Trainer as a post, unless it is no newer than the last."""
+        """Register a status of Kubeflow Trainer as a post, unless it has the time of the last.
+
+        Its clock may be set back, so an earlier time is new too.
+        """
         at = timestamp(status.get("lastUpdatedTime"))
-        if at <= self._status_at:
+        if at == self._status_at:
             return
         self._status_at = at
         stated = map(mapping, sequence(status.get("metrics"))[:MOST_METRICS])

@@ -191,6 +191,16 @@ async def test_the_tokens_of_strangers_are_reviewed_at_a_bounded_rate(bed: Bed) 
     assert (codes.count(403), codes.count(429)) == (20, 10)
 
 
+async def test_strangers_keep_no_pod_from_posting_that_posts_already(bed: Bed) -> None:
+    await bed.post()
+    bed.at[0] += 300.0  # its token is to be reviewed again
+    for number in range(30):
+        bed.at[0] -= 1.0
+        await bed.post(token=f"stranger-{number}")
+    bed.at[0] -= 1.0
+    assert (await bed.post())[0] == 200
+
+
 async def test_a_pod_posts_at_a_bounded_rate(bed: Bed) -> None:
     codes = [(await bed.post())[0] for _ in range(40)]
     assert (codes.count(200), codes.count(429)) == (30, 10)
@@ -225,8 +235,10 @@ async def test_the_writes_of_many_jobs_are_spread_over_time(bed: Bed) -> None:
     assert writes == [ONE_TURN, 2 * ONE_TURN, 3 * ONE_TURN, 3 * ONE_TURN]
 
 
-@pytest.mark.parametrize("error", [AWAY, GONE], ids=["away", "no such plan"])
-async def test_a_refused_write_ends_nothing(bed: Bed, error: ApiError) -> None:
+@pytest.mark.parametrize(
+    ("error", "kept"), [(AWAY, [1, 2]), (GONE, [2])], ids=["away", "no such plan"]
+)
+async def test_a_refused_write_ends_nothing(bed: Bed, error: ApiError, kept: list[int]) -> None:
     await bed.post(status(1, current_step=1))
     bed.api.error = error
     await bed.posts.write()
@@ -234,7 +246,21 @@ async def test_a_refused_write_ends_nothing(bed: Bed, error: ApiError) -> None:
     bed.at[0] += WRITE_SECONDS
     await bed.post(status(2, current_step=2))
     await bed.posts.write()
-    assert [post["step"] for post in bed.api.written[-1][1]["posts"]] == [2]
+    assert [post["step"] for post in bed.api.written[-1][1]["posts"]] == kept
+
+
+async def test_the_end_of_a_training_is_written_once_the_api_server_is_back(bed: Bed) -> None:
+    await bed.post(status(100, current_step=100))
+    bed.api.error = AWAY
+    await bed.posts.write()
+    bed.api.error = None
+    bed.at[0] += WRITE_SECONDS
+    await bed.posts.write()
+    await bed.posts.write()
+    assert [[post["step"] for post in posted["posts"]] for _, posted in bed.api.written] == [
+        [100],
+        [100],
+    ]
 
 
 async def test_an_api_server_that_does_not_answer_is_said(bed: Bed) -> None:

@@ -18,15 +18,25 @@ AWAY = ApiError(status=503, reason="", message="away")
 
 
 class FakeClient:
-    """A cluster that has all that kfext needs; `answers`: which kinds it serves, look by look."""
+    """A cluster that has all that kfext needs; `answers`: which kinds it serves, look by look.
 
-    def __init__(self, *answers: list[str] | ApiError) -> None:
+    `fields`: the fields of the spec of a TrainJob.
+    """
+
+    def __init__(self, *answers: list[str] | ApiError, fields: tuple[str, ...] = ()) -> None:
         self.left = list(answers)
+        self.fields = fields
         self.now: list[str] | ApiError = []
 
     async def get(self, path: str) -> Raw:
         if path == "/version":
             return {"major": "1", "minor": "34"}
+        if path.startswith("/openapi/"):
+            schema = {
+                "x-kubernetes-group-version-kind": [{"kind": "TrainJob"}],
+                "properties": {"spec": {"properties": {name: {} for name in self.fields}}},
+            }
+            return {"components": {"schemas": {"x": schema}}}
         if "/kubeflow.org/" in path:  # the first request of a look
             self.now = self.left.pop(0)
         if isinstance(self.now, ApiError):
@@ -86,6 +96,24 @@ async def test_a_kind_that_comes_or_goes_ends_the_process(
     why, left = await looks(monkeypatch, start, later, AWAY, later, later, start=start)
     assert f"now {' and '.join(later) or 'none'}, then {' and '.join(start)}; the next" in why
     assert left == 1, "an API server that does not answer tells nothing"
+
+
+async def no_sleep(_: float) -> None:
+    pass
+
+
+async def test_a_kind_whose_operator_was_upgraded_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(f"{main.__name__}.asyncio.sleep", no_sleep)
+    outdated = (KINDS["TrainJob"],)
+    kinds = tuple(kind for kind in ALL if kind not in outdated)
+    client: Any = FakeClient(PLURALS, PLURALS, fields=("runtimePatches",))
+    with pytest.raises(KfextError, match="now pytorchjobs and tfjobs and trainjobs, then"):
+        await end_with_other_kinds(client, kinds, outdated)
+    client = FakeClient(PLURALS, PLURALS, PLURALS)
+    with pytest.raises(IndexError):  # after the last answer: it goes on looking
+        await end_with_other_kinds(client, kinds, outdated)
 
 
 async def test_a_kind_that_is_away_for_one_look_ends_nothing(

@@ -294,6 +294,18 @@ def test_new_posts_are_shown(
     assert bed.shown == ["train"] * shown
 
 
+async def test_posts_that_come_before_their_job_count(bed: Bed) -> None:
+    bed.reader.observe(None, plan(posted(1)))
+    bed.runs("train", metrics="push")
+
+    def has_step() -> bool:
+        reported = bed.planner.progress.reported("uid-train")
+        return reported is not None and reported.progress.step == 1
+
+    await bed.until(has_step)
+    assert "train" in bed.shown
+
+
 def test_an_error_of_kfext_with_one_post_leaves_the_watch_going(
     bed: Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
