@@ -54,6 +54,11 @@ class Companion:
         self.sizes.enrol(now)
         self.moves.enrol(now)
 
+    def moves_now(self, uid: str) -> bool:
+        """Return whether a move of a job is under way."""
+        job = self.moves.jobs.get(uid)
+        return job is not None and job.move.operation is not None
+
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""
         steps: Steps = []

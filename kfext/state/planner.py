@@ -23,8 +23,10 @@ from kfext.core.lifecycle.patience import claims_last
 from kfext.core.lifecycle.refused import while_refused
 from kfext.core.lifecycle.situation import CardView, Refused, Situation
 from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
+from kfext.core.placement.gang import members_of
 from kfext.core.queue.order import priority_class
 from kfext.model.moment import Moment
+from kfext.model.plan import Places
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.state.cards import Reserve, Unreserve, with_slots_in_use
@@ -180,6 +182,7 @@ class Planner:
         is returned.
         """
         uid, executor = tracked.job.uid, tracked.executor
+        start = tracked.assumed if tracked.step == Unsuspend.__name__ else None
         tracked.finish()
         if executor:
             done = complete and not refused
@@ -189,6 +192,9 @@ class Planner:
             return None
         if final:
             tracked.refuse(final, at=now.monotonic)
+        elif refused and start is not None:  # until the next try no other job takes the room
+            room = Places(start.assignment, start.slots)
+            self.queue.promises.keep(uid, members_of(tracked.job), room)
         self.cluster.sync_claims(tracked)
         if refused:
             self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
@@ -247,7 +253,7 @@ class Planner:
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
-                if not tracked.state.move.source:  # a job that moves may still come back
+                if not self.companion.moves_now(uid):  # a job that moves may still come back
                     self.queue.promises.drop(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return

@@ -233,7 +233,6 @@ class Rescaling:
             self._promise(rescue, now)
         for job in decision.jobs:
             self._await_nothing(job)
-            job.size.missed = 0
             step = self._step(job, now)
             if step is None:
                 job.size.end(at=now.monotonic)

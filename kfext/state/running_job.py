@@ -148,7 +148,8 @@ class SavingRecord:
 
     `asks_at`: when the job may be asked for a checkpoint again.
     `not_before`: when the next change may begin.
-    `missed`: how often in a row the job saved no checkpoint in time for a change.
+    `missed`: how often in a row the job saved no checkpoint in time for a change, or its new size
+        was refused.
     `refused`: the answer of the API server to the last change, until a change succeeds.
     `would`: the proposal of a policy that may only observe.
     """

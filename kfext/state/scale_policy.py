@@ -235,8 +235,8 @@ class ScaleProposals:
         refused, or the job needs more by now. A job that moves or changes its own size keeps its
         promise: it is stopped for that, and may not even be suspended yet.
         """
-        job = self._jobs.get(tracked.job.uid)
-        if tracked.state.move.source or (job is not None and job.size.operation is not None):
+        job = self._running.record(tracked)
+        if job.move.operation is not None or job.size.operation is not None:
             return False
         return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
 

@@ -157,8 +157,11 @@ class ScaleSearch:
     def due(self, *, now: float) -> Iterator[TrackedJob]:
         """Yield the jobs that have waited long enough for the guard, in the order of the queue.
 
-        A later job comes only after a job with the reservation, which no later job delays.
+        A later job comes only after a job with the reservation, which no later job delays, and
+        after jobs that could have no reservation, because no end of a job makes room for them.
         """
+        reservations = self._queue.reservations
+        holder = reservations.holder
         for tracked in self._queue.queued():
             verdict = tracked.verdict
             if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
@@ -166,7 +169,9 @@ class ScaleSearch:
             wait = SCALE.parameter(self._settings_of(tracked), "wait")
             if tracked.settled and tracked.waits(now) >= wait:
                 yield tracked
-            if not self._queue.reservations.holds(tracked):
+            before = holder is not None and self._queue.turn(tracked) < self._queue.turn(holder)
+            hopeless = before and reservations.due_in(tracked, now=now) <= 0
+            if not (hopeless or reservations.holds(tracked)):
                 return
 
     def rescue(

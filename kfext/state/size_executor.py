@@ -16,7 +16,7 @@ from kfext.state.cluster import Cluster
 from kfext.state.companion_words import size_shown
 from kfext.state.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.following import STEP_SECONDS, Following
-from kfext.state.handshake import PAUSE_SECONDS
+from kfext.state.handshake import PAUSE_SECONDS, lengthened
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.rescaling import Rescaling, SizeStep
@@ -130,14 +130,17 @@ class SizeExecutor(Executor):
             return
         if complete:
             size.expected, size.refused = operation.change.workers, None
-            size.settled_at = now
+            size.settled_at, size.missed = now, 0
             size.changed_at = job.tracked.state.scale.changed_at
             size.enter(Phase.SETTLING, at=now)
             return
         self._queue.promises.drop(job.uid)
+        pause = _RETRY_SECONDS
         if final:
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
-        size.end(at=now, pause=PAUSE_SECONDS if final else _RETRY_SECONDS)
+            pause = lengthened(size.missed)
+            size.missed += 1  # other jobs may have given workers in vain
+        size.end(at=now, pause=pause)
 
     def _any_moves(self, at: float) -> bool:
         """Return whether pods come or go for a change, or a job is on trial; `at` is monotonic.

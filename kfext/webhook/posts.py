@@ -249,7 +249,7 @@ class Posts:
         reviewed_at, pod = self._tokens.get(key, (-math.inf, None))
         if now - reviewed_at < _KNOWN_SECONDS:
             return pod
-        # Strangers may use up the reviews of new tokens, but not those of pods that post already.
+        # Strangers may use up the reviews of new tokens, but pods that post already go on.
         reviews = self._reviews if pod is None else self._renewals
         if not reviews.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens to review")

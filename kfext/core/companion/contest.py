@@ -6,6 +6,7 @@ jobs of its namespace give way, and their sum stays. All CPU of a node is used w
 """
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -168,14 +169,21 @@ class Contest:
         return job.known or (self.by_growth and job.growth is not None)
 
     def _by_growth(self, asked: Mapping[str, int], acting: Collection[JobSignal]) -> dict[str, int]:
-        """Return the requests by growth efficiency: the pool is shared out by it."""
+        """Return the requests by growth efficiency: the pool is shared out by it.
+
+        The quota of a namespace bounds its own jobs only.
+        """
         growing = [job for job in acting if job.growth is not None]
-        pool = min((self.pool(job.namespace) for job in growing), default=0)
+        pool = max((self.pool(job.namespace) for job in growing), default=0)
         wanted = self._of_newcomers(asked, acting, pool=pool)
-        pool -= sum(wanted.values()) - sum(asked[uid] for uid in wanted)
+        given = Counter[str]()
+        for job in acting:
+            given[job.namespace] += wanted.get(job.uid, asked[job.uid]) - asked[job.uid]
+        pool -= given.total()
         total = sum(job.growth or 0.0 for job in growing)
         for job in growing:
-            raise_ = int(pool * (job.growth or 0.0) / total) if total > 0 else 0
+            left = min(pool, self.pool(job.namespace) - given[job.namespace])
+            raise_ = int(max(0, left) * (job.growth or 0.0) / total) if total > 0 else 0
             wanted[job.uid] = max(asked[job.uid], min(asked[job.uid] + raise_, self.most(job)))
         return wanted
 

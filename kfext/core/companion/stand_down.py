@@ -88,11 +88,9 @@ def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
 
     Each message is a part of a sentence, and says what would change it.
     """
-    why = _why_others(job)
+    why = _why_others(job) or _why_same_slots(job)
     if not settings.metrics.is_log:
         why = f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
-    elif job.shares_gpus:
-        why = "it shares GPUs, and keeps its slots"
     if why:
         return Verdict(REASON_STANDS_DOWN, why)
     if volume := next(filter(None, map(local_volume, job.groups)), ""):
@@ -118,7 +116,11 @@ def why_not_scaled(job: TrainingJob) -> str:
 
     Each reason is a part of a sentence, and says what would change it.
     """
-    return _why_others(job) or why_one_size(job)
+    return _why_others(job) or _why_same_slots(job) or why_one_size(job)
+
+
+def _why_same_slots(job: TrainingJob) -> str:
+    return "it shares GPUs, and keeps its slots" if job.shares_gpus else ""
 
 
 def _why_others(job: TrainingJob) -> str:

@@ -76,7 +76,10 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
-        return _back_off(situation, Verdict(state.reason or REASON_BACKING_OFF, message))
+        # Meanwhile no room is reserved for it, and no job gives workers to it.
+        waits = not state.reason or state.reason in WAITS_FOR_CAPACITY
+        reason = REASON_BACKING_OFF if waits else state.reason
+        return _back_off(situation, Verdict(reason, message))
     return _start(situation, ledger, no_fits)
 
 

@@ -269,6 +269,16 @@ def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> N
     assert followed(of).tracked.state.scale.rests
 
 
+def test_a_giver_whose_size_is_always_refused_costs_the_other_giver_ever_less() -> None:
+    giver = replace(LONG, name="one", workers=2, bounds=(1, 2), steps=40_000)
+    two = replace(giver, name="two", arrives=6.0)
+    of = scaled_bed(giver, two, GANG)
+    denied = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
+    of.faults.refusal = lambda uid, change: denied if uid == "uid-two" and resizes(change) else None
+    of.at(3000)
+    assert sizes(of, "one").count(1) <= 4
+
+
 def test_a_note_that_is_always_refused_is_not_repeated_without_a_pause() -> None:
     of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)

@@ -9,7 +9,9 @@ import pytest
 from kfext import names
 from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
+from kfext.core.placement.gang import members_of
 from kfext.model.job_state import state_of
+from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
 from kfext.model.scale_state import MoveState
@@ -415,6 +417,21 @@ def test_a_job_stays_if_a_quota_would_not_let_it_start_again() -> None:
     allow(5)
     of.at(300)
     assert (stops(of), nodes_of(of), shown(of)) == (0, ["a", "b"], names.REASON_STAYS)
+
+
+def test_a_move_that_has_ended_keeps_no_later_promise() -> None:
+    of = three_nodes(is_off)
+    for node in ("b", "c"):
+        of.lose(node)
+    of.after(HOLD_SECONDS + 10)
+    promises, tracked = of.planner.queue.promises, of.planner.cluster.jobs["uid-train"]
+    assert (promises.kept(), bool(tracked.state.move.source)) == ((), True)
+    of.regain("c")
+    members = members_of(tracked.job)
+    promises.keep("uid-train", members, Places({found.key: "c" for found in members}, NO_SLOTS))
+    while of.job().job.suspend:
+        of.after(1)
+    assert promises.kept() == ()
 
 
 def test_a_job_that_is_stopped_keeps_its_part_of_the_quota() -> None:

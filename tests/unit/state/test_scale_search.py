@@ -8,6 +8,7 @@ from kfext.core.companion.operation import Phase
 from kfext.model.label_selector import LabelSelector
 from kfext.model.log_line import LogLine
 from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod
 from kfext.model.policy import PolicyChoice, TrainingPolicy
 from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
@@ -149,3 +150,13 @@ def test_jobs_give_across_namespaces_only_if_both_allow_it(
     of = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(150)
     assert sizes(of) == given
     assert (of.job("gang").training.began is not None) == bool(given)
+
+
+def test_a_job_that_nothing_makes_room_for_does_not_hide_the_next_from_the_guard() -> None:
+    never = replace(GANG, name="never", workers=1, cpu=4500, uses=4500, arrives=50.0)
+    of = scaled_bed(LONG, never, replace(GANG, arrives=60.0), cpu=4500)
+    daemon = Pod("kube-system", "agent", "agent", node_name="a", requests={"cpu": 500})
+    of.planner.cluster.observe_pod(None, daemon)
+    of.at(450)
+    assert of.job("never").training.began is None
+    assert of.job("gang").training.began is not None

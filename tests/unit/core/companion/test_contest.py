@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kfext.core.companion.contest import LEAST_REQUEST, Contest, contests, favourites
 from kfext.core.companion.fair import Sharer
-from kfext.core.companion.signals import JobSignal, Signals
+from kfext.core.companion.signals import NO_RAISE, JobSignal, Signals
 from tests.unit.core.companion.jobs import NODE, job, pod, signals
 
 SIZE = 1000
@@ -279,3 +279,11 @@ def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signal
             assert all(wanted[uid] >= asked[uid] for uid in mine)
         else:
             assert sum(wanted[uid] for uid in mine) >= sum(asked[uid] for uid in mine)
+
+
+def test_a_full_quota_takes_no_raise_from_jobs_of_other_namespaces() -> None:
+    pair = [ends(name, None, growth=0.5, namespace=name) for name in ("a", "b")]
+    of = contest(*pair, headroom={"a": NO_RAISE}, crowded=True)
+    wanted = of.requests(None, of.jobs)
+    assert wanted["a"] == 100
+    assert wanted["b"] > 100

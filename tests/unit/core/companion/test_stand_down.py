@@ -11,6 +11,7 @@ from kfext.core.companion.stand_down import why_no_resize, why_not_scaled, why_u
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
+from kfext.model.gpu import GpuShare
 from kfext.model.job import TrainingJob
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
@@ -52,6 +53,10 @@ QUEUED = job("TFJob").worker(4).queued_by_kueue().build()
 CASES: dict[str, tuple[TrainingJob, str]] = {
     "Kueue accounts for its workers": (QUEUED, "Kueue manages it"),
     "its own HorizontalPodAutoscaler scales it": (torchrun(metrics=METRICS), "remove metrics"),
+    "it shares GPUs": (
+        replace(torchrun(), groups=(replace(torchrun().groups[0], share=GpuShare(50)),)),
+        "keeps its slots",
+    ),
     "it has no workers": (job("TFJob").group("Chief").ps(1).build(), "no workers"),
     "torchrun may not restart its workers": (torchrun(maxRestarts=0), "maxRestarts"),
     "it is unset how often torchrun may": (torchrun(maxRestarts=None), "maxRestarts"),

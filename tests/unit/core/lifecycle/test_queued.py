@@ -21,6 +21,7 @@ from kfext.model.policy import Placement
 from kfext.model.quota import Quota, parse_quota
 from kfext.names import (
     QUEUED,
+    REASON_BACKING_OFF,
     REASON_BIND_TIMEOUT,
     REASON_CREATE_TIMEOUT,
     REASON_NO_ROOM,
@@ -280,6 +281,12 @@ QUEUE: dict[str, Case] = {
         on=full(),
         more={"context": QueueContext(autoscaler=True), "placement": Placement(release_after=90.0)},
         check=lambda step: step.again == 30.0,
+    ),
+    "it backs off after a start without room: it does not count as a job that waits for room": Case(
+        Wait,
+        three().held(),
+        state=JobState(strikes=2, reason=REASON_NO_ROOM, message="why", retry_at=NOW + 60),
+        check=phase(QUEUED, REASON_BACKING_OFF),
     ),
     "required, and an autoscaler may add nodes: never released": Case(
         Wait,
