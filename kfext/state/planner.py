@@ -192,7 +192,8 @@ class Planner:
             return None
         if final:
             tracked.refuse(final, at=now.monotonic)
-        elif refused and start is not None:  # until the next try no other job takes the room
+        elif refused and start is not None and not tracked.failing:
+            # Until the next try no other job takes the room; not again, or it would have no end.
             room = Places(start.assignment, start.slots)
             self.queue.promises.keep(uid, members_of(tracked.job), room)
         self.cluster.sync_claims(tracked)

@@ -142,6 +142,11 @@ class TrackedJob:
         """Whether the last decision holds: no step is being written or waits for a retry."""
         return not (self.busy or self.not_before)
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last write was refused."""
+        return self._failures > 0
+
     def update(
         self, raw: Mapping[str, Any], job: TrainingJob, plan: Plan | None, state: JobState
     ) -> None:

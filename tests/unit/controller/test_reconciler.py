@@ -51,10 +51,24 @@ async def test_what_is_being_written_already_counts(bench: Bench) -> None:
     assert bench.started() == ["first"]
 
 
-async def test_a_step_that_failed_gives_its_room_back_and_is_tried_again(bench: Bench) -> None:
+async def test_a_start_that_failed_once_keeps_its_room_and_is_tried_again(bench: Bench) -> None:
     bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
     bench.submit(gang("one"))
     await bench.tick()
+    assert bench.planner.queue.promises.kept() == ("one",)
+    assert not bench.cluster.jobs["one"].busy
+    assert "one" in bench.planner.alarms
+
+
+async def test_a_start_that_failed_again_gives_its_room_back_and_is_tried_again(
+    bench: Bench,
+) -> None:
+    bench.writer.answer = refusing(Conflict(status=409, reason="Conflict", message="again"))
+    bench.submit(gang("one"))
+    for _ in range(2):
+        await bench.tick()
+        bench.now += 5.0
+    assert len(bench.writer.steps) == 2
     assert len(bench.cluster.ledger) == 0
     assert not bench.cluster.jobs["one"].busy
     assert "one" in bench.planner.alarms
@@ -238,6 +252,9 @@ class FakeCompanion:
 
     def adopt(self, now: Moment) -> None:
         pass
+
+    def moves_now(self, uid: str) -> bool:
+        return False
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         self.asked += 1
