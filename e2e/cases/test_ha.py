@@ -193,6 +193,8 @@ def test_a_lease_that_is_deleted_is_made_again_and_jobs_are_placed(
     kfext.delete_lease()
     both = (kfext.controller, standby)
     until(lambda: any(map(kfext.leads, both)), what="one leads", account=kfext.tail)
+    if kfext.leads(standby):  # it made the Lease first, so the leader has lost it
+        kfext.controller.wait_dead()
     kfext.wait_hooks()
     space.submit(workers("one", 2, each=GPU))
     homes = space.bound("one", 2)
