@@ -44,8 +44,8 @@ class Companion:
         self._running = running = RunningJobs(cluster, settings_of)
         room = ScaleRoom(cluster, queue, settings_of)
         search = ScaleSearch(queue, room, progress, settings_of)
-        self.sizes = SizeExecutor(running, cluster, queue, progress, room=room, search=search)
-        self.moves = MoveExecutor(running, cluster, queue, progress, room=room, search=search)
+        self.sizes = SizeExecutor(running, cluster, queue, progress, search)
+        self.moves = MoveExecutor(running, cluster, queue, progress, search)
         self.cpu = CpuExecutor(running, cluster, queue, progress)
         self._executors: tuple[Executor, ...] = (self.sizes, self.moves, self.cpu)
 

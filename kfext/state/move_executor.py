@@ -42,7 +42,6 @@ from kfext.state.executor import LOOK_SECONDS, Executor, Steps
 from kfext.state.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
-from kfext.state.room import ScaleRoom
 from kfext.state.running_job import MoveRecord, RunningJob, all_running, may_change
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch, record_start, usual_pause
@@ -70,15 +69,13 @@ class MoveExecutor(Executor):
         cluster: Cluster,
         queue: Queue,
         progress: JobsProgress,
-        *,
-        room: ScaleRoom,
         search: ScaleSearch,
     ) -> None:
         super().__init__(running)
         self._cluster = cluster
         self._queue = queue
         self._progress = progress
-        self._room = room
+        self._room = search.room
         self._search = search
         self._handshake = Handshake(progress)
         self._turns = InTurn(MOST_LOOKED)

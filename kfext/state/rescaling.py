@@ -27,7 +27,6 @@ from kfext.state.cluster import Cluster
 from kfext.state.handshake import PAUSE_SECONDS, Handshake, miss
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
-from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, leaving
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
@@ -70,8 +69,6 @@ class Rescaling:
         cluster: Cluster,
         queue: Queue,
         progress: JobsProgress,
-        *,
-        room: ScaleRoom,
         search: ScaleSearch,
     ) -> None:
         self._running = running
@@ -79,7 +76,7 @@ class Rescaling:
         self._queue = queue
         self._progress = progress
         self._search = search
-        self._room = room
+        self._room = search.room
         self._handshake = Handshake(progress)
         self._open: list[_Decision] = []
 

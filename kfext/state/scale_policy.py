@@ -14,7 +14,6 @@ from kfext.model.policy import Mode
 from kfext.state.cluster import Cluster
 from kfext.state.queue import Queue
 from kfext.state.rescaling import Rescaling
-from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, has_kfext_size, may_change
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_search import GrowthLimit, ScaleSearch
@@ -38,7 +37,6 @@ class ScaleProposals:
         jobs: Mapping[str, RunningJob],
         rescaling: Rescaling,
         *,
-        room: ScaleRoom,
         search: ScaleSearch,
     ) -> None:
         self._running = running
@@ -46,7 +44,7 @@ class ScaleProposals:
         self._queue = queue
         self._jobs = jobs
         self._rescaling = rescaling
-        self._room = room
+        self._room = search.room
         self._search = search
         self._promised: dict[str, float] = {}
         self._backs = InTurn(MOST_LOOKED)

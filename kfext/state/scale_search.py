@@ -47,7 +47,7 @@ class GrowthLimit(Enum):
 
 
 class ScaleSearch:
-    """Searches sizes by the room on the ledger."""
+    """Searches sizes by the `room` on the ledger."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class ScaleSearch:
         settings_of: Callable[[TrackedJob], Settings],
     ) -> None:
         self._queue = queue
-        self._room = room
+        self.room = room
         self._handshake = Handshake(progress)
         self._settings_of = settings_of
         self._shut_since = math.inf
@@ -103,7 +103,7 @@ class ScaleSearch:
         workers, sizes = self.size(job, limit, now=now), job.size.sizes
         if workers <= sizes.now:
             short = sizes.now < sizes.asked
-            job.size.hindered = self._room.quota_refuses(job, sizes.now + 1) if short else ""
+            job.size.hindered = self.room.quota_refuses(job, sizes.now + 1) if short else ""
             return None
         more = words.workers(workers - sizes.now)
         if workers <= sizes.asked:
@@ -125,10 +125,10 @@ class ScaleSearch:
             up_to = min(up_to, sizes.asked)
         if limit is GrowthLimit.NONE or up_to <= sizes.now:
             return sizes.now
-        room = self._room.most(job, up_to=up_to, now=now)
+        room = self.room.most(job, up_to=up_to, now=now)
         if room > max(sizes.asked, sizes.now):
             ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
-            below = self._room.below_ceiling(job, room, ceiling=ceiling)
+            below = self.room.below_ceiling(job, room, ceiling=ceiling)
             room = max(below, min(room, sizes.asked))
         if size.failed:
             room = min(room, max(size.failed - 1, sizes.asked))
@@ -190,9 +190,9 @@ class ScaleSearch:
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
         givers = self._givers(waiting, workers, candidates, rested, now)
-        limits = self._room.limits(waiting, now=now)
+        limits = self.room.limits(waiting, now=now)
         offered = tuple((giver.uid, giver.now, giver.keeps) for giver in givers)
-        basis = (waiting.job, workers, limits, self._room.version, offered)
+        basis = (waiting.job, workers, limits, self.room.version, offered)
         if not givers or basis in self._in_vain:
             return []
 
@@ -220,8 +220,8 @@ class ScaleSearch:
         self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
     ) -> Places | None:
         """Return the places of a waiting job once other jobs, by uid, have so many workers."""
-        gone = self._room.freed(sizes)
-        return self._room.waiting_fits(waiting, workers, now=now, gone=gone)
+        gone = self.room.freed(sizes)
+        return self.room.waiting_fits(waiting, workers, now=now, gone=gone)
 
     def still_needed(self, rescue: Rescue, *, now: float) -> bool:
         """Return whether a waiting job still needs a rescue, and the rescue is enough."""

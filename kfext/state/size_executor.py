@@ -20,7 +20,6 @@ from kfext.state.handshake import PAUSE_SECONDS, lengthened
 from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.rescaling import Rescaling, SizeStep
-from kfext.state.room import ScaleRoom
 from kfext.state.running_job import RunningJob, has_kfext_size, is_edited
 from kfext.state.running_jobs import RunningJobs
 from kfext.state.scale_policy import ScaleProposals
@@ -41,19 +40,13 @@ class SizeExecutor(Executor):
         cluster: Cluster,
         queue: Queue,
         progress: JobsProgress,
-        *,
-        room: ScaleRoom,
         search: ScaleSearch,
     ) -> None:
         super().__init__(running)
         self._queue = queue
         self._progress = progress
-        self._rescaling = rescaling = Rescaling(
-            running, cluster, queue, progress, room=room, search=search
-        )
-        self._scale = ScaleProposals(
-            running, cluster, queue, self.jobs, rescaling, room=room, search=search
-        )
+        self._rescaling = rescaling = Rescaling(running, cluster, queue, progress, search)
+        self._scale = ScaleProposals(running, cluster, queue, self.jobs, rescaling, search=search)
         self._following = Following(running, cluster, progress, rescaling)
 
     def follows(

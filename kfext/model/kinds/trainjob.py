@@ -259,10 +259,10 @@ def _nodes(trainer: Raw, policy: Raw, *, trains: bool, of_mpi: bool) -> object:
     """
     nodes, mpi = trainer.get("numNodes"), policy.get("mpi")
     if mpi is None:
-        return (nodes or policy.get("numNodes") or 1) if trains else None
+        return nodes or policy.get("numNodes") or 1
     if of_mpi and type(nodes) is int:
         return max(nodes - 1, 1) if mapping(mpi).get("runLauncherAsNode") else nodes
-    return policy.get("numNodes") or 1 if trains else None
+    return (policy.get("numNodes") or 1) if trains else None
 
 
 def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
