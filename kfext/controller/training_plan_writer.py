@@ -137,8 +137,7 @@ class TrainingPlanWriter:
         known = self._wanted, self._written, self._marks, self._failures
         for memory in (*known, self._tried_at, self._phases):
             memory.pop(uid, None)
-        if uid in self._waiting:
-            self._waiting.pop(uid).cancel()
+        self._cancel_timer(uid)
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -165,14 +164,20 @@ class TrainingPlanWriter:
         if status.phase in _PASSING:
             due = max(due, since + _PASSING_SECONDS)
         if due > now:
-            if uid not in self._waiting:
-                loop = asyncio.get_running_loop()
-                self._waiting[uid] = loop.call_later(due - now, self._waited, uid)
+            loop = asyncio.get_running_loop()
+            at, timer = loop.time() + due - now, self._waiting.get(uid)
+            if timer is None or timer.when() > at:
+                self._cancel_timer(uid)
+                self._waiting[uid] = loop.call_at(at, self._waited, uid)
             return
         queue = self._refreshes if same else self._news
         if self._queued.get(uid) not in {self._news, queue}:
             self._queued[uid] = queue
             queue.put_nowait(uid)
+
+    def _cancel_timer(self, uid: str) -> None:
+        if uid in self._waiting:
+            self._waiting.pop(uid).cancel()
 
     def _waited(self, uid: str) -> None:
         self._waiting.pop(uid)

@@ -19,9 +19,15 @@ from kfext.gpu.agent.process import Process
 from kfext.gpu.agent.report import Pod, SlotReport, SlotState
 from kfext.gpu.agent.slots import Slots, empty, reserved
 from kfext.gpu.device.inventory import Card, Inventory, InventoryError
-from kfext.gpu.device.kubelet import FOLDER, AllocatedDevices, DevicePlugin, IncompleteError
+from kfext.gpu.device.kubelet import (
+    FOLDER,
+    AllocatedDevices,
+    Allocation,
+    DevicePlugin,
+    IncompleteError,
+)
 from kfext.gpu.hook.agent_connection import LONGEST_PAUSE
-from kfext.model.gpu import GpuShare, resource_of, units_of
+from kfext.model.gpu import GpuShare, folder_of, resource_of, units_of
 
 _log = structlog.get_logger(__name__)
 
@@ -85,7 +91,7 @@ class Agent:
         )
         self._plugins = [
             DevicePlugin(
-                resource_of(slot), allocate=partial(self._slots.allocate, slot), folder=plugins
+                resource_of(slot), allocate=partial(self._allocate, slot), folder=plugins
             )
             for slot in range(count)
         ]
@@ -193,10 +199,9 @@ class Agent:
         sharers = self._slots.sharers
         for slot, card in enumerate(self._cards):
             card.reserve(self._slots.cards.get(slot))
-        for folder, (slot, pod) in tuple(self._known.items()):
-            if sharers.get(folder) != (slot, pod):  # the pod is gone, or its units changed hands
-                del self._known[folder]
-                self._cards[slot].withdraw(folder)
+        for folder, known in tuple(self._known.items()):
+            if sharers.get(folder) != known:  # the pod is gone, or its units changed hands
+                self._forget(folder)
         now = monotonic()
         if now < self._leads_from:
             return
@@ -206,6 +211,20 @@ class Agent:
             self._known[folder] = slot, pod = sharers[folder]
             self._cards[slot].promise(folder, pod, terms, now=now)
         self._leading = True
+
+    def _allocate(self, slot: int, units: Sequence[str]) -> Allocation:
+        """Give units to a new container. Raises RefusedError.
+
+        The last pod with these units may have had the name of the new pod.
+        """
+        allocation = self._slots.allocate(slot, units)
+        self._forget(folder_of(units))
+        return allocation
+
+    def _forget(self, folder: str) -> None:
+        if folder in self._known:
+            slot, _ = self._known.pop(folder)
+            self._cards[slot].withdraw(folder)
 
     def _enter(self, folder: str, process: Process) -> None:
         self._cards[self._slots.slot(folder)].join(folder, process)

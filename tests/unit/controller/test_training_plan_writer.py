@@ -169,6 +169,20 @@ async def test_each_phase_that_a_gang_leaves_soon_has_to_last_to_be_written(
     assert (api.plans["pytorchjob-train"]["status"]["phase"], api.patches) == (PLACED, 2)
 
 
+async def test_new_words_that_wait_do_not_hold_up_the_next_phase(
+    api: FakeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_PASSING_SECONDS", 0.01)
+    made = plan_writer(api)
+    made.show(JOB, WAITS)
+    await run(made)
+    monkeypatch.setattr(module, "_SAME_SECONDS", 1000.0)
+    made.show(JOB, replace(WAITS, message="fuller"))
+    made.show(JOB, BINDS)
+    await run(made)
+    assert api.plans["pytorchjob-train"]["status"]["phase"] == BINDING
+
+
 async def test_an_error_of_kfext_with_one_job_keeps_no_other_from_being_written(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ class Node:
 
     def run(self, pod: str, *, promised: bool = True) -> "Job":
         """Have kubelet start a pod, in which a process connects."""
-        _, folder = self.agent._slots.allocate(0, UNITS[pod]).mounts
+        _, folder = self.agent._allocate(0, UNITS[pod]).mounts
         self.held = [
             *self.held,
             AllocatedDevices("team", pod, "pytorch", "kfext.dev/gpu-0", frozenset(UNITS[pod])),

@@ -161,7 +161,7 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     await until(lambda: any(sharer.waited > 0 for sharer in node.agent.reports()[0].sharers))
     node.end("low")
     node.terms["team", "next"] = GpuShare(30, high=True)
-    _, folder = node.agent._slots.allocate(0, UNITS["low"]).mounts
+    _, folder = node.agent._allocate(0, UNITS["low"]).mounts
     high = Job(f"{folder}/agent", "high")
     node.held = [
         *node.held,
@@ -175,6 +175,19 @@ async def test_another_pod_that_gets_the_units_of_one_that_is_gone_has_its_own_t
     assert {(sharer.pod, sharer.high, sharer.waited) for sharer in found.sharers} == {
         *(("next", True, 0), ("other", False, 0)),
     }
+
+
+async def test_a_new_pod_with_the_name_of_the_last_pod_has_a_record_of_its_own(
+    node: Node,
+) -> None:
+    low = node.run("low")
+    await until(low.led)
+    low.own.words[words.WAITED_NS] = 10**18
+    await until(lambda: any(sharer.waited > 0 for sharer in node.sharers()))
+    node.end("low")
+    again = node.run("low")  # before kubelet could answer without the last pod
+    await until(again.led)
+    assert [sharer.waited for sharer in node.sharers()] == [0]
 
 
 async def test_without_its_reservation_no_gate_opens_on_a_card(node: Node) -> None:
