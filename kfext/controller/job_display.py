@@ -2,7 +2,6 @@
 
 import structlog
 
-from kfext.controller.step_executor import tell
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
 from kfext.core.companion.policy import ConditionStatus
@@ -62,7 +61,7 @@ class JobDisplay:
         self._plan_writer.show_companion(tracked.job, type_, shown)
         condition = CONDITIONS[type_]
         if shown is not None and shown.verdict.reason == condition.refused:
-            tell(self._events, tracked.job, shown.verdict, action=condition.action, warning=True)
+            self._events.record(tracked.job, shown.verdict, action=condition.action, warning=True)
 
     def _show(self, tracked: TrackedJob, phase: str, verdict: Verdict | None) -> None:
         plan = tracked.assumed or tracked.plan
@@ -96,7 +95,7 @@ class JobDisplay:
                 reason=verdict.reason,
                 why=verdict.message,
             )
-            tell(self._events, tracked.job, verdict, action="Wait")
+            self._events.record(tracked.job, verdict, action="Wait")
         self._plan_writer.show(tracked.job, status)
         if not settings.metrics.is_log:
             self._plan_writer.show_progress(tracked.job, None)

@@ -22,7 +22,7 @@ from kfext.core.patches.json_patch import Operation
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.events import EventRecorder, Reference
+from kfext.kube.events import EventRecorder
 from kfext.kube.wire import decode_pod
 from kfext.model.constraints import NAME_FIELD
 from kfext.model.gpu import reservation_of
@@ -30,7 +30,6 @@ from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence, text
-from kfext.model.verdict import Verdict
 from kfext.names import (
     GPU_NAMESPACE,
     GPU_SLOT,
@@ -47,21 +46,6 @@ _IN_FLIGHT = 64
 _EVENTS = 50
 """The most events of the operator that are read: users may write such events too."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-
-
-def tell(
-    events: EventRecorder,
-    job: TrainingJob,
-    verdict: Verdict,
-    *,
-    action: str,
-    warning: bool = False,
-) -> None:
-    """Record an event about a job."""
-    about = Reference(job.kind.api_version, job.kind.name, job.namespace, job.name, job.uid)
-    events.record(
-        about, reason=verdict.reason, message=verdict.message, action=action, warning=warning
-    )
 
 
 class StepExecutor:
@@ -119,10 +103,10 @@ class StepExecutor:
     def _tell(self, job: TrainingJob, step: Step) -> None:
         """Record the events of a step."""
         if (event := event_of(step)) is not None:
-            tell(self._events, job, event.verdict, action=event.action, warning=event.warning)
+            self._events.record(job, event.verdict, action=event.action, warning=event.warning)
         if isinstance(step, Unsuspend | Replan) and (network := step.network):
             warning = network.reason != REASON_HOST_NETWORK
-            tell(self._events, job, network, action=type(step).__name__, warning=warning)
+            self._events.record(job, network, action=type(step).__name__, warning=warning)
 
     async def _write_pod(self, pod: Pod, change: Change) -> None:
         """Delete a pod, patch it, or resize it."""

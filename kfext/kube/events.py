@@ -1,4 +1,4 @@
-"""Events on objects: what happened to them and why, without repeats."""
+"""Events on jobs: what happened to them and why, without repeats."""
 
 import asyncio
 import hashlib
@@ -12,31 +12,22 @@ import structlog
 from kfext.errors import ApiError, Conflict
 from kfext.kube import paths
 from kfext.kube.client import Client, Object
+from kfext.model.job import TrainingJob
 from kfext.model.timestamps import written_micro_time
+from kfext.model.verdict import Verdict
 
 _log = structlog.get_logger(__name__)
 
 _QUEUE = 1000
-_OBJECTS = 10_000
+_JOBS = 10_000
 _SENTENCES = 64
 _LONGEST_NOTE = 1024  # the API refuses more
 _LONGEST_NAME = 200  # the limit is 253, and the hash needs the rest
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
-    """The object that an event is about."""
-
-    api_version: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
 @dataclass(slots=True)
 class _Recorded:
-    """What was recorded about one object."""
+    """What was recorded about one job."""
 
     reason: str = ""
     sentences: dict[tuple[str, str], None] = field(default_factory=dict)
@@ -45,7 +36,7 @@ class _Recorded:
 class EventRecorder:
     """Writes events from a queue; `record` never waits and never fails.
 
-    An object gets an event when its reason changes, but never twice with the same reason and
+    A job gets an event when its reason changes, but never twice with the same reason and
     message. The name of an event has a hash of its content, so this holds across restarts for as
     long as the API server keeps the event. `dropped` counts events that did not reach the cluster.
     """
@@ -63,27 +54,27 @@ class EventRecorder:
         self._reporter = reporter
         self._instance = instance
         self._wall = wall
-        self._queue: asyncio.Queue[tuple[Reference, Object]] = asyncio.Queue(_QUEUE)
+        self._queue: asyncio.Queue[tuple[TrainingJob, Object]] = asyncio.Queue(_QUEUE)
         self._recorded: OrderedDict[str, _Recorded] = OrderedDict()
 
     def record(
-        self, about: Reference, *, reason: str, message: str, action: str, warning: bool = False
+        self, job: TrainingJob, verdict: Verdict, *, action: str, warning: bool = False
     ) -> None:
         """Queue an event unless it repeats an earlier one; drop and count it if the queue is full.
 
-        `reason`: why something happened, in CamelCase.
-        `action`: what kfext did about it, in CamelCase.
+        `action`: what kfext did, in CamelCase.
         """
-        recorded = self._recorded.setdefault(about.uid, _Recorded())
-        self._recorded.move_to_end(about.uid)
-        if len(self._recorded) > _OBJECTS:
+        reason, message = verdict.reason, verdict.message
+        recorded = self._recorded.setdefault(job.uid, _Recorded())
+        self._recorded.move_to_end(job.uid)
+        if len(self._recorded) > _JOBS:
             self._recorded.popitem(last=False)
         if reason == recorded.reason or (reason, message) in recorded.sentences:
             recorded.reason = reason
             return
-        event = self._event(about, reason=reason, message=message, action=action, warning=warning)
+        event = self._event(job, verdict, action=action, warning=warning)
         try:
-            self._queue.put_nowait((about, event))
+            self._queue.put_nowait((job, event))
         except asyncio.QueueFull:
             self.dropped += 1
             return
@@ -95,24 +86,24 @@ class EventRecorder:
     async def run(self) -> None:
         """Write queued events until cancelled."""
         while True:
-            about, event = await self._queue.get()
+            job, event = await self._queue.get()
             try:
-                await self._client.create(paths.events(about.namespace), event)
+                await self._client.create(paths.events(job.namespace), event)
             except Conflict:
                 pass  # an earlier process wrote it
             except ApiError as error:
                 self.dropped += 1
-                self._recorded.pop(about.uid, None)  # so that the next `record` writes it
+                self._recorded.pop(job.uid, None)  # so that the next `record` writes it
                 _log.warning(
                     "event not written",
-                    namespace=about.namespace,
+                    namespace=job.namespace,
                     name=event["metadata"]["name"],
                     error=str(error),
                 )
             except Exception:
                 # Users write parts of the text, and one event must not end all others.
                 self.dropped += 1
-                _log.exception("event not written", namespace=about.namespace)
+                _log.exception("event not written", namespace=job.namespace)
             finally:
                 self._queue.task_done()
 
@@ -120,31 +111,29 @@ class EventRecorder:
         """Wait until everything queued so far is written or dropped, while `run` runs."""
         await self._queue.join()
 
-    def _event(
-        self, about: Reference, *, reason: str, message: str, action: str, warning: bool
-    ) -> Object:
-        content = "\0".join((about.uid, reason, message)).encode(errors="replace")
+    def _event(self, job: TrainingJob, verdict: Verdict, *, action: str, warning: bool) -> Object:
+        content = "\0".join((job.uid, verdict.reason, verdict.message)).encode(errors="replace")
         digest = hashlib.sha256(content).hexdigest()[:16]
         return {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                "namespace": about.namespace,
-                "name": f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
+                "namespace": job.namespace,
+                "name": f"{job.name[:_LONGEST_NAME].rstrip('.-')}.{digest}",
             },
             "eventTime": written_micro_time(self._wall()),
             "reportingController": self._reporter,
             "reportingInstance": self._instance,
             "action": action,
-            "reason": reason,
+            "reason": verdict.reason,
             "type": "Warning" if warning else "Normal",
-            "note": _clipped(message),
+            "note": _clipped(verdict.message),
             "regarding": {
-                "apiVersion": about.api_version,
-                "kind": about.kind,
-                "namespace": about.namespace,
-                "name": about.name,
-                "uid": about.uid,
+                "apiVersion": job.kind.api_version,
+                "kind": job.kind.name,
+                "namespace": job.namespace,
+                "name": job.name,
+                "uid": job.uid,
             },
         }
 

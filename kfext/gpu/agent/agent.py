@@ -90,9 +90,7 @@ class Agent:
             cdi=cdi,
         )
         self._plugins = [
-            DevicePlugin(
-                resource_of(slot), allocate=partial(self._allocate, slot), folder=plugins
-            )
+            DevicePlugin(resource_of(slot), allocate=partial(self._allocate, slot), folder=plugins)
             for slot in range(count)
         ]
         self._cards = [SharedCard(slot) for slot in range(count)]

@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
 from e2e.testbed.cluster import Testbed
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.events import EventRecorder, Reference
+from kfext.kube.events import EventRecorder
+from kfext.model.job import TrainingJob
+from kfext.model.verdict import Verdict
+from tests.builders import job
 
 
-def about(namespace: str, uid: str = "u-1", name: str = "job") -> Reference:
-    return Reference(
-        api_version="kubeflow.org/v1", kind="PyTorchJob", namespace=namespace, name=name, uid=uid
-    )
+def about(namespace: str, uid: str = "u-1", name: str = "job") -> TrainingJob:
+    return replace(job(name=name, uid=uid).worker().build(), namespace=namespace)
 
 
 @asynccontextmanager
@@ -61,7 +63,7 @@ async def test_what_reaches_the_cluster(
 ) -> None:
     async with recording(client) as recorder:
         for reason, message in said:
-            recorder.record(about(namespace), reason=reason, message=message, action="Waiting")
+            recorder.record(about(namespace), Verdict(reason, message), action="Waiting")
         await recorder.drain()
 
     found = await client.list_all(paths.events(namespace))
@@ -73,7 +75,7 @@ async def test_what_reaches_the_cluster(
 async def test_a_new_process_does_not_repeat_the_old_one(client: Client, namespace: str) -> None:
     for _ in range(2):
         async with recording(client) as recorder:
-            recorder.record(about(namespace), reason="NoRoom", message="x", action="Waiting")
+            recorder.record(about(namespace), Verdict("NoRoom", "x"), action="Waiting")
             await recorder.drain()
 
     assert len(await client.list_all(paths.events(namespace))) == 1
@@ -87,7 +89,7 @@ async def test_what_was_said_is_not_even_sent_again(testbed: Testbed, namespace:
     )
     async with client, recording(client) as recorder:
         for reason in ("NoRoom", "Placed", "NoRoom", "Placed", "NoRoom"):
-            recorder.record(about(namespace), reason=reason, message="x", action="Waiting")
+            recorder.record(about(namespace), Verdict(reason, "x"), action="Waiting")
         await recorder.drain()
 
     assert sent == [201, 201]
@@ -98,8 +100,7 @@ async def test_two_jobs_may_have_the_same_reason(client: Client, namespace: str)
         for uid in ("u-1", "u-2"):
             recorder.record(
                 about(namespace, uid=uid),
-                reason="NoRoom",
-                message="x",
+                Verdict("NoRoom", "x"),
                 action="Waiting",
                 warning=True,
             )
@@ -114,7 +115,7 @@ async def test_long_names_and_sentences_are_cut_to_what_the_api_takes(
 ) -> None:
     async with recording(client) as recorder:
         long = about(namespace, name="a" * 199 + "." + "b" * 53)
-        recorder.record(long, reason="NoRoom", message="ä" * 2000, action="Waiting")
+        recorder.record(long, Verdict("NoRoom", "ä" * 2000), action="Waiting")
         await recorder.drain()
 
     (event,) = await client.list_all(paths.events(namespace))
@@ -126,7 +127,7 @@ async def test_half_of_a_surrogate_pair_is_written_as_a_question_mark(
     client: Client, namespace: str
 ) -> None:
     async with recording(client) as recorder:
-        recorder.record(about(namespace), reason="NoRoom", message="a\ud800", action="Waiting")
+        recorder.record(about(namespace), Verdict("NoRoom", "a\ud800"), action="Waiting")
         await recorder.drain()
 
     (event,) = await client.list_all(paths.events(namespace))
@@ -137,8 +138,8 @@ async def test_an_event_that_cannot_be_encoded_is_dropped_and_the_next_is_writte
     client: Client, namespace: str
 ) -> None:
     async with recording(client) as recorder:
-        recorder.record(about(namespace), reason="a\ud800", message="x", action="Waiting")
-        recorder.record(about(namespace), reason="NoRoom", message="x", action="Waiting")
+        recorder.record(about(namespace), Verdict("a\ud800", "x"), action="Waiting")
+        recorder.record(about(namespace), Verdict("NoRoom", "x"), action="Waiting")
         await recorder.drain()
         assert recorder.dropped == 1
     assert len(await client.list_all(paths.events(namespace))) == 1
@@ -149,12 +150,12 @@ async def test_a_failure_is_counted_and_the_next_occasion_taken(
 ) -> None:
     async with recording(client) as recorder:
         nowhere = about("no-such-namespace")
-        recorder.record(nowhere, reason="NoRoom", message="x", action="Waiting")
+        recorder.record(nowhere, Verdict("NoRoom", "x"), action="Waiting")
         await recorder.drain()
         assert recorder.dropped == 1
 
         same_job = about(namespace)
-        recorder.record(same_job, reason="NoRoom", message="x", action="Waiting")
+        recorder.record(same_job, Verdict("NoRoom", "x"), action="Waiting")
         await recorder.drain()
         assert recorder.dropped == 1
     assert len(await client.list_all(paths.events(namespace))) == 1
@@ -164,8 +165,6 @@ async def test_a_full_queue_drops_and_never_waits(client: Client, namespace: str
     recorder = EventRecorder(client, reporter="kfext.dev/controller", instance="kfext-0")
 
     for number in range(1005):
-        recorder.record(
-            about(namespace, uid=str(number)), reason="NoRoom", message="x", action="Waiting"
-        )
+        recorder.record(about(namespace, uid=str(number)), Verdict("NoRoom", "x"), action="Waiting")
 
     assert recorder.dropped == 5

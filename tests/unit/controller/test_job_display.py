@@ -83,8 +83,9 @@ class FakeEvents:
     def __init__(self) -> None:
         self.recorded: list[dict[str, Any]] = []
 
-    def record(self, about: Any, **event: Any) -> None:
-        self.recorded.append({"about": about.name, **event})
+    def record(self, about: Any, verdict: Verdict, **event: Any) -> None:
+        told = {"reason": verdict.reason, "message": verdict.message}
+        self.recorded.append({"about": about.name, **told, **event})
 
 
 def event(reason: str, action: str) -> dict[str, Any]:

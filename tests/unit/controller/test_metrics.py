@@ -13,9 +13,10 @@ from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.kube import paths
 from kfext.kube.client import Client
 from kfext.kube.connection import Access, Token
-from kfext.kube.events import EventRecorder, Reference
+from kfext.kube.events import EventRecorder
 from kfext.kube.informer import Informer, Key
 from kfext.kube.informer import Metrics as Counters
+from kfext.model.verdict import Verdict
 from tests.builders import job
 
 COUNTERS = {
@@ -69,9 +70,9 @@ async def test_dropped_events_are_counted(client: Client) -> None:
     metrics = Metrics()
     events = EventRecorder(client, reporter="kfext", instance="one")
     metrics.follow_events(lambda: events.dropped)
-    about = Reference("v1", "PyTorchJob", "default", "train", "u-1")
+    about = job().worker().build()
     for number in range(1003):  # nothing takes events from the queue, which holds 1000
-        events.record(about, reason=f"Reason{number}", message="why", action="Wait")
+        events.record(about, Verdict(f"Reason{number}", "why"), action="Wait")
     assert metrics.registry.get_sample_value("kfext_events_dropped_total") == 3
 
 

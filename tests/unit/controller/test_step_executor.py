@@ -106,10 +106,8 @@ class FakeEvents:
     def __init__(self) -> None:
         self.said: list[tuple[str, str, bool]] = []
 
-    def record(
-        self, about: object, *, reason: str, message: str, action: str, warning: bool
-    ) -> None:
-        self.said.append((reason, message, warning))
+    def record(self, about: object, verdict: Verdict, *, action: str, warning: bool) -> None:
+        self.said.append((verdict.reason, verdict.message, warning))
 
 
 class Bench:
