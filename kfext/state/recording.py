@@ -57,6 +57,7 @@ def planner_of(snapshot: Snapshot, now: Moment) -> Planner:
         cluster.take_job(job, {})
         _set_claiming(cluster.jobs[job.uid], snapshot.clocks.get(job.uid, JobClocks()))
         cluster.sync_claims(cluster.jobs[job.uid])
+    cluster.set_time(now.wall)
     cluster.settle(now.monotonic)
     cluster.backlog.restore(snapshot.creating, crowded=snapshot.crowded, now=now.monotonic)
     for uid, tracked in cluster.jobs.items():
