@@ -6,7 +6,7 @@ A new process computes the same order and the same reservation from the cluster.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kfext.core.companion.scale import SCALE
+from kfext.core.companion.scale import SCALE, starts_anew
 from kfext.core.companion.signals import NO_RAISE
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue.length import USUAL_SECONDS
@@ -152,8 +152,13 @@ class Queue:
         return max(ahead, default=0)
 
     def observe(self, tracked: TrackedJob) -> None:
-        """Record a changed job: the end of a job may change the turns of its series."""
-        if tracked.job.took is not None:
+        """Record a changed job: the end of a job may change the turns of its series.
+
+        The length of a job that kfext stopped is not known, because it shows only its last start.
+        """
+        state = tracked.state
+        stopped = state.move.at > 0 or (state.scale.changed_at > 0 and starts_anew(tracked.job))
+        if tracked.job.took is not None and not stopped:
             self._moved |= self.lengths.observe(tracked.job)
 
     def forget(self, uid: str) -> None:

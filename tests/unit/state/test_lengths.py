@@ -12,7 +12,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
 from kfext.sim.jobs import JobSpec
 from kfext.state.lengths import Lengths
-from tests.unit.sim.bed import GANG, LONG, Bed
+from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
 
 FIRST = replace(GANG, name="train-1", arrives=1.0, steps=200, trains="train")
 AGAIN = replace(FIRST, name="train-2", arrives=400.0)
@@ -44,6 +44,14 @@ def test_ended_jobs_that_are_gone_say_nothing() -> None:
     of.api.delete_job(of.job("train-1"))
     of.after(5)
     assert lengths(of).usual(seen(of, AGAIN)) is None
+
+
+def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
+    stopped = replace(ANEW, name="train-1", steps=3000, trains="train")
+    of = scaled_bed(stopped, GANG).at(2000)
+    assert seen(of, stopped).took is not None
+    assert sizes(of, "train-1")
+    assert lengths(of).usual(seen(of, stopped)) is None
 
 
 def test_progress_counts_more_than_the_series() -> None:
