@@ -322,11 +322,13 @@ class Following:
         job.size.measure(reported.progress, self._progress.followed(job.uid).restarts)
         record_start(job, self._progress, pods)
         lately = now.monotonic - job.size.whole_at <= WATCHED_SECONDS
-        if lately and interrupts(job.tracked.job):
+        if lately:
             self._record_pause(job, now)
 
     def _record_pause(self, job: RunningJob, now: Moment) -> None:
-        """Record the pause of the last change, by the times in the log."""
+        """Record the pause of the last change, by the times in the log, if it stopped the job."""
+        if not interrupts(job.tracked.job):
+            return
         changed_at = job.tracked.state.scale.changed_at
         unseen = now.wall - changed_at - (now.monotonic - job.size.settled_at)
         if unseen > _UNSEEN_SECONDS:

@@ -44,7 +44,7 @@ from kfext.state.progress import JobsProgress
 from kfext.state.queue import Queue
 from kfext.state.running_job import MoveRecord, RunningJob, all_running, may_change
 from kfext.state.running_jobs import RunningJobs
-from kfext.state.scale_search import GrowthLimit, ScaleSearch, record_start, usual_pause
+from kfext.state.scale_search import GrowthLimit, ScaleSearch, record_start, usual_restart
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import InTurn
 
@@ -258,7 +258,7 @@ class MoveExecutor(Executor):
 
     def _cost(self, job: RunningJob, *, now: float) -> float:
         """Return the seconds that a move costs: the pause, and work that is done again."""
-        pause = usual_pause(job) + SETTLE_SECONDS
+        pause = usual_restart(job) + SETTLE_SECONDS
         return pause + self._handshake.unsaved(job.uid, now=now)
 
     def _left(self, job: RunningJob, *, now: float) -> float | None:

@@ -13,7 +13,14 @@ from kfext import names
 from kfext.core import words
 from kfext.core.companion.guard import Giver, givers_of, kept
 from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers
-from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, interrupts, workers_proposal
+from kfext.core.companion.scale import (
+    SCALE,
+    SEEN_FACTOR,
+    best_size,
+    interrupts,
+    starts_anew,
+    workers_proposal,
+)
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers, workers_of
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
@@ -146,10 +153,11 @@ class ScaleSearch:
 
         The pause of the training is the pause of the last change. Before the first change it is the
         time from the creation of the pods to the first step, and the grace period of the pods,
-        because a change may have to wait for it. Lost work that is done again counts too.
+        because a change may have to wait for it. Lost work that is done again counts too. A job
+        whose other workers train on loses nothing.
         """
         if not interrupts(job.tracked.job):
-            return usual_pause(job)
+            return 0.0
         return usual_pause(job) + self._handshake.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
@@ -189,7 +197,8 @@ class ScaleSearch:
         """
         settings = self._settings_of(waiting)
         workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
-        givers = self._givers(waiting, workers, candidates, rested, now)
+        length = self._length(waiting, workers, now)
+        givers = self._givers(waiting, length, candidates, rested, now)
         limits = self.room.limits(waiting, now=now)
         offered = tuple((giver.uid, giver.now, giver.keeps) for giver in givers)
         basis = (waiting.job, workers, limits, self.room.version, offered)
@@ -205,15 +214,15 @@ class ScaleSearch:
             self._in_vain.append(basis)
             return []
         rescue = Rescue(waiting.job.uid, workers, sizes)
-        before = {giver.uid: giver.now for giver in givers}
-        waited = f"a job that has waited for over {SCALE.parameter(settings, 'wait'):g} s"
         return [
             workers_proposal(
-                uid,
+                giver.uid,
                 Workers(Cause.GUARD, size, rescue),
-                f"{words.workers(before[uid] - size)} make room for {waited}",
+                f"{words.workers(giver.now - size)} make room for a job of about {length:.0f} s; "
+                f"this job has about {giver.left:.0f} s left",
             )
-            for uid, size in sizes.items()
+            for giver in givers
+            if (size := sizes.get(giver.uid)) is not None
         ]
 
     def places(
@@ -232,21 +241,24 @@ class ScaleSearch:
             if waiting.job.uid == rescue.waiting
         )
 
+    def _length(self, waiting: TrackedJob, workers: int, now: float) -> float:
+        """Return the seconds that a waiting job takes with so many workers.
+
+        With fewer workers than it asked for, it takes longer in proportion.
+        """
+        rest = self._queue.lengths.rest(waiting.job, now=now)
+        return USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
+
     def _givers(
         self,
         waiting: TrackedJob,
-        workers: int,
+        length: float,
         candidates: Collection[RunningJob],
         rested: Set[str],
         now: float,
     ) -> list[Giver]:
-        """Return the jobs that may give workers to a waiting job, in the order of their uids.
-
-        With fewer `workers` than it asked for, the waiting job takes longer in proportion.
-        """
+        """Return the jobs that may give workers to a waiting job, in the order of their uids."""
         lengths = self._queue.lengths
-        rest = lengths.rest(waiting.job, now=now)
-        length = USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
         across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
         givers = []
         for job in sorted(candidates, key=lambda job: job.uid):
@@ -263,8 +275,18 @@ class ScaleSearch:
 
 
 def usual_pause(job: RunningJob) -> float:
-    """Return the seconds that a stop and a start cost a job, as measured if it was."""
+    """Return the seconds that the last change of its size stopped a job, or an estimate."""
     return job.size.pause or USUAL_START + _grace(job)
+
+
+def usual_restart(job: RunningJob) -> float:
+    """Return the seconds that a stop and a start of all pods cost a job.
+
+    A change in place takes less, so its pause says little of a stop.
+    """
+    pause = usual_pause(job)
+    in_place = job.size.changed_at > 0 and not starts_anew(job.tracked.job)
+    return max(pause, USUAL_START + _grace(job)) if in_place else pause
 
 
 def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod]) -> None:

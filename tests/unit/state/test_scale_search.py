@@ -14,7 +14,7 @@ from kfext.names import MANAGED
 from kfext.sim.jobs import JobSpec
 from kfext.state.following import WATCHED_SECONDS
 from kfext.state.running_job import SizeRecord
-from kfext.state.scale_search import USUAL_START
+from kfext.state.scale_search import USUAL_START, usual_restart
 from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
 
 GROWS = replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000)
@@ -90,7 +90,6 @@ AGAIN: dict[str, tuple[JobSpec, float, float]] = {
     "the same of a job that is stopped": (ANEW, 4.0, 4.0),
     "nothing with a clock that is ahead": (PERIODIC, -5.0, 0.0),
     "nothing of a job that saves when it is asked and has not been": (LONG, 4.0, 0.0),
-    "nothing of a TFJob with dynamic workers": (DYNAMIC, 4.0, 0.0),
 }
 
 
@@ -102,11 +101,27 @@ def test_it_also_costs_what_is_done_again(spec: JobSpec, ago: float, again: floa
 
 
 def test_a_start_that_was_not_seen_is_taken_for_a_usual_one_and_the_grace_period_counts() -> None:
-    of = scaled_bed(replace(DYNAMIC, grace=25.0)).at(60)
+    of = scaled_bed(replace(LONG, grace=25.0)).at(60)
     of.restart()
     of.at(120)
     assert followed(of).pause == 0
     assert cost_of(of, now=of.clock.wall) == USUAL_START + 25.0
+
+
+def test_a_change_costs_nothing_where_the_other_workers_train_on() -> None:
+    of = scaled_bed(replace(DYNAMIC, grace=30.0), GANG).at(60)
+    start = followed(of).pause
+    until_changed(of).after(60)
+    assert cost_of(of, now=of.clock.wall) == 0
+    assert followed(of).pause == start > 0
+
+
+def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
+    of = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
+    of.after(WATCHED_SECONDS)
+    job = of.planner.companion.sizes.jobs["uid-train"]
+    assert job.size.pause <= STOPS + LATE
+    assert usual_restart(job) == USUAL_START + 60
 
 
 def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
