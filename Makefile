@@ -76,7 +76,7 @@ test-long: $(READY) ## everything, with all cases of real training
 soak: $(READY) ## random work, node failures and kills, and the books: MINUTES=30 NODES=200 SEED=1
 	@$(BIN)/python -m e2e.soak --minutes $(or $(MINUTES),30) --nodes $(or $(NODES),200) --seed $(or $(SEED),1)
 
-bench: $(READY) ## the figures of docs/performance.md
+bench: $(READY) ## all benchmarks; docs/performance.md names the options of some
 	@$(BIN)/python -m e2e.bench all
 
 up: $(READY) ## a cluster to try kfext on: two real nodes, kfext installed

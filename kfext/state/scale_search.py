@@ -153,8 +153,8 @@ class ScaleSearch:
 
         The pause of the training is the pause of the last change. Before the first change it is the
         time from the creation of the pods to the first step, and the grace period of the pods,
-        because a change may have to wait for it. Lost work that is done again counts too. A job
-        whose other workers train on loses nothing.
+        because a change may have to wait for it. Lost work that is done again counts too. A
+        change costs nothing if the other workers train on.
         """
         if not interrupts(job.tracked.job):
             return 0.0
