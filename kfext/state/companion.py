@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import assert_never
 
 from kfext.core.companion.arbitration import Chosen, arbitrate
+from kfext.core.companion.operation import Phase
 from kfext.core.companion.proposal import Change, Move, PodSizes, Proposal, Workers
+from kfext.core.companion.scale import starts_anew
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.state.cluster import Cluster
@@ -54,10 +56,14 @@ class Companion:
         self.sizes.enrol(now)
         self.moves.enrol(now)
 
-    def moves_now(self, uid: str) -> bool:
-        """Return whether a move of a job is under way."""
-        job = self.moves.jobs.get(uid)
-        return job is not None and job.move.operation is not None
+    def keeps_room(self, uid: str) -> bool:
+        """Return whether a job was stopped for a move or a size, so that it keeps its promise."""
+        moving, resizing = self.moves.jobs.get(uid), self.sizes.jobs.get(uid)
+        if moving is not None and moving.move.operation is not None:
+            return True
+        if resizing is None or resizing.size.phase is not Phase.SETTLING:
+            return False
+        return starts_anew(resizing.tracked.job)
 
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""

@@ -51,6 +51,8 @@ ADOPT_SECONDS = 600.0
 
 SETTLE_SECONDS = 300.0
 """The longest wait for pods that come or go: a pod on a lost node may never end."""
+_AGAIN_SECONDS = 30.0
+"""The pause after a refused write that takes back workers."""
 WATCHED_SECONDS = 60.0
 """The end of a job's pause is searched for this long after a change: the agents of torchrun may let
 the processes train on for seconds before they meet."""
@@ -245,6 +247,12 @@ class Following:
             size.end(at=at)
         return None
 
+    def settle_again(self, job: RunningJob, operation: ScaleOperation, *, at: float) -> None:
+        """Record that the write was refused that takes back workers without a place."""
+        workers = operation.change.workers
+        operation.before, operation.change = workers, Workers(Cause.REGROW, job.size.sizes.now)
+        job.size.enter(Phase.SETTLING, at=at + _AGAIN_SECONDS - SETTLE_SECONDS)
+
     def step(
         self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
     ) -> Step | str | None:
@@ -255,10 +263,14 @@ class Following:
         size, reported = job.size, self._progress.reported(job.uid)
         stepped = reported.progress.at if reported and reported.progress.step is not None else None
         ago = now.monotonic - operation.since
+        since = now.wall - ago
+        if not self._was_seen(job, now):  # the job may have trained before this controller looked
+            newest = max((pod.created for pod in pods), default=0.0)
+            since = min(since, max(size.changed_at + WATCHED_SECONDS, newest))
         if stepped is None:
             if ago >= _SILENT_SECONDS:
                 size.end(at=now.monotonic)
-        elif stepped > now.wall - ago:
+        elif stepped > since:
             self._record_pause(job, now)
             if operation.change.cause is Cause.GROWTH and operation.before in size.speeds:
                 size.speeds.pop(size.sizes.now, None)
@@ -329,14 +341,18 @@ class Following:
         """Record the pause of the last change, by the times in the log, if it stopped the job."""
         if not interrupts(job.tracked.job):
             return
+        if not self._was_seen(job, now):
+            return  # the first step may have come before
         changed_at = job.tracked.state.scale.changed_at
-        unseen = now.wall - changed_at - (now.monotonic - job.size.settled_at)
-        if unseen > _UNSEEN_SECONDS:
-            return  # the first step may have come before this controller saw the change
         whole = now.wall - (now.monotonic - job.size.whole_at)
         resumed = self._progress.followed(job.uid).resumed(since=changed_at, after=whole)
         if resumed is not None:
             job.size.pause = resumed - changed_at
+
+    def _was_seen(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether this controller saw the last change soon after its write."""
+        ago = now.wall - job.tracked.state.scale.changed_at
+        return ago - (now.monotonic - job.size.settled_at) <= _UNSEEN_SECONDS
 
 
 def _grew(job: RunningJob, operation: ScaleOperation) -> bool:

@@ -192,7 +192,8 @@ class Planner:
             return None
         if final:
             tracked.refuse(final, at=now.monotonic)
-        elif refused and start is not None and not tracked.failing:
+        stopped = self.companion.keeps_room(uid)
+        if refused and start is not None and not tracked.failing and not stopped:
             # Until the next try no other job takes the room; not again, or it would have no end.
             room = Places(start.assignment, start.slots)
             self.queue.promises.keep(uid, members_of(tracked.job), room)
@@ -254,7 +255,7 @@ class Planner:
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
-                if not self.companion.moves_now(uid):  # a job that moves may still come back
+                if not self.companion.keeps_room(uid):  # a job that moves may still come back
                     self.queue.promises.drop(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return

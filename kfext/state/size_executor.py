@@ -7,8 +7,8 @@ from kfext import names
 from kfext.core.companion.arbitration import Chosen
 from kfext.core.companion.operation import Phase
 from kfext.core.companion.policy import Condition
-from kfext.core.companion.proposal import Proposal, Rank, Rescue, Workers
-from kfext.core.companion.scale import SCALE, SCALED
+from kfext.core.companion.proposal import Cause, Proposal, Rank, Rescue, Workers
+from kfext.core.companion.scale import SCALE, SCALED, starts_anew
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
@@ -55,14 +55,15 @@ class SizeExecutor(Executor):
         """Return whether a job opted in, or has another size that kfext gave it.
 
         A job that opted out after a person edited the size that kfext gave it is followed too, so
-        that its state forgets the size.
+        that its state forgets the size. So is a job that an earlier controller stopped.
         """
         if tracked.job.finished or tracked.job.deleting or tracked.job.released:
             return False
         changing = job is not None and job.size.operation is not None
+        stopped = bool(tracked.state.scale.cause) and tracked.job.suspend and tracked.job.held
         opted_out = self.running.settings_of(tracked).elastic is None
         marked = bool(tracked.state.scale.rests) or (is_edited(tracked) and opted_out)
-        return SCALE.name in chosen or has_kfext_size(tracked) or changing or marked
+        return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or marked
 
     def meet(self, job: RunningJob, now: Moment) -> None:
         """Begin to follow the size of a job."""
@@ -117,7 +118,7 @@ class SizeExecutor(Executor):
             return
         if operation.phase is not Phase.WRITING:
             if not complete and operation.phase is Phase.SETTLING:
-                operation.restarted = bool(final)  # not all workers were replaced
+                operation.restarted = False  # not all workers were replaced
             elif not complete:
                 operation.requested, size.asks_at = 0, now + LOOK_SECONDS  # ask again
             return
@@ -127,7 +128,11 @@ class SizeExecutor(Executor):
             size.changed_at = job.tracked.state.scale.changed_at
             size.enter(Phase.SETTLING, at=now)
             return
-        self._queue.promises.drop(job.uid)
+        if operation.change.cause is Cause.TAKE_BACK and not starts_anew(job.tracked.job):
+            self._following.settle_again(job, operation, at=now)
+            return
+        if final:  # without an answer the write may have arrived
+            self._queue.promises.drop(job.uid)
         pause = _RETRY_SECONDS
         if final:
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from dataclasses import replace
 
+from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import asked_workers, with_workers, workers_of
 from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
@@ -80,7 +81,19 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         waits = not state.reason or state.reason in WAITS_FOR_CAPACITY
         reason = REASON_BACKING_OFF if waits else state.reason
         return _back_off(situation, Verdict(reason, message))
-    return _start(situation, ledger, no_fits)
+    return _without_growth(situation) or _start(situation, ledger, no_fits)
+
+
+def _without_growth(situation: Situation) -> Step | None:
+    """Return the step that gives a stopped job the smaller number of its user, or None.
+
+    It is for jobs that kfext may not scale any more: nothing else would take the growth back.
+    """
+    job, state = situation.job, situation.state
+    asked = asked_workers(job, state)
+    if asked >= workers_of(job) or open_range(job, situation.settings) is not None:
+        return None
+    return SaveState(replace(state, asked=0, admitted=0), asked)
 
 
 def _unrendered(situation: Situation) -> Step | None:

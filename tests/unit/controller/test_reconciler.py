@@ -253,7 +253,7 @@ class FakeCompanion:
     def adopt(self, now: Moment) -> None:
         pass
 
-    def moves_now(self, uid: str) -> bool:
+    def keeps_room(self, uid: str) -> bool:
         return False
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:

@@ -257,6 +257,16 @@ def test_S4_a_job_goes_back_if_its_room_is_stolen() -> None:
     check(of)
 
 
+def test_a_job_keeps_both_rooms_if_its_start_is_refused_once() -> None:
+    of = three_nodes(is_off)
+    refuse_once(of, lambda uid, _change: uid == "uid-train")
+    submit_late(of)
+    until(of, is_started).after(1)
+    of.lose("c")
+    of.after(100)
+    assert (nodes_of(of), stops(of)) == (["a", "b"], 1)
+
+
 def test_a_job_that_has_lost_both_rooms_waits_and_starts_first() -> None:
     of = three_nodes(is_off)
     for node in ("b", "c"):

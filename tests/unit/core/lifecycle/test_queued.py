@@ -450,6 +450,24 @@ def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short
     assert isinstance(rigid, Wait)
 
 
+@pytest.mark.parametrize(
+    ("elastic", "state", "want"),
+    [
+        (None, JobState(asked=2, admitted=3), 2),
+        (None, JobState(asked=2, admitted=4), None),
+        (None, JobState(asked=4, admitted=3), None),
+        (Range(2, 8), JobState(asked=2, admitted=3), None),
+    ],
+    ids=["it opted out", "a person set the number", "kfext took workers", "it may be scaled"],
+)
+def test_a_stopped_job_that_kfext_may_not_scale_any_more_loses_growth(
+    elastic: Range | None, state: JobState, want: int | None
+) -> None:
+    of = job().worker(3, cpu="1").held().elastic(**ANY_SIZE).build()
+    step = next_step(situation_of(of, (), None, state, NOW, elastic=elastic), TWO_NODES)
+    assert (step.workers if isinstance(step, SaveState) else None) == want
+
+
 def test_a_job_that_a_quota_shrinks_waits_for_the_workers_that_the_quota_allows() -> None:
     of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     room = ledger(node("a", cpu="8"))

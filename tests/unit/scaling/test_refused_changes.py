@@ -1,0 +1,128 @@
+"""Changes of size with a write that is refused or unanswered, or with a controller that is new."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext.errors import ApiError, Forbidden, Invalid
+from kfext.model.log_line import LogLine
+from tests.unit.scaling.test_faults import any_rescaled, until_changed
+from tests.unit.sim.bed import ANEW, CONFLICT, GANG, LONG, Bed, resizes, scaled_bed, sizes
+
+DENIED = Forbidden(status=403, reason="Forbidden", message="admission webhook says no")
+INVALID = Invalid(status=422, reason="Invalid", message="a test failed")
+ENDLESS = replace(GANG, workers=2, steps=20_000)
+
+
+def refuse(
+    of: Bed, error: ApiError, chosen: Callable[[str, Any], bool], *, times: int = 1
+) -> list[float]:
+    """Refuse the next writes that are chosen; return the list of the times of the refusals."""
+    refused: list[float] = []
+
+    def refusal(uid: str, change: Any) -> ApiError | None:
+        if len(refused) == times or not chosen(uid, change):
+            return None
+        refused.append(of.clock.now)
+        return error
+
+    of.faults.refusal = refusal
+    return refused
+
+
+def starts(uid: str, change: Any) -> bool:
+    """Return whether a write starts the job."""
+    return uid == "uid-train" and any(
+        item["path"].endswith("/suspend") and item.get("value") is False
+        for item in (change if isinstance(change, list) else ())
+        if item["op"] != "test"
+    )
+
+
+def stopped_to_grow() -> Bed:
+    """A job that is just stopped to get back its workers, beside jobs that would take its room."""
+    of = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG), times=2)
+    for number in range(2):
+        of.submit(replace(ENDLESS, name=f"late-{number}", arrives=of.clock.now))
+    return of
+
+
+def test_a_new_controller_does_not_replace_workers_that_trained_after_their_change() -> None:
+    of = until_changed(scaled_bed(replace(LONG, steps=60_000), replace(GANG, steps=60_000)))
+    of.at(of.clock.now + 400)
+    training = of.job().training
+    training._print_at += 250  # it validates its model, and prints nothing
+    of.at(of.clock.now + 20)
+    of.restart()
+    read = of.clock.wall - 60
+    training.lines = [
+        LogLine(read + 2 * number, f"step {int(training.done) - 200 + 4 * number}/60000 loss=1.0")
+        for number in range(10)
+    ]
+    lost = training.lost
+    of.at(of.clock.now + 400)
+    assert (training.lost, any_rescaled(of)) == (lost, False)
+
+
+@pytest.mark.parametrize("error", [CONFLICT, DENIED], ids=["a conflict", "a refusal"])
+def test_workers_without_a_place_are_taken_back_although_a_write_was_refused(
+    error: ApiError,
+) -> None:
+    gives = replace(LONG, answers=20.0, steps=60_000)
+    of = Bed(gives, GANG, policy=None, a=3000, b=1000).at(101)
+    while of.job("gang").training.began is None:
+        of.at(of.clock.now + 1)
+    of.faults.closed.add("b")
+    until_changed(of, times=2)  # it grows on a node that no pod gets
+    refused = refuse(of, error, lambda uid, change: uid == "uid-train" and resizes(change))
+    of.at(of.clock.now + 500)
+    job = of.job()
+    assert (len(refused), job.workers, job.training.workers, job.job.released) == (1, 3, 3, False)
+
+
+def test_a_new_controller_keeps_the_room_of_a_job_that_was_stopped_to_grow() -> None:
+    of = stopped_to_grow()
+    of.restart()
+    of.after(20)
+    assert (of.job().job.suspend, of.job().workers) == (False, 3)
+
+
+def test_a_stopped_job_keeps_its_room_if_the_answer_to_the_write_is_lost() -> None:
+    of = until_changed(scaled_bed(replace(ANEW, steps=20_000), GANG))
+    of.faults.loses = lambda uid, change: uid == "uid-train" and resizes(change)
+    while not (of.job().job.suspend and of.job().workers == 3):
+        of.at(of.clock.now + 1)
+    of.faults.loses = lambda _uid, _change: False
+    for number in range(2):
+        of.submit(replace(ENDLESS, name=f"late-{number}", arrives=of.clock.now))
+    of.after(20)
+    assert (of.job().job.suspend, of.job().workers) == (False, 3)
+
+
+@pytest.mark.parametrize(
+    ("error", "times"),
+    [(CONFLICT, 2), (DENIED, 1), (INVALID, 1)],
+    ids=["two conflicts", "a refusal", "a failed test"],
+)
+def test_a_stopped_job_keeps_its_room_if_its_start_is_refused(error: ApiError, times: int) -> None:
+    of = stopped_to_grow()
+    refused = refuse(of, error, starts, times=times)
+    of.after(60)
+    assert (len(refused), of.job().job.suspend) == (times, False)
+
+
+def test_workers_that_hang_are_replaced_although_a_write_was_refused() -> None:
+    of = scaled_bed(replace(LONG, steps=30_000), replace(GANG, steps=300)).at(100)
+    of.job().training.hang()
+    until_changed(of)
+    changed = of.clock.now
+    of.at(changed + 30)
+    of.job().training._hangs = False  # new processes do not hang
+    refused = refuse(
+        of, INVALID, lambda uid, _change: of.clock.now > changed + 60 and uid == "uid-train"
+    )
+    of.at(changed + 600)
+    assert len(refused) == 1
+    assert sizes(of) == [2, 4], "it trains, and got its workers back"
