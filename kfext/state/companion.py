@@ -58,12 +58,15 @@ class Companion:
 
     def keeps_room(self, uid: str) -> bool:
         """Return whether a job was stopped for a move or a size, so that it keeps its promise."""
-        moving, resizing = self.moves.jobs.get(uid), self.sizes.jobs.get(uid)
-        if moving is not None and moving.move.operation is not None:
-            return True
-        if resizing is None or resizing.size.phase is not Phase.SETTLING:
-            return False
-        return starts_anew(resizing.tracked.job)
+        job = self.sizes.jobs.get(uid)
+        if job is None or job.size.phase is not Phase.SETTLING:
+            return self.moves_now(uid)
+        return starts_anew(job.tracked.job) or self.moves_now(uid)
+
+    def moves_now(self, uid: str) -> bool:
+        """Return whether a move of a job is under way."""
+        job = self.moves.jobs.get(uid)
+        return job is not None and job.move.operation is not None
 
     def steps(self, now: Moment) -> Steps:
         """Return the steps to write now; each job is busy until `finish`."""

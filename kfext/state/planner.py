@@ -205,6 +205,8 @@ class Planner:
             shown = while_refused(self.situation(tracked, now), tracked.step, final)
             return Report(tracked, shown.phase, shown.verdict) if shown else None
         tracked.succeed()
+        if start is not None and not self.companion.moves_now(uid):  # a move may still come back
+            self.queue.promises.drop(uid)
         if complete:
             self.cluster.mark(uid)
         else:
@@ -255,7 +257,7 @@ class Planner:
             if tracked.assumed is not None:
                 self.cluster.sync_claims(tracked)
             if isinstance(step, Unsuspend):
-                if not self.companion.keeps_room(uid):  # a job that moves may still come back
+                if not self.companion.keeps_room(uid):  # else the start may be refused
                     self.queue.promises.drop(uid)  # the plan claims the places now
                 self.queue.started_at = now.monotonic
             return

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kfext import names
-from kfext.core.companion.operation import Readiness
+from kfext.core.companion.operation import Phase, Readiness
 from kfext.core.companion.proposal import Cause, Proposal, Rank, Workers
 from kfext.core.companion.scale import SCALE, workers_proposal
 from kfext.core.companion.stand_down import why_left_alone, why_one_size
@@ -231,10 +231,11 @@ class ScaleProposals:
 
         Either the job no longer waits, or it waits although all workers were given up: a size was
         refused, or the job needs more by now. A job that moves or changes its own size keeps its
-        promise: it is stopped for that, and may not even be suspended yet.
+        promise until its pods run: it is stopped for that, and may not even be suspended yet.
         """
         job = self._running.record(tracked)
-        if job.move.operation is not None or job.size.operation is not None:
+        runs = job.size.phase in {None, Phase.MEASURING, Phase.TRIAL}
+        if job.move.operation is not None or not runs:
             return False
         return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
 

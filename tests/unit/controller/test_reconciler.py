@@ -253,8 +253,10 @@ class FakeCompanion:
     def adopt(self, now: Moment) -> None:
         pass
 
-    def keeps_room(self, uid: str) -> bool:
+    def moves_now(self, uid: str) -> bool:
         return False
+
+    keeps_room = moves_now
 
     def steps(self, now: Moment) -> list[tuple[TrackedJob, Step]]:
         self.asked += 1

@@ -113,6 +113,14 @@ def test_a_stopped_job_keeps_its_room_if_its_start_is_refused(error: ApiError, t
     assert (len(refused), of.job().job.suspend) == (times, False)
 
 
+def test_a_stopped_job_claims_its_room_only_once_when_it_has_started() -> None:
+    of = stopped_to_grow()
+    while of.job().job.suspend:
+        of.after(0.5)
+    of.after(1)
+    assert of.planner.queue.promises.kept() == ()
+
+
 def test_workers_that_hang_are_replaced_although_a_write_was_refused() -> None:
     of = scaled_bed(replace(LONG, steps=30_000), replace(GANG, steps=300)).at(100)
     of.job().training.hang()
