@@ -153,11 +153,11 @@ class ScaleSearch:
 
         The pause of the training is the pause of the last change. Before the first change it is the
         time from the creation of the pods to the first step, and the grace period of the pods,
-        because a change may have to wait for it. Lost work that is done again counts too. A
-        change costs nothing if the other workers train on.
+        because a change may have to wait for it. Lost work that is done again counts too. If the
+        other workers train on, only the start counts, because new workers are of no use earlier.
         """
         if not interrupts(job.tracked.job):
-            return 0.0
+            return max(0.0, usual_pause(job) - _grace(job))
         return usual_pause(job) + self._handshake.unsaved(job.uid, now=now)
 
     # --- the starvation guard -------------------------------------------------------------------
