@@ -131,10 +131,9 @@ class SizeExecutor(Executor):
         if operation.change.cause is Cause.TAKE_BACK and not starts_anew(job.tracked.job):
             self._following.settle_again(job, operation, at=now)
             return
+        pause = _RETRY_SECONDS
         if final:  # without an answer the write may have arrived
             self._queue.promises.drop(job.uid)
-        pause = _RETRY_SECONDS
-        if final:
             size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
             pause = lengthened(size.missed)
             size.missed += 1  # other jobs may have given workers in vain

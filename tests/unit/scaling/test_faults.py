@@ -37,7 +37,7 @@ from tests.unit.sim.bed import (
     PERIODIC,
     SERVERS,
     Bed,
-    refuse_once,
+    refuse,
     resizes,
     scaled_bed,
     sizes,
@@ -262,7 +262,7 @@ def test_a_person_may_have_a_job_scaled_again_that_was_left_alone() -> None:
 def test_an_edit_by_a_person_counts_although_its_note_is_refused_at_first() -> None:
     of = until_changed(scaled_bed(LONG, replace(GANG, workers=1)))
     of.at(of.clock.now + 30)
-    refuse_once(of, lambda uid, change: "~1state" in str(change))
+    refuse(of, lambda uid, change: "~1state" in str(change))
     of.scale(2)
     of.at(of.clock.now + 60)
     assert any(step.refused for step in of.driver.written)
@@ -323,7 +323,7 @@ def until_promised(of: Bed) -> Bed:
 def test_a_size_that_is_refused_keeps_no_job_waiting_for_what_was_promised() -> None:
     two = replace(LONG, name="two", workers=2, bounds=(1, 2), arrives=6.0)
     of = scaled_bed(replace(two, name="one", arrives=5.0), two, GANG).at(100)
-    refuse_once(of, lambda uid, change: uid == "uid-two" and resizes(change))
+    refuse(of, lambda uid, change: uid == "uid-two" and resizes(change))
     of.at(260)
     assert any(write.refused for write in of.driver.written if write.job == "two")
     assert of.job("gang").training.began is not None

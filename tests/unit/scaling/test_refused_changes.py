@@ -1,6 +1,5 @@
 """Changes of size with a write that is refused or unanswered, or with a controller that is new."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -9,27 +8,11 @@ import pytest
 from kfext.errors import ApiError, Forbidden, Invalid
 from kfext.model.log_line import LogLine
 from tests.unit.scaling.test_faults import any_rescaled, until_changed
-from tests.unit.sim.bed import ANEW, CONFLICT, GANG, LONG, Bed, resizes, scaled_bed, sizes
+from tests.unit.sim.bed import ANEW, CONFLICT, GANG, LONG, Bed, refuse, resizes, scaled_bed, sizes
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="admission webhook says no")
 INVALID = Invalid(status=422, reason="Invalid", message="a test failed")
 ENDLESS = replace(GANG, workers=2, steps=20_000)
-
-
-def refuse(
-    of: Bed, error: ApiError, chosen: Callable[[str, Any], bool], *, times: int = 1
-) -> list[float]:
-    """Refuse the next writes that are chosen; return the list of the times of the refusals."""
-    refused: list[float] = []
-
-    def refusal(uid: str, change: Any) -> ApiError | None:
-        if len(refused) == times or not chosen(uid, change):
-            return None
-        refused.append(of.clock.now)
-        return error
-
-    of.faults.refusal = refusal
-    return refused
 
 
 def starts(uid: str, change: Any) -> bool:
@@ -76,7 +59,7 @@ def test_workers_without_a_place_are_taken_back_although_a_write_was_refused(
         of.at(of.clock.now + 1)
     of.faults.closed.add("b")
     until_changed(of, times=2)  # it grows on a node that no pod gets
-    refused = refuse(of, error, lambda uid, change: uid == "uid-train" and resizes(change))
+    refused = refuse(of, lambda uid, change: uid == "uid-train" and resizes(change), error)
     of.at(of.clock.now + 500)
     job = of.job()
     assert (len(refused), job.workers, job.training.workers, job.job.released) == (1, 3, 3, False)
@@ -108,7 +91,7 @@ def test_a_stopped_job_keeps_its_room_if_the_answer_to_the_write_is_lost() -> No
 )
 def test_a_stopped_job_keeps_its_room_if_its_start_is_refused(error: ApiError, times: int) -> None:
     of = stopped_to_grow()
-    refused = refuse(of, error, starts, times=times)
+    refused = refuse(of, starts, error, times=times)
     of.after(60)
     assert (len(refused), of.job().job.suspend) == (times, False)
 
@@ -129,7 +112,7 @@ def test_workers_that_hang_are_replaced_although_a_write_was_refused() -> None:
     of.at(changed + 30)
     of.job().training._hangs = False  # new processes do not hang
     refused = refuse(
-        of, INVALID, lambda uid, _change: of.clock.now > changed + 60 and uid == "uid-train"
+        of, lambda uid, _change: of.clock.now > changed + 60 and uid == "uid-train", INVALID
     )
     of.at(changed + 600)
     assert len(refused) == 1

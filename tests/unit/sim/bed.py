@@ -98,16 +98,20 @@ class Bed(Cluster):
         self.api.patch_pod(pod, [{"op": "add", "path": path, "value": str(number)}])
 
 
-def refuse_once(of: Bed, chosen: Callable[[str, Any], bool]) -> None:
-    """Refuse the next write that is chosen by its uid and patch."""
+def refuse(
+    of: Bed, chosen: Callable[[str, Any], bool], error: ApiError = CONFLICT, *, times: int = 1
+) -> list[float]:
+    """Refuse the next writes that are chosen by uid and patch; return the times, as they come."""
+    refused: list[float] = []
 
     def refusal(uid: str, change: Any) -> ApiError | None:
-        if not chosen(uid, change):
+        if len(refused) == times or not chosen(uid, change):
             return None
-        of.faults.refusal = lambda _uid, _change: None
-        return CONFLICT
+        refused.append(of.clock.now)
+        return error
 
     of.faults.refusal = refusal
+    return refused
 
 
 def resizes(change: Any) -> bool:

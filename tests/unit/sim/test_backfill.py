@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.sim.bed import GANG, Bed, refuse_once
+from tests.unit.sim.bed import GANG, Bed, refuse
 
 
 def test_no_job_backfills_beyond_the_end_that_is_expected_by_now() -> None:
@@ -25,7 +25,7 @@ def test_a_start_that_fails_once_does_not_cost_a_job_its_room() -> None:
     holder = replace(GANG, name="holder", workers=4, arrives=10.0)
     late = replace(GANG, name="late", workers=1, arrives=320.0, steps=5000)
     of = Bed(awaited, holder, late, a=4000).at(330)
-    refuse_once(of, lambda uid, change: uid == "uid-holder" and "suspend" in str(change))
+    refuse(of, lambda uid, change: uid == "uid-holder" and "suspend" in str(change))
     while of.job("holder").training.began is None:
         of.after(1)
         assert of.clock.now < 1500

@@ -22,7 +22,7 @@ from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.training import Doing
 from kfext.sim.worlds import random_world
 from kfext.state.move_executor import HOLD_SECONDS
-from tests.unit.sim.bed import MASTER, Bed, refuse_once
+from tests.unit.sim.bed import MASTER, Bed, refuse
 from tests.unit.sim.rules import Rules
 
 SPREAD = JobSpec(
@@ -212,7 +212,7 @@ def test_the_controller_dies_with_its_next_write(when: Callable[[Bed], bool]) ->
 
 def test_a_refused_stop_changes_nothing_and_is_tried_again() -> None:
     of = spread_bed().at(ENDS)
-    refuse_once(of, lambda uid, change: uid == "uid-train")
+    refuse(of, lambda uid, change: uid == "uid-train")
     of.at(330)
     assert (nodes_of(of), stops(of)) == (["b"], 1)
     check(of)
@@ -259,7 +259,7 @@ def test_S4_a_job_goes_back_if_its_room_is_stolen() -> None:
 
 def test_a_job_keeps_both_rooms_if_its_start_is_refused_once() -> None:
     of = three_nodes(is_off)
-    refuse_once(of, lambda uid, _change: uid == "uid-train")
+    refuse(of, lambda uid, _change: uid == "uid-train")
     submit_late(of)
     until(of, is_started).after(1)
     of.lose("c")
@@ -388,7 +388,7 @@ def test_a_stop_without_an_answer_keeps_both_rooms() -> None:
 
 def test_a_stop_that_never_arrived_holds_its_rooms_for_30_s() -> None:
     of = spread_bed().at(ENDS)
-    refuse_once(of, lambda uid, _: uid == "uid-train")
+    refuse(of, lambda uid, _: uid == "uid-train")
     while not of.planner.queue.promises.kept():
         of.after(1)
     assert not of.job().job.suspend

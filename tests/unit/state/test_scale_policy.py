@@ -22,7 +22,7 @@ from tests.unit.sim.bed import (
     LONG,
     PERIODIC,
     Bed,
-    refuse_once,
+    refuse,
     scaled_bed,
     sizes,
 )
@@ -380,7 +380,7 @@ def test_workers_are_replaced_once_more_if_a_worker_changed_before_it_was_replac
     while not sizes(of):
         of.at(of.clock.now + 1)
     of.job().training.hang()
-    refuse_once(of, lambda _uid, change: change is None)
+    refuse(of, lambda _uid, change: change is None)
     of.at(1500)
     restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
     assert len(restarts) == 2
