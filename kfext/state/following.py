@@ -339,10 +339,8 @@ class Following:
 
     def _record_pause(self, job: RunningJob, now: Moment) -> None:
         """Record the pause of the last change, by the times in the log, if it stopped the job."""
-        if not interrupts(job.tracked.job):
-            return
-        if not self._was_seen(job, now):
-            return  # the first step may have come before
+        if not (interrupts(job.tracked.job) and self._was_seen(job, now)):
+            return  # the first step may have come before this controller looked
         changed_at = job.tracked.state.scale.changed_at
         whole = now.wall - (now.monotonic - job.size.whole_at)
         resumed = self._progress.followed(job.uid).resumed(since=changed_at, after=whole)

@@ -156,9 +156,11 @@ class Queue:
 
         The length of a job that kfext stopped is not known, because it shows only its last start.
         """
+        if tracked.job.took is None:
+            return
         state = tracked.state
         stopped = state.move.at > 0 or (state.scale.changed_at > 0 and starts_anew(tracked.job))
-        if tracked.job.took is not None and not stopped:
+        if not stopped:
             self._moved |= self.lengths.observe(tracked.job)
 
     def forget(self, uid: str) -> None:
