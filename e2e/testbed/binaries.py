@@ -215,6 +215,13 @@ def operator_manifests() -> list[Path]:
     )
 
 
+def operator_examples() -> list[Path]:
+    """Return the manifests in the training-operator's own folder of examples, in name order."""
+    dependency = f"{_OPERATOR_MODULE}@{paths.TRAINING_OPERATOR}"
+    module = download(SOURCES["training-operator.v1"].folder, dependency)
+    return sorted((module / "examples").rglob("*.y*ml"))
+
+
 def trainer_manifests() -> list[Path]:
     """Return the CRDs of Trainer, its runtime for torch, and its webhooks."""
     kinds = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")

@@ -1,0 +1,91 @@
+"""Gangs that are bound in part, in a crowd: python -m e2e.bench.half_gangs --seed 83 --seed 97.
+
+All jobs of a seed are submitted at once to 24 fake nodes, which cannot hold them all. No job ends.
+Then the gangs are watched: see `e2e.harness.half_gangs` for what half means.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+
+import click
+
+from e2e.bench.bed import Bench
+from e2e.bench.report import conditions
+from e2e.harness.half_gangs import Account, watch
+from e2e.harness.jobs import jobs_path
+from e2e.harness.mixed_jobs import PRIORITY, mixed_jobs
+from e2e.testbed import lifecycle
+from kfext import names
+from kfext.model.policy import Placement
+
+NODES = 24
+_NAMESPACE = "crowd"
+_LONGER_SECONDS = 10.0
+"""A gang may be half for bindTimeout and this long."""
+
+
+@click.command(help=__doc__)
+@click.option("--seed", type=int, multiple=True, default=(83,), show_default=True)
+@click.option("--seconds", type=float, default=240.0, show_default=True, help="How long to watch.")
+@click.option("--only-modelled", is_flag=True, help="Without jobs left to plain Kubernetes.")
+@click.option("--gated", is_flag=True, help="No gang is born pinned.")
+def main(seed: tuple[int, ...], seconds: float, only_modelled: bool, gated: bool) -> None:
+    for number in seed:
+        account = crowd(number, seconds=seconds, only_modelled=only_modelled, gated=gated)
+        print(json.dumps({"seed": number, **account.figures()}))
+        print("\n".join(f"  {line}" for line in account.lines()), flush=True)
+    print(conditions("python -m e2e.bench.half_gangs"))
+
+
+def crowd(seed: int, *, seconds: float, only_modelled: bool, gated: bool) -> Account:
+    """Run one crowd on a cluster of its own."""
+    with lifecycle.running(f"crowd-{os.getpid()}", fake_nodes=NODES, fast=True) as bed:
+        bench = Bench(bed)
+        bench.install()
+        divide(bench)
+        if gated:
+            bench.kube.create("/apis/kfext.dev/v1alpha1/trainingpolicies", {
+                "apiVersion": "kfext.dev/v1alpha1",
+                "kind": "TrainingPolicy",
+                "metadata": {"name": "gated"},
+                "spec": {"placement": {"bornPinned": False}},
+            })  # fmt: skip
+        submit(bench, mixed_jobs(seed, only_modelled=only_modelled))
+        limit = Placement().bind_timeout + _LONGER_SECONDS
+        account = watch(bench.kube, _NAMESPACE, seconds=seconds, limit=limit)
+        for process in (bench.controller, bench.webhook):
+            process.kill()
+        return account
+
+
+def divide(bench: Bench) -> None:
+    """Give every node one of two pools, and a fifth of the nodes a taint."""
+    nodes = sorted(bench.kube.items("/api/v1/nodes"), key=lambda node: node["metadata"]["name"])
+    for number, node in enumerate(nodes):
+        change: dict[str, object] = {"metadata": {"labels": {"pool": "ab"[number % 2]}}}
+        if number % 5 == 0:
+            taint = {"key": "gpu", "value": "y", "effect": "NoSchedule"}
+            change["spec"] = {"taints": [*node["spec"].get("taints", []), taint]}
+        bench.kube.patch(f"/api/v1/nodes/{node['metadata']['name']}", change)
+
+
+def submit(bench: Bench, jobs: Sequence[dict[str, object]]) -> None:
+    """Create the jobs one after the other, without a pause."""
+    bench.testbed.api.apply({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": _NAMESPACE, "labels": {names.MANAGED: "true"}},
+    })  # fmt: skip
+    bench.testbed.api.apply({
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": PRIORITY},
+        "value": 5,
+    })  # fmt: skip
+    for job in jobs:
+        bench.kube.ask("POST", jobs_path(_NAMESPACE, str(job["kind"])), job)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""Watches the gangs of a namespace: which were bound in part, for how long, and what became whole.
+
+A gang is *half* while some but not all of its planned pods are bound, for more than GRACE_SECONDS,
+and it was never whole. The number of planned pods is what the job says once it runs: an elastic job
+may start with fewer pods than were submitted. Only jobs that kfext has planned count; jobs that it
+left or released before they had a pod count apart.
+"""
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from e2e.harness.jobs import PLURAL, jobs_path, specs
+from e2e.harness.kube import Kube, Object
+from kfext import names
+
+GRACE_SECONDS = 5.0
+LOOK_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Gang:
+    """What was seen of one job. Times are in seconds since the watch began.
+
+    `planned`: whether kfext ever planned it. `apart`: whether it was left to plain Kubernetes with
+        no pod bound: then plain Kubernetes alone decides how much of it is bound.
+    `starts`: how often it was unsuspended before it was whole.
+    `half`: the stretches in which it was half, without their grace. `held`: how long it had a node.
+    """
+
+    name: str
+    planned: bool = False
+    apart: bool = False
+    starts: int = 0
+    wanted: int = 0
+    bound: int = 0
+    most_bound: int = 0
+    whole_at: float | None = None
+    lost: bool = False
+    held: float = 0.0
+    pod_seconds: float = 0.0
+    stretches: list[float] = field(default_factory=list)
+    ended_as: tuple[int, int] = (0, 0)
+    _suspended: bool = True
+    _part_since: float | None = None
+    _seen_at: float | None = None
+
+    def look(self, job: Object, pods: Iterable[Object], *, at: float) -> None:
+        """Record one look at the job and its pods."""
+        passed = 0.0 if self._seen_at is None else at - self._seen_at
+        self._seen_at = at
+        annotations = job["metadata"].get("annotations", {})
+        suspended = bool(job["spec"].get("runPolicy", {}).get("suspend"))
+        self.planned |= names.PLAN in annotations
+        if self._suspended and not suspended and self.whole_at is None:
+            self.starts += 1
+        self._suspended = suspended
+        live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        self.bound = sum(bool(pod["spec"].get("nodeName")) for pod in live)
+        self.wanted = sum(int(group.get("replicas", 1) or 0) for group in specs(job).values())
+        if names.RELEASED in annotations and not self.bound and self.whole_at is None:
+            self.apart = True
+        self.held += passed if self.bound else 0.0
+        self.pod_seconds += passed * self.bound
+        if self.bound >= self.wanted and self.whole_at is None:
+            self.whole_at = at
+        self.lost |= self.whole_at is not None and self.bound < self.wanted
+        part = self.whole_at is None and 0 < self.bound < self.wanted
+        if part and self._part_since is None:
+            self._part_since = at
+            self.stretches.append(0.0)
+        if part and self._part_since is not None:
+            self.stretches[-1] = at - self._part_since
+            self.ended_as = (self.bound, self.wanted)
+        if not part:
+            self._part_since = None
+
+    @property
+    def half(self) -> list[float]:
+        """How long each stretch was in which the gang was half."""
+        return [stretch for stretch in self.stretches if stretch > GRACE_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """All gangs of a namespace; `limit`: how long a gang may be half, in seconds."""
+
+    gangs: tuple[Gang, ...]
+    limit: float
+
+    @property
+    def own(self) -> list[Gang]:
+        """The gangs that kfext placed."""
+        return [gang for gang in self.gangs if gang.planned and not gang.apart]
+
+    @property
+    def half(self) -> list[Gang]:
+        """The gangs of kfext that were half at some time."""
+        return [gang for gang in self.own if gang.half]
+
+    @property
+    def too_long(self) -> list[Gang]:
+        """The gangs of kfext that were half for longer than allowed."""
+        return [gang for gang in self.half if max(gang.half) > self.limit]
+
+    @property
+    def share_half(self) -> float:
+        """The share of the time in which gangs of kfext had nodes that they were half."""
+        held = sum(gang.held for gang in self.own)
+        return sum(sum(gang.half) for gang in self.own) / held if held else 0.0
+
+    def figures(self) -> dict[str, float]:
+        """Return the figures of the run."""
+        began = sorted(gang.whole_at for gang in self.own if gang.whole_at is not None)
+        return {
+            "jobs": len(self.gangs),
+            "placed by kfext": len(self.own),
+            "half": len(self.half),
+            "half for too long": len(self.too_long),
+            "gang-seconds half": round(sum(sum(gang.half) for gang in self.own), 1),
+            "gang-seconds": round(sum(gang.held for gang in self.own)),
+            "whole": len(began),
+            "whole after, mean s": round(sum(began) / len(began), 2) if began else 0.0,
+            "whole after, last s": round(began[-1], 1) if began else 0.0,
+            "all jobs whole": sum(gang.whole_at is not None for gang in self.gangs),
+            "started over twice": sum(gang.starts > 2 for gang in self.own),
+            "pod-seconds": round(sum(gang.pod_seconds for gang in self.gangs)),
+            "lost a member": sum(gang.lost for gang in self.own),
+            "half apart": sum(bool(gang.half) for gang in self.gangs if gang not in self.own),
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line for each gang that was half, the longest first."""
+        half = [gang for gang in self.gangs if gang.half]
+        for gang in sorted(half, key=lambda gang: -max(gang.half)):
+            of, wanted = gang.ended_as
+            where = "" if gang in self.own else ", left to plain Kubernetes"
+            times = ", ".join(f"{stretch:.0f}" for stretch in gang.half)
+            yield f"{gang.name}: {of} of {wanted} pods bound for {times} s{where}"
+
+
+def watch(kube: Kube, namespace: str, *, seconds: float, limit: float) -> Account:
+    """Look at the jobs and pods of a namespace for so long, twice a second."""
+    gangs: dict[str, Gang] = {}
+    began = time.monotonic()
+    while (at := time.monotonic() - began) < seconds:
+        look(kube, namespace, gangs, at=at)
+        time.sleep(max(0.0, LOOK_SECONDS - (time.monotonic() - began - at)))
+    return Account(tuple(gangs.values()), limit)
+
+
+def look(kube: Kube, namespace: str, gangs: dict[str, Gang], *, at: float) -> None:
+    """Record one look at every job of a namespace."""
+    jobs = [job for kind in PLURAL for job in kube.items(jobs_path(namespace, kind))]
+    by_job: dict[str, list[Object]] = {}
+    for pod in kube.items(f"/api/v1/namespaces/{namespace}/pods"):
+        owners = pod["metadata"].get("ownerReferences", [])
+        by_job.setdefault(owners[0]["uid"] if owners else "", []).append(pod)
+    for job in jobs:
+        name, uid = job["metadata"]["name"], job["metadata"]["uid"]
+        kind = job.get("kind") or ("TFJob" if "tfReplicaSpecs" in job["spec"] else "PyTorchJob")
+        gangs.setdefault(name, Gang(name)).look({**job, "kind": kind}, by_job.get(uid, []), at=at)
