@@ -7,6 +7,7 @@ from dataclasses import replace
 from kfext.core.lifecycle.situation import Situation, generation_of, queued_since
 from kfext.core.lifecycle.steps import DeleteUnbound, Release, SaveState, Step, Suspend, Wait
 from kfext.core.observed import differences, observed
+from kfext.core.words import pods
 from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
@@ -71,11 +72,14 @@ def give_up(situation: Situation, late: Verdict, *, stuck: tuple[Pod, ...] = ())
 
 
 def by_suspension(situation: Situation, step: Step) -> Step:
-    """Return the step of a running job if its operator counts each deleted pod as failed.
+    """Return the step of a running job that is not released while only some of its pods are bound.
 
-    Its pods are never deleted: the job is suspended, and placed anew or released from the queue.
+    Where the operator counts each deleted pod as failed, no pod is deleted either. Then the job is
+    suspended, and placed anew or released from the queue.
     """
     if isinstance(step, DeleteUnbound):
+        if situation.job.kind.recreates:
+            return step
         state = step.state
     elif isinstance(step, Release) and step.pods:
         why = step.verdict
@@ -95,7 +99,7 @@ def suspend(situation: Situation, state: JobState) -> Suspend:
     the queue unless it ran since.
     """
     job = situation.job
-    ran = job.has("Running") or job.has("Restarting")
+    ran = not situation.forming and (job.has("Running") or job.has("Restarting"))
     since = 0.0 if ran else queued_since(job, situation.state, now=situation.now)
     state = replace(state, queued_since=since, scale=replace(state.scale, cause=""))
     return Suspend(suspended(state, job, situation.pods, plan=situation.plan, now=situation.now))
@@ -119,8 +123,10 @@ def without_room(
 ) -> Step:
     """Return the step of a gated gang that lost its capacity.
 
-    The gang is suspended at once, unless members run or Kueue started it: then kfext waits a while.
+    The gang is suspended at once, unless it trains or Kueue started it: then kfext waits a while.
     """
+    if some_run and situation.forming:
+        return gives_back(situation, why)
     if some_run or situation.job.kueue_managed:
         limit = situation.placement.bind_timeout
         late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")
@@ -142,6 +148,17 @@ def without_room(
         seen = observed(situation.job, pods, state, plan=plan, unchanged=True)
         state = replace(state, observed=seen)
     state = replace(state, retry_at=0.0, reason=why.reason, message=message)
+    return suspend(situation, state)
+
+
+def gives_back(situation: Situation, why: Verdict) -> Suspend:
+    """Suspend a gang that was never whole, so that no member keeps a node in vain.
+
+    `why`: why the other members have no node.
+    """
+    bound = sum(bool(pod.node_name) for pod in situation.pods if not pod.deleting)
+    message = f"{bound} of {pods(situation.job.pods)} were bound, and the others have no node"
+    state = situation.after_strike(REASON_NO_ROOM, f"{message}: {why.message}")
     return suspend(situation, state)
 
 

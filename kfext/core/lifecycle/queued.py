@@ -21,8 +21,8 @@ from kfext.core.lifecycle.capacity import (
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
 from kfext.core.lifecycle.network import let_go, place_on_network
-from kfext.core.lifecycle.patience import STRIKES
-from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.patience import FORESEEN, STRIKES
+from kfext.core.lifecycle.situation import Situation, queued_since
 from kfext.core.lifecycle.steps import ForgetPlan, SaveState, Step, Unsuspend, Wait
 from kfext.core.observed import unexpected
 from kfext.core.placement.gang import members_of
@@ -73,7 +73,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if step := _left_suspended(situation) or _unrendered(situation) or _stuck_before(situation):
+    if step := _left_suspended(situation) or _unrendered(situation):
         return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
@@ -81,7 +81,8 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         waits = not state.reason or state.reason in WAITS_FOR_CAPACITY
         reason = REASON_BACKING_OFF if waits else state.reason
         return _back_off(situation, Verdict(reason, message))
-    return _without_growth(situation) or _start(situation, ledger, no_fits)
+    step = _stuck_before(situation) or _without_growth(situation)
+    return step or _start(situation, ledger, no_fits)
 
 
 def _without_growth(situation: Situation) -> Step | None:
@@ -109,14 +110,11 @@ def _unrendered(situation: Situation) -> Step | None:
 
 
 def _stuck_before(situation: Situation) -> Step | None:
-    """Return the release of a job that was suspended because its pods were not bound, or None.
-
-    The step is for operators that count deleted pods as failed. Others let a job go while it runs.
-    """
+    """Return the release of a job that was suspended because its pods were not bound, or None."""
     state = situation.state
-    if situation.job.kind.recreates or situation.never_released or state.strikes < STRIKES:
+    if situation.never_released or state.strikes < STRIKES:
         return None
-    if state.reason == REASON_CREATE_TIMEOUT:
+    if state.reason in {REASON_CREATE_TIMEOUT, *FORESEEN}:
         return None  # plain Kubernetes would not do better
     message = f"{state.strikes} attempts: {state.message}"
     return let_go(situation, Verdict(state.reason, message))
@@ -250,7 +248,7 @@ def _planned(
         Verdict(REASON_PLANNED, message),
         network,
         interfaces,
-        _short(situation, admitted=workers_of(job) - fewer) if fewer else None,
+        _started(situation, fewer=fewer),
         born_pinned=not taints and _may_be_born_pinned(situation, plan),
     )
 
@@ -275,13 +273,17 @@ def _may_be_born_pinned(situation: Situation, plan: Plan) -> bool:
     )
 
 
-def _short(situation: Situation, *, admitted: int) -> JobState:
-    """Return the state of a job that starts with fewer workers than the user asked for.
+def _started(situation: Situation, *, fewer: int) -> JobState:
+    """Return the state of a job that starts with so many `fewer` workers than the user asked for.
 
-    A job that was suspended to get another number of workers has such a state; see `scale`.
+    It stays in line until its gang is whole. A job that was suspended to get another number of
+    workers has a state with that number; see `scale`.
     """
-    asked = asked_workers(situation.job, situation.state)
-    return replace(situation.state, asked=asked, admitted=admitted)
+    job, state = situation.job, situation.state
+    state = replace(state, queued_since=queued_since(job, state, now=situation.now))
+    if not fewer:
+        return state
+    return replace(state, asked=asked_workers(job, state), admitted=workers_of(job) - fewer)
 
 
 def _within_quota(situation: Situation) -> Situation | Verdict:

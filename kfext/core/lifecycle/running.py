@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.eligibility import not_placed, unbound
-from kfext.core.ledger.claims import card_key, plan_key, slots_of
+from kfext.core.ledger.claims import card_key, plan_key, pod_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
 from kfext.core.lifecycle.capacity import most_with_a_place
@@ -23,6 +23,7 @@ from kfext.core.lifecycle.patience import (
     behind_another_gate,
     by_suspension,
     give_up,
+    gives_back,
     patience,
     suspend,
     until_strike,
@@ -75,7 +76,7 @@ ASTRAY_SECONDS = 2.0
 def running_step(situation: Situation, ledger: Ledger) -> Step:
     """Return the step of a job that is not suspended."""
     step = _running_step(situation, ledger)
-    if not situation.job.kind.recreates:
+    if situation.forming or not situation.job.kind.recreates:
         step = by_suspension(situation, step)
     return while_unreserved(situation, step) if situation.shares_gpus else step
 
@@ -140,7 +141,7 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
         return apart
     if any(pod.gated for pod in live.values()):
         return _barrier(situation, ledger, live, spare)
-    return _binding(situation, live)
+    return _binding(situation, ledger, live)
 
 
 def _has_come(situation: Situation, live: Live) -> bool:
@@ -156,7 +157,7 @@ def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
     verdict = Verdict(REASON_WAITING_FOR_PODS, f"{len(live)} of {due} pods exist")
     message = f"{verdict.message} and no pod was created for {limit:g} s"
     late = Verdict(REASON_CREATE_TIMEOUT, message)
-    if any(pod.node_name for pod in live.values()) and not job.being_created:
+    if any(pod.node_name for pod in live.values()) and not situation.forming:
         if not any(pod.gated for pod in live.values()):
             # No pod is gated, so the members run as they would without kfext.
             return Wait(PLACED, verdict)
@@ -183,9 +184,10 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         some_run = any(pod.node_name for pod in live.values())
         return behind_another_gate(situation, gates=foreign, some_run=some_run)
     if gated is behind and aside:
-        return _unplaced(situation, live, Verdict(situation.state.reason, situation.state.message))
+        why = Verdict(situation.state.reason, situation.state.message)
+        return _unplaced(situation, ledger, live, why)
     if _others_first(gated.values(), live.values()):
-        return _binding(situation, live)
+        return _binding(situation, ledger, live)
     claims = [*(plan_key(situation.job.uid, key) for key in gated), *situation.open_claims]
     if plan := situation.plan:
         job = situation.job
@@ -239,7 +241,7 @@ def _placed_anew(
 
     answer = most_with_a_place(placed, fewest=0 if wanted else 1, most=len(others))
     if isinstance(answer, Verdict) and not wanted:
-        return _unplaced(situation, live, answer)
+        return _unplaced(situation, ledger, live, answer)
     if situation.shares_gpus and not isinstance(answer, Verdict):
         answer = undoubled(everyone, answer)
     if isinstance(answer, Verdict):
@@ -256,10 +258,10 @@ def _placed_anew(
     return Replan(changed, verdict, started_without(situation, changed))
 
 
-def _unplaced(situation: Situation, live: Live, why: Verdict) -> Step:
+def _unplaced(situation: Situation, ledger: Ledger, live: Live, why: Verdict) -> Step:
     """Return the wait of a gang that trains while some of its pods are gated."""
     if any(pod.pinned_to and not (pod.node_name or pod.finished) for pod in live.values()):
-        return _binding(situation, live)
+        return _binding(situation, ledger, live)
     remaining = situation.backs_off if situation.state.strikes >= STRIKES else 0.0
     return at_gate(sum(pod.gated for pod in live.values()), why, again=remaining)
 
@@ -289,7 +291,7 @@ def _pin(plan: Plan, gated: Live) -> Pin:
     return Pin(tuple(pins), plan.shares)
 
 
-def _binding(situation: Situation, live: Live) -> Step:
+def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     """Wait for kube-scheduler to bind the ungated pods, but not endlessly."""
     waiting = [pod for pod in live.values() if not pod.node_name and not pod.finished]
     total, state = due_pods(situation.job, live), situation.state
@@ -307,6 +309,8 @@ def _binding(situation: Situation, live: Live) -> Step:
     if astray and situation.waited >= ASTRAY_SECONDS:
         message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
+    if situation.forming and (step := _without_its_room(situation, ledger, live, stuck)):
+        return step
     limit = situation.placement.bind_timeout
     remaining = until_strike(situation, limit=limit, waited=situation.longest_wait(stuck))
     if astray:
@@ -319,6 +323,44 @@ def _binding(situation: Situation, live: Live) -> Step:
     message = f"{message} after {limit:g} s; kube-scheduler reports: {report}"
     homes = {pod.node_name for pod in live.values() if pod.node_name}
     return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
+
+
+def _without_its_room(
+    situation: Situation, ledger: Ledger, live: Live, stuck: Collection[Pod]
+) -> Step | None:
+    """Return the step of a gang that was never whole and whose capacity other pods have taken.
+
+    kube-scheduler says that it has no capacity, and the ledger shows the same. Then the members get
+    other nodes at once, or all members give their nodes back. What kube-scheduler alone knows may
+    pass, so a gang waits for that.
+    """
+    job, plan = situation.job, situation.plan
+    refused = {pod.replica: pod for pod in stuck if pod.unschedulable and pod.replica}
+    if plan is None or not refused:
+        return None
+    # A template has no pin, so its replica may go anywhere.
+    everyone = members_of(job, (pod for key, pod in live.items() if key not in refused))
+    claims = [pod_key(pod.uid) for pod in refused.values()]
+    if still_fits(
+        [member for member in everyone if member.key in refused],
+        ledger,
+        assignment={key: pod.home for key, pod in refused.items()},
+        closed=situation.cards.shunned,
+        ignoring=claims,
+    ):
+        return None
+    nodes = sorted({pod.home for pod in refused.values()})
+    late = Verdict(
+        REASON_BIND_TIMEOUT, f"other pods took the capacity on {listed(nodes, of='nodes')}"
+    )
+    state = after_strike(situation, late, limit=situation.placement.bind_timeout)
+    state = state.with_excluded(nodes, now=situation.now)
+    limits = replace(situation.limits, excluded=state.excluded_nodes(situation.now))
+    homes = {key: pod.home for key, pod in live.items() if pod.home and key not in refused}
+    answer = place(everyone, ledger, limits, bound=homes, ignoring=claims)
+    if isinstance(answer, Verdict):
+        return gives_back(situation, answer)
+    return DeleteUnbound(tuple(refused.values()), state)
 
 
 def _evict_again(situation: Situation, live: Live) -> Step | None:

@@ -211,6 +211,16 @@ class Situation:
         return shares_gpus(self.job, self.plan)
 
     @property
+    def forming(self) -> bool:
+        """Whether kfext has started the job, and its gang was never whole since.
+
+        Its time in the queue is recorded with its start, and forgotten once all its pods are bound.
+        """
+        if self.plan is None or self.job.suspend or self.job.kueue_managed:
+            return False
+        return self.job.being_created or self.state.queued_since > 0
+
+    @property
     def limits(self) -> Limits:
         """The limits within which the job is placed now."""
         closed = self.cards.shunned

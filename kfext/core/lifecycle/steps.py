@@ -34,7 +34,7 @@ class Unsuspend:
 
     `network`: the network of its pods and the reason, if the host network was requested.
     `interfaces`: the interfaces for its traffic on the host network.
-    `state`: the state to write if it starts with fewer workers than the user asked for.
+    `state`: the state to write, with its time in the queue; unset in tests of other things.
     `born_pinned`: whether its pods are pinned as they are created.
     """
 

@@ -62,8 +62,7 @@ def unsuspend_patch(
     `born_pinned`: whether the templates get the places, so that its pods are pinned as they are
         created.
     `interfaces`: the interfaces for training on the host network.
-    `state`: for a job that starts with fewer workers than the user asked for: its state, with the
-        number of workers that it gets.
+    `state`: the state to write; it has the number of workers of a job that gets fewer than asked.
     """
     templates = _templates(
         raw,
@@ -83,7 +82,8 @@ def unsuspend_patch(
         on_template |= {PLACES: places}
     annotations: Changes = {PLAN: plan.encode(), HELD: None}
     if state is not None:
-        templates = _resized(templates, job, workers=state.admitted)
+        if state.admitted:
+            templates = _resized(templates, job, workers=state.admitted)
         annotations[STATE] = state.encode(job_uid=job.uid)
     return [
         *_tests(raw, job),

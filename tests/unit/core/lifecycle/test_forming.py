@@ -1,0 +1,194 @@
+"""A gang from its start until all its pods are bound: then it is whole; else it holds nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import pod_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.steps import (
+    DeleteUnbound,
+    Release,
+    SaveState,
+    Suspend,
+    Unsuspend,
+    Wait,
+)
+from kfext.model.job_state import JobState
+from kfext.model.pod import Pod
+from kfext.names import (
+    BINDING,
+    GATED,
+    PLANNED,
+    REASON_BIND_TIMEOUT,
+    REASON_NO_ROOM,
+)
+from tests.builders import ledger, node, situation_of
+from tests.unit.core.lifecycle.cases import (
+    NOW,
+    Case,
+    decide,
+    phase,
+    plan,
+    stopped,
+    three,
+    was_suspended,
+    worker,
+    workers,
+)
+
+FORMING = JobState(queued_since=NOW - 20)
+WHOLE = JobState()
+SAYS = "0/2 nodes are available: 1 Insufficient cpu"
+REFUSED = [worker(0, bound="a"), worker(1, bound="a"), worker(2, pinned="a", unschedulable=SAYS)]
+
+
+def taken(pods: list[Pod], **used: str) -> Ledger:
+    """Nodes a and b of four CPUs with these pods; other pods use so much of each."""
+    amounts = {name: {"cpu": cpu} for name, cpu in used.items()}
+    on = ledger(node("a", cpu="4"), node("b", cpu="4"), used=amounts)
+    for pod in pods:
+        if pod.home:
+            on.claim(pod_key(pod.uid), Claim(pod.home, pod.requests, job="uid-1"))
+    return on
+
+
+def refused(want: type, state: JobState = FORMING, *, a: str, b: str, **more: object) -> Case:
+    """Two members run on node a, and kube-scheduler has no capacity for the third."""
+    kind = str(more.pop("kind", "PyTorchJob"))
+    check = more.pop("check", bool)
+    on = taken(REFUSED, a=a, b=b)
+    of = three(kind).resumed()
+    if more.pop("kueue", False):
+        of = of.queued_by_kueue()
+    return Case(want, of, REFUSED, plan("a", "a", "a"), state, on, check, more)  # type: ignore[arg-type]
+
+
+def gated_rest(want: type, state: JobState, **more: object) -> Case:
+    """One member runs, two wait at the gate, and other pods have the rest of both nodes."""
+    members = [worker(0, bound="a"), *workers(gated=True)[1:]]
+    on, check = taken(members, a="3", b="4"), more.pop("check", bool)
+    of = three().resumed()
+    return Case(want, of, members, plan("a", "a", "a"), state, on, check, more)  # type: ignore[arg-type]
+
+
+LOSES_ITS_ROOM: dict[str, Case] = {
+    "no node has capacity for the refused member: all give their nodes back, with a back-off": (
+        refused(
+            Suspend,
+            a="2",
+            b="4",
+            check=lambda step: (
+                stopped(REASON_NO_ROOM, 1)(step)
+                and step.state.retry_at == NOW + 15
+                and step.state.queued_since == NOW - 20
+                and step.state.message.startswith("2 of 3 pods were bound, and the others have no")
+            ),
+        )
+    ),
+    "it runs, as its leader does: it keeps its place in the queue": replace(
+        refused(Suspend, a="2", b="4", check=lambda step: step.state.queued_since == NOW - 20),
+        of=three().resumed().condition("Running"),
+    ),
+    "another node has capacity: the refused member goes there at once": refused(
+        DeleteUnbound,
+        a="2",
+        b="0",
+        check=lambda step: (
+            [pod.uid for pod in step.pods] == [REFUSED[2].uid]
+            and step.state.strikes == 1
+            and step.state.excluded_nodes(NOW) == ("a",)
+            and "other pods took the capacity on a" in step.state.message
+        ),
+    ),
+    "only one node is allowed, and it has lost capacity: all give it back": refused(
+        Suspend, a="2", b="0", colocation="required", check=stopped(REASON_NO_ROOM, 1)
+    ),
+    "the ledger shows its capacity, so kube-scheduler alone knows why: it waits": refused(
+        Wait, a="1", b="4", check=phase(BINDING)
+    ),
+    "the gang was whole before: the members that train keep their nodes": refused(
+        Wait, WHOLE, a="2", b="4", check=phase(BINDING)
+    ),
+    "Kueue started it: only Kueue suspends it": refused(
+        Wait, a="2", b="4", kueue=True, check=phase(BINDING)
+    ),
+    "the rest waits at the gate and finds no capacity: all give their nodes back at once": (
+        gated_rest(Suspend, FORMING, waited=1.0, check=stopped(REASON_NO_ROOM, 1))
+    ),
+    "the rest of a gang that was whole waits at the gate, and the others train": gated_rest(
+        Wait, WHOLE, waited=1.0, check=phase(GATED, REASON_NO_ROOM)
+    ),
+    "the third time, preferred: it is not released while members are bound": gated_rest(
+        Suspend,
+        replace(FORMING, strikes=2, retry_at=NOW),
+        waited=90.0,
+        check=stopped(REASON_NO_ROOM, 3),
+    ),
+    "not bound for the third time, for no reason that the ledger shows: not released in part": (
+        refused(
+            Suspend,
+            replace(FORMING, strikes=2),
+            a="1",
+            b="4",
+            waited=60.0,
+            check=lambda step: stopped(REASON_BIND_TIMEOUT, 3)(step) and step.state.retry_at == 0.0,
+        )
+    ),
+    "two of three pods exist and run, and the operator creates the third: it waits": Case(
+        Wait,
+        three().resumed(),
+        REFUSED[:2],
+        plan("a", "a", "a"),
+        FORMING,
+        more={"quiet": 1.0},
+        check=phase(PLANNED),
+    ),
+    "two of three pods exist and run, and the third never came: all give their nodes back": Case(
+        Suspend,
+        three().resumed(),
+        REFUSED[:2],
+        plan("a", "a", "a"),
+        FORMING,
+        more={"quiet": 30.0},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOSES_ITS_ROOM.values(), ids=LOSES_ITS_ROOM.keys())
+def test_a_gang_that_was_never_whole(case: Case) -> None:
+    decide(case)
+
+
+def stopped_thrice(reason: str) -> JobState:
+    return JobState(strikes=3, suspended_at=NOW - 95, reason=reason, message="not bound")
+
+
+AFTERWARDS: dict[str, Case] = {
+    "three times its pods were not bound: the whole job is released from the queue": Case(
+        Release, was_suspended(), state=stopped_thrice(REASON_BIND_TIMEOUT)
+    ),
+    "three times other pods took its capacity: it waits for its turn like any job": Case(
+        Unsuspend, was_suspended(), state=stopped_thrice(REASON_NO_ROOM)
+    ),
+}
+
+
+@pytest.mark.parametrize("case", AFTERWARDS.values(), ids=AFTERWARDS.keys())
+def test_a_gang_that_gave_its_nodes_back(case: Case) -> None:
+    decide(case)
+
+
+def test_a_start_records_the_time_in_the_queue_until_the_gang_is_whole() -> None:
+    queued = three().created(NOW - 70).held().build()
+    step = next_step(situation_of(queued, now=NOW), taken([]))
+    assert isinstance(step, Unsuspend)
+    assert step.state is not None
+    assert step.state.queued_since == NOW - 70
+    bound = tuple(workers(bound="a"))
+    situation = situation_of(three().resumed().build(), bound, plan("a", "a", "a"), step.state, NOW)
+    assert situation.forming
+    whole = next_step(situation, taken(list(bound)))
+    assert whole == SaveState(replace(step.state, queued_since=0.0))
