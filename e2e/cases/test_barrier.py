@@ -7,9 +7,9 @@ import pytest
 
 from e2e.harness import nodes
 from e2e.harness.faults import Hold, pod_patch
-from e2e.harness.jobs import conditions, gated, job, pinned_to, suspended, workers
+from e2e.harness.jobs import conditions, gated, job, suspended, workers
 from e2e.harness.kfext_process import Kfext
-from e2e.harness.pods import end_now, end_slowly, occupy, refusing, squatter, succeed, uids
+from e2e.harness.pods import end_now, end_slowly, occupy, refusing, squatter, succeed
 from e2e.harness.space import Space
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
@@ -87,33 +87,6 @@ def all_but_one_bound(space: Space, kfext: Kfext, last: str) -> Hold:
     return late
 
 
-def test_the_rest_of_a_gang_that_finds_no_room_is_left_to_kube_scheduler_in_the_end(
-    space: Space, kfext: Kfext
-) -> None:
-    (node,) = space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    space.policy(placement={"bindTimeout": "1s"})
-    space.submit(workers("gang", 4, each=GPU))
-    late = all_but_one_bound(space, kfext, "gang-worker-2")
-    before = uids(space, "gang")
-    late.go.set()
-    space.phase("gang", "Released")
-    notes = [e["note"] for e in space.events("gang")]
-    assert any("3 attempts: no capacity for the rest of the gang" in note for note in notes)
-    space.until(
-        lambda: (
-            len(pods := space.pods("gang")) == 4
-            and not any(gated(pod) for pod in pods)
-            and sum(not pinned_to(pod) for pod in pods) == 1
-        ),
-        "the last pod is let go without a pin",
-    )
-    after = uids(space, "gang")
-    assert {n for n in before if before[n] == after[n]} == before.keys() - {"gang-worker-2"}
-    assert not suspended(space.job("gang"))
-    space.kube.delete(space.path("pods", "thief"), grace=0)
-    assert set(space.bound("gang", 4).values()) == {node}
-
-
 def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_when_all_is_quiet(
     space: Space, kfext: Kfext
 ) -> None:
@@ -129,7 +102,7 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     late.go.set()
     space.until(lambda: suspended(space.job("gang", "TFJob")), "the gang is stopped")
     state = json.loads(space.job("gang", "TFJob")["metadata"]["annotations"]["kfext.dev/state"])
-    assert (state["strikes"], state["reason"]) == (3, "NoRoom")
+    assert (state["strikes"], state["reason"]) == (1, "NoRoom")
     # There is room from now on, and no back-off to wait out.
     space.kube.delete(space.path("pods", "thief"), grace=0)
     written = json.dumps({**state, "retryAt": 0})

@@ -116,6 +116,28 @@ def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(
     assert any("kube-scheduler reports" in note for note in said)
 
 
+def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(
+    space: Space, kfext: Kfext
+) -> None:
+    space.nodes(1, cpu="32", memory="64Gi", gpu="4")
+    pins = Hold(pod_patch(space.name))
+    kfext.proxy.arm(pins)
+    space.submit(workers("gang", 4, each=GPU))
+    space.until(lambda: pins.seen == 4, "the pins are on their way")
+    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    space.thief("thief", node, 2)
+    pins.go.set()
+    view = space.phase("gang", "Queued")
+    assert "2 of 4 pods were bound, and the others have no node" in view["message"]
+    space.until(lambda: not space.pods("gang", ending=True), "no member keeps the node")
+    assert suspended(space.job("gang"))
+    space.kube.delete(space.path("pods", "thief"), grace=0)
+    assert set(space.bound("gang", 4).values()) == {node}
+    space.phase("gang", "Placed")
+    assert "Failed" not in conditions(space.job("gang"))
+    assert space.starts() == 2
+
+
 def test_a_member_lost_while_its_node_is_cordoned_comes_back_when_the_node_does(
     space: Space,
 ) -> None:

@@ -42,6 +42,7 @@ class Gang:
     stretches: list[float] = field(default_factory=list)
     ended_as: tuple[int, int] = (0, 0)
     _suspended: bool = True
+    _held_nothing: bool = True
     _part_since: float | None = None
     _seen_at: float | None = None
 
@@ -51,6 +52,8 @@ class Gang:
         self._seen_at = at
         annotations = job["metadata"].get("annotations", {})
         suspended = bool(job["spec"].get("runPolicy", {}).get("suspend"))
+        if names.RELEASED in annotations and self._held_nothing:
+            self.apart = True
         self.planned |= names.PLAN in annotations
         if self._suspended and not suspended and self.whole_at is None:
             self.starts += 1
@@ -58,8 +61,8 @@ class Gang:
         live = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
         self.bound = sum(bool(pod["spec"].get("nodeName")) for pod in live)
         self.wanted = sum(int(group.get("replicas", 1) or 0) for group in specs(job).values())
-        if names.RELEASED in annotations and not self.bound and self.whole_at is None:
-            self.apart = True
+        if names.RELEASED not in annotations:
+            self._held_nothing = suspended or not self.bound
         self.held += passed if self.bound else 0.0
         self.pod_seconds += passed * self.bound
         if self.bound >= self.wanted and self.whole_at is None:

@@ -25,7 +25,7 @@ from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_
 from kfext.state.card_demand import Tolerations
 from kfext.state.cards import Cards
 from kfext.state.members import Members
-from kfext.state.pod_backlog import PodCreationBacklog, still_to_come
+from kfext.state.pod_backlog import PodCreationBacklog, still_to_come, to_be_bound
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.turns import Alarms
 
@@ -36,6 +36,7 @@ class Books:
     `limited`: the namespaces with a quota.
     `refused`: by uid, the pods that fit no node by what kube-scheduler says.
     `loose`: the uids of the other pods that kube-scheduler may bind to any node.
+    `left`: by uid, the number of pods to be bound of a job that is left to plain Kubernetes.
 
     `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
@@ -60,6 +61,7 @@ class Books:
         self.limited: Collection[str] = ()
         self.refused: dict[str, Pod] = {}
         self.loose: set[str] = set()
+        self.left: dict[str, int] = {}
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
@@ -145,12 +147,22 @@ class Books:
         believed = self._managed(tracked.job.namespace)
         self._claim_plan(tracked, pods, believed=believed)
         planned = believed and (tracked.assumed or tracked.plan) is not None
+        self._count_left(tracked, pods, planned=planned)
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
             self.cards.follow(tracked.job.uid, _cards(tracked), left=tracked.state.apart)
         self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
         self._tell_gains()
+
+    def _count_left(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, planned: bool) -> None:
+        job, uid = tracked.started, tracked.job.uid
+        held = (planned or any(pod.gated for pod in pods)) and not job.released
+        known = self._managed(job.namespace) and not held
+        if number := to_be_bound(job, pods) if known else 0:
+            self.left[uid] = number
+        else:
+            self.left.pop(uid, None)
 
     def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
         """Bring the claims of a job up to date, except the claims of its pods.
@@ -178,6 +190,7 @@ class Books:
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Forget a job that is gone; `pods` are the pods that it left behind."""
         self._expect(tracked, None)
+        self.left.pop(tracked.job.uid, None)
         if tracked.job.uid in self.cards.jobs:
             self.cards.forget(tracked.job.uid)
         pods = tuple(pods)

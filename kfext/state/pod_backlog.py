@@ -183,6 +183,18 @@ class PodCreationBacklog:
         return False
 
 
+def to_be_bound(job: TrainingJob, pods: Collection[Pod]) -> int:
+    """Return how many pods of a job without a plan kube-scheduler is about to place on any node.
+
+    The operator has not created them, or kube-scheduler has not tried them.
+    """
+    if job.suspend or job.finished or job.deleting or job.excess:
+        return 0
+    live = present(job, pods)
+    new = sum(pod.loose and not (pod.gates or pod.unschedulable) for pod in live.values())
+    return max(due_pods(job, live) - len(live), 0) + new
+
+
 def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = True) -> int | None:
     """Return how many pods the operator is creating; None: the job waits for no pod.
 

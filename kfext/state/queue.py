@@ -288,7 +288,12 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(job.uid),
             quota=self.quotas.of(tracked, self.classes),
-            undisturbed=not (self._cluster.books.loose or self.quotas.changes(job.namespace)),
+            undisturbed=not (
+                self._cluster.books.loose
+                or self._cluster.left
+                or self.quotas.changes(job.namespace)
+            ),
+            left=self._cluster.left,
             known_length=lambda: self.lengths.known(tracked.job, now=now),
             length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),

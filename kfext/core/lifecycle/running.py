@@ -69,6 +69,9 @@ from kfext.names import (
     REASON_WAITING_FOR_PODS,
 )
 
+OTHERS_SECONDS = 5.0
+"""How long a complete gang waits for pods of other jobs, which are bound in seconds or never."""
+_LOOK_SECONDS = 0.25
 ASTRAY_SECONDS = 2.0
 """Seconds that pins may differ from the plan: the watches of jobs and pods are not in step."""
 
@@ -140,7 +143,7 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     if on_host and (apart := on_two_networks(situation, live)):
         return apart
     if any(pod.gated for pod in live.values()):
-        return _barrier(situation, ledger, live, spare)
+        return _after_others(situation) or _barrier(situation, ledger, live, spare)
     return _binding(situation, ledger, live)
 
 
@@ -212,6 +215,20 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
     return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
+
+
+def _after_others(situation: Situation) -> Wait | None:
+    """Return the short wait of a complete gang for pods that kube-scheduler places anywhere.
+
+    They would take its capacity between its pins and its binding. Jobs that kfext leaves to plain
+    Kubernetes have such pods.
+    """
+    number, remaining = situation.context.left, OTHERS_SECONDS - situation.waited
+    if not (number and situation.forming and remaining > 0):
+        return None
+    message = f"{pods(number)} of jobs that kfext does not place are bound first"
+    again = min(remaining, _LOOK_SECONDS)
+    return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=again)
 
 
 def _placed_anew(
@@ -350,14 +367,12 @@ def _without_its_room(
     ):
         return None
     nodes = sorted({pod.home for pod in refused.values()})
-    late = Verdict(
-        REASON_BIND_TIMEOUT, f"other pods took the capacity on {listed(nodes, of='nodes')}"
-    )
+    report = next(iter(refused.values())).unschedulable
+    message = f"other pods took the capacity on {listed(nodes, of='nodes')}"
+    late = Verdict(REASON_BIND_TIMEOUT, f"{message}; kube-scheduler reports: {report}")
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
-    state = state.with_excluded(nodes, now=situation.now)
-    limits = replace(situation.limits, excluded=state.excluded_nodes(situation.now))
     homes = {key: pod.home for key, pod in live.items() if pod.home and key not in refused}
-    answer = place(everyone, ledger, limits, bound=homes, ignoring=claims)
+    answer = place(everyone, ledger, situation.limits, bound=homes, ignoring=claims)
     if isinstance(answer, Verdict):
         return gives_back(situation, answer)
     return DeleteUnbound(tuple(refused.values()), state)

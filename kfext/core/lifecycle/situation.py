@@ -51,6 +51,7 @@ class QueueContext:
     `quota`: the quotas of the namespace.
     `undisturbed`: whether only kfext decides what becomes of a plan: the namespace has no quota or
         LimitRange, and no pod waits that kube-scheduler may bind to any node.
+    `left`: how many pods of jobs that are left to plain Kubernetes are about to be bound.
     `length`: returns the seconds that the job is expected to take with all its workers;
         `known_length`: the same, but only by its progress or its series, else None.
     `ends`: returns by uid when running jobs are expected to end, in epoch seconds.
@@ -69,6 +70,7 @@ class QueueContext:
     promised: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
     undisturbed: bool = False
+    left: int = 0
     known_length: Callable[[], float | None] = field(default=lambda: None, compare=False)
     length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
     ends: Callable[[], Mapping[str, float]] = field(default=dict, compare=False)

@@ -340,3 +340,48 @@ AFTER: dict[str, tuple[Pod, bool]] = {
 @pytest.mark.parametrize(("after", "want"), AFTER.values(), ids=AFTER)
 def test_what_changes_a_decision(after: Pod, want: bool) -> None:
     assert (place_of(after) != place_of(BEFORE)) is want
+
+
+# --- jobs that kfext does not place ---------------------------------------------------------------
+
+
+def left_alone(cluster: Cluster, of: JobBuilder, *there: Pod, at: float = 0.0) -> int:
+    """Return how many pods of such a job are about to be bound, a second after the start."""
+    cluster.observe_job(of.raw)
+    for each in there:
+        cluster.observe_pod(None, each)
+    cluster.settle(0.0)
+    cluster.settle(at)
+    return cluster.left
+
+
+LEFT_ALONE: dict[str, tuple[JobBuilder, list[Pod], float, int]] = {
+    "its pods are to come": (job().worker(2).resumed(), [], 1.0, 2),
+    "kfext has released it": (job().worker(2).resumed().released(), [], 1.0, 2),
+    "kfext holds it": (job().worker(2).held(), [], 1.0, 0),
+    "kfext has placed it": (planned("a", "a"), [], 1.0, 0),
+    "its pods wait at the gate of kfext": (
+        job().worker(2).resumed(),
+        [worker(0, gated=True), worker(1, gated=True)],
+        1.0,
+        0,
+    ),
+    "its pods do not come: other jobs wait no longer": (job().worker(2).resumed(), [], 31.0, 0),
+}
+
+
+@pytest.mark.parametrize(("of", "there", "at", "want"), LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_pods_to_be_bound_of_jobs_that_kfext_leaves_alone(
+    cluster: Cluster, of: JobBuilder, there: list[Pod], at: float, want: int
+) -> None:
+    assert left_alone(cluster, of, *there, at=at) == want
+
+
+def test_a_gang_is_not_born_pinned_while_pods_of_another_job_are_to_come() -> None:
+    planner = Planner()
+    planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
+    planner.cluster.observe_job(job(name="other", uid="uid-2").worker(2).resumed().raw)
+    planner.cluster.observe_job(job().worker(2).held().raw)
+    planner.tick(Moment(1.0, 1.0))
+    context = planner.queue.context(planner.cluster.jobs["uid-1"], now=1.0)
+    assert (context.undisturbed, context.left) == (False, 2)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.state.pod_backlog import MOST_OUTSTANDING, PodCreationBacklog, still_to_come
+from kfext.state.pod_backlog import MOST_OUTSTANDING, PodCreationBacklog, still_to_come, to_be_bound
 from tests.builders import JobBuilder, job, pod, pods
 
 OF = job().worker(3).build()
@@ -167,3 +167,32 @@ def test_what_the_operator_has_yet_to_create(
     of: JobBuilder, pods: tuple[Pod, ...], want: int | None
 ) -> None:
     assert still_to_come(of.build(), pods) == want
+
+
+LEFT: dict[str, tuple[JobBuilder, list[Pod], int]] = {
+    "none exists: all are to come": (job().worker(3).resumed(), [], 3),
+    "one is bound, one is new, one is to come": (
+        job().worker(3).resumed(),
+        [pod(OF, "worker", 0, bound="a"), pod(OF, "worker", 1)],
+        2,
+    ),
+    "kube-scheduler has refused one, and one waits behind another gate": (
+        job().worker(3).resumed(),
+        [
+            pod(OF, "worker", 0, bound="a"),
+            pod(OF, "worker", 1, unschedulable="0/1 nodes are available"),
+            pod(OF, "worker", 2, gates=["other/gate"]),
+        ],
+        0,
+    ),
+    "it is suspended": (job().worker(3).suspended(), [], 0),
+    "it has ended": (job().worker(3).resumed().condition("Succeeded"), [], 0),
+    "it has more pods than kfext looks at": (job().worker(100_000).resumed(), [], 0),
+}
+
+
+@pytest.mark.parametrize(("of", "there", "want"), LEFT.values(), ids=LEFT)
+def test_the_pods_of_a_job_left_to_plain_kubernetes(
+    of: JobBuilder, there: list[Pod], want: int
+) -> None:
+    assert to_be_bound(of.build(), there) == want

@@ -8,8 +8,10 @@ from kfext.core.ledger.claim import Claim
 from kfext.core.ledger.claims import pod_key
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
+    Pin,
     Release,
     SaveState,
     Suspend,
@@ -24,6 +26,7 @@ from kfext.names import (
     PLANNED,
     REASON_BIND_TIMEOUT,
     REASON_NO_ROOM,
+    REASON_WAITING_FOR_BIND,
 )
 from tests.builders import ledger, node, situation_of
 from tests.unit.core.lifecycle.cases import (
@@ -99,8 +102,7 @@ LOSES_ITS_ROOM: dict[str, Case] = {
         check=lambda step: (
             [pod.uid for pod in step.pods] == [REFUSED[2].uid]
             and step.state.strikes == 1
-            and step.state.excluded_nodes(NOW) == ("a",)
-            and "other pods took the capacity on a" in step.state.message
+            and "the capacity on a; kube-scheduler reports: 0/2 nodes" in step.state.message
         ),
     ),
     "only one node is allowed, and it has lost capacity: all give it back": refused(
@@ -159,6 +161,34 @@ LOSES_ITS_ROOM: dict[str, Case] = {
 
 @pytest.mark.parametrize("case", LOSES_ITS_ROOM.values(), ids=LOSES_ITS_ROOM.keys())
 def test_a_gang_that_was_never_whole(case: Case) -> None:
+    decide(case)
+
+
+def complete(want: type, state: JobState = FORMING, *, left: int = 3, **more: object) -> Case:
+    """All pods of the gang wait at the gate; `left` pods of other jobs are about to be bound."""
+    of, check = three().resumed(), more.pop("check", bool)
+    more["context"] = QueueContext(left=left)
+    return Case(want, of, workers(gated=True), plan("a", "a", "a"), state, taken([]), check, more)  # type: ignore[arg-type]
+
+
+BESIDE_OTHERS: dict[str, Case] = {
+    "pods that kfext does not place are bound first": complete(
+        Wait,
+        waited=1.0,
+        check=lambda step: (
+            phase(GATED, REASON_WAITING_FOR_BIND)(step)
+            and step.again == 0.25
+            and "3 pods of jobs that kfext does not place" in step.verdict.message
+        ),
+    ),
+    "no such pod is in sight": complete(Pin, left=0, waited=1.0),
+    "they take too long": complete(Pin, waited=5.0),
+    "the gang was whole before": complete(Pin, WHOLE, waited=1.0),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE_OTHERS.values(), ids=BESIDE_OTHERS.keys())
+def test_a_complete_gang_beside_jobs_that_kfext_does_not_place(case: Case) -> None:
     decide(case)
 
 
