@@ -1,4 +1,4 @@
-"""A crowd of jobs, a quarter of which kfext leaves to plain Kubernetes: no gang stays half."""
+"""A crowd of jobs, beside some that kfext leaves to plain Kubernetes: no gang stays half bound."""
 
 import pytest
 

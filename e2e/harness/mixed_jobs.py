@@ -45,7 +45,7 @@ def _examples() -> list[Object]:
         except yaml.YAMLError:
             continue  # a template of another tool
         stem = path.stem.lower().replace("_", "-")[:_LONGEST_NAME]
-        jobs = [one for one in documents if isinstance(one, dict) and one.get("kind") in PLURAL]
+        jobs = [job for job in documents if isinstance(job, dict) and job.get("kind") in PLURAL]
         found += [{**job, "metadata": {"name": f"ex-{stem}"}} for job in jobs]
     return found
 

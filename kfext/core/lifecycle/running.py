@@ -345,7 +345,7 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
 def _without_its_room(
     situation: Situation, ledger: Ledger, live: Live, stuck: Collection[Pod]
 ) -> Step | None:
-    """Return the step of a gang that was never whole and whose capacity other pods have taken.
+    """Return the step of a gang that was never whole and has lost its capacity to other pods.
 
     kube-scheduler says that it has no capacity, and the ledger shows the same. Then the members get
     other nodes at once, or all members give their nodes back. What kube-scheduler alone knows may
