@@ -65,6 +65,7 @@ class ScaleSearch:
     ) -> None:
         self._queue = queue
         self.room = room
+        self._progress = progress
         self._handshake = Handshake(progress)
         self._settings_of = settings_of
         self._shut_since = math.inf
@@ -270,7 +271,9 @@ class ScaleSearch:
             keeps = kept(sizes, left=left, length=length, rested=job.uid in rested)
             if sizes.now > keeps:
                 priority, missed = self._queue.priority(job.tracked), job.size.missed
-                givers.append(Giver(job.uid, priority, sizes.now, keeps, sizes.asked, left, missed))
+                saved = self._progress.followed(job.uid).checkpoints.saved
+                doubts = missed, saved is None and interrupts(job.tracked.job)
+                givers.append(Giver(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
         return givers
 
 

@@ -2,7 +2,8 @@
 
 Jobs give what they have beyond their wish, and more only to a job that is expected to end long
 before them. No job gives unless the waiting job then fits. A job that did not save in time when it
-last had to give comes last: any number of such jobs delay the others by one attempt each.
+last had to give comes last: any number of such jobs delay the others by one attempt each. Jobs that
+have shown no save yet come before it, and after all others: they may never answer.
 Source of all or nothing: the second published code of DRAGON (Lin et al., CLOSER 2019).
 """
 
@@ -28,7 +29,7 @@ MOST_CALLS = 64
 Fits: TypeAlias = Callable[[Mapping[str, int]], bool]
 """Whether the waiting job has a place if jobs, by uid, have this many workers."""
 
-_Rank: TypeAlias = tuple[int, bool, float, int, str]
+_Rank: TypeAlias = tuple[tuple[int, bool], bool, float, int, str]
 
 Taken: TypeAlias = dict[str, int]
 """By uid the number of workers taken, in the order in which the jobs begin to give."""
@@ -39,8 +40,8 @@ class Giver:
     """A running job that may give workers.
 
     `priority`: of its pods. `keeps`: the fewest workers that it keeps. `wish`: how many its user
-    asked for. `left`: the seconds that it has left. `missed`: how many times in a row it missed a
-    checkpoint in time.
+    asked for. `left`: the seconds that it has left. `doubts`: how many times in a row it missed a
+    checkpoint in time, and whether it needs one but has never shown one.
     """
 
     uid: str
@@ -49,7 +50,7 @@ class Giver:
     keeps: int
     wish: int
     left: float
-    missed: int = 0
+    doubts: tuple[int, bool] = (0, False)
 
 
 def kept(sizes: Sizes, *, left: float, length: float, rested: bool) -> int:
@@ -91,7 +92,7 @@ def _rank(giver: Giver, workers: int) -> _Rank:
 
     What jobs have beyond their wish comes first, then the job that has most time left.
     """
-    return (giver.missed, workers <= giver.wish, -giver.left, -workers, giver.uid)
+    return (giver.doubts, workers <= giver.wish, -giver.left, -workers, giver.uid)
 
 
 class _Search:

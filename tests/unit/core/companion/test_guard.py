@@ -28,8 +28,9 @@ def giver(
     left: float = 100.0,
     priority: int = 0,
     missed: int = 0,
+    unproven: bool = False,
 ) -> Giver:
-    return Giver(uid, priority, now, keeps, wish, left, missed)
+    return Giver(uid, priority, now, keeps, wish, left, (missed, unproven))
 
 
 class Room:
@@ -85,6 +86,12 @@ CHOICES: dict[str, tuple[list[Giver], int, dict[str, int], dict[str, int] | None
         3,
         {},
         {"b": 1, "a": 3},
+    ),
+    "a job without a save gives after the jobs with one, and before a job that missed one": (
+        [giver("a", missed=1, left=900.0), giver("b", left=500.0, unproven=True), giver("c", 3)],
+        6,
+        {},
+        {"c": 1, "b": 1, "a": 3},
     ),
     "no job gives in vain": ([giver("a"), giver("b")], 7, {}, None),
     "what each keeps is the end": ([giver("a"), giver("b")], 6, {}, {"a": 1, "b": 1}),
