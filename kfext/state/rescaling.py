@@ -40,11 +40,13 @@ class _Decision:
     """Operations that are written together or not at all; `since` is monotonic.
 
     `again`: whether jobs that had saved long before the last job were asked again.
+    `after`: a job of the same rescue that was refused before, so that it is written first.
     """
 
     jobs: tuple[RunningJob, ...]
     since: float
     again: bool = False
+    after: RunningJob | None = None
 
     @property
     def changes(self) -> list[Workers]:
@@ -115,9 +117,12 @@ class Rescaling:
     def steps(self, now: Moment) -> Iterator[SizeStep]:
         """Yield the steps to write now."""
         for decision in list(self._open):
-            if any(job.size.phase is not Phase.SAVING for job in decision.jobs):
+            first = decision.after
+            writes = first is not None and first.size.phase is Phase.WRITING
+            failed = first is not None and first.size.refused is not None and not writes
+            if failed or any(job.size.phase is not Phase.SAVING for job in decision.jobs):
                 self._drop(decision, at=now.monotonic)  # a job is no longer to change
-            elif not any(job.tracked.busy for job in decision.jobs):
+            elif not (writes or any(job.tracked.busy for job in decision.jobs)):
                 yield from self._attempted(decision, now)
 
     def _attempted(self, decision: _Decision, now: Moment) -> list[SizeStep]:
@@ -221,14 +226,20 @@ class Rescaling:
     # --- the write ------------------------------------------------------------------------------
 
     def _write(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
-        """Yield the writes of a decision after all its jobs have saved their work."""
+        """Yield the writes of a decision after all its jobs have saved their work.
+
+        A job is written alone after a failed change, so that no other job gives in vain.
+        """
         rescue = decision.rescue
         if rescue is not None:
             if not self._search.still_needed(rescue, now=now.wall):
                 self._end(decision, at=now.monotonic)
                 return
             self._promise(rescue, now)
-        for job in decision.jobs:
+        jobs = [job for job in decision.jobs if job.size.refused is not None][:1] or decision.jobs
+        if rest := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
+            self._open.append(_Decision(rest, now.monotonic, after=jobs[0]))
+        for job in jobs:
             self._await_nothing(job)
             step = self._step(job, now)
             if step is None:

@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from kfext.core.lifecycle.steps import RequestCheckpoint
-from tests.unit.sim.bed import GANG, LONG, PERIODIC, scaled_bed
+from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
+from kfext.errors import Forbidden
+from kfext.sim.driver import Written
+from tests.unit.sim.bed import GANG, LONG, PERIODIC, Bed, refuse, resizes, scaled_bed, sizes
+
+DENIED = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
 
 
 @pytest.mark.parametrize("listeners", [1, 3])
@@ -18,3 +22,32 @@ def test_a_job_that_has_shown_a_save_gives_before_jobs_that_only_say_that_they_l
     of.at(250)
     assert of.job("gang").training.began is not None
     assert not [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+
+
+def _gives(write: Written) -> bool:
+    return isinstance(write.step, Rescale) and write.step.workers == 2
+
+
+def two_givers(times: int) -> tuple[Bed, list[float]]:
+    """A gang that needs workers of both jobs. The API server refuses changes of the second."""
+    giver = replace(LONG, name="one", steps=16_000)
+    gang = replace(GANG, workers=4, arrives=150.0, steps=200)
+    of = scaled_bed(giver, replace(giver, name="two"), gang, cpu=8000)
+    return of, refuse(
+        of, lambda uid, change: uid == "uid-two" and resizes(change), DENIED, times=times
+    )
+
+
+def test_a_giver_that_is_always_refused_costs_the_other_giver_one_change() -> None:
+    of, refused = two_givers(99)
+    of.at(3000)
+    assert len(refused) > 2
+    assert (sizes(of, "one"), sizes(of, "two")) == ([2, 4], [])
+
+
+def test_a_giver_that_was_refused_once_gives_first_and_then_the_other() -> None:
+    of, _ = two_givers(1)
+    of.at(700)
+    assert of.job("gang").training.began is not None
+    given = [write.job for write in of.driver.written if _gives(write) and not write.refused]
+    assert given == ["one", "two", "one"]
