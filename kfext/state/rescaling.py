@@ -251,6 +251,7 @@ class Rescaling:
     def _promise(self, rescue: Rescue, now: Moment) -> None:
         """Promise the freed capacity to the waiting job, since it may come free pod by pod."""
         waiting = self._cluster.jobs[rescue.waiting]
+        waiting.served = waiting.state.strikes, now.wall
         places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
         if places is not None:
             members = members_of(with_workers(waiting.job, rescue.workers))

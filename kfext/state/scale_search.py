@@ -38,6 +38,8 @@ USUAL_START = 30.0
 """Assumed seconds from the pods of a job to its first step, if unknown."""
 SERVED_SECONDS = 5.0
 """The guard looks at a waiting job within this time after its `wait`."""
+AGAIN_SECONDS = 3600.0
+"""After this long jobs give again for a waiting job that could not use what they had given."""
 _MOST_IN_VAIN = 4
 """Searches that are remembered: for the job with the reservation and the job after it, among the
 jobs that are scaled and the jobs that only observe."""
@@ -168,12 +170,16 @@ class ScaleSearch:
 
         A later job comes only after a job with the reservation, which no later job delays, and
         after jobs that could have no reservation, because no end of a job makes room for them.
+        A job that could not use what others gave is left out for AGAIN_SECONDS, unless it starts.
         """
         reservations = self._queue.reservations
         holder = reservations.holder
         for tracked in self._queue.queued():
             verdict = tracked.verdict
             if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
+                continue
+            strikes, at = tracked.served
+            if tracked.state.strikes > strikes and now - at < AGAIN_SECONDS:
                 continue
             wait = SCALE.parameter(self._settings_of(tracked), "wait")
             if tracked.settled and tracked.waits(now) >= wait:

@@ -73,6 +73,7 @@ class TrackedJob:
     `enlarged_at`: when an edit last made the job larger, in epoch seconds; 0.0: never.
     `turns`: the round of a queued job that takes turns at the reservation: each time that it used
         up its time at the reservation, it comes one round later.
+    `served`: the strikes of the job when others last gave workers for it, and the epoch second.
     `claimed`: the claims of the plan.
     """
 
@@ -100,6 +101,7 @@ class TrackedJob:
     lapsed: bool = False
     enlarged_at: float = 0.0
     turns: int | None = None
+    served: tuple[int, float] = (0, 0.0)
     claimed: dict[Hashable, Claim] = field(default_factory=dict)
     _failures: int = 0
     _phase_since: float = 0.0

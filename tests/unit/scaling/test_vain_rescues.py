@@ -7,9 +7,46 @@ import pytest
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
 from kfext.errors import Forbidden
 from kfext.sim.driver import Written
+from kfext.sim.objects import LivePod
+from kfext.state.scale_search import AGAIN_SECONDS
 from tests.unit.sim.bed import GANG, LONG, PERIODIC, Bed, refuse, resizes, scaled_bed, sizes
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="denied by a policy")
+
+
+def without_pods_of_the_gang(of: Bed, *, until: float) -> Bed:
+    of.faults.creates = lambda live, _key: live.spec.name != "gang" or of.clock.now >= until
+    return of
+
+
+def test_no_job_gives_again_for_a_job_whose_pods_never_came() -> None:
+    of = without_pods_of_the_gang(scaled_bed(LONG, GANG), until=3600).at(2100)
+    assert of.job().job.finished
+    assert sizes(of) == [2, 4]
+
+
+def test_it_is_tried_once_more_after_an_hour() -> None:
+    long = replace(LONG, steps=40_000)
+    of = without_pods_of_the_gang(scaled_bed(long, GANG), until=3000).at(AGAIN_SECONDS)
+    assert sizes(of) == [2, 4]
+    of.at(AGAIN_SECONDS + 400)
+    assert sizes(of)[:3] == [2, 4, 2]
+    assert of.job("gang").training.began is not None
+
+
+def test_another_job_gives_if_what_the_first_gave_never_came_free() -> None:
+    other = replace(LONG, name="other", steps=7000)
+    of = scaled_bed(LONG, other, replace(GANG, arrives=150.0), cpu=8000)
+    delete = of.kubelets.delete
+
+    def never_ends(live: LivePod) -> None:
+        stuck = live.job.spec.name == "train" and not live.pod.deleting
+        of.api.mark_deleted(live) if stuck else delete(live)
+
+    of.kubelets.delete = never_ends  # type: ignore[method-assign]
+    of.at(1000)
+    assert (sizes(of), sizes(of, "other")[:1]) == ([2], [2])
+    assert of.job("gang").training.began is not None
 
 
 @pytest.mark.parametrize("listeners", [1, 3])
