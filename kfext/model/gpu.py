@@ -35,7 +35,7 @@ CARDS = "NVIDIA_VISIBLE_DEVICES"
 _ALLOWED = f"allowed: {NATIVE_GPU}: 1 in the limits of one container"
 _SHOWN = 40
 """The most characters to show of a number from a pod spec."""
-_MIB = 2**20
+_MIB, _MIB_OF_GIB = 2**20, 2**10
 _PERMILLE = 1000
 _LONGEST_TERMS = 512
 _MOST_TERMS = 8192
@@ -46,10 +46,10 @@ _OR_WHOLE = " or whole GPUs"
 """The suffix of a resource that counts cards for whole GPUs and for shares."""
 _NAME = re.compile(
     rf"{COUNTS}"
-    r"(?P<units>[0-9]{1,3}) %(?: \((?=[^)])"
+    r"(?P<units>[01](?:\.[0-9]{1,2})?)(?: \((?=[^)])"
     r"(?P<high>high priority)?"
-    r"(?:(?:, )?(?P<memory>[0-9]{1,9}) Mi)?"
-    r"(?:(?:, )?(?P<idle>[0-9]{1,4}) ‰ idle)?"
+    r"(?:(?:, )?(?P<memory>[0-9]{1,9}(?:\.[0-9]{1,10})?)Gi)?"
+    r"(?:(?:, )?(?P<idle>[01](?:\.[0-9]{1,3})?) beside high priority)?"
     r"(?:(?:, )?slot (?P<slot>[0-9]{1,2}))?\))?",
     re.ASCII,
 )
@@ -224,15 +224,15 @@ class CardNeed:
 
     @property
     def name(self) -> str:
-        """The name of the resource that counts the cards of a node that meet the need."""
+        """The name of the resource that counts the cards that meet the need, in words of users."""
         terms = [
             "high priority" if self.high else "",
-            "" if self.memory is None else f"{self.memory} Mi",
-            f"{self.idle} ‰ idle" if self.idle else "",
+            "" if self.memory is None else f"{self.memory / _MIB_OF_GIB}Gi".replace(".0Gi", "Gi"),
+            f"{self.idle / _PERMILLE:g} beside high priority" if self.idle else "",
             "" if self.slot is None else f"slot {self.slot}",
         ]
         stated = ", ".join(filter(None, terms))
-        return f"{COUNTS}{self.units} %" + (f" ({stated})" if stated else "")
+        return f"{COUNTS}{self.units / UNITS:g}" + (f" ({stated})" if stated else "")
 
     def at(self, slot: int) -> Self:
         """Return the same need, for one slot only."""
@@ -270,10 +270,10 @@ def uncounted(requests: Resources) -> dict[str, int]:
 def _need(match: re.Match[str]) -> CardNeed:
     units, high, memory, idle, slot = match.groups()
     return CardNeed(
-        units=int(units),
-        memory=None if memory is None else int(memory),
+        units=round(float(units) * UNITS),
+        memory=None if memory is None else round(float(memory) * _MIB_OF_GIB),
         high=high is not None,
-        idle=int(idle or 0),
+        idle=round(float(idle or 0) * _PERMILLE),
         slot=None if slot is None else int(slot),
     )
 

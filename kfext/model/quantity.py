@@ -124,7 +124,7 @@ def amount_text(resource: str, number: int) -> str:
         return f"{number / 1000:g} cpu"
     if resource in {MEMORY, "ephemeral-storage"}:
         return f"{_bytes_text(number)} {resource}"
-    return f"{number} {resource}"
+    return f"{number} {resource.replace('GPU shares', 'GPU share') if number == 1 else resource}"
 
 
 def _bytes_text(number: int) -> str:

@@ -44,7 +44,7 @@ def test_a_resource_says_what_it_counts(of: CardNeed, whole: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "resource", ["nvidia.com/gpu", "GPU shares of ", "GPU shares of 1 % or", ""]
+    "resource", ["nvidia.com/gpu", "GPU shares of ", "GPU shares of 0.1 or", ""]
 )
 def test_other_resources_count_no_cards(resource: str) -> None:
     assert counted(resource) is None

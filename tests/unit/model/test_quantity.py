@@ -125,6 +125,8 @@ WORDS = {
     "little memory": ("memory", 5 * 2**20, "5 Mi memory"),
     "no memory": ("memory", 0, "0 bytes of memory"),
     "devices": ("nvidia.com/gpu", 4, "4 nvidia.com/gpu"),
+    "shares": ("GPU shares of 0.3", 2, "2 GPU shares of 0.3"),
+    "a share": ("GPU shares of 0.3 or whole GPUs", 1, "1 GPU share of 0.3 or whole GPUs"),
 }
 
 

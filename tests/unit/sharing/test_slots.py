@@ -46,7 +46,7 @@ def test_replicas_of_one_job_are_never_on_one_card() -> None:
     assert slots_for(wanted, found, on) == {FIRST: 0, SECOND: 1}
     refused = place(members(sharing("0.2", replicas=3)), on, LIMITS)
     assert isinstance(refused, Verdict)
-    assert "GPU shares of 20 %" in refused.message
+    assert "GPU shares of 0.2 " in refused.message
 
 
 def test_one_gpu_is_not_both_shared_and_whole() -> None:
