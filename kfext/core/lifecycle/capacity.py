@@ -60,12 +60,11 @@ def find_place(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Ass
 
 
 def _find(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Assignment | NoFit:
-    limits = situation.limits
-    shape = _shape(situation, limits)
+    shape = _shape(situation)
     refusal = no_fits.known(shape, ledger)
     if refusal is not None and seconds_to_short_start(situation, refusal) != 0.0:
         return refusal
-    placed = _place(situation, ledger, limits, ignoring=situation.open_claims)
+    placed = _place(situation, ledger, ignoring=situation.open_claims)
     answer = _short(situation, ledger, whole=placed) if isinstance(placed, Verdict) else placed
     if not isinstance(answer, NoFit):
         return answer
@@ -90,7 +89,7 @@ def why_spread(situation: Situation, assignment: Assignment, ledger: Ledger) -> 
         return apart
     if len(set(assignment.values())) == 2:
         return ""  # the solver prefers one node, so two are the fewest
-    fewest = _place(placed, ledger, placed.limits, ignoring=situation.open_claims, weights=FEWEST)
+    fewest = _place(placed, ledger, ignoring=situation.open_claims, weights=FEWEST)
     return why_more_nodes(assignment, fewest)
 
 
@@ -124,22 +123,27 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
 
     `whole`: why all its workers do not fit.
     """
-    job, worker = situation.job, WORKER.lower()
+    job, open_to = situation.job, situation.open_claims
     fewest, most = situation.fewest_workers, workers_of(job) - 1
-    everyone = members_of(job) if fewest <= most else []
 
     def placed(workers: int) -> Assignment | Verdict:
-        fewer = [pod for pod in everyone if pod.key.type != worker or pod.key.index < workers]
-        return place(fewer, ledger, situation.limits, ignoring=situation.open_claims)
+        fewer = replace(situation, job=with_workers(job, workers))
+        return _place(fewer, ledger, ignoring=open_to)
 
-    found = most_with_a_place(placed, fewest=fewest, most=most) if everyone else whole
+    found = most_with_a_place(placed, fewest=fewest, most=most) if fewest <= most else whole
     if isinstance(found, Verdict):
-        return NoFit(found)
+        return NoFit(of_fewest(found, fewest, of=most + 1))
     if situation.context.promised:
         return found
-    workers = sum(key.type == worker for key in found)
+    workers = sum(key.type == WORKER.lower() for key in found)
     refusal = NoFit(whole, workers=workers, wait=_wait(situation, ledger, situation.limits))
     return found if seconds_to_short_start(situation, refusal) == 0.0 else refusal
+
+
+def of_fewest(why: Verdict, fewest: int, *, of: int) -> Verdict:
+    """Return why not even the fewest workers that an elastic job may have can start."""
+    least = f"it needs at least {fewest} of its {of} workers: " if fewest < of else ""
+    return replace(why, message=least + why.message)
 
 
 def wait_for_one_node(situation: Situation, found: Assignment, ledger: Ledger) -> Wait | None:
@@ -200,11 +204,11 @@ def most_with_a_place(
     return best
 
 
-def _shape(situation: Situation, limits: Limits) -> Hashable:
+def _shape(situation: Situation) -> Hashable:
     context = situation.context
     return (
         shape_of(situation.job),
-        limits,
+        situation.limits,
         # A promise has the claims of one job; there is at most one reservation.
         (len(situation.open_claims), situation.context.promised),
         situation.fewest_workers,
@@ -218,12 +222,13 @@ def _shape(situation: Situation, limits: Limits) -> Hashable:
 def _place(
     situation: Situation,
     ledger: Ledger,
-    limits: Limits,
     *,
     ignoring: Collection[Hashable],
     weights: Weights = DEFAULT,
 ) -> Assignment | Verdict:
-    return place(members_of(situation.job), ledger, limits, ignoring=ignoring, weights=weights)
+    job, limits, context = situation.job, situation.limits, situation.context
+    kept = context.reservation.claims if context.reservation else (), context.reserved_for
+    return place(members_of(job), ledger, limits, ignoring=ignoring, weights=weights, kept=kept)
 
 
 def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
@@ -233,7 +238,7 @@ def _kept(situation: Situation, ledger: Ledger) -> Verdict | None:
     if reservation is None or set(reservation.claims) <= set(open_to):
         return None
     ignoring = (*reservation.claims, *open_to)
-    if isinstance(_place(situation, ledger, situation.limits, ignoring=ignoring), Verdict):
+    if isinstance(_place(situation, ledger, ignoring=ignoring), Verdict):
         return None
     return Verdict(REASON_RESERVED, _kept_words(situation, reservation))
 
@@ -258,6 +263,4 @@ def _would_preempt(situation: Situation, ledger: Ledger) -> bool:
     if not (context.preempts and ledger.would_free(gives_way)):
         return False
     rest = ledger.without(gives_way)
-    return not isinstance(
-        _place(situation, rest, situation.limits, ignoring=situation.open_claims), Verdict
-    )
+    return not isinstance(_place(situation, rest, ignoring=situation.open_claims), Verdict)

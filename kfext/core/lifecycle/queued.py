@@ -15,6 +15,7 @@ from kfext.core.lifecycle.capacity import (
     HOPELESS,
     WAITS_FOR_CAPACITY,
     find_place,
+    of_fewest,
     seconds_to_short_start,
     wait_for_one_node,
     why_spread,
@@ -299,8 +300,8 @@ def _within_quota(situation: Situation) -> Situation | Verdict:
     whole = stopped(most)
     if whole is None:
         return situation
-    if fewest == most or stopped(fewest):
-        return whole
+    if least := stopped(fewest):
+        return of_fewest(least, fewest, of=most)
     # A quota that a number of workers exceeds is exceeded by every larger number.
     allowed = bisect_left(range(fewest + 1, most), True, key=lambda n: stopped(n) is not None)
     return replace(situation, job=with_workers(job, fewest + allowed))

@@ -33,13 +33,15 @@ def no_place(
     possible: Sequence[Mask],
     open_: Sequence[Mask],
     free: Amounts,
+    kept_for: str,
     limits: Limits,
     ever: bool,
 ) -> Verdict:
     """Return why a gang cannot be placed now; `ever`: whether the empty cluster would hold it.
 
     `possible` marks per batch the rows that its constraints allow, `open_` those rows where its
-    host ports are free; `free` has shape (resources, rows).
+    host ports are free. `free` is without and with what is kept for the job `kept_for`, shape (2,
+    resources, rows).
     """
     narrowest = min(range(len(possible)), key=lambda at: np.count_nonzero(possible[at]))
     eligible = [*_eligible(gang, narrowest, ledger, possible)]
@@ -51,7 +53,7 @@ def no_place(
     shortages = [
         sentence
         for at, resource in enumerate(gang.resources)
-        if (sentence := _shortage(gang, at, free[at][anywhere], limits.max_nodes))
+        if (sentence := _shortage(gang, at, free[:, at, anywhere], limits.max_nodes, kept_for))
     ]
     if shortages:
         shortages += _cards(gang, [ledger.nodes[row] for row in np.flatnonzero(anywhere)])
@@ -60,8 +62,9 @@ def no_place(
     ]
     if not ever:
         why.append("it would not fit even if the nodes were empty")
-    needs = f"{pods(len(gang.members))} {'needs' if len(gang.members) == 1 else 'need'}"
-    message = "; ".join((f"{needs} {_amounts(gang)} {_where(limits.max_nodes)}", *why, *eligible))
+    verb, where = ("need", _where(limits.max_nodes)) if len(gang.members) > 1 else ("needs", "")
+    needs = f"{pods(len(gang.members))} {verb} {_amounts(gang)}{where}"
+    message = "; ".join((needs, *why, *eligible))
     return Verdict(REASON_NO_ROOM if ever else REASON_TOO_BIG, message)
 
 
@@ -82,7 +85,9 @@ def _eligible(
     several = alike < len(gang.members)
     whose = f"{alike} of {len(gang.members)} pods"
     number = np.count_nonzero(mask)
-    what = f"{number or 'none'} of {ledger.node_count} nodes {'are' if number else 'is'} eligible"
+    what = (
+        f"{number or 'none'} of {ledger.node_count} nodes {'is' if number < 2 else 'are'} eligible"
+    )
     yield f"{what} for {whose}" if several else what
     yield from _causes(batch, ledger, mask, whose=whose if several else "the pods")
 
@@ -132,8 +137,8 @@ def _cards(gang: Gang, nodes: Sequence[Node | None]) -> Iterator[str]:
 def _where(max_nodes: int | None) -> str:
     """Return how the pods may be divided."""
     if max_nodes is None:
-        return "together"
-    return "on one node" if max_nodes == 1 else f"on at most {max_nodes} nodes"
+        return " together"
+    return " on one node" if max_nodes == 1 else f" on at most {max_nodes} nodes"
 
 
 def _in_pieces(max_nodes: int | None) -> str:
@@ -168,19 +173,30 @@ def _amounts(gang: Gang) -> str:
     )
 
 
-def _shortage(gang: Gang, number: int, free: Amounts, max_nodes: int | None) -> str | None:
+def _shortage(
+    gang: Gang, number: int, free: Amounts, max_nodes: int | None, kept_for: str
+) -> str | None:
     """Return how much of a resource is missing on the nodes with the most, or None."""
     resource, wanted = gang.resources[number], int(gang.total[number])
-    freest = np.sort(np.maximum(free, 0))[::-1]
-    most, total = int(freest.max(initial=0)), int(freest[:max_nodes].sum())
-    if total < wanted:
-        has, short = amount_text(resource, total), f"{amount_text(resource, wanted - total)} short"
-        if max_nodes is None or len(freest) < max_nodes:
+    freest = np.sort(np.maximum(free, 0))[:, ::-1]
+    most, total = freest[:, :1].sum(axis=1), freest[:, :max_nodes].sum(axis=1)
+    if total[0] < wanted:
+        has = _has(resource, total, kept_for)
+        short = f"{amount_text(resource, wanted - int(total[0]))} short"
+        if max_nodes is None or freest.shape[1] < max_nodes:
             return f"{has} free, {short}"
         which = "node has" if max_nodes == 1 else f"{max_nodes} nodes have"
         return f"the freest {which} {has}, {short}"
     largest = int(gang.largest[number])
-    if most < largest:
-        needed = amount_text(resource, largest)
-        return f"one pod needs {needed}, the freest node has {amount_text(resource, most)}"
+    if most[0] < largest:
+        needed, has = amount_text(resource, largest), _has(resource, most, kept_for)
+        return f"one pod needs {needed}, the freest node has {has}"
     return None
+
+
+def _has(resource: str, free: Amounts, kept_for: str) -> str:
+    """Return how much is free, and how much of it is kept for another job."""
+    usable, idle = int(free[0]), int(free[1])
+    part = f"{amount_text(resource, idle - usable)} " if usable else ""
+    kept = f" ({part}kept for {kept_for})" if usable < idle else ""
+    return amount_text(resource, idle) + kept

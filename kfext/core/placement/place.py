@@ -32,11 +32,13 @@ def place(
     bound: Assignment | None = None,
     ignoring: Collection[Hashable] = (),
     weights: Weights = DEFAULT,
+    kept: tuple[Collection[Hashable], str] = ((), ""),
 ) -> Assignment | Verdict:
     """Return the node of every member, or why they cannot be placed.
 
     `bound` members stay where they are, and the other members go near them. `ignoring` are claims
-    of the gang itself, which count as free. The result is deterministic: ties go by node name.
+    of the gang itself, which count as free; `kept` are claims for a job, and its name in a refusal.
+    The result is deterministic: ties go by node name.
 
     A gang that no node holds goes into the narrowest topology domain that holds it, else the next
     wider, else anywhere. `weights` decide which division over several nodes is best.
@@ -70,7 +72,8 @@ def place(
         ledger,
         possible=possible,
         open_=task.masks,
-        free=free,
+        free=np.stack((free, ledger.free(moving.resources, ignoring=(*ignoring, *kept[0])))),
+        kept_for=kept[1],
         limits=limits,
         ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
     )

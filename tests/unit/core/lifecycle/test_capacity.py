@@ -179,8 +179,11 @@ ROOM: dict[str, Case] = {
         Wait,
         three().held(),
         on=with_kept_room(used="2"),
-        more={"context": QueueContext(reservation=kept())},
-        check=phase(QUEUED, REASON_NO_ROOM),
+        more={"context": QueueContext(reservation=kept(), reserved_for="the head")},
+        check=lambda step: (
+            phase(QUEUED, REASON_NO_ROOM)(step)
+            and "2 cpu (kept for the head) free, 3 cpu short" in step.verdict.message
+        ),
     ),
     "room is kept for another who comes later": Case(
         Unsuspend,
@@ -276,6 +279,11 @@ def test_an_elastic_job_starts_with(cpus: int, allowed: Range | None, want: int)
         assert ("fewer workers than requested" in step.verdict.message) is (want < 8)
     else:
         assert isinstance(step, Wait)
+        assert step.verdict is not None
+        needs = (
+            "it needs at least 2 of its 8 workers: 2 pods need 2 cpu" if allowed else "8 pods need"
+        )
+        assert step.verdict.message.startswith(needs)
 
 
 def test_no_estimate_of_others_keeps_an_elastic_job_waiting_without_end() -> None:

@@ -428,14 +428,15 @@ def test_a_job_waits_for_the_quotas_of_its_namespace(quota: QuotaView, stops: bo
         assert isinstance(step, Unsuspend)
 
 
-def test_an_elastic_job_is_told_what_keeps_all_of_its_workers_from_starting() -> None:
+def test_an_elastic_job_is_told_what_keeps_the_fewest_of_its_workers_from_starting() -> None:
     of = job().worker(8, cpu="1").held().elastic(**ANY_SIZE).build()
     context = QueueContext(quota=QuotaView((quota({"pods": "5"}, {"pods": "4"}),)))
     situation = situation_of(of, (), None, JobState(), NOW, context=context, elastic=Range(3, 8))
     step = next_step(situation, TWO_NODES)
     assert isinstance(step, Wait)
     assert step.verdict is not None
-    assert "the job needs 8" in step.verdict.message
+    assert step.verdict.message.startswith("it needs at least 3 of its 8 workers: quota team/q ")
+    assert "the job needs 3, 2 short" in step.verdict.message
 
 
 def test_a_quota_that_does_not_hold_all_workers_makes_an_elastic_job_start_short() -> None:

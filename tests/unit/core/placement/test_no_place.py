@@ -185,7 +185,7 @@ def test_what_excludes_nodes_for_some_of_the_pods_is_said_of_these() -> None:
     made = job().master(cpu="1").worker(3, cpu="1", spec={"nodeSelector": {"pool": "gpu"}})
     message = verdict_of(place(made.members(), on, limits())).message
     assert message.split("; ")[-2:] == [
-        "1 of 2 nodes are eligible for 3 of 4 pods",
+        "1 of 2 nodes is eligible for 3 of 4 pods",
         "1 node does not have label pool=gpu, which nodeSelector requires",
     ]
 
@@ -247,9 +247,44 @@ def test_a_single_pod_says_what_it_needs_of_how_many_nodes() -> None:
     on = ledger(node("a", gpus=8), node("b", gpus=1, labels={"pool": "x"}))
     made = job().worker(1, gpus=2, cpu="1", spec={"nodeSelector": {"pool": "x"}})
     message = verdict_of(place(made.members(), on, limits())).message
-    assert "1 pod needs 1 cpu, 2 nvidia.com/gpu" in message
-    assert numbers(r"(\d) of (\d) nodes are eligible", message) == (1, 2)
+    assert message.startswith("1 pod needs 1 cpu, 2 nvidia.com/gpu; ")
+    assert numbers(r"(\d) of (\d) nodes is eligible", message) == (1, 2)
     assert numbers(r"(\d) nvidia.com/gpu free, (\d)", message) == (1, 1)
+
+
+FIRST = "PyTorchJob team/first"
+KEPT: dict[str, tuple[int, int, int | None, str]] = {
+    "all that is free": (6, 8, None, f"6 {GPU} (kept for {FIRST}) free, 8 {GPU} short"),
+    "some of it": (4, 8, None, f"6 {GPU} (4 {GPU} kept for {FIRST}) free, 6 {GPU} short"),
+    "on one node": (6, 8, 1, f"the freest node has 4 {GPU} (kept for {FIRST}), 8 {GPU} short"),
+    "nothing": (0, 8, None, f"; 6 {GPU} free, 2 {GPU} short"),
+}
+
+
+@pytest.mark.parametrize(("kept", "pods", "max_nodes", "want"), KEPT.values(), ids=KEPT)
+def test_what_is_kept_for_another_job_is_named_and_not_called_taken(
+    kept: int, pods: int, max_nodes: int | None, want: str
+) -> None:
+    on = ledger(node("a", gpus=4), node("b", gpus=4), used={"b": {GPU: "2"}})
+    for name, free in (("a", 4), ("b", 2)):
+        if held := min(kept, free):
+            on.claim(("reserved", name), Claim(name, {GPU: held}, job="first", kept=True))
+        kept -= held
+    found = place(
+        *(job().worker(pods, gpus=1).members(), on, limits(max_nodes=max_nodes)),
+        kept=([("reserved", "a"), ("reserved", "b")], FIRST),
+    )
+    assert want in verdict_of(found).message
+
+
+def test_a_pod_that_fits_only_where_capacity_is_kept_is_told_so() -> None:
+    on = ledger(node("a", gpus=4), node("b", gpus=2))
+    on.claim("reserved", Claim("a", {GPU: 3}, job="first", kept=True))
+    found = place(job().worker(2, gpus=3).members(), on, limits(), kept=(["reserved"], FIRST))
+    assert f"6 {GPU} (3 {GPU} kept for {FIRST}) free" in verdict_of(found).message
+    found = place(job().worker(1, gpus=3).members(), on, limits(), kept=(["reserved"], FIRST))
+    has = f"the freest node has 4 {GPU} (2 {GPU} kept for {FIRST})"
+    assert f"one pod needs 3 {GPU}, {has}" in verdict_of(found).message
 
 
 MIG, SEVERAL = "it is split by MIG", "NVIDIA's device plugin gives it to several pods at once"
@@ -258,6 +293,28 @@ LAME = replace(plain_node("a", cards=3), troubles=(SEVERAL, MIG, SEVERAL))
 
 def as_shared(made: JobBuilder) -> list[Member]:
     return members_of(as_sharing(made.suspended().build(), None))
+
+
+SHARES: dict[str, tuple[JobBuilder, str]] = {
+    "one, with memory": (
+        sharing("0.3", memory="16Gi"),
+        "1 pod needs 1 GPU share of 0.3 (16Gi, 0.2 beside high priority); "
+        "0 GPU shares of 0.3 (16Gi, 0.2 beside high priority) free, "
+        "1 GPU share of 0.3 (16Gi, 0.2 beside high priority) short",
+    ),
+    "several": (
+        sharing("0.25", replicas=2, priority="high"),
+        "2 pods need 2 GPU shares of 0.25 (high priority) together; "
+        "0 GPU shares of 0.25 (high priority) free",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "want"), SHARES.values(), ids=SHARES)
+def test_a_share_is_told_in_the_words_of_its_user(made: JobBuilder, want: str) -> None:
+    full = Ledger([sharing_node("b", cards=1)])
+    full.claim("whole", Claim("b", {GPU: 1}))
+    assert verdict_of(place(as_shared(made), full, limits())).message.startswith(want)
 
 
 def test_why_cards_cannot_be_shared_is_said_where_they_are_short() -> None:
