@@ -28,9 +28,9 @@ from kfext.state.tracked_job import TrackedJob
 
 _MOVE_SECONDS = 1.0
 """Positions are shown anew at most this often: each start of a job moves all others."""
-_EXACT = 10
-"""This many jobs at the head of the queue show their exact position, the others to within a
-tenth. Otherwise each start of a job would rewrite the position of all other jobs."""
+_EXACT = 19
+"""Up to here positions are exact. Others are rounded, to within a tenth: otherwise each start of a
+job would rewrite the position of all other jobs."""
 
 
 class Queue:
@@ -134,7 +134,7 @@ class Queue:
             if tracked.turns is None:
                 tracked.turns = self._round(tracked)
             if not was:
-                self._shown[uid] = len(self._queued)  # until the queue is next looked through
+                self._shown[uid] = _rounded(len(self._queued))  # until the next look
             self._queued[uid] = tracked
         else:
             self._queued.pop(uid, None)
@@ -327,8 +327,8 @@ class Queue:
         self._moved, self._moves_at = False, at + _MOVE_SECONDS
         for ahead, tracked in enumerate(self.queued()):
             shown = self._shown.get(tracked.job.uid)
-            if shown is None or abs(shown - ahead) > max(0, ahead - _EXACT) // 10:
-                self._shown[tracked.job.uid] = ahead
+            if shown is None or abs(shown - ahead) > (ahead // 10 if ahead > _EXACT else 0):
+                self._shown[tracked.job.uid] = _rounded(ahead)
                 yield tracked
 
     def ahead(self, tracked: TrackedJob) -> int | None:
@@ -351,6 +351,12 @@ class Queue:
         """Return the jobs that a reservation waits for, as the users of `to` may see them."""
         awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
         return _named([tracked.job for tracked in awaited if tracked], to=to)
+
+
+def _rounded(ahead: int) -> int:
+    """Return a position as it is shown."""
+    unit = 1 if ahead <= _EXACT else 5 if ahead < 100 else 10 ** (len(str(ahead)) - 2)
+    return round(ahead / unit) * unit
 
 
 def _named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:

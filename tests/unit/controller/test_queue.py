@@ -437,7 +437,9 @@ async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) ->
     await bench.tick()
     assert "it is first in the queue" in told(bench, "job-0")[1]
     assert "3 jobs are ahead" in told(bench, "job-3")[1]
-    assert "about 20 jobs are ahead" in told(bench, "job-20")[1]
+    assert "; 19 jobs are ahead" in told(bench, "job-19")[1]
+    assert "about 20 jobs are ahead" in told(bench, "job-22")[1]
+    assert "about 25 jobs are ahead" in told(bench, "job-24")[1]
     bench.reports.clear()
     bench.cluster.forget_job("job-0")
     await bench.tick()
@@ -447,6 +449,20 @@ async def test_places_in_the_queue_are_told_exactly_at_its_head(bench: Bench) ->
     await bench.tick()
     assert "2 jobs are ahead" in told(bench, "job-3")[1]
     assert [of for of, _, _ in bench.reports if of == "job-29"] == []  # near enough
+
+
+async def test_far_back_in_the_queue_positions_are_round_and_true_to_a_tenth(bench: Bench) -> None:
+    for number in range(200):
+        bench.submit(gang(f"job-{number}", workers=5, created=number))
+    for gone in range(0, 60, 3):
+        bench.cluster.forget_job(f"job-{gone}")
+        bench.now += 1
+        await bench.tick()
+    queue = bench.planner.queue
+    shown = [queue.ahead(tracked) or 0 for tracked in queue.queued()]
+    assert shown[:20] == [*range(20)]
+    assert all(told % 5 == 0 and told % (10 if told >= 100 else 5) == 0 for told in shown[20:])
+    assert all(abs(told - ahead) <= ahead / 10 for ahead, told in enumerate(shown))
 
 
 async def test_a_job_that_others_would_be_preempted_for_is_released_after_a_minute(
