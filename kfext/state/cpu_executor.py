@@ -18,6 +18,7 @@ from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_state import CpuState
 from kfext.model.moment import Moment
 from kfext.model.policy import PolicyChoice
+from kfext.model.timestamps import written_time
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import cpu_shown
@@ -153,7 +154,8 @@ class CpuExecutor(Executor):
                 for proposal, job in sorted(due, key=lambda pair: chosen.act.index(pair[0])):
                     if len(look.begun) < MOST_BEGUN:
                         look.begun.add(proposal.job)
-                        begun.append(self._begin(proposal, job))
+                        why = f"{written_time(now.wall)}: {proposal.reason}"
+                        begun.append(self._begin(replace(proposal, reason=why), job))
                 for job in here.jobs:
                     self._show(job, here, look, would.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))

@@ -34,7 +34,7 @@ from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.scale_state import MoveState
-from kfext.model.timestamps import past
+from kfext.model.timestamps import past, written_time
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.companion_words import move_shown
@@ -220,15 +220,15 @@ class MoveExecutor(Executor):
         """Return the move of a job, or why it stays; `waits`: why no job is moved now."""
         homes = set(self._source(job).values())
         last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
+        at = past(last.at, now=now.wall)
         if last.before:
-            message += f", after a move from {words.nodes(last.before)}"
+            message += f", after a move from {words.nodes(last.before)} at {written_time(at)}"
         if len(homes) == 1:
             return Verdict(names.REASON_TOGETHER, message)
         if waits is not None:
             return waits
-        ago = now.wall - past(last.at, now=now.wall)
         rest = _FAILED_REST_SECONDS if 0 < last.before <= len(homes) else REST_SECONDS
-        if ago < rest:
+        if now.wall - at < rest:
             lately = f"{message}; it was moved less than {rest:g} s ago"
             return Verdict(names.REASON_STAYS, lately)
         if refused := self._quota_refuses(job):

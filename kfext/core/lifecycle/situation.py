@@ -27,7 +27,7 @@ from kfext.model.plan import (
 from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
 from kfext.model.shared_gpu import CardSharer, SharedGpu
-from kfext.model.timestamps import left, past
+from kfext.model.timestamps import left, past, written_time
 
 _FIRST_BACKOFF = 15.0
 _LONGEST_BACKOFF = 300.0
@@ -248,6 +248,7 @@ class Situation:
     ) -> Plan:
         """Return the next plan of the job; `why` is its reason, in a sentence."""
         job = self.job
+        why = f"{written_time(self.now)}: {why}"
         plan = next_plan(self.plan, self.state, assignment, job_uid=job.uid, port=port, why=why)
         shares = ((group.type.lower(), group.share) for group in job.groups if group.share)
         promised = {type_: replace(share, busy=None) for type_, share in shares}

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import RequestCheckpoint, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.model.job_state import state_of
@@ -15,7 +14,7 @@ from kfext.model.plan import NO_SLOTS, Places
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
 from kfext.model.scale_state import MoveState
-from kfext.model.verdict import Verdict
+from kfext.model.timestamps import timestamp
 from kfext.names import REASON_MOVING
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
@@ -99,9 +98,11 @@ def test_S4_a_spread_job_goes_on_from_a_checkpoint_on_one_node_once_it_has_room(
     assert (nodes_of(of), stops(of), shown(of)) == (["b"], 1, names.REASON_TOGETHER)
     assert of.job().training.doing is Doing.TRAINS
     moved = of.driver.shown["train", names.MOVED]
-    assert moved == ConditionStatus(
-        True, Verdict(names.REASON_TOGETHER, "its pods are on 1 node, after a move from 2 nodes")
-    )
+    assert moved is not None
+    assert (moved.holds, moved.verdict.reason) == (True, names.REASON_TOGETHER)
+    what, at = moved.verdict.message.split(" at ")
+    assert what == "its pods are on 1 node, after a move from 2 nodes"
+    assert ENDS <= timestamp(at) - (of.clock.wall - of.clock.now) <= 300
     check(of)
     of.run()
     assert stops(of) == 1

@@ -17,6 +17,7 @@ from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import LimitRange, Quota
+from kfext.model.timestamps import timestamp
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
 from kfext.sim.training import Doing
@@ -102,12 +103,15 @@ def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written()
     assert {name for name, step in bed.resized[-1:] if step.sizes} == {"short"}
 
 
-def test_what_was_done_is_shown_as_long_as_it_stands() -> None:
-    shown = favoured().after(300).shown("short")
+def test_what_was_done_is_shown_as_long_as_it_stands_and_since_when() -> None:
+    bed = favoured().after(300)
+    shown = bed.shown("short")
     assert shown is not None
     assert shown.holds
     assert shown.verdict.reason == names.REASON_CPU_MOVED
-    assert f"becomes {RAISED}m: it would end first of the 3 jobs on a" in shown.verdict.message
+    since, what = shown.verdict.message.split(": ", 1)
+    assert what.endswith(f"becomes {RAISED}m: it would end first of the 3 jobs on a")
+    assert 0 < timestamp(since) < bed.clock.wall - 200
 
 
 def test_a_job_that_has_just_begun_keeps_an_equal_share() -> None:

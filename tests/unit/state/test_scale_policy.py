@@ -13,6 +13,7 @@ from kfext.model.label_selector import parse_selector
 from kfext.model.namespace import Namespace
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import Quota
+from kfext.model.timestamps import written_time
 from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
 from tests.unit.sim.bed import (
@@ -62,6 +63,15 @@ def test_a_job_gives_workers_to_a_job_that_waits_and_gets_them_back(
     assert shown(of) == (False, names.REASON_AS_ASKED)
     assert not of.job().job.has("Failed")
     assert of.job().training.lost_all == 0
+
+
+def test_the_plan_says_since_when_a_job_has_its_size() -> None:
+    of = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
+    of.at(400)
+    (first, *_) = (write for write in of.driver.written if isinstance(write.step, Rescale))
+    assert isinstance(first.step, Rescale)
+    at = written_time(of.clock.wall + first.at - of.clock.now)
+    assert first.step.plan.why.startswith(f"{at}: 4 workers become 2: ")
 
 
 def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:

@@ -19,6 +19,7 @@ from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Colocation, MetricsSource, Range
 from kfext.model.job_state import JobState, ObservedPods
 from kfext.model.policy import Mode, Placement, PolicyChoice, TrainingPolicy
+from kfext.model.timestamps import written_time
 from kfext.names import (
     COLOCATION,
     QUEUED,
@@ -384,7 +385,7 @@ def test_pods_that_can_use_more_than_one_node_has_are_apart_and_the_plan_says_wh
     why = "2 nodes with 1 pod each instead of 1 with 2 pods each, because each pod can use 4 CPUs "
     why += "and no node has 8 free for them"
     assert step.verdict.message.endswith(why)
-    assert step.plan.why == step.verdict.message
+    assert step.plan.why == f"{written_time(NOW)}: {step.verdict.message}"
 
 
 NODES: dict[str, tuple[dict[str, str], int]] = {
