@@ -43,8 +43,7 @@ Observe = Callable[[str, str, int], None]
 """A function called once per request with verb, resource and HTTP status (0: no answer)."""
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
-"""What the official client raises for well-formed YAML that is no kubeconfig."""
+_CREDENTIALS = ("auth-provider", "token", "tokenFile", "exec", "username")  # that give a token
 _TOKEN_SECONDS = 60.0  # the kubelet replaces the token at 80 % of its lifetime, well before its end
 _REQUEST_SECONDS = 15.0
 _CONNECT_SECONDS = 5.0
@@ -82,7 +81,7 @@ class Token:
         """Return the header to send; empty if a client certificate authenticates kfext instead."""
         if self._monotonic() - self._read_at >= _TOKEN_SECONDS:
             # A kubeconfig may name a program that prints the token, which can take seconds.
-            self._value = await asyncio.to_thread(self._read)
+            self._value = " ".join((await asyncio.to_thread(self._read)).split())  # no line end
             self._read_at = self._monotonic()
         return {"Authorization": self._value} if self._value else {}
 
@@ -130,7 +129,7 @@ def in_cluster(*, folder: Path = _SERVICE_ACCOUNT) -> Access:
     return Access(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         tls=tls,
-        token=Token(lambda: f"Bearer {token.read_text().strip()}"),
+        token=Token(lambda: f"Bearer {token.read_text()}"),
     )
 
 
@@ -140,16 +139,25 @@ def from_kubeconfig(path: Path | None, *, context: str | None = None) -> Access:
     The default path is KUBECONFIG or ~/.kube/config; the default context is the current context.
     """
     # Imported here because it costs 30 MB of memory, which a pod does not need.
-    from kubernetes import client, config  # noqa: PLC0415
+    from kubernetes import client  # noqa: PLC0415
+    from kubernetes.config import kube_config  # noqa: PLC0415
 
-    settings = client.Configuration()
+    settings, said = client.Configuration(), list[str]()
     with _usable(path):
-        config.load_kube_config(
-            config_file=str(path) if path else None,
-            context=context,
-            client_configuration=settings,
-            persist_config=False,
-        )
+        # The client logs why a user's plugin gives no credential, and goes on as anonymous.
+        log, loader = kube_config.logging.getLogger(), _loader(path, context)
+        log.addFilter(keep := lambda record: said.append(record.getMessage()))
+        try:
+            loader.load_and_set(settings)
+        finally:
+            log.removeFilter(keep)
+        user, token = loader._user or {}, vars(loader).get("token", "").split()[1:]
+        named = [key for key in _CREDENTIALS if key in user]
+        if named and not token and not settings.cert_file:
+            what = f"the plugin {user['exec']['command']}" if "exec" in user else named[0]
+            # In a terminal the plugin prints its words itself, and the client misses them.
+            why = [line for line in said if "NoneType" not in line]
+            raise ValueError(": ".join((f"{what} of the user gives no credential", *why)))
         return Access(
             server=settings.host.rstrip("/"),
             tls=_tls(settings) if settings.host.startswith("https") else None,
@@ -164,24 +172,26 @@ def namespace_of(path: Path | None, *, context: str | None = None) -> str:
 
     Raises NoAccess.
     """
+    with _usable(path):
+        return text(_loader(path, context).current_context["context"].get("namespace"))
+
+
+def _loader(path: Path | None, context: str | None) -> Any:
+    """Return the official client's loader of a context of a kubeconfig."""
     from kubernetes.config import kube_config  # noqa: PLC0415 - as above
 
-    with _usable(path):
-        merged = kube_config.KubeConfigMerger(str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
-        # A named context needs no current context.
-        loader = kube_config.KubeConfigLoader(merged.config, active_context=context)
-        return text(loader.current_context["context"].get("namespace"))
+    merged = kube_config.KubeConfigMerger(str(path or kube_config.KUBE_CONFIG_DEFAULT_LOCATION))
+    # A named context needs no current context.
+    config = merged.config or {}
+    return kube_config.KubeConfigLoader(config, active_context=context, config_base_path=None)
 
 
 @contextmanager
 def _usable(path: Path | None) -> Iterator[None]:
-    """Raise NoAccess in place of the errors of a missing or malformed kubeconfig."""
-    from kubernetes import config  # noqa: PLC0415 - as above
-
-    no_yaml = config.kube_config.yaml.YAMLError
+    """Raise NoAccess in place of what the official client and the ways to authenticate raise."""
     try:
         yield
-    except (config.ConfigException, OSError, no_yaml, *_MALFORMED) as error:
+    except Exception as error:
         raise NoAccess(f"no usable kubeconfig ({path or 'default'}): {error}") from error
 
 

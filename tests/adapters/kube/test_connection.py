@@ -1,5 +1,7 @@
 """Where the API server is and what it is shown, in a pod or by a kubeconfig."""
 
+import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -56,35 +58,89 @@ def test_a_context_that_is_named_needs_no_current_one(tmp_path: Path, current: s
         namespace_of(path)
 
 
-CREDENTIAL = """{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
-"status": {"token": "made"}}"""
-USERS = {
+def plugin(*command: str) -> dict[str, Any]:
+    """Return a user with a program that prints the credential."""
+    asked = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never"}
+    return {"exec": {**asked, "command": command[0], "args": list(command[1:])}}
+
+
+def printed(status: Any) -> str:
+    """Return what a program prints that gives a credential."""
+    asked = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
+    return json.dumps({**asked, "status": status})
+
+
+USERS: dict[str, tuple[dict[str, Any], str | None]] = {
     "a token": ({"token": "given"}, "Bearer given"),
-    "a program": (
-        {
-            "exec": {
-                "apiVersion": "client.authentication.k8s.io/v1",
-                "command": "echo",
-                "args": [CREDENTIAL],
-                "interactiveMode": "Never",
-            }
-        },
+    "a token with a line end": ({"token": "given\n"}, "Bearer given"),
+    "a token in a file with a line end": ({"tokenFile": "token"}, "Bearer of-file"),
+    "a program": (plugin("echo", printed({"token": "made"})), "Bearer made"),
+    "a program that prints a token with a line end": (
+        plugin("printf", "%s", printed({"token": "made\n"})),
         "Bearer made",
     ),
+    "a name and a password": ({"username": "u", "password": "p"}, "Basic dTpw"),
     "nothing": ({}, None),
 }
+
+
+def kubeconfig_of(folder: Path, user: dict[str, Any]) -> Path:
+    (folder / "token").write_text("of-file\r\n")
+    (folder / "empty").write_text("\n")
+    config = yaml.safe_load(CONTEXTS)
+    config["users"] = [{"name": "u", "user": user}]
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 @pytest.mark.parametrize(("user", "want"), USERS.values(), ids=USERS)
 async def test_the_user_of_a_kubeconfig_is_shown(
     tmp_path: Path, user: dict[str, Any], want: str | None
 ) -> None:
-    config = yaml.safe_load(CONTEXTS)
-    config["users"] = [{"name": "u", "user": user}]
-    path = tmp_path / "config"
-    path.write_text(yaml.safe_dump(config))
-    header = await from_kubeconfig(path, context="here").token.header()
+    header = await from_kubeconfig(kubeconfig_of(tmp_path, user), context="here").token.header()
     assert header.get("Authorization") == want
+
+
+SILENT: dict[str, tuple[dict[str, Any], str]] = {
+    "a program that fails": (
+        plugin("sh", "-c", "echo no session >&2; exit 3"),
+        "the plugin sh of the user gives no credential: exec: process returned 3. no session",
+    ),
+    "a program that is absent": (
+        plugin("/no/such"),
+        "the plugin /no/such of the user gives no credential: .*No such file",
+    ),
+    "a program that prints rubbish": (
+        plugin("echo", "secret"),
+        "the plugin echo of the user gives no credential: exec: failed to decode",
+    ),
+    "a program that prints no credential": (
+        plugin("echo", printed({})),
+        "the plugin echo of the user gives no credential: exec: missing token",
+    ),
+    "a program that prints an empty token": (
+        plugin("echo", printed({"token": ""})),
+        "the plugin echo of the user gives no credential",
+    ),
+    "an empty file": ({"tokenFile": "empty"}, "tokenFile of the user gives no credential"),
+    "a name without a password": ({"username": "u"}, "username of the user gives no credential"),
+    "a provider that the client does not know": (
+        {"auth-provider": {"name": "x"}},
+        "auth-provider of the user gives no credential",
+    ),
+}
+
+
+@pytest.mark.parametrize(("user", "said"), SILENT.values(), ids=SILENT)
+def test_a_user_whose_credential_is_missing_is_not_taken_for_anonymous(
+    tmp_path: Path, user: dict[str, Any], said: str
+) -> None:
+    """What a program prints where a token should be is not repeated: it may be a secret."""
+    with pytest.raises(NoAccess, match=said) as raised:
+        from_kubeconfig(kubeconfig_of(tmp_path, user), context="here")
+    assert "secret" not in str(raised.value)
+    assert not logging.getLogger().filters
 
 
 UNUSABLE = {
