@@ -172,13 +172,23 @@ def figures_of(job: dict[str, Any], plan: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
+def owners_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what holds the job of a step: its pod and, until a retry adopts it, the Workflow."""
+    metadata, keys = pod["metadata"], ("apiVersion", "kind", "name", "uid")
+    # Argo numbers the attempts of a step that has a retry: "train.executor(0)".
+    node = (metadata.get("annotations") or {}).get("workflows.argoproj.io/node-name", "")
+    above = metadata.get("ownerReferences") or [] if node.endswith(")") else []
+    own = {"apiVersion": "v1", "kind": "Pod", **metadata}
+    return [{key: owner[key] for key in keys} for owner in (*above, own)]
+
+
 def adopted(
     ask: Callable[..., dict[str, Any]], job: dict[str, Any], owners: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Create a job, or adopt the job of this name, which an earlier attempt of the step created.
 
-    A job that failed is replaced. `ask` creates, gets, replaces or deletes the job; it returns an
-    empty object if the job is absent, or there already on `create`.
+    A job that failed is replaced. `ask` creates, gets, patches or deletes the job; it returns an
+    empty object if the job is absent or another, or there already on `create`.
     """
     import time
 
@@ -193,21 +203,41 @@ def adopted(
             present = metadata.get("ownerReferences") or []
             added = [owner for owner in owners if owner not in present]
             print(f"adopts {metadata['name']}, which an earlier attempt created", flush=True)
-            # Versions of the client differ in the media type of a patch, so the job is replaced.
             owned = {**metadata, "ownerReferences": [*present, *added]}
-            if not added or ask("replace", {**found, "metadata": owned}):
+            if not added or ask("patch", {"metadata": owned}):
                 return found
         elif found and not ended:
-            ask("delete")
+            ask("delete", body={"preconditions": {"uid": metadata["uid"]}})
         time.sleep(2.0)
 
 
-def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
-    """Return the namespace of this step, and a function that asks for its job or TrainingPlan.
+def let_go(
+    ask: Callable[..., dict[str, Any]], title: str, owners: list[dict[str, Any]], *, silent: bool
+) -> None:
+    """Delete the job of a step that is told to end or has no answer, or leave it to a retry."""
+    try:
+        # A pod that is drained or preempted says so; the pod of a terminated run does not.
+        if len(owners) > 1 and (silent or condition_of(ask("get", of="pod"), "DisruptionTarget")):
+            print(f"{title} is left to the retry of the step", flush=True)
+            return
+        metadata = ask("get").get("metadata") or {}
+        pods = [held for held in metadata.get("ownerReferences") or [] if held["kind"] == "Pod"]
+        if metadata and all(pod in owners for pod in pods[-1:]):  # else a retry has adopted it
+            print(f"the step ends, so {title} is deleted", flush=True)
+            ask("delete", body={"preconditions": {"uid": metadata["uid"]}})
+    except Exception as error:
+        print(f"{title} was not deleted, and stays: {error}", flush=True)
 
-    Outside a cluster, the kubeconfig says where to ask.
+
+def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
+    """Return the namespace of this step, and a function that asks for its job.
+
+    It also gets the job's plan or the step's pod. Without an answer it asks again for
+    ten minutes; a refusal is a RuntimeError. Outside a cluster, the kubeconfig says where to ask.
     """
+    import json
     import os
+    import time
 
     from kubernetes import client, config
 
@@ -219,19 +249,40 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
         config.load_kube_config()
         namespace = config.list_kube_config_contexts()[1]["context"].get("namespace", "default")
     api, kind, name = client.CustomObjectsApi(), job["kind"].lower(), job["metadata"]["name"]
-    of_job = (*job["apiVersion"].split("/"), namespace, f"{kind}s", name)
+    group, pod = job["apiVersion"].split("/"), (os.environ.get("KFP_POD_NAME"), namespace)
+    of_job = (*group, namespace, f"{kind}s", name)
     of_plan = ("kfext.dev", "v1alpha1", namespace, "trainingplans", f"{kind}-{name}")
-    absent = {"create": {409}, "get": {404}, "replace": {404, 409}, "delete": {404}}
+    reads = {
+        "plan": (api.get_namespaced_custom_object, of_plan),
+        "pod": (client.CoreV1Api().read_namespaced_pod, pod),
+    }
+    # Versions of the client differ in the media type of a patch.
+    merge = client.ApiClient(None, "Content-Type", "application/merge-patch+json")
+    absent = {"create": {409}, "get": {404}, "patch": {404, 409}, "delete": {404, 409}}
 
-    def ask(verb: str, *body: Any, plan: bool = False) -> dict[str, Any]:
-        where = of_plan if plan else of_job[:-1] if verb == "create" else of_job
-        call = getattr(api, f"{verb}_namespaced_custom_object")
-        try:
-            return dict(call(*where, *body, _request_timeout=30))
-        except client.ApiException as error:
-            if error.status in absent[verb] or (plan and error.status == 403):
-                return {}
-            raise
+    def ask(verb: str, *given: Any, of: str = "", **more: Any) -> dict[str, Any]:
+        custom = client.CustomObjectsApi(merge) if verb == "patch" else api
+        call = getattr(custom, f"{verb}_namespaced_custom_object")
+        call, where = reads.get(of, (call, of_job[:-1] if verb == "create" else of_job))
+        pauses = iter((2.0, 4.0, 8.0, *[10.0] * 57))  # a step that is told to end has 30 s
+        while True:
+            try:
+                answer = call(*where, *given, _request_timeout=30, **more)
+                return dict(api.api_client.sanitize_for_serialization(answer))
+            except Exception as error:
+                status, said = getattr(error, "status", None) or 0, str(getattr(error, "body", ""))
+                # A client that is older than the cluster may take what it reads for invalid.
+                unread = of and (status == 403 or isinstance(error, ValueError))
+                if unread or status in absent[verb]:
+                    return {}
+                said = json.loads(said).get("message") if said.startswith("{") else str(error)
+                if verb != "get" and 400 <= status < 500 and status not in {401, 429}:
+                    raise RuntimeError(f"{verb} of {kind} {name} was refused: {said}") from error
+                pause = next(pauses, 0.0)
+                if not pause:
+                    raise TimeoutError(f"{verb} of {kind} {name} failed: {said}") from error
+                print(f"the API server did not answer: {said}", flush=True)
+            time.sleep(pause)
 
     return namespace, ask
 
@@ -239,26 +290,14 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
 def looks_at(
     ask: Callable[..., dict[str, Any]], uid: str
 ) -> Iterator[tuple[float, dict[str, Any], dict[str, Any]]]:
-    """Yield the time, a job and its TrainingPlan every 10 seconds; the job is empty once gone.
-
-    Raises the last error if the API server has not answered for ten minutes.
-    """
+    """Yield the time, a job and its TrainingPlan every 10 seconds; the job is empty once gone."""
     import time
 
-    failures = 0
     while True:
-        try:
-            job, plan = ask("get"), ask("get", plan=True)
-        except Exception as error:
-            failures += 1
-            if failures > 60:
-                raise
-            print(f"the API server did not answer: {error}", flush=True)
-        else:
-            failures = 0
-            # Another uid is of an earlier or later job of the name.
-            job = job if job and job["metadata"]["uid"] == uid else {}
-            yield time.monotonic(), job, plan if plan and plan["spec"]["job"]["uid"] == uid else {}
+        job, plan = ask("get"), ask("get", of="plan")
+        # Another uid is of an earlier or later job of the name.
+        job = job if job and job["metadata"]["uid"] == uid else {}
+        yield time.monotonic(), job, plan if plan and plan["spec"]["job"]["uid"] == uid else {}
         time.sleep(10.0)
 
 
@@ -279,10 +318,9 @@ def run_job(
 ) -> None:
     """Create or adopt a job, print where it is until it has ended, and record its figures.
 
-    An owned job is deleted with the step's pod, and when the step is told to stop. Raises
-    RuntimeError if the job is refused, fails or is deleted.
+    An owned job is deleted when the step ends before it, unless a retry of the step may adopt it.
+    Raises RuntimeError if the job is refused, fails or is deleted.
     """
-    import json
     import os
     import signal
     import sys
@@ -291,25 +329,19 @@ def run_job(
     namespace, ask = connected(job)
     title = f"{job['kind']} {namespace}/{job['metadata']['name']}"
     pod = {"name": os.environ.get("KFP_POD_NAME"), "uid": os.environ.get("KFP_POD_UID")}
-    owners = [{"apiVersion": "v1", "kind": "Pod", **pod}] if owned and pod["uid"] else []
+    owners = owners_of(ask("get", of="pod") or {"metadata": pod}) if owned and pod["uid"] else []
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        try:
-            made = adopted(ask, job, owners)
-        except Exception as error:
-            said = str(getattr(error, "body", ""))  # of the API server
-            said = json.loads(said).get("message", said) if said.startswith("{") else str(error)
-            raise RuntimeError(f"{title} was not created: {said}") from error
+        made = adopted(ask, job, owners)
         print(title, flush=True)
         looks = looks_at(ask, made["metadata"]["uid"])
         for line in lines_of(looks):
             print(line, flush=True)
         _, ended, plan = next(looks)  # after the end, kfext reads the last lines of the log
-    except (SystemExit, KeyboardInterrupt):
-        present = (ask("get").get("metadata") or {}).get("ownerReferences") or []
-        if owned and all(owner in owners for owner in present):  # else a retry has adopted it
-            print(f"the step is stopped, so {title} is deleted", flush=True)
-            ask("delete")
+    except BaseException as error:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if owned and not isinstance(error, RuntimeError):  # else the job was refused or has ended
+            let_go(ask, title, owners, silent=isinstance(error, Exception))
         raise
     for figure, value in figures_of(ended, plan).items() if ended else ():
         metrics.log_metric(figure, value)
@@ -318,6 +350,7 @@ def run_job(
 
 FUNCTIONS = (
     *(as_written, pod_parts, pytorchjob_of, trainjob_of, named, condition_of, line_of),
-    *(lines_of, figures_of, adopted, connected, looks_at, run_job),
+    *(lines_of, figures_of, owners_of, adopted, let_go),
+    *(connected, looks_at, run_job),
 )
 """The functions that are copied into a step."""

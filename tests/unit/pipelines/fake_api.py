@@ -11,6 +11,7 @@ from typing import Any
 
 Raw = dict[str, Any]
 CREATED = "2026-11-27T10:00:00Z"
+MERGE = "application/merge-patch+json"
 
 
 def condition(type_: str, status: str = "True", **more: str) -> Raw:
@@ -34,26 +35,50 @@ class FakeApi:
     `refusal`: the message of the admission webhook, which refuses all jobs with it.
     `job`: the job that is there; None without one.
     `outages`: how many of the next requests fail.
+    `fails`, `lost`: the next request of these methods is not done, or done without an answer.
+    `made`: the uids of the jobs that were created.
+    `pods`: the pods of steps by name. `runtime`: the ClusterTrainingRuntime that there is.
     """
 
     moves: Sequence[tuple[list[Raw], Raw]]
     refusal: str = ""
     job: Raw | None = None
     outages: int = 0
+    fails: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    pods: dict[str, Raw] = field(default_factory=dict)
+    runtime: Raw | None = None
     asked: list[str] = field(default_factory=list)
     bodies: list[Any] = field(default_factory=list)
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Raw]:
         self.asked.append(method)
         self.bodies.append(body)
-        if self.outages:
-            self.outages -= 1
+        if self.outages or method in self.fails:
+            self.outages = max(0, self.outages - 1)
+            self.fails = [other for other in self.fails if other != method]
             return 503, {"kind": "Status", "message": "the server is restarting"}
+        code, answer = self._done(method, path, body)
+        if method in self.lost:
+            self.lost.remove(method)
+            return 504, {"kind": "Status", "message": "the answer is lost"}
+        return code, answer
+
+    def _done(self, method: str, path: str, body: Any) -> tuple[int, Raw]:
+        absent = 404, {"kind": "Status", "message": "not found"}
+        if "/pods/" in path:
+            pod = self.pods.get(path.rpartition("/")[2])
+            return (200, pod) if pod else absent
+        if "clustertrainingruntimes" in path:
+            return (200, self.runtime) if self.runtime else absent
         if method == "POST":
             return self._create(body)
         if self.job is None:
-            return 404, {"kind": "Status", "message": "not found"}
+            return absent
         if method == "DELETE":
+            if (body or {}).get("preconditions", {}).get("uid") != self.job["metadata"]["uid"]:
+                return 409, {"kind": "Status", "message": "the UID in the precondition differs"}
             self.job = None
             return 200, {"kind": "Status"}
         conditions, status = self.moves[0]
@@ -63,8 +88,11 @@ class FakeApi:
             if len(self.moves) > 1:
                 self.moves = self.moves[1:]
             self.job["status"] = {"conditions": conditions, "startTime": CREATED}
+        elif body["metadata"]["resourceVersion"] != self.job["metadata"]["resourceVersion"]:
+            return 409, {"kind": "Status", "message": "the object has been modified"}
         else:
-            self.job["metadata"] = body["metadata"]
+            version = int(self.job["metadata"]["resourceVersion"]) + 1
+            self.job["metadata"] = {**body["metadata"], "resourceVersion": str(version)}
         return 200, self.job
 
     def _create(self, body: Raw) -> tuple[int, Raw]:
@@ -73,9 +101,30 @@ class FakeApi:
         if self.job is not None and self.job["metadata"]["name"] == body["metadata"]["name"]:
             return 409, {"kind": "Status", "reason": "AlreadyExists"}
         number = self.asked.count("POST")
-        metadata = {**body["metadata"], "uid": f"uid-{number}", "creationTimestamp": CREATED}
+        metadata = {**body["metadata"], "uid": f"uid-{number}", "resourceVersion": "1"}
+        metadata["creationTimestamp"] = CREATED
+        self.made.append(f"uid-{number}")
         self.job = {**body, "metadata": metadata}
         return 201, self.job
+
+
+def pod_of_step(name: str, *, attempt: int | None = None, drained: bool = False) -> Raw:
+    """Return the pod of a step, as Argo creates it; `attempt`: of a step that has a retry."""
+    node = "run.root.train.executor" + ("" if attempt is None else f"({attempt})")
+    run = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": "run", "uid": "run-1"}
+    conditions = [condition("Ready"), *([condition("DisruptionTarget")] if drained else [])]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "uid": f"uid-of-{name}",
+            "annotations": {"workflows.argoproj.io/node-name": node},
+            "ownerReferences": [{**run, "controller": True, "blockOwnerDeletion": True}],
+        },
+        "spec": {"containers": [{"name": "main", "image": "python:3.11-slim"}]},
+        "status": {"conditions": conditions},
+    }
 
 
 @contextmanager
@@ -87,6 +136,8 @@ def served(api: FakeApi, folder: Path) -> Iterator[Path]:
             length = int(self.headers.get("Content-Length") or 0)
             sent = json.loads(self.rfile.read(length) or "null")
             code, answer = api.answer(self.command, self.path, sent)
+            if self.command == "PATCH" and self.headers["Content-Type"] != MERGE:
+                code, answer = 415, {"kind": "Status", "message": "unsupported media type"}
             body = json.dumps(answer).encode()
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
@@ -94,7 +145,7 @@ def served(api: FakeApi, folder: Path) -> Iterator[Path]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = _handle  # noqa: N815 - as http.server calls them
+        do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815 - as http.server calls them
 
         def log_message(self, *_: object) -> None:
             pass

@@ -26,7 +26,16 @@ from kfext.pipelines.launcher import (
     run_job,
     trainjob_of,
 )
-from tests.unit.pipelines.fake_api import CREATED, FakeApi, Raw, condition, placed, queued, served
+from tests.unit.pipelines.fake_api import (
+    CREATED,
+    FakeApi,
+    Raw,
+    condition,
+    placed,
+    pod_of_step,
+    queued,
+    served,
+)
 
 CONTAINER = {"image": "image:1", "command": ["train"]}
 NOTHING = SimpleNamespace(
@@ -235,7 +244,7 @@ class Step:
     """A step in a pod. Its own waiting moves its clock on."""
 
     def __init__(self, api: FakeApi, monkeypatch: pytest.MonkeyPatch, kubeconfig: Path) -> None:
-        self.api, self.now = api, 0.0
+        self.api, self.now, self.job = api, 0.0, job_of()
         self.figures: dict[str, float] = {}
         monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(kubeconfig))
         monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -253,7 +262,7 @@ class Step:
     def run(self, *, owned: bool = True, **settings: str) -> None:
         given: dict[str, Any] = {"run": "run-1", "task": "train", "owned": owned}
         metrics = SimpleNamespace(log_metric=self.figures.__setitem__, metadata={})
-        run_job(job_of(), settings, metrics=metrics, **given)
+        run_job(self.job, settings, metrics=metrics, **given)
 
     @property
     def owners(self) -> list[str]:
@@ -347,7 +356,7 @@ def test_a_retry_waits_until_a_job_that_is_being_deleted_is_gone(begin: Begin) -
 def test_a_malformed_setting_fails_the_step_with_the_words_of_the_webhook(begin: Begin) -> None:
     refusal = "kfext.dev/colocation: 'always' is not allowed: preferred, required, off"
     step = begin((RUNS, {}), refusal=refusal)
-    with pytest.raises(RuntimeError, match=r"was not created: kfext\.dev/colocation: 'always'"):
+    with pytest.raises(RuntimeError, match=r"was refused: kfext\.dev/colocation: 'always'"):
         step.run(colocation="always")
 
 
@@ -396,28 +405,181 @@ def test_a_step_that_is_stopped_leaves_the_job_that_a_retry_has_adopted(
     assert step.owners == ["one", "two"]
 
 
-def test_an_api_server_that_restarts_does_not_fail_the_step(begin: Begin) -> None:
-    step = begin((RUNS, placed(1)), (ENDED, placed(40)))
+def silent_from(step: Step, first: int, requests: int) -> None:
+    """Let the API server not answer a number of requests; `first`: the number of the first."""
     answer = step.api.answer
 
     def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
-        step.api.outages = 1 if len(step.api.asked) in {2, 3} else 0
+        step.api.outages = int(first <= len(step.api.asked) + 1 < first + requests)
+        return answer(method, path, body)
+
+    step.api.answer = answered  # type: ignore[method-assign]
+
+
+TRIES = 61
+"""Requests of a step in ten minutes without an answer."""
+AWAY: dict[str, tuple[int | None, int, str]] = {
+    "its job is deleted": (None, TRIES, "is deleted"),
+    "its job is left to its retry": (0, TRIES, "is left to the retry of the step"),
+    "its job stays if the API server stays away": (None, 1000, "was not deleted, and stays"),
+}
+
+
+@pytest.mark.parametrize(("attempt", "requests", "said"), AWAY.values(), ids=AWAY)
+def test_a_step_gives_its_job_up_after_ten_minutes_without_an_answer(
+    begin: Begin,
+    capsys: pytest.CaptureFixture[str],
+    attempt: int | None,
+    requests: int,
+    said: str,
+) -> None:
+    step = begin((RUNS, placed(1)))
+    step.api.pods = {"one": pod_of_step("one", attempt=attempt)}
+    silent_from(step, 5, requests)
+    with pytest.raises(Exception, match="restarting"):
+        step.run()
+    assert said in capsys.readouterr().out.splitlines()[-1]
+    assert (step.api.job is None) is ("is deleted" in said)
+
+
+FAILURES: dict[str, tuple[int, list[str]]] = {
+    "the first request": (1, []),
+    "the create": (2, []),
+    "the answer of the create": (0, ["POST"]),
+    "two looks": (5, []),
+}
+
+
+@pytest.mark.parametrize(("request_", "lost"), FAILURES.values(), ids=FAILURES)
+def test_a_request_that_fails_does_not_fail_the_step(
+    begin: Begin, request_: int, lost: list[str]
+) -> None:
+    step = begin((RUNS, placed(1)), (ENDED, placed(40)))
+    step.api.lost = lost
+    silent_from(step, request_, int(request_ > 0) + int(request_ == 5))
+    step.run()
+    assert step.figures["step"] == 40
+    assert step.api.job is not None
+    assert step.api.job["metadata"]["uid"] == step.api.made[0]
+    assert len(step.api.made) == 1
+
+
+@pytest.mark.parametrize("lost", [["PATCH"], []], ids=["its answer is lost", "another was first"])
+def test_a_retry_adopts_the_job_although_its_first_try_fails(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, lost: list[str]
+) -> None:
+    step = begin((ENDED, placed(40)))
+    step.run()
+    step.pod(monkeypatch, "two")
+    step.api.lost, answer = lost, step.api.answer
+
+    def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
+        assert step.api.job is not None
+        if method == "PATCH" and not lost and step.api.asked.count("PATCH") == 0:
+            step.api.job["metadata"]["resourceVersion"] = "7"
         return answer(method, path, body)
 
     step.api.answer = answered  # type: ignore[method-assign]
     step.run()
-    assert step.figures["step"] == 40
+    assert step.owners == ["one", "two"]
 
 
-def test_an_api_server_that_stays_away_fails_the_step_after_ten_minutes(begin: Begin) -> None:
-    step = begin((RUNS, placed(1)))
+def test_a_retry_does_not_delete_the_job_that_another_has_put_in_place_of_a_failed_job(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = begin((FAILED, placed(10)))
+    with pytest.raises(RuntimeError):
+        step.run()
+    step.pod(monkeypatch, "two")
     answer = step.api.answer
 
     def answered(method: str, path: str, body: Any) -> tuple[int, Raw]:
-        step.api.outages = int(method != "POST")
+        if method == "DELETE" and step.api.asked.count("DELETE") == 0:
+            assert step.api.job is not None
+            step.api.job["metadata"]["uid"] = "uid-of-the-other"
+            step.api.moves = [(RUNS, placed(1)), (ENDED, placed(40))]
         return answer(method, path, body)
 
     step.api.answer = answered  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="restarting"):
+    step.run()
+    assert step.api.job is not None
+    assert step.api.job["metadata"]["uid"] == "uid-of-the-other"
+
+
+def told_to_end(
+    step: Step, monkeypatch: pytest.MonkeyPatch, *, drained: bool, fails: str = ""
+) -> None:
+    """Run the step until it is told to end; `fails`: one request of this method fails then."""
+
+    def told(_: float) -> None:
+        monkeypatch.setattr(time, "sleep", step._sleep)
+        name = os.environ["KFP_POD_NAME"]
+        if drained:
+            conditions = step.api.pods[name]["status"]["conditions"]
+            conditions.append(condition("DisruptionTarget"))
+        step.api.fails = [fails] if fails else []
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(time, "sleep", told)
+    with pytest.raises(SystemExit):
         step.run()
-    assert step.now == 600.0
+
+
+@pytest.mark.parametrize("fails", ["GET", "DELETE"])
+def test_a_step_that_is_told_to_end_takes_its_job_with_it_although_a_request_fails(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    step = begin((RUNS, queued(1)))
+    told_to_end(step, monkeypatch, drained=False, fails=fails)
+    assert step.api.job is None
+
+
+ENDS: dict[str, tuple[int | None, bool, bool]] = {
+    "a drained step leaves its job to its retry": (0, True, True),
+    "a drained step without a retry takes its job with it": (None, True, False),
+    "a step with a retry takes its job with it if the run is terminated": (0, False, False),
+}
+
+
+@pytest.mark.parametrize(("attempt", "drained", "left"), ENDS.values(), ids=ENDS)
+def test_a_step_is_told_to_end(
+    begin: Begin,
+    monkeypatch: pytest.MonkeyPatch,
+    attempt: int | None,
+    drained: bool,
+    left: bool,
+) -> None:
+    step = begin((RUNS, placed(1)))
+    step.api.pods = {"one": pod_of_step("one", attempt=attempt)}
+    told_to_end(step, monkeypatch, drained=drained)
+    assert (step.api.job is not None) is left
+
+
+def test_a_retry_goes_on_with_the_job_of_a_drained_step_whose_pod_is_gone(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector deletes an object once all of its owners are gone."""
+    step = begin((RUNS, placed(1)), (RUNS, placed(2)), (ENDED, placed(40)))
+    step.api.pods = {"one": pod_of_step("one", attempt=0), "two": pod_of_step("two", attempt=1)}
+    told_to_end(step, monkeypatch, drained=True)
+    assert step.owners == ["run", "one"]
+    assert step.api.job is not None
+    assert "controller" not in step.api.job["metadata"]["ownerReferences"][0]
+    step.api.job["metadata"]["ownerReferences"].pop()
+
+    step.pod(monkeypatch, "two")
+    step.run()
+    assert step.owners == ["run", "two"]
+    assert (step.api.made, step.figures["step"]) == (["uid-1"], 40)
+
+
+def test_a_run_that_is_terminated_after_a_retry_ends_its_job(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Argo keeps the pod of the first attempt, so that pod still holds the job."""
+    step = begin((ENDED, placed(40)))
+    step.run()
+    step.api.moves = [(RUNS, placed(1))]
+    step.pod(monkeypatch, "two")
+    told_to_end(step, monkeypatch, drained=False)
+    assert step.api.job is None
