@@ -68,6 +68,14 @@ def trainjob_of(
     }
 
 
+def patch_launcher(job: dict[str, Any], runtime: dict[str, Any]) -> None:
+    """Patch the launcher of a TrainJob as its nodes, if its runtime has a launcher (MPI)."""
+    patch = job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
+    for replicated in runtime["spec"]["template"]["spec"]["replicatedJobs"] if runtime else ():
+        if replicated["name"] == "launcher":
+            patch["replicatedJobs"].append({**patch["replicatedJobs"][0], "name": "launcher"})
+
+
 def named(job: dict[str, Any], settings: dict[str, Any], *, run: str, task: str) -> dict[str, Any]:
     """Return a job with its name and kfext's settings.
 
@@ -232,7 +240,7 @@ def let_go(
 def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
     """Return the namespace of this step, and a function that asks for its job.
 
-    It also gets the job's plan or the step's pod. Without an answer it asks again for
+    It also gets the job's plan or runtime, or the step's pod. Without an answer it asks again for
     ten minutes; a refusal is a RuntimeError. Outside a cluster, the kubeconfig says where to ask.
     """
     import json
@@ -252,8 +260,10 @@ def connected(job: dict[str, Any]) -> tuple[str, Callable[..., dict[str, Any]]]:
     group, pod = job["apiVersion"].split("/"), (os.environ.get("KFP_POD_NAME"), namespace)
     of_job = (*group, namespace, f"{kind}s", name)
     of_plan = ("kfext.dev", "v1alpha1", namespace, "trainingplans", f"{kind}-{name}")
+    runtime = (*group, "clustertrainingruntimes", job["spec"].get("runtimeRef", {}).get("name"))
     reads = {
         "plan": (api.get_namespaced_custom_object, of_plan),
+        "runtime": (api.get_cluster_custom_object, runtime),
         "pod": (client.CoreV1Api().read_namespaced_pod, pod),
     }
     # Versions of the client differ in the media type of a patch.
@@ -330,6 +340,8 @@ def run_job(
     title = f"{job['kind']} {namespace}/{job['metadata']['name']}"
     pod = {"name": os.environ.get("KFP_POD_NAME"), "uid": os.environ.get("KFP_POD_UID")}
     owners = owners_of(ask("get", of="pod") or {"metadata": pod}) if owned and pod["uid"] else []
+    if "runtimePatches" in job["spec"]:
+        patch_launcher(job, ask("get", of="runtime"))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         made = adopted(ask, job, owners)
@@ -350,7 +362,7 @@ def run_job(
 
 FUNCTIONS = (
     *(as_written, pod_parts, pytorchjob_of, trainjob_of, named, condition_of, line_of),
-    *(lines_of, figures_of, owners_of, adopted, let_go),
+    *(patch_launcher, lines_of, figures_of, owners_of, adopted, let_go),
     *(connected, looks_at, run_job),
 )
 """The functions that are copied into a step."""

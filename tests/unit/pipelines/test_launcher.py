@@ -22,6 +22,7 @@ from kfext.pipelines.launcher import (
     figures_of,
     lines_of,
     named,
+    patch_launcher,
     pytorchjob_of,
     run_job,
     trainjob_of,
@@ -149,6 +150,29 @@ def test_a_trainjob_gets_what_is_set_on_the_step_where_trainer_accepts_it() -> N
         "containers": [{"name": "node", "volumeMounts": OF_STEP.volume_mounts}],
     }
     assert "runtimePatches" not in trainjob_of(CONTAINER, task=NOTHING, **given)["spec"]
+
+
+def runtime_of(*names: str) -> Raw:
+    return {"spec": {"template": {"spec": {"replicatedJobs": [{"name": name} for name in names]}}}}
+
+
+RUNTIMES: dict[str, tuple[Raw, list[str]]] = {
+    "of torch: the nodes": (runtime_of("dataset-initializer", "node"), ["node"]),
+    "of MPI: the nodes and the launcher": (runtime_of("node", "launcher"), ["node", "launcher"]),
+    "that the step may not read: the nodes": ({}, ["node"]),
+}
+
+
+@pytest.mark.parametrize(("runtime", "want"), RUNTIMES.values(), ids=RUNTIMES)
+def test_what_is_set_on_the_step_is_for_all_that_trains_in_a_runtime(
+    runtime: Raw, want: list[str]
+) -> None:
+    given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
+    job = trainjob_of(CONTAINER, task=OF_STEP, **given)
+    patch_launcher(job, runtime)
+    patch = job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
+    assert [replicated["name"] for replicated in patch["replicatedJobs"]] == want
+    assert len({str(replicated["template"]) for replicated in patch["replicatedJobs"]}) == 1
 
 
 def name_of(job: Raw, *, run: str = "run-1", task: str = "train", **settings: str) -> str:
@@ -583,3 +607,14 @@ def test_a_run_that_is_terminated_after_a_retry_ends_its_job(
     step.pod(monkeypatch, "two")
     told_to_end(step, monkeypatch, drained=False)
     assert step.api.job is None
+
+
+def test_the_launcher_of_an_mpi_runtime_gets_what_is_set_on_the_step(begin: Begin) -> None:
+    step = begin((ENDED, placed(40)))
+    given: dict[str, Any] = {"replicas": 2, "processes": 0, "runtime": "deepspeed-distributed"}
+    step.job = trainjob_of(CONTAINER, task=OF_STEP, **given)
+    step.api.runtime = runtime_of("node", "launcher")
+    step.run()
+    assert step.api.job is not None
+    patch = step.api.job["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]["spec"]
+    assert [replicated["name"] for replicated in patch["replicatedJobs"]] == ["node", "launcher"]
