@@ -66,7 +66,7 @@ class Step:
 PIPELINE = paths.REPOSITORY / "tests/contract/pipeline.yaml"
 VERSION = next(yaml.safe_load_all(PIPELINE.read_text()))["sdkVersion"].removeprefix("kfp-")
 """Of kfp, which compiled the pipeline."""
-_REQUIRES = ("pip", "kubernetes>=28")
+_REQUIRES = ("pip", "kubernetes>=28,<38")
 _AGGREGATED = "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit"
 _RBAC = "rbac.authorization.k8s.io/v1"
 ACCOUNT = "default-editor"

@@ -21,10 +21,13 @@ from kfext.pipelines.launcher import (
     trainjob_of,
 )
 
+if not hasattr(dsl, "TaskConfigField"):
+    raise ImportError("kfext.pipelines needs a newer kfp: pip install 'kfp[kubernetes]>=2.15'")
+
 
 @dsl.component(  # type: ignore[untyped-decorator]
     base_image="python:3.11-slim",
-    packages_to_install=["kubernetes>=28"],
+    packages_to_install=["kubernetes>=28,<38"],
     additional_funcs=list(FUNCTIONS),
     task_config_passthroughs=list(dsl.TaskConfigField),
 )

@@ -1,11 +1,14 @@
 """kfext installs beside the packages that its users have: docs/pipelines.md."""
 
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -17,16 +20,24 @@ from tests.contract.tables import only, table
 CLIENTS = ("28.1.0", "29.0.0", "30.1.0", "31.0.0", "32.0.1", "33.1.0", "34.1.0", "35.0.0", "37.0.2")
 """Releases of the Kubernetes client."""
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-CONNECTIONS = "tests/adapters/kube/test_connection.py"
+WITH_A_CLIENT = ("tests/adapters/kube/test_connection.py", "tests/unit/pipelines")
 (OWN,) = (
     requirement.specifier
     for requirement in map(Requirement, PROJECT["dependencies"])
     if requirement.name == "kubernetes"
 )
+EXTRAS = {
+    extra: list(map(Requirement, requirements))
+    for extra, requirements in PROJECT["optional-dependencies"].items()
+}
+OF_STEP = SpecifierSet(
+    re.findall(r"'kubernetes([^']+)'", (REPOSITORY / "tests/contract/pipeline.yaml").read_text())[0]
+)
+"""The Kubernetes clients that a step of a pipeline may install."""
 ROWS = {only(row["package"]): row for row in table("docs/pipelines.md", "package")}
 KATIB = "kubeflow-katib"
 TOGETHER = {
-    "where pipelines are written": ("kfp", "."),
+    "where pipelines are written": ("kfp", ".[pipelines]"),
     "with the SDK of PyTorchJobs": ("kfp", ".[sdk]"),
     "with the SDK of TrainJobs": ("kfp", "kubeflow"),
     "both SDKs": ("kubeflow", ".[sdk]"),
@@ -51,13 +62,30 @@ def test_a_kubernetes_client_suits_all(packages: tuple[str, ...]) -> None:
     assert suited
 
 
-def test_the_oldest_and_the_newest_client_suit_kfext() -> None:
-    assert (CLIENTS[0] in OWN, CLIENTS[-1] in OWN) == (True, True)
+@pytest.mark.parametrize("suited", [OWN, OF_STEP], ids=["kfext", "a step"])
+def test_the_oldest_and_the_newest_client_suit(suited: SpecifierSet) -> None:
+    assert (CLIENTS[0] in suited, CLIENTS[-1] in suited) == (True, True)
 
 
-def test_the_versions_of_the_table_are_those_that_kfext_asks_for() -> None:
-    for requirement in map(Requirement, PROJECT["optional-dependencies"]["sdk"]):
+def test_a_step_installs_no_client_that_was_never_tried() -> None:
+    newest = int(CLIENTS[-1].partition(".")[0])
+    assert f"{newest + 1}.0.0" not in OF_STEP
+
+
+@pytest.mark.parametrize("extra", ["sdk", "pipelines"])
+def test_the_versions_of_the_table_are_those_that_kfext_asks_for(extra: str) -> None:
+    for requirement in EXTRAS[extra]:
         assert ROWS[requirement.name]["Version"] in requirement.specifier
+
+
+def test_an_older_kfp_is_named_as_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as 2.13, which pip takes beside Katib's SDK."""
+    older = ModuleType("kfp")
+    older.dsl = ModuleType("kfp.dsl")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "kfp", older)
+    (wanted,) = EXTRAS["pipelines"]
+    with pytest.raises(ImportError, match=re.escape(f"pip install '{wanted}'")):
+        importlib.import_module("kfext.pipelines.components")
 
 
 def _resolved(folder: Path, *packages: str) -> dict[str, str] | None:
@@ -85,13 +113,13 @@ def _resolved(folder: Path, *packages: str) -> dict[str, str] | None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("client", [CLIENTS[0], CLIENTS[-1]])
-def test_a_kubeconfig_is_read_with_the_oldest_and_the_newest_client(
+def test_kubeconfigs_and_steps_work_with_the_oldest_and_the_newest_client(
     tmp_path: Path, client: str
 ) -> None:
     install = ["-m", "pip", "install", "--quiet", "--target", str(tmp_path)]
     subprocess.run([sys.executable, *install, f"kubernetes=={client}"], check=True)
     subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", CONNECTIONS],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *WITH_A_CLIENT],
         cwd=REPOSITORY,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{REPOSITORY}"},
         check=True,
@@ -107,5 +135,8 @@ def test_pip_finds_versions_that_suit_all(tmp_path: Path, packages: tuple[str, .
 
 
 @pytest.mark.long
-def test_the_newest_sdk_of_katib_has_no_solution_beside_the_sdk_of_kfext(tmp_path: Path) -> None:
-    assert _resolved(tmp_path, KATIB, ".[sdk]") is None
+@pytest.mark.parametrize("extra", ["sdk", "pipelines"])
+def test_the_newest_sdk_of_katib_has_no_solution_beside_what_kfext_needs(
+    tmp_path: Path, extra: str
+) -> None:
+    assert _resolved(tmp_path, KATIB, f".[{extra}]") is None
