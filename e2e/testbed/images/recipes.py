@@ -156,7 +156,9 @@ def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> 
     """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {})  # 0.1 has no agent
-    requirements = [*project["dependencies"], *extras.get("agent", [])]
+    tested = source / "constraints.txt"
+    pins = tested.read_text().splitlines()[1:] if tested.exists() else []  # 0.1 has none
+    requirements = [*project["dependencies"], *extras.get("agent", []), *pins]
 
     def fill_dependencies(folder: Path) -> None:
         with progress.step("installing kfext's dependencies for its image", expect="20 seconds"):
