@@ -70,6 +70,7 @@ _REQUIRES = ("pip", "kubernetes>=28,<38")
 _AGGREGATED = "rbac.authorization.kubeflow.org/aggregate-to-kubeflow-edit"
 _RBAC = "rbac.authorization.k8s.io/v1"
 ACCOUNT = "default-editor"
+_STARTED_SECONDS = 180.0
 
 
 class Steps:
@@ -101,8 +102,8 @@ class Steps:
             line.partition(" ")[0] for line in kubectl(self._bed, *asked).splitlines()
         }
 
-    def start(self, name: str, **inputs: Any) -> None:
-        """Run a step in a pod."""
+    def start(self, name: str, *, attempt: int | None = None, **inputs: Any) -> None:
+        """Run a step in a pod; `attempt`: as Argo starts an attempt of a step with a retry."""
         step = Step.compiled(PIPELINE, output=Path("/tmp/output.json"))
         field = {"KFP_POD_NAME": "metadata.name", "KFP_POD_UID": "metadata.uid"}
         container = {
@@ -128,8 +129,44 @@ class Steps:
             "containers": [container],
             "volumes": [{"name": "step", "hostPath": {"path": str(self._folder)}}],
         }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        metadata: dict[str, Any] = {"name": name}
+        if attempt is not None:
+            node = f"run.root.train.executor({attempt})"
+            metadata["annotations"] = {"workflows.argoproj.io/node-name": node}
+            metadata["ownerReferences"] = [self._run()]
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
         self._bed.api.create(f"/api/v1/namespaces/{self._namespace}/pods", pod)
+
+    def _run(self) -> dict[str, Any]:
+        """Return the owner of the pods of a run: a ConfigMap in place of the Workflow."""
+        run = {"apiVersion": "v1", "kind": "ConfigMap"}
+        named = {"metadata": {"name": "run", "namespace": self._namespace}}
+        uid = self._bed.api.apply({**run, **named})["metadata"]["uid"]
+        return {**run, "name": "run", "uid": uid}
+
+    def evict(self, name: str) -> None:
+        """Evict the pod of a step, as `kubectl drain` does, and wait until it is gone."""
+        pods = f"/api/v1/namespaces/{self._namespace}/pods"
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        self._bed.api.create(f"{pods}/{name}/eviction", eviction)
+
+        def present() -> set[str]:
+            return {pod["metadata"]["name"] for pod in self._bed.api.get(pods)["items"]}
+
+        until(lambda: name not in present(), what=f"the pod of {name} is gone")
+
+    def delete(self, name: str) -> None:
+        """Delete the pod of a step."""
+        self._bed.api.delete(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
+
+    def printed(self, name: str, text: str) -> None:
+        """Wait until a step has printed a text."""
+        until(
+            lambda: text in self.log(name),
+            what=f"{name} prints {text}",
+            account=lambda: self.log(name),
+            seconds=_STARTED_SECONDS,
+        )
 
     def log(self, name: str) -> str:
         """Return what a step printed; nothing before it has started."""
@@ -150,6 +187,25 @@ class Steps:
             account=lambda: self.log(name),
             seconds=TRAINED_SECONDS,
         )
+
+
+def goes_on_after_an_eviction(bed: Testbed, steps: Steps, jobs: str, **inputs: Any) -> None:
+    """Evict a step with a retry while its job waits; the retry adopts the job and ends it.
+
+    `jobs`: the path of the jobs of the step's kind.
+    """
+    steps.start("one", attempt=0, **inputs)
+    steps.printed("one", "Queued: TooBig")
+    (job,) = bed.api.get(jobs)["items"]
+    steps.evict("one")
+    steps.start("two", attempt=1, **inputs)
+    steps.printed("two", "which an earlier attempt created")
+    steps.printed("two", "Queued: TooBig")
+    (kept,) = bed.api.get(jobs)["items"]
+    assert kept["metadata"]["uid"] == job["metadata"]["uid"]
+    assert {owner["name"] for owner in kept["metadata"]["ownerReferences"]} == {"run", "two"}
+    steps.delete("two")
+    until(lambda: not bed.api.get(jobs)["items"], what="the job is gone with its step")
 
 
 def author(folder: Path, sdk: str) -> Path:

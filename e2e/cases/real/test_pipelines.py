@@ -11,7 +11,13 @@ import pytest
 
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import jobs_path
-from e2e.harness.steps import VERSION, Steps, packages_of_steps, run_as_author
+from e2e.harness.steps import (
+    VERSION,
+    Steps,
+    goes_on_after_an_eviction,
+    packages_of_steps,
+    run_as_author,
+)
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
@@ -48,15 +54,6 @@ def only_job(bed: Testbed, namespace: str) -> Any:
     return until(found, what="the step has its job", seconds=_STARTED_SECONDS)
 
 
-def printed(steps: Steps, name: str, text: str) -> None:
-    until(
-        lambda: text in steps.log(name),
-        what=f"{name} prints {text}",
-        account=lambda: steps.log(name),
-        seconds=_STARTED_SECONDS,
-    )
-
-
 def test_a_step_trains_with_the_rights_of_its_account(
     bed: Testbed, managed: str, steps: Steps, homes: tuple[str, str]
 ) -> None:
@@ -78,18 +75,24 @@ def test_a_retry_adopts_the_job_that_waits_and_a_deleted_step_takes_it_along(
     bed: Testbed, managed: str, steps: Steps
 ) -> None:
     steps.start("one", **WAITS)
-    printed(steps, "one", "Queued: TooBig")
+    steps.printed("one", "Queued: TooBig")
     job = only_job(bed, managed)
 
     steps.start("two", **WAITS)
-    printed(steps, "two", "which an earlier attempt created")
+    steps.printed("two", "which an earlier attempt created")
     kubectl(bed, "delete", "pod", "one", "-n", managed, "--force", "--grace-period=0")
-    printed(steps, "two", "Queued: TooBig")
+    steps.printed("two", "Queued: TooBig")
     (kept,) = jobs(bed, managed)
     assert kept["metadata"]["uid"] == job["metadata"]["uid"]
 
     kubectl(bed, "delete", "pod", "two", "-n", managed)
     until(lambda: not jobs(bed, managed), what="the job is gone with its step")
+
+
+def test_a_retry_goes_on_with_the_job_of_a_step_that_was_evicted(
+    bed: Testbed, managed: str, steps: Steps
+) -> None:
+    goes_on_after_an_eviction(bed, steps, jobs_path(managed, "PyTorchJob"), **WAITS)
 
 
 def test_a_malformed_setting_fails_the_step_with_the_reason(

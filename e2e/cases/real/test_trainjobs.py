@@ -11,7 +11,12 @@ from e2e.harness.install import kubectl
 from e2e.harness.jobs import jobs_path
 from e2e.harness.posts import STEPS, Program, known, lead_posts, packages_with_transformers
 from e2e.harness.standing import trainer_or_skipped
-from e2e.harness.steps import Steps, packages_of_steps, run_as_author
+from e2e.harness.steps import (
+    Steps,
+    goes_on_after_an_eviction,
+    packages_of_steps,
+    run_as_author,
+)
 from e2e.harness.training import ended_well
 from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
@@ -87,6 +92,16 @@ def test_a_step_of_a_pipeline_trains_in_a_trainjob(
     pods = ended_well(bed, managed, "TrainJob", job["metadata"]["name"])
     (home,) = {pod["spec"]["nodeName"] for pod in pods}
     assert f"Placed on {home}" in steps.log("one")
+
+
+@pytest.mark.usefixtures("trainers")
+def test_a_retry_goes_on_with_the_trainjob_of_a_step_that_was_evicted(
+    bed: Testbed, managed: str, step_packages: Path
+) -> None:
+    steps, jobs = Steps(bed, managed, step_packages), jobs_path(managed, "TrainJob")
+    given = {"kind": "TrainJob", "runtime": RUNTIME, "settings": {"colocation": "required"}}
+    size = {"task_config": {"resources": {"limits": {"cpu": "64"}}}}
+    goes_on_after_an_eviction(bed, steps, jobs, command=["true"], **given, **size)
 
 
 @pytest.mark.usefixtures("trainers")
