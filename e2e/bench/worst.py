@@ -33,7 +33,7 @@ from kfext.core.admission.review import ReviewContext, ReviewResult
 from kfext.errors import ApiError, Conflict
 from kfext.kube import paths
 from kfext.kube.client import Client
-from kfext.kube.wire import decode_pod
+from kfext.kube.wire import decode_pod, decode_rendered
 from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
@@ -67,10 +67,12 @@ def measure(*, quick: bool) -> str:
     )
     stored = worst_objects.pods(storable=True)
     pods = _table("pod", {what: _pod(make(), repeats) for what, make in stored.items()})
+    made = worst_objects.jobsets()
+    jobsets = _table("JobSet", {what: _jobset(make(), repeats) for what, make in made.items()})
     with scale_cluster("worst", hooks=True) as bench:
         count = _QUICK if quick else _EACH
         together = with_client(bench, lambda client: _together(bench, client, count))
-    return "\n\n".join([singles, pods, together])
+    return "\n\n".join([singles, pods, jobsets, together])
 
 
 def _table(kind: str, costs: Mapping[str, Cost]) -> str:
@@ -128,12 +130,30 @@ def _pod(raw: Object, repeats: int) -> Cost:
     )
 
 
-def _planner() -> Planner:
+def _jobset(raw: Object, repeats: int) -> Cost:
+    job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {}}
+    held = _stored({**job, "metadata": {"name": "worst"}})
+    stored = orjson.dumps(_stored(raw))
+
+    def observed(planner: Planner) -> None:
+        planner.cluster.observe_rendered(None, decode_rendered(stored))
+        planner.tick(Moment(wall=100.0, monotonic=100.0))
+
+    return Cost(
+        review=0.0,
+        controller=_deciding(observed, repeats, after=held),
+        kept=_kept(observed, after=held),
+    )
+
+
+def _planner(after: Object | None = None) -> Planner:
     planner = Planner()
     managed = Namespace(_TENANT, labels={names.MANAGED: "true"})
     planner.settings.observe_namespace(None, managed)
     for number in range(_NODES):
         planner.cluster.observe_node(None, parse_node(_node(number)))
+    if after is not None:
+        planner.cluster.observe_job(after)
     planner.tick(Moment(wall=1.0, monotonic=1.0))
     return planner
 
@@ -158,15 +178,23 @@ def _stored(raw: Object) -> Object:
     stored["metadata"] |= {"namespace": _TENANT, "uid": "uid-1", "resourceVersion": "1"}
     if stored["kind"] == "Pod":
         stored["spec"] |= {"schedulingGates": [{"name": names.GATE}]}
-    else:
+    elif stored["kind"] == "TrainJob":
+        stored["metadata"]["annotations"] = {names.HELD: "true"}
+        stored["spec"] |= {"suspend": True}
+    elif stored["kind"] != "JobSet":
         stored["metadata"].setdefault("annotations", {})[names.HELD] = "true"
         stored["spec"]["runPolicy"] = {"suspend": True}
     return stored
 
 
-def _deciding(work: Callable[[Planner], object], repeats: int) -> float:
-    """Return the milliseconds of some work, each time with a planner that is new to the object."""
-    planners = [_planner() for _ in range(repeats)]
+def _deciding(
+    work: Callable[[Planner], object], repeats: int, *, after: Object | None = None
+) -> float:
+    """Return the milliseconds of some work, each time with a planner that is new to the object.
+
+    `after`: a job that the planner knows before.
+    """
+    planners = [_planner(after) for _ in range(repeats)]
     return min(_milliseconds(partial(work, planner)) for planner in planners)
 
 
@@ -177,9 +205,9 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * (time.process_time() - began)
 
 
-def _kept(work: Callable[[Planner], object]) -> float:
+def _kept(work: Callable[[Planner], object], *, after: Object | None = None) -> float:
     """Return the MiB that a planner keeps after some work."""
-    planner = _planner()
+    planner = _planner(after)
     gc.collect()
     tracemalloc.start()
     work(planner)

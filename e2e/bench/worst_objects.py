@@ -1,4 +1,4 @@
-"""The most expensive jobs and pods that the API server accepts, one for each dimension.
+"""The most expensive jobs, JobSets and pods that the API server accepts, one for each dimension.
 
 etcd takes 1.5 MiB an object, annotations have 256 KiB. Each object is one large part, and nothing
 else. A webhook gets all of them; some the API server cannot store then, because its defaults and
@@ -178,6 +178,8 @@ def jobs(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
             for what, make in (_STORABLE if storable else SPECS).items()
         },
         **{what: partial(_annotated, make) for what, make in ANNOTATIONS.items()},
+        "annotations of a template": lambda: _in_template("", each=11),
+        "annotations of kfext in a template": lambda: _in_template("kfext.dev/", each=21),
         "replicas": partial(job, "worst", replicas=2**31 - 1),
         "as many replicas as kfext places": partial(job, "worst", replicas=10_000),
         "what makes it elastic": _made_elastic,
@@ -190,8 +192,56 @@ def pods(*, storable: bool = False) -> Mapping[str, Callable[[], Object]]:
     return {what: partial(_pod_of, make) for what, make in (specs if storable else SPECS).items()}
 
 
+def jobsets() -> Mapping[str, Callable[[], Object]]:
+    """Return what makes each JobSet, by what is large in it.
+
+    Any account that may create JobSets can name a TrainJob of its namespace as the owner.
+    """
+
+    def empty(number: int) -> Object:
+        return {"name": f"n{number}", "template": {"spec": {"template": {}}}}
+
+    return {
+        "replicated jobs": lambda: _jobset(*_many(empty, each=52)),
+        "annotations of a template": lambda: _jobset(
+            _replicated(metadata={"annotations": _keys("kfext.dev/", each=21)})
+        ),
+        **{what: partial(_jobset_of, make) for what, make in SPECS.items()},
+    }
+
+
+def _jobset(*replicated: Object) -> Object:
+    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "worst"}
+    owners = [{**owner, "uid": "uid-1", "controller": True}]
+    return {
+        "kind": "JobSet",
+        "metadata": {"name": "worst", "ownerReferences": owners},
+        "spec": {"replicatedJobs": list(replicated)},
+    }
+
+
+def _replicated(**template: Any) -> Object:
+    return {"name": "node", "template": {"spec": {"parallelism": 1, "template": template}}}
+
+
+def _jobset_of(make: Callable[[], Any]) -> Object:
+    return _jobset(_replicated(spec={"containers": _one(), **make()}))
+
+
 def _job_of(make: Callable[[], Any]) -> Object:
     return job("worst", **make())
+
+
+def _in_template(prefix: str, *, each: int) -> Object:
+    """Return a job with as many annotations in a template: there the API server has no bound."""
+    raw = job("worst")
+    template = raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": _keys(prefix, each=each)}
+    return raw
+
+
+def _keys(prefix: str, *, each: int) -> Object:
+    return dict.fromkeys(_many(lambda at: f"{prefix}{at:05}", each=each), "")
 
 
 def _annotated(make: Callable[[], Any]) -> Object:

@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from kfext.model.bounds import MOST_RENDERED, beyond
 from kfext.model.constraints import Constraints, Term
 from kfext.model.namespace import parse_namespace
 from kfext.model.network_policy import parse_network_policy
@@ -22,7 +23,7 @@ from kfext.model.pod import Pod, PodDemand, controller_of, parse_demand, parse_p
 from kfext.model.priority import parse_priority_class
 from kfext.model.quantity import Resources
 from kfext.model.quota import LimitRange, parse_quota
-from kfext.model.rendered import parse_rendered
+from kfext.model.rendered import Rendered, parse_rendered
 from kfext.model.shared_gpu import parse_shared_gpu
 from kfext.model.tolerant import mapping, text
 from kfext.model.volume import (
@@ -47,14 +48,17 @@ class _Slim(msgspec.Struct, rename="camel", omit_defaults=True):
     """Base of the structs: unknown fields are skipped, and absent fields stay absent."""
 
 
-class _Metadata(_Slim):
+class _Owned(_Slim):
     name: Any = None
     namespace: Any = None
     uid: Any = None
-    resource_version: Any = None
-    labels: Any = None
     annotations: Any = None
     owner_references: Any = None
+
+
+class _Metadata(_Owned):
+    resource_version: Any = None
+    labels: Any = None
     creation_timestamp: Any = None
     deletion_timestamp: Any = None
 
@@ -157,6 +161,11 @@ class _Node(_Slim):
     status: _NodeStatus | None = None
 
 
+class _Rendered(_Slim):
+    metadata: _Owned | None = None
+    spec: msgspec.Raw = msgspec.Raw(b"null")
+
+
 class Shared(Generic[T]):
     """A cache of values, by the JSON texts that they are decoded from; the oldest values go first.
 
@@ -188,6 +197,7 @@ class Shared(Generic[T]):
 
 _slim_pod = msgspec.json.Decoder(_Pod)
 _slim_node = msgspec.json.Decoder(_Node)
+_slim_rendered = msgspec.json.Decoder(_Rendered)
 
 
 def decode_pod(raw: bytes) -> Pod:
@@ -262,7 +272,21 @@ decode_network_policy = read_whole(parse_network_policy)
 decode_shared_gpu = read_whole(parse_shared_gpu)
 decode_volume_claim = read_whole(parse_volume_claim)
 decode_storage_class = read_whole(parse_storage_class)
-decode_rendered = read_whole(parse_rendered)
+
+
+def decode_rendered(raw: bytes) -> Rendered | None:
+    """Return what is rendered of a job, or None for an object of no job.
+
+    A spec with too many values is not decoded. Raises msgspec.DecodeError.
+    """
+    found = _slim_rendered.decode(raw)
+    values = bytes(found.spec).count(b",")
+    spec = None if values > MOST_RENDERED else msgspec.json.decode(found.spec)
+    made = parse_rendered({"metadata": msgspec.to_builtins(found.metadata), "spec": spec})
+    if made is None or values <= MOST_RENDERED:
+        return made
+    excess = beyond("values", MOST_RENDERED, values)
+    return replace(made, templates=replace(made.templates, beyond=excess))
 
 
 def decode_limit_range(raw: bytes) -> LimitRange:

@@ -8,11 +8,11 @@ replica types. The bounds are far above what training jobs have.
 """
 
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from kfext.model.quantity import ON_EVERY_NODE, Resources
-from kfext.model.tolerant import strings, text
+from kfext.model.tolerant import mapping, strings, text
 from kfext.names import COLOCATION, DOMAIN, HELD, PLAN, RELEASED, STATE
 
 MOST_PODS = 10_000
@@ -33,6 +33,9 @@ MOST_TOLERATIONS = 64
 MOST_TERMS = 64
 """Terms of a pod that kfext compares with the nodes: the terms of its required node affinity with
 their requirements, and its topology spread constraints."""
+MOST_RENDERED = 20_000
+"""Values of what an operator renders of a job, by the commas of its JSON. An object of 1.5 MiB can
+hold 100,000, which take half a second to read."""
 LONGEST_SETTING = 1024
 """Characters of the value of a setting."""
 MOST_ANNOTATION_BYTES = 256 * 1024
@@ -46,6 +49,7 @@ PLAN_BYTES_PER_POD = 2
 
 _ROOM_FOR_STATE = 6 * 1024
 """Bytes that the state and the marks of kfext may take beside a plan, with their keys."""
+_OURS = f"{DOMAIN}/"
 _CHARACTERS = 64
 """Characters of a text that weigh as much as a value; labels have at most 63."""
 _MARKS = frozenset({HELD, PLAN, STATE, RELEASED, COLOCATION})
@@ -78,9 +82,9 @@ def job_excess(specs: Mapping[str, Any], annotations: Mapping[str, str]) -> str:
     `specs`: its replica specs. `annotations`: its own annotations.
     """
     if len(specs) > MOST_REPLICA_TYPES:
-        return beyond("replica types", MOST_REPLICA_TYPES, len(specs))
+        return beyond("replica types", MOST_REPLICA_TYPES)
     if len(annotations) > MOST_ANNOTATIONS:
-        return beyond("annotations of kfext", MOST_ANNOTATIONS, len(annotations))
+        return beyond("annotations of kfext", MOST_ANNOTATIONS)
     return ""
 
 
@@ -92,12 +96,15 @@ def pods_excess(number: int) -> str:
 def own(annotations: object) -> dict[str, str]:
     """Return kfext's annotations among some; all others are dropped.
 
-    Values are cut to the length of a setting, except values that kfext writes itself.
+    Values are cut to the length of a setting, except values that kfext writes itself. Of too many
+    annotations only the first are read, and the marks.
     """
+    written = mapping(annotations)
+    ours = (key for key in written if isinstance(key, str) and key.startswith(_OURS))
     return {
         key: value if key in {PLAN, STATE} else value[:LONGEST_SETTING]
-        for key, value in strings(annotations).items()
-        if key.startswith(f"{DOMAIN}/")
+        for key in (*islice(ours, MOST_ANNOTATIONS + 1), *sorted(_MARKS & written.keys()))
+        if isinstance(value := written[key], str)
     }
 
 
@@ -145,6 +152,8 @@ def few(resources: Resources) -> Resources:
     return {name: resources[name] for name in [*first, *others][:MOST_RESOURCES]}
 
 
-def beyond(what: str, most: int, number: int) -> str:
-    """Return the phrase that a number of something is beyond its bound."""
+def beyond(what: str, most: int, number: int | None = None) -> str:
+    """Return the phrase that something is beyond its bound; number None: it was not counted."""
+    if number is None:
+        return f"more than {most} {what}"
     return f"{number} {what}, more than the {most} that kfext handles"

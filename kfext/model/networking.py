@@ -84,9 +84,9 @@ def istio_sidecar(metadata: Mapping[str, Any]) -> bool | None:
 
 
 def _mesh(metadata: Mapping[str, Any]) -> str:
-    if istio_sidecar(metadata) or strings(metadata.get("labels")).get(ISTIO_DATAPLANE) == "ambient":
+    if istio_sidecar(metadata) or mapping(metadata.get("labels")).get(ISTIO_DATAPLANE) == "ambient":
         return "Istio"
-    linkerd = strings(metadata.get("annotations")).get(LINKERD_INJECT)
+    linkerd = text(mapping(metadata.get("annotations")).get(LINKERD_INJECT))
     return "Linkerd" if linkerd in {"enabled", "ingress"} else ""
 
 

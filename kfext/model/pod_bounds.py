@@ -44,9 +44,8 @@ def pod_excess(spec: Mapping[str, Any]) -> str:
 def template_excess(template: Mapping[str, Any]) -> str:
     """Return the bound that a pod template is beyond; empty if none."""
     metadata = mapping(template.get("metadata"))
-    annotations = len(own(metadata.get("annotations")))
-    if annotations > MOST_ANNOTATIONS:
-        return beyond("annotations of kfext", MOST_ANNOTATIONS, annotations)
+    if len(own(metadata.get("annotations"))) > MOST_ANNOTATIONS:
+        return beyond("annotations of kfext", MOST_ANNOTATIONS)
     labels = parts(mapping(metadata.get("labels")), most=MOST_VALUES)
     if labels > MOST_VALUES:
         return beyond("values in labels", MOST_VALUES, labels)

@@ -14,7 +14,7 @@ from kfext.model.networking import Networking, parse_networking
 from kfext.model.pod_bounds import template_excess
 from kfext.model.podspec import containers_of, cpu_limit, is_guaranteed, local_volume, pod_requests
 from kfext.model.quantity import Resources
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import mapping, member, sequence, text
 from kfext.names import NATIVE_GPU, RELEASED
 
 _FAILING = frozenset({"Never", "ExitCode"})
@@ -114,7 +114,7 @@ def parse_groups(
                 constraints=replace(constraints, devices=_devices(requests)),
                 priority_class=text(pod_spec.get("priorityClassName")),
                 networking=parse_networking(template, kind=kind),
-                released=RELEASED in strings(mapping(template.get("metadata")).get("annotations")),
+                released=isinstance(member(template, ("metadata", "annotations", RELEASED)), str),
                 charge=replace(pod_charge(created), served=not kind.rendered),
                 excess=excess,
                 template=_number(requests, replace(constraints, host_ports=())),

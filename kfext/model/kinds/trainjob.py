@@ -83,9 +83,10 @@ class TrainJob(JobKind):
     one_network = True
 
     def templates(self, spec: Raw) -> Raw:
-        """Return the replicated jobs by name; none in the spec of a TrainJob itself."""
+        """Return the first replicated jobs by name; none in the spec of a TrainJob itself."""
         found: dict[str, Any] = {}
-        for replicated in map(mapping, sequence(spec.get("replicatedJobs"))):
+        listed = sequence(spec.get("replicatedJobs"))[: MOST_REPLICA_TYPES + 1]
+        for replicated in map(mapping, listed):
             job = mapping(member(replicated, ("template", "spec")))
             retries = job.get("backoffLimit") != 0
             found[text(replicated.get("name"))] = {

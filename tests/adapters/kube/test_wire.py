@@ -8,12 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.kube.wire import Shared, decode_limit_range, decode_node, decode_pod
+from kfext.kube.wire import Shared, decode_limit_range, decode_node, decode_pod, decode_rendered
+from kfext.model.bounds import MOST_RENDERED
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.node import parse_node
 from kfext.model.pod import parse_pod
+from kfext.model.rendered import parse_rendered
 from kfext.model.unmodelled import JUDGED_VOLUMES
 from kfext.model.verdict import Verdict
+from tests.trainjobs import jobset, replicated_job
 
 TERM = {
     "matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}],
@@ -268,6 +271,57 @@ def test_an_edited_limit_range_is_another_one() -> None:
     )
     assert first.namespace == second.namespace == "team"
     assert first != second
+
+
+# --- what operators render of jobs ---------------------------------------------------------------
+
+MADE = jobset(replicated_job("first", pods=1), replicated_job(after={"first": "Complete"}))
+
+
+@given(at=st.sampled_from(places(MADE)[1:]), value=ODD)
+def test_an_odd_field_changes_nothing_about_how_a_jobset_is_read(
+    at: tuple[str | int, ...], value: object
+) -> None:
+    odd = changed(MADE, at, value)
+    if isinstance(odd.get("metadata"), dict):
+        assert decode_rendered(json.dumps(odd).encode()) == parse_rendered(odd)
+
+
+def with_env(number: int) -> Any:
+    made = replicated_job()
+    (container,) = made["template"]["spec"]["template"]["spec"]["containers"]
+    container["env"] = [{"name": f"V{at}"} for at in range(number)]
+    return made
+
+
+def with_annotations(number: int) -> Any:
+    return replicated_job(annotations={f"kfext.dev/{at}": "" for at in range(number)})
+
+
+LARGE: dict[str, list[Any]] = {
+    "28,000 replicated jobs": [{"name": f"n{at}", "template": {}} for at in range(28_000)],
+    "variables": [with_env(MOST_RENDERED)],
+    "annotations of a template": [with_annotations(MOST_RENDERED)],
+    "jobs to come after": [{"name": "a", "dependsOn": [{"name": "x"}] * MOST_RENDERED}],
+}
+
+
+@pytest.mark.parametrize("replicated", LARGE.values(), ids=LARGE)
+def test_a_jobset_with_too_many_values_is_not_read(replicated: list[Any]) -> None:
+    made = decode_rendered(json.dumps(jobset(*replicated)).encode())
+    assert made is not None
+    assert made.job_uid == "uid-of-the-job"
+    assert made.templates.groups == ()
+    assert f"values, more than the {MOST_RENDERED} that kfext handles" in made.templates.beyond
+
+
+def test_a_jobset_of_as_many_large_templates_as_are_allowed_is_read() -> None:
+    made = decode_rendered(
+        json.dumps(jobset(*[{**with_env(1000), "name": f"n{at}"} for at in range(16)])).encode()
+    )
+    assert made is not None
+    assert len(made.templates.groups) == 16
+    assert not made.templates.beyond
 
 
 # --- the cache of equal parts, bounded by bytes --------------------------------------------------

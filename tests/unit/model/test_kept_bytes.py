@@ -11,7 +11,7 @@ import pytest
 from e2e.bench import worst_objects
 from e2e.bench.worst_objects import Object
 from kfext import names
-from kfext.kube.wire import decode_pod
+from kfext.kube.wire import decode_pod, decode_rendered
 from kfext.state.cluster import Cluster
 
 JOB_BYTES = 100_000
@@ -57,6 +57,12 @@ def test_of_a_large_job_little_is_kept(what: str) -> None:
         return cluster
 
     assert keeps_less_than(JOB_BYTES, take)
+
+
+@pytest.mark.parametrize("what", worst_objects.jobsets())
+def test_of_a_large_jobset_little_is_kept(what: str) -> None:
+    written = as_stored(worst_objects.jobsets()[what]())
+    assert keeps_less_than(JOB_BYTES, lambda: decode_rendered(written))
 
 
 @pytest.mark.parametrize("gated", [False, True], ids=["running", "gated"])

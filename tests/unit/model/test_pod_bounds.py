@@ -141,7 +141,7 @@ TEMPLATES: dict[str, tuple[Raw, str]] = {
     "labels": ({"labels": {f"k{at}": "v" for at in range(1001)}}, "1001 values in labels"),
     "annotations of kfext": (
         {"annotations": {f"kfext.dev/{at}": "" for at in range(65)}},
-        "65 annotations of kfext",
+        "more than 64 annotations of kfext",
     ),
 }
 
