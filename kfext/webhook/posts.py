@@ -1,8 +1,9 @@
 """The endpoint at which the programs of jobs post their progress: POST of Kubeflow Trainer's JSON.
 
-A post is of the pod that its token is bound to. The posts of a pod are kept for half a minute and
-then written into the TrainingPlan of its job, where the leading controller reads them. So a post
-costs no write and a job one write in WRITE_SECONDS, of at most MOST_WRITES a second of a replica.
+A post is of the pod that its token is bound to. The posts of a job, by the likeliest rank 0 alone,
+are kept for half a minute and then written into its TrainingPlan, where the leading controller
+reads them. So a post costs no write and a job one write in WRITE_SECONDS, of at most MOST_WRITES a
+second of a replica, and namespaces take turns. A replica that stops writes what it still has.
 
 The port is not authenticated, so tokens to review, pods and bodies are bounded.
 """
@@ -11,10 +12,12 @@ import asyncio
 import hashlib
 import math
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from itertools import count
 from typing import Annotated, Any
 
 import msgspec
@@ -35,19 +38,21 @@ from kfext.webhook.review import Bodies
 _log = structlog.get_logger(__name__)
 
 WRITE_SECONDS = 30.0
-"""Seconds between two writes of the posts of a pod; the end of a training is written at once."""
+"""Seconds between two writes of the posts of a job; the end of a training is written at once. After
+as long a silence another pod may post for the job."""
 MOST_WRITES = 20
 """The most writes a second; others wait, the longest waiting first."""
-_TURN_SECONDS = 0.5
+_TURN_SECONDS, _LAST_SECONDS = 0.5, 10.0
+"""From one turn to the next, and the most for what is left when the process stops."""
 _MOST_POSTS = 30
-"""The most posts of a pod in a minute: Transformers posts every 5 s at most."""
-_MOST_PODS, _FORGET_SECONDS = 2000, 600.0
+"""The most posts of a job in a minute: Transformers posts every 5 s at most."""
+_MOST_JOBS, _FORGET_SECONDS = 2000, 600.0
 _LIMIT, _MOST_BYTES = 64 * 2**10, 4 * 2**20
 """The largest body, as in Kubeflow Trainer, and the most bytes of all bodies under way."""
 _KNOWN_SECONDS, _MOST_TOKENS = 300.0, 10_000
 """How long a reviewed token is not reviewed again: it may outlive its pod by that."""
 _MOST_REVIEWS = 20
-"""The most new tokens that are reviewed in a second, and the most known tokens."""
+"""The most new tokens that are reviewed in a second, and the most known tokens of a namespace."""
 _REVIEW_SECONDS = 2.0
 _ACCOUNT = "system:serviceaccount:"
 _POD = "authentication.kubernetes.io/pod-"
@@ -78,12 +83,13 @@ class BoundPod:
     name: str
     uid: str
 
-    def is_of(self, kind: JobKind, namespace: str, job: str) -> bool:
-        """Return whether its name says that it is a pod of a job, and may be rank 0."""
-        may_be_first = map(str.lower, kind.rank_zero)
-        return self.namespace == namespace and any(
-            kind.names_pod(self.name, job=job, type_=type_) for type_ in may_be_first
-        )
+    def rank_in(self, kind: JobKind, namespace: str, job: str) -> tuple[int, int] | None:
+        """Return its place among the pods that may be rank 0 of a job, by its name, or None."""
+        for order, type_ in enumerate(map(str.lower, kind.rank_zero)):
+            index = kind.index_in_name(self.name, job=job, type_=type_)
+            if index is not None and self.namespace == namespace:
+                return order, index
+        return None
 
 
 class _Window:
@@ -104,13 +110,14 @@ class _Window:
 
 @dataclass(slots=True)
 class _Source:
-    """A pod that posts, and the path of its TrainingPlan.
+    """The pod that posts for a job, its place among others, and the path of the TrainingPlan.
 
-    `posted_at`, `written_at`: when it last posted, and when its posts were last written.
-    `ended`: whether it has posted the end of its training. Times are monotonic.
+    `posted_at`, `written_at`: when the pod last posted, and the posts of the job were last written.
+    `ended`: whether the pod has posted the end of the training. Times are monotonic.
     """
 
     pod: BoundPod
+    rank: tuple[int, int]
     plan: str
     posts: PodPosts = field(default_factory=PodPosts)
     window: _Window = field(default_factory=lambda: _Window(_MOST_POSTS, seconds=60.0))
@@ -144,7 +151,7 @@ class Posts:
         self._monotonic = monotonic
         self._bodies = Bodies(longest=_LIMIT, most=_MOST_BYTES)
         self._reviews = _Window(_MOST_REVIEWS, seconds=1.0)
-        self._renewals = _Window(_MOST_REVIEWS, seconds=1.0)
+        self._renewals = defaultdict[str, _Window](lambda: _Window(_MOST_REVIEWS, seconds=1.0))
         self._tokens: OrderedDict[bytes, tuple[float, BoundPod | None]] = OrderedDict()
         self._sources: OrderedDict[str, _Source] = OrderedDict()
 
@@ -154,34 +161,34 @@ class Posts:
             app.router.add_post(post_path(kind, "{namespace}", "{name}"), self._handler(kind))
 
     async def run(self) -> None:
-        """Write what is due until cancelled."""
-        while True:
-            try:
-                await self.write()
-            except Exception:
-                # The same process answers reviews, which must go on.
-                _log.exception("posts not written")
-            await asyncio.sleep(_TURN_SECONDS)
+        """Write what is due until cancelled, and then what is left."""
+        try:
+            while True:
+                try:
+                    await self.write()
+                except Exception:
+                    # The same process answers reviews, which must go on.
+                    _log.exception("posts not written")
+                await asyncio.sleep(_TURN_SECONDS)
+        finally:
+            rest = _in_turn(self._sources.values())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.gather(*map(self._write, rest)), _LAST_SECONDS)
 
     async def write(self) -> None:
-        """Write the posts of the pods that have waited longest, as many as one turn may write."""
+        """Write the posts of the jobs that have waited longest, as many as one turn may write."""
         now = self._monotonic()
-        for uid, source in list(self._sources.items()):
+        for plan, source in list(self._sources.items()):
             if now - source.posted_at > _FORGET_SECONDS:
-                del self._sources[uid]
-        due = [
-            source
-            for source in self._sources.values()
-            if source.posts.posts and now - source.written_at >= WRITE_SECONDS
-        ]
-        due.sort(key=lambda source: source.written_at)
-        turn = due[: int(MOST_WRITES * _TURN_SECONDS)]
-        await asyncio.gather(*(self._write(source, now) for source in turn))
+                del self._sources[plan]
+        due = (s for s in self._sources.values() if now - s.written_at >= WRITE_SECONDS)
+        turn = _in_turn(due)[: int(MOST_WRITES * _TURN_SECONDS)]
+        await asyncio.gather(*map(self._write, turn))
 
-    async def _write(self, source: _Source, now: float) -> None:
-        posted = Posted(source.pod.uid, tuple(source.posts.posts))
-        source.posts.posts.clear()
-        source.written_at = now
+    async def _write(self, source: _Source) -> None:
+        posts = source.posts.posts
+        posted = Posted(source.pod.uid, tuple(posts))
+        source.written_at = self._monotonic()
         try:
             body = {"status": {"posted": encode_posted(posted)}}
             await self._client.merge_patch(source.plan, body)
@@ -189,10 +196,10 @@ class Posts:
             pass  # the job is gone, or kfext does not handle it
         except ApiError as error:
             _log.warning("posts not written", plan=source.plan, error=str(error))
-            if not error.final:  # the last of them may be the end of a training
-                newer = tuple(source.posts.posts)
-                source.posts.posts.clear()
-                source.posts.posts.extend((*posted.posts, *newer))
+            if not error.final:
+                return  # the last of them may be the end of a training
+        while posts and posts[0] in posted.posts:  # others have come meanwhile
+            posts.popleft()
 
     def _handler(self, kind: JobKind) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def handle(http: web.Request) -> web.Response:
@@ -214,9 +221,13 @@ class Posts:
         """Register a post. Raises _Refusal."""
         namespace, job = http.match_info["namespace"], http.match_info["name"]
         pod = await self._pod_of(http.headers.get("Authorization", ""))
-        if pod is None or not pod.is_of(kind, namespace, job):
+        rank = pod.rank_in(kind, namespace, job) if pod else None
+        if pod is None or rank is None:
             raise _Refusal(HTTPStatus.FORBIDDEN, "the token is not bound to a pod of this job")
-        source = self._source(pod, paths.plans(namespace, plan_name(kind, job), "status"))
+        plan = paths.plans(namespace, plan_name(kind, job), "status")
+        source = self._source(_Source(pod, rank, plan))
+        if source is None:
+            return
         try:
             status = _decode(body).trainer_status
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -228,13 +239,23 @@ class Posts:
         if status.progress_percentage == 100 and not source.ended:
             source.ended, source.written_at = True, -math.inf
 
-    def _source(self, pod: BoundPod, plan: str) -> _Source:
-        """Return what is kept of a pod that posts now. Raises _Refusal if it posts too often."""
+    def _source(self, new: _Source) -> _Source | None:
+        """Return what is kept of a pod that posts now, or None while a likelier pod posts.
+
+        Raises _Refusal if its job posts too often.
+        """
         now = self._monotonic()
-        source = self._sources.setdefault(pod.uid, _Source(pod, plan))
-        self._sources.move_to_end(pod.uid)
-        if len(self._sources) > _MOST_PODS:
-            self._sources.popitem(last=False)
+        source = self._sources.setdefault(new.plan, new)
+        if source.pod != new.pod:
+            if source.rank < new.rank and now - source.posted_at < WRITE_SECONDS:
+                return None
+            source.pod, source.rank = new.pod, new.rank
+            source.posts, source.ended = new.posts, False
+        self._sources.move_to_end(new.plan)
+        if len(self._sources) > _MOST_JOBS:
+            of = {plan: kept.pod.namespace for plan, kept in self._sources.items()}
+            ((most, _),) = Counter(of.values()).most_common(1)
+            del self._sources[next(plan for plan in of if of[plan] == most)]
         if not source.window.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, f"more than {_MOST_POSTS} posts in 60 s")
         source.posted_at = now
@@ -242,18 +263,19 @@ class Posts:
 
     async def _pod_of(self, header: str) -> BoundPod | None:
         """Return the pod that a token is bound to, None for any other. Raises _Refusal."""
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() != "bearer" or not token:
-            return None
+        scheme, token, *more = *header.split(), "", ""
+        if scheme.lower() != "bearer" or not token or any(more):
+            return None  # of several words the API server would take the first for the token
         key, now = hashlib.sha256(token.encode()).digest(), self._monotonic()
         reviewed_at, pod = self._tokens.get(key, (-math.inf, None))
         if now - reviewed_at < _KNOWN_SECONDS:
             return pod
-        # Strangers may use up the reviews of new tokens, but pods that post already go on.
-        reviews = self._reviews if pod is None else self._renewals
+        # Strangers may use up the reviews of new tokens, but pods that post already go on, and none
+        # uses up those of another namespace.
+        reviews = self._reviews if pod is None else self._renewals[pod.namespace]
         if not reviews.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens to review")
-        body = {"spec": {"token": token.strip(), "audiences": [AUDIENCE]}}
+        body = {"spec": {"token": token, "audiences": [AUDIENCE]}}
         try:
             async with asyncio.timeout(_REVIEW_SECONDS):
                 review = await self._client.create(paths.token_reviews(), body)
@@ -276,6 +298,14 @@ def _bound_pod(status: Mapping[str, Any]) -> BoundPod | None:
     name, uid = (text(next(iter(sequence(extra.get(_POD + key))), "")) for key in ("name", "uid"))
     known = status.get("authenticated") is True and AUDIENCE in sequence(status.get("audiences"))
     return BoundPod(namespace, name, uid) if known and account and name and uid else None
+
+
+def _in_turn(sources: Iterable[_Source]) -> list[_Source]:
+    """Return the sources with posts, longest waiting first; each namespace has one in a round."""
+    waiting = (source for source in sources if source.posts.posts)
+    longest_first = sorted(waiting, key=lambda source: source.written_at)
+    rounds: dict[str, Iterator[int]] = defaultdict(count)
+    return sorted(longest_first, key=lambda source: next(rounds[source.pod.namespace]))
 
 
 def _refused(status: HTTPStatus, message: str) -> web.Response:

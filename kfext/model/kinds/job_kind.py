@@ -324,13 +324,13 @@ class JobKind(Protocol):
         unnumbered = type_ in map(str.lower, self.unnumbered)
         return f"{job}-{type_}" if unnumbered else f"{job}-{type_}-{index}"
 
-    def names_pod(self, pod: str, *, job: str, type_: str) -> bool:
-        """Return whether the operator gives a name to a pod of a job; `type_` is in lower case.
+    def index_in_name(self, pod: str, *, job: str, type_: str) -> int | None:
+        """Return the index in a name that the operator gives to a pod of a job, or None.
 
-        Two jobs of a kind never share a name of a pod.
+        `type_` is in lower case. Two jobs of a kind never share a name of a pod.
         """
         start = f"{job}-{type_}-"
-        return pod.startswith(start) and index_in(pod.removeprefix(start)) is not None
+        return index_in(pod.removeprefix(start)) if pod.startswith(start) else None
 
     def conditions(self, status: Raw) -> Iterable[Raw]:
         """Return the conditions in the status of a job, with the types of the training-operator."""

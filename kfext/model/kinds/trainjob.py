@@ -188,11 +188,11 @@ class TrainJob(JobKind):
         """Return how the name of the pod of a replica begins: a random suffix follows."""
         return f"{job}-{type_}-0-{index}"
 
-    def names_pod(self, pod: str, *, job: str, type_: str) -> bool:
-        """Return whether a name is JOB-TYPE-0-INDEX and a random suffix."""
+    def index_in_name(self, pod: str, *, job: str, type_: str) -> int | None:
+        """Return the index in the name JOB-TYPE-0-INDEX with a random suffix, or None."""
         start = f"{job}-{type_}-0-"
         index, _, suffix = pod.removeprefix(start).partition("-")
-        return pod.startswith(start) and index_in(index) is not None and suffix.isalnum()
+        return index_in(index) if pod.startswith(start) and suffix.isalnum() else None
 
     def conditions(self, status: Raw) -> Iterable[Raw]:
         """Yield the conditions; Running is true while all pods of a replicated job are ready."""

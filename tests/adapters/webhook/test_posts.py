@@ -47,6 +47,8 @@ class Api:
     reviews: list[Any] = field(default_factory=list)
     written: list[tuple[str, Any]] = field(default_factory=list)
     error: ApiError | None = None
+    wrote: asyncio.Event = field(default_factory=asyncio.Event)
+    hangs: bool = False
 
     async def create(self, path: str, body: Any) -> Any:
         assert path == "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -57,6 +59,9 @@ class Api:
 
     async def merge_patch(self, path: str, body: Any) -> Any:
         self.written.append((path, body["status"]["posted"]))
+        self.wrote.set()
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.error:
             raise self.error
         return {}
@@ -147,7 +152,7 @@ async def test_a_job_writes_its_own_progress_only(bed: Bed, review: Any, path: s
     assert bed.api.written == []
 
 
-@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic good"])
+@pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic good", "Bearer good x", " "])
 async def test_without_a_token_nothing_is_reviewed(bed: Bed, header: str) -> None:
     assert (await bed.post(Authorization=header))[0] == 403
     assert bed.api.reviews == []
@@ -175,8 +180,8 @@ async def test_what_a_body_may_be(bed: Bed, body: bytes, want: int) -> None:
 
 
 async def test_a_token_is_reviewed_once_in_five_minutes(bed: Bed) -> None:
-    for _ in range(3):
-        await bed.post()
+    for spaces in range(3):
+        assert (await bed.post(token=" " * spaces + "good"))[0] == 200
     assert len(bed.api.reviews) == 1
     bed.at[0] += 300.0
     await bed.post()
@@ -201,7 +206,21 @@ async def test_strangers_keep_no_pod_from_posting_that_posts_already(bed: Bed) -
     assert (await bed.post())[0] == 200
 
 
-async def test_a_pod_posts_at_a_bounded_rate(bed: Bed) -> None:
+async def test_pods_of_one_namespace_keep_none_of_another_from_posting_on(bed: Bed) -> None:
+    pods = [f"worker-{number}" for number in range(30)]
+    for pod in pods:
+        await post_of(bed, pod, job="large", namespace="many")
+    await bed.post()
+    bed.at[0] += 300.0  # all tokens are to be reviewed again
+    for pod in pods:
+        bed.at[0] -= 1.0  # in one second
+        path = post_path(KINDS["PyTorchJob"], "many", "large")
+        await bed.post(path=path, token=f"many/large-{pod}")
+    bed.at[0] -= 1.0
+    assert (await bed.post())[0] == 200
+
+
+async def test_a_job_posts_at_a_bounded_rate(bed: Bed) -> None:
     codes = [(await bed.post())[0] for _ in range(40)]
     assert (codes.count(200), codes.count(429)) == (30, 10)
 
@@ -223,16 +242,114 @@ async def test_a_job_is_written_once_in_half_a_minute_and_at_its_end(bed: Bed) -
     assert len(bed.api.written) == 3
 
 
+async def post_of(bed: Bed, pod: str, *, job: str, namespace: str = "team", step: int = 1) -> None:
+    """A post of the pod JOB-POD of a job."""
+    token = f"{namespace}/{job}-{pod}"
+    bed.api.tokens[token] = account(f"{job}-{pod}", namespace=namespace)
+    path = post_path(KINDS["PyTorchJob"], namespace, job)
+    assert (await bed.post(status(current_step=step), path=path, token=token))[0] == 200
+
+
+def jobs_written(bed: Bed) -> list[str]:
+    """NAMESPACE/PLAN of each write, in order."""
+    parts = (path.split("/") for path, _ in bed.api.written)
+    return [f"{part[5]}/{part[7].removeprefix('pytorchjob-')}" for part in parts]
+
+
 async def test_the_writes_of_many_jobs_are_spread_over_time(bed: Bed) -> None:
     for number in range(3 * ONE_TURN):
-        pod = f"train-worker-{number}"
-        bed.api.tokens[pod] = account(pod)
-        await bed.post(token=pod)
+        await post_of(bed, "worker-0", job=f"train{number}")
     writes = []
     for _ in range(4):
         await bed.posts.write()
         writes.append(len(bed.api.written))
     assert writes == [ONE_TURN, 2 * ONE_TURN, 3 * ONE_TURN, 3 * ONE_TURN]
+
+
+async def test_a_job_of_many_pods_that_post_is_written_as_often_as_a_job_of_one(bed: Bed) -> None:
+    for number in range(3 * ONE_TURN):
+        await post_of(bed, f"worker-{number}", job="large")
+    for _ in range(4):
+        await bed.posts.write()
+    assert jobs_written(bed) == ["team/large"]
+
+
+async def test_a_namespace_of_many_jobs_lets_others_be_written_in_between(bed: Bed) -> None:
+    for number in range(3 * ONE_TURN):
+        await post_of(bed, "worker-0", job=f"train{number}", namespace="many")
+    await post_of(bed, "worker-0", job="one", namespace="few")
+    await bed.posts.write()
+    assert "few/one" in jobs_written(bed)
+
+
+async def test_beyond_the_bound_the_namespace_with_most_jobs_loses_its_oldest_posts(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kfext.webhook.posts._MOST_JOBS", 4)
+    await post_of(bed, "worker-0", job="one", namespace="few")
+    for number in range(6):
+        await post_of(bed, "worker-0", job=f"train{number}", namespace="many")
+    await bed.posts.write()
+    assert sorted(jobs_written(bed)) == ["few/one", "many/train3", "many/train4", "many/train5"]
+
+
+WHO_POSTS: dict[str, tuple[list[tuple[str, float]], str]] = {
+    "the pod of the lower index": ([("worker-1", 0), ("worker-0", 0), ("worker-2", 0)], "worker-0"),
+    "the master": ([("worker-0", 0), ("master-0", 0), ("worker-0", 0)], "master-0"),
+    "by number, not by letter": ([("worker-10", 0), ("worker-9", 0)], "worker-9"),
+    "another once it has been silent": ([("worker-0", 0), ("worker-1", WRITE_SECONDS)], "worker-1"),
+    "it again, as it goes on": ([("worker-1", 0), ("worker-1", 29), ("worker-2", 2)], "worker-1"),
+}
+
+
+@pytest.mark.parametrize(("posts", "counts"), WHO_POSTS.values(), ids=WHO_POSTS)
+async def test_of_several_pods_of_a_job_the_likeliest_rank_0_counts(
+    bed: Bed, posts: list[tuple[str, float]], counts: str
+) -> None:
+    for pod, later in posts:
+        bed.at[0] += later - 1  # a post takes a second
+        await post_of(bed, pod, job="train")
+    await bed.posts.write()
+    assert [posted["pod"] for _, posted in bed.api.written] == [f"uid-train-{counts}"]
+
+
+async def test_a_pod_that_replaces_another_goes_on_at_once(bed: Bed) -> None:
+    await post_of(bed, "worker-0", job="train", step=40)
+    new = account("train-worker-0")
+    new["user"]["extra"][UID] = ["uid-of-the-new"]
+    bed.api.tokens["new"] = new
+    await bed.post(status(current_step=30), token="new")
+    await bed.posts.write()
+    ((_, posted),) = bed.api.written
+    assert (posted["pod"], [post["step"] for post in posted["posts"]]) == ("uid-of-the-new", [30])
+
+
+async def test_what_was_accepted_is_written_before_the_process_stops(bed: Bed) -> None:
+    writer = asyncio.create_task(bed.posts.run())
+    await post_of(bed, "worker-0", job="train", step=1)
+    await bed.api.wrote.wait()
+    for number in range(3 * ONE_TURN):
+        await post_of(bed, "worker-0", job=f"other{number}")
+    await post_of(bed, "worker-0", job="train", step=2)
+    writer.cancel()
+    await asyncio.wait([writer])
+    assert set(jobs_written(bed)) == {
+        "team/train",
+        *(f"team/other{n}" for n in range(3 * ONE_TURN)),
+    }
+    steps = [posted["posts"] for path, posted in bed.api.written if path == PLAN]
+    assert [[post["step"] for post in posts] for posts in steps] == [[1], [2]]
+
+
+async def test_a_write_that_the_stop_cuts_short_is_done_again(bed: Bed) -> None:
+    await post_of(bed, "worker-0", job="train")
+    bed.api.hangs = True
+    writer = asyncio.create_task(bed.posts.run())
+    await bed.api.wrote.wait()
+    bed.api.hangs = False
+    writer.cancel()
+    await asyncio.wait([writer])
+    assert jobs_written(bed) == ["team/train", "team/train"]
 
 
 @pytest.mark.parametrize(
