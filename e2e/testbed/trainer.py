@@ -91,7 +91,7 @@ def _start(testbed: Testbed, name: str, hooks: Path) -> None:
     """Start one of both, wait until its webhooks serve, and register them."""
     folder = testbed.folder / name
     certificates = folder / "k8s-webhook-server" / "serving-certs"
-    certificates.mkdir(parents=True)
+    certificates.mkdir(parents=True, exist_ok=True)  # a testbed may outlive a run
     pair = testbed.pki.server(name, hosts=["127.0.0.1"])
     shutil.copy(pair.certificate, certificates / "tls.crt")
     shutil.copy(pair.key, certificates / "tls.key")
