@@ -96,8 +96,8 @@ class Metrics:
         )
         self.gangs = Counter(
             "kfext_gangs_total",
-            "Gangs started born pinned or gated, and gangs born pinned that were not bound in time",
-            ("how",),
+            "Gangs started born pinned or gated, and why; gangs born pinned and not bound in time",
+            ("how", "why"),
             registry=registry,
         )
         self.pins = Counter("kfext_pins_total", "Pods pinned and ungated", registry=registry)
@@ -149,9 +149,9 @@ class Metrics:
         if isinstance(step, Unsuspend | Replan):
             self.plans.labels(cause=step.verdict.reason).inc()
         if isinstance(step, Unsuspend):
-            self.gangs.labels(how="born pinned" if step.born_pinned else "gated").inc()
+            self.gangs.labels("gated" if step.gated_by else "born pinned", step.gated_by).inc()
         elif being_created and isinstance(step, DeleteUnbound | Suspend | Release):
-            self.gangs.labels(how="stuck").inc()
+            self.gangs.labels("stuck", "").inc()
         if isinstance(step, Pin):
             self.pins.inc(len(step.pins))
 

@@ -34,8 +34,7 @@ MOST_TERMS = 64
 """Terms of a pod that kfext compares with the nodes: the terms of its required node affinity with
 their requirements, and its topology spread constraints."""
 MOST_RENDERED = 20_000
-"""Values of what an operator renders of a job, by the commas of its JSON. An object of 1.5 MiB can
-hold 100,000, which take half a second to read."""
+"""Values of what an operator renders of a job, by its commas: 1.5 MiB can take half a second."""
 LONGEST_SETTING = 1024
 """Characters of the value of a setting."""
 MOST_ANNOTATION_BYTES = 256 * 1024

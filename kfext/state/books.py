@@ -3,6 +3,7 @@
 The mirror of the cluster calls the books with every change of its jobs and pods.
 """
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 
 from kfext.core.ledger.claim import Claim
@@ -35,7 +36,8 @@ class Books:
 
     `limited`: the namespaces with a quota.
     `refused`: by uid, the pods that fit no node by what kube-scheduler says.
-    `loose`: the uids of the other pods that kube-scheduler may bind to any node.
+    `loose`: when the other pods that a scheduler may bind to any node were seen, by uid, the newest
+        last.
     `left`: by uid, the number of pods to be bound of a job that is left to plain Kubernetes.
 
     `priority_of` returns the priority that the pods of a job will have, or None without one.
@@ -60,7 +62,7 @@ class Books:
         self.backlog = PodCreationBacklog()
         self.limited: Collection[str] = ()
         self.refused: dict[str, Pod] = {}
-        self.loose: set[str] = set()
+        self.loose: dict[str, float] = {}
         self.left: dict[str, int] = {}
         self._jobs = jobs
         self._members = members
@@ -83,12 +85,12 @@ class Books:
         self._pins.record(uid, pod)
         self._recount({uid: pod})
         self.refused.pop(uid, None)
-        self.loose.discard(uid)
-        if pod is not None and not (pod.node_name or pod.deleting):
-            if pod.unschedulable:
-                self.refused[uid] = pod
-            elif pod.loose and not pod.gates:
-                self.loose.add(uid)
+        if pod is None or pod.deleting or pod.unschedulable or pod.gates or not pod.loose:
+            self.loose.pop(uid, None)
+        else:
+            self.loose.setdefault(uid, math.inf)
+        if pod is not None and pod.unschedulable and not (pod.node_name or pod.deleting):
+            self.refused[uid] = pod
         reserves = pod is not None and pod.reserves is not None
         if reserves or uid in self.cards.reserving or uid in self.cards.parts:
             self.cards.observe_pod(uid, pod)
@@ -103,6 +105,14 @@ class Books:
         `now`: in epoch seconds.
         """
         self._recount({pod.uid: pod for pod in self._pins.aged(now)})
+        for uid in reversed(self.loose):
+            if self.loose[uid] <= now:
+                break
+            self.loose[uid] = now
+
+    def has_loose(self, now: float) -> bool:
+        """Return whether a scheduler may soon bind a pod to any node: perhaps nobody runs it."""
+        return now - next(reversed(self.loose.values()), -math.inf) < UNBOUND_SECONDS
 
     def recount_pins_on(self, node: str) -> None:
         """Bring the claims of the pods that are pinned to a changed node up to date."""
@@ -120,7 +130,9 @@ class Books:
 
     def _pod_claim(self, pod: Pod) -> Claim | None:
         tracked = self._jobs.get(pod.owner_uid)
-        return pod_claim(pod) if tracked is None else pod_claim(pod, tracked.state.cpu)
+        if tracked is None or tracked.job.namespace != pod.namespace:
+            return pod_claim(pod)
+        return pod_claim(pod, tracked.state.cpu)
 
     def _tell_gains(self) -> None:
         if self.ledger.gains != self._gains:

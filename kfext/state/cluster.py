@@ -272,10 +272,10 @@ class Cluster:
             self._record_succeeded(pod)
         if prior is not None and not gone and place_of(prior) == place_of(pod):
             return  # the kubelet's status updates do not affect placement
-        if first and not gone:
-            self.backlog.record_created(pod.owner_uid, pod.replica)
         tracked = self.jobs.get(pod.owner_uid)
         if tracked is not None and tracked.job.namespace == pod.namespace:
+            if first and not gone:
+                self.backlog.record_created(pod.owner_uid, pod.replica)
             if first or gone:
                 self._resized.add(pod.owner_uid)
             self.books.hand_over(tracked, pod)

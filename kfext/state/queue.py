@@ -288,11 +288,9 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(job.uid),
             quota=self.quotas.of(tracked, self.classes),
-            undisturbed=not (
-                self._cluster.books.loose
-                or self._cluster.left
-                or self.quotas.changes(job.namespace)
-            ),
+            disturbed=((self._cluster.left or self._cluster.books.has_loose(now)) and "pods")
+            or (self.quotas.changes(job.namespace) and "quota")
+            or "",
             left=self._cluster.left,
             known_length=lambda: self.lengths.known(tracked.job, now=now),
             length=lambda: self.lengths.rest(tracked.job, now=now),

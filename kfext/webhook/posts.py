@@ -46,7 +46,7 @@ _TURN_SECONDS, _LAST_SECONDS = 0.5, 10.0
 """From one turn to the next, and the most for what is left when the process stops."""
 _MOST_POSTS = 30
 """The most posts of a job in a minute: Transformers posts every 5 s at most."""
-_MOST_JOBS, _FORGET_SECONDS = 2000, 600.0
+_MOST_JOBS = 2000
 _LIMIT, _MOST_BYTES = 64 * 2**10, 4 * 2**20
 """The largest body, as in Kubeflow Trainer, and the most bytes of all bodies under way."""
 _KNOWN_SECONDS, _MOST_TOKENS = 300.0, 10_000
@@ -178,9 +178,6 @@ class Posts:
     async def write(self) -> None:
         """Write the posts of the jobs that have waited longest, as many as one turn may write."""
         now = self._monotonic()
-        for plan, source in list(self._sources.items()):
-            if now - source.posted_at > _FORGET_SECONDS:
-                del self._sources[plan]
         due = (s for s in self._sources.values() if now - s.written_at >= WRITE_SECONDS)
         turn = _in_turn(due)[: int(MOST_WRITES * _TURN_SECONDS)]
         await asyncio.gather(*map(self._write, turn))

@@ -250,28 +250,30 @@ def _planned(
         network,
         interfaces,
         _started(situation, fewer=fewer),
-        born_pinned=not taints and _may_be_born_pinned(situation, plan),
+        gated_by="taints" if taints else _gated_by(situation, plan),
     )
 
 
-def _may_be_born_pinned(situation: Situation, plan: Plan) -> bool:
-    """Return whether the pods of a job that starts may be pinned as they are created.
+def _gated_by(situation: Situation, plan: Plan) -> str:
+    """Return why the pods of a job that starts wait at the gate; empty: they may be born pinned.
 
     The plan reserves the room on the ledger, so the gate guards only against what kfext does not
     control: other pods that are bound meanwhile, a quota that refuses a member, and pods unlike
     their templates. A gang that was not bound at its last attempt waits at the gate.
     """
     job, state = situation.job, situation.state
-    types = [group.type.lower() for group in job.groups]
-    return (
-        situation.placement.born_pinned
-        and situation.context.undisturbed
-        and job.kind.recreates
-        and not (job.kind.rendered or situation.shares_gpus or state.strikes or state.observed)
-        and all(group.exact for group in job.groups if group.replicas)
-        and unbound(job) is None
-        and all(len(places_of_type(plan, type_)) <= LONGEST_SETTING for type_ in types)
-    )
+    places = (places_of_type(plan, group.type.lower()) for group in job.groups)
+    reasons = {
+        "policy": not situation.placement.born_pinned,
+        "kind": not job.kind.recreates or job.kind.rendered,
+        "share": situation.shares_gpus,
+        "attempt": state.strikes or state.observed,
+        "template": not all(group.exact for group in job.groups if group.replicas),
+        "volume": unbound(job) is not None,
+        "size": any(len(written) > LONGEST_SETTING for written in places),
+        situation.context.disturbed: True,
+    }
+    return next(why for why, holds in reasons.items() if holds)
 
 
 def _started(situation: Situation, *, fewer: int) -> JobState:

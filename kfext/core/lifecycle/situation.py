@@ -49,8 +49,8 @@ class QueueContext:
     `autoscaler`: whether the cluster has an autoscaler.
     `promised`: the claims of the capacity that other jobs give up for this job.
     `quota`: the quotas of the namespace.
-    `undisturbed`: whether only kfext decides what becomes of a plan: the namespace has no quota or
-        LimitRange, and no pod waits that kube-scheduler may bind to any node.
+    `disturbed`: what else may decide what becomes of a plan: `pods` that a scheduler may bind to
+        any node, or a `quota` or LimitRange of the namespace; empty: only kfext does.
     `left`: how many pods of jobs that are left to plain Kubernetes are about to be bound.
     `length`: returns the seconds that the job is expected to take with all its workers;
         `known_length`: the same, but only by its progress or its series, else None.
@@ -69,7 +69,7 @@ class QueueContext:
     autoscaler: bool = False
     promised: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
-    undisturbed: bool = False
+    disturbed: str = "pods"
     left: int = 0
     known_length: Callable[[], float | None] = field(default=lambda: None, compare=False)
     length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)

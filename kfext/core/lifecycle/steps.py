@@ -34,8 +34,9 @@ class Unsuspend:
 
     `network`: the network of its pods and the reason, if the host network was requested.
     `interfaces`: the interfaces for its traffic on the host network.
-    `state`: the state to write, with its time in the queue; unset in tests of other things.
-    `born_pinned`: whether its pods are pinned as they are created.
+    `state`: the state to write: the job stays in line until its gang is whole, and may start with
+        fewer workers than the user asked for.
+    `gated_by`: why its pods wait at the gate, in a word; empty: they are pinned when created.
     """
 
     plan: Plan
@@ -43,7 +44,7 @@ class Unsuspend:
     network: Verdict | None = None
     interfaces: tuple[str, ...] = ()
     state: JobState | None = None
-    born_pinned: bool = False
+    gated_by: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,9 +217,9 @@ def job_operations(step: Step, raw: Mapping[str, Any], job: TrainingJob) -> list
     """Return the JSON patch of the job; None for a step that does not write the job."""
     patch: list[Operation] | None
     match step:
-        case Unsuspend(plan, _, _, interfaces, state, born):
+        case Unsuspend(plan, _, _, interfaces, state, gated_by):
             patch = job_patch.unsuspend_patch(
-                raw, job, plan, born_pinned=born, interfaces=interfaces, state=state
+                raw, job, plan, born_pinned=not gated_by, interfaces=interfaces, state=state
             )
         case Replan(plan):
             patch = job_patch.replan_patch(raw, job, plan)

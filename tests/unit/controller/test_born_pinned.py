@@ -7,6 +7,7 @@ import jsonpatch
 import pytest
 
 from kfext import names
+from kfext.controller.metrics import Metrics
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.lifecycle.steps import (
@@ -31,7 +32,7 @@ from kfext.state.pod_backlog import still_to_come
 from tests.builders import JobBuilder, job, situation_of
 from tests.unit.core.lifecycle.cases import TWO_NODES, plan, worker, workers
 
-CALM = {"context": QueueContext(undisturbed=True)}
+CALM = {"context": QueueContext(disturbed="")}
 PLAN = plan("a", "a", "a")
 WHY = Verdict("Why", "why")
 Raw = dict[str, Any]
@@ -41,33 +42,65 @@ def held(**spec: Any) -> JobBuilder:
     return job().worker(3, cpu="1", spec=spec).held()
 
 
-def start(of: JobBuilder, **more: Any) -> bool:
-    """Return whether a job that starts is born pinned."""
+def gated_by(of: JobBuilder, **more: Any) -> str:
+    """Return why a job that starts waits at the gate; empty: it is born pinned."""
     step = next_step(situation_of(job=of.build(), **{**CALM, **more}), TWO_NODES)
     assert isinstance(step, Unsuspend)
-    return step.born_pinned
+    return step.gated_by
 
 
-NOT_BORN: dict[str, tuple[JobBuilder, dict[str, Any]]] = {
-    "other pods wait, or the namespace has a quota": (held(), {"context": QueueContext()}),
-    "its last attempt failed": (held(), {"state": JobState(strikes=1)}),
+NOT_BORN: dict[str, tuple[JobBuilder, dict[str, Any], str]] = {
+    "other pods wait": (held(), {"context": QueueContext()}, "pods"),
+    "the namespace has a quota": (held(), {"context": QueueContext(disturbed="quota")}, "quota"),
+    "its last attempt failed": (held(), {"state": JobState(strikes=1)}, "attempt"),
     "admission changed earlier pods": (
         held(),
         {"state": JobState(observed={"worker": ObservedPods(template=1)})},
+        "attempt",
     ),
-    "a RuntimeClass may add to its pods": (held(runtimeClassName="gvisor"), {}),
-    "another system gates its pods": (held(schedulingGates=[{"name": "other"}]), {}),
-    "the policy has switched it off": (held(), {"placement": Placement(born_pinned=False)}),
+    "a RuntimeClass may add to its pods": (held(runtimeClassName="gvisor"), {}, "template"),
+    "another system gates its pods": (held(schedulingGates=[{"name": "other"}]), {}, "template"),
+    "the policy has switched it off": (
+        held(),
+        {"placement": Placement(born_pinned=False)},
+        "policy",
+    ),
 }
 
 
 def test_a_gang_is_born_pinned_where_nothing_else_can_take_its_room() -> None:
-    assert start(held())
+    assert gated_by(held()) == ""
 
 
-@pytest.mark.parametrize(("of", "more"), NOT_BORN.values(), ids=NOT_BORN)
-def test_a_gang_waits_at_the_gate_if(of: JobBuilder, more: dict[str, Any]) -> None:
-    assert not start(of, **more)
+@pytest.mark.parametrize(("of", "more", "why"), NOT_BORN.values(), ids=NOT_BORN)
+def test_a_gang_waits_at_the_gate_if(of: JobBuilder, more: dict[str, Any], why: str) -> None:
+    assert gated_by(of, **more) == why
+
+
+STARTS: dict[str, tuple[Step, bool, dict[str, str]]] = {
+    "a gang that is born pinned": (
+        Unsuspend(PLAN, WHY, gated_by=""),
+        False,
+        {"how": "born pinned", "why": ""},
+    ),
+    "a gang that waits at the gate": (
+        Unsuspend(PLAN, WHY, gated_by="pods"),
+        False,
+        {"how": "gated", "why": "pods"},
+    ),
+    "a gang that was not bound in time": (
+        Suspend(JobState()),
+        True,
+        {"how": "stuck", "why": ""},
+    ),
+}
+
+
+@pytest.mark.parametrize(("step", "being_created", "labels"), STARTS.values(), ids=STARTS)
+def test_a_metric_counts(step: Step, *, being_created: bool, labels: dict[str, str]) -> None:
+    metrics = Metrics()
+    metrics.count(step, being_created=being_created)
+    assert metrics.registry.get_sample_value("kfext_gangs_total", labels) == 1.0
 
 
 # --- the places on the templates ------------------------------------------------------------------
@@ -82,7 +115,7 @@ def raw_after(raw: Raw, step: Step) -> Raw:
 
 def started() -> Raw:
     """A job as the patch leaves it that starts it born pinned."""
-    return raw_after(held().raw, Unsuspend(PLAN, WHY, born_pinned=True))
+    return raw_after(held().raw, Unsuspend(PLAN, WHY, gated_by=""))
 
 
 def parsed(raw: Raw) -> TrainingJob:

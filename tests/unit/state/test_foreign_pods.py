@@ -1,0 +1,124 @@
+"""What pods of other namespaces may do: be seen, and no more than that."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext import names
+from kfext.core.ledger.fit import UNBOUND_SECONDS
+from kfext.core.lifecycle.steps import Unsuspend
+from kfext.model.cpu_size import TrainerCpu
+from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.job_state import JobState
+from kfext.model.moment import Moment
+from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.state.cluster import Cluster
+from kfext.state.planner import Planner
+from tests.builders import job, node, pod
+
+from .cases import free, planned, worker
+
+NOBODYS: dict[str, Any] = {"schedulerName": "nobody-runs-it"}
+
+
+def foreign(uid: str = "foreign", **more: Any) -> Pod:
+    """A pod of another namespace and of no job."""
+    of = job(name=uid, uid="other").worker(1, cpu="1").build()
+    return pod(replace(of, namespace="other"), "worker", 0, uid=uid, owned=False, **more)
+
+
+class Bed:
+    """A planner with one node, in which a new job can be started at any time."""
+
+    def __init__(self) -> None:
+        self.planner, self.jobs = Planner(), 0
+        self.planner.settings.observe_namespace(None, Namespace("team", {names.MANAGED: "true"}))
+        self.planner.cluster.observe_node(None, node("a", cpu="32"))
+
+    def see(self, new: Pod, old: Pod | None = None) -> None:
+        self.planner.cluster.observe_pod(old, new)
+
+    def start(self, at: float) -> str:
+        """Return why a job that starts now waits at the gate; empty: it is born pinned."""
+        self.jobs += 1
+        made = job(name=f"train{self.jobs}", uid=f"uid-{self.jobs}").worker(1, cpu="1").held()
+        self.planner.cluster.observe_job(made.raw)
+        ((_, step),) = self.planner.tick(Moment(wall=at, monotonic=at)).steps
+        assert isinstance(step, Unsuspend)
+        return step.gated_by
+
+
+FOREIGN: dict[str, tuple[Pod, str]] = {
+    "may be bound to any node": (foreign(), "pods"),
+    "has a scheduler that nobody may run": (foreign(spec=NOBODYS), "pods"),
+    "waits at a gate, perhaps for ever": (foreign(gates=["other"]), ""),
+    "was refused by kube-scheduler": (foreign(unschedulable="0/1 nodes"), ""),
+    "is pinned": (foreign(pinned="a"), ""),
+    "is bound": (foreign(bound="a"), ""),
+    "has ended": (foreign(phase="Failed"), ""),
+    "is being deleted": (foreign(deleting=True), ""),
+}
+
+
+@pytest.mark.parametrize(("seen", "gated_by"), FOREIGN.values(), ids=FOREIGN)
+def test_a_gang_waits_for_a_foreign_pod_for_a_time_only_which(seen: Pod, gated_by: str) -> None:
+    bed = Bed()
+    bed.see(seen)
+    assert bed.start(1000.0) == gated_by
+    assert bed.start(1000.0 + UNBOUND_SECONDS) == ""
+
+
+Change = tuple[float, Pod]
+"""At a time, the next version of a pod."""
+AGES: dict[str, tuple[Sequence[Change], float, str]] = {
+    "a pod that changes is no newer": ([(0, foreign()), (50, foreign(version=2))], 61, ""),
+    "a pod whose gate was opened is": ([(0, foreign(gates=["x"])), (50, foreign())], 61, "pods"),
+    "the newest of several counts": ([(0, foreign("p")), (50, foreign("q"))], 61, "pods"),
+    "it counts no more once it is bound": ([(0, foreign()), (1, foreign(bound="a"))], 2, ""),
+    "though an older waits": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
+}
+
+
+@pytest.mark.parametrize(("changes", "at", "gated_by"), AGES.values(), ids=AGES)
+def test_since_when_a_pod_counts(changes: Sequence[Change], at: float, gated_by: str) -> None:
+    bed, known = Bed(), dict[str, Pod]()
+    bed.planner.tick(Moment(wall=999.0, monotonic=999.0))
+    for seconds, seen in changes:
+        bed.see(seen, known.get(seen.uid))
+        known[seen.uid] = seen
+        bed.planner.tick(Moment(wall=1000.0 + seconds, monotonic=1000.0 + seconds))
+    assert bed.start(1000.0 + at) == gated_by
+
+
+def stranger(**more: Any) -> Pod:
+    """A pod of another namespace that names a job as its owner."""
+    return replace(worker(0, uid="stranger", **more), namespace="other")
+
+
+def test_a_pod_that_names_a_job_of_another_namespace_is_none_that_its_operator_created(
+    cluster: Cluster,
+) -> None:
+    cluster.observe_job(planned("a", "b").raw)
+    cluster.settle(0.0)
+    cluster.observe_pod(None, stranger())
+    cluster.settle(5.0)
+    (record,) = cluster.backlog.record(5.0)
+    assert (record.came, record.quiet) == ((), 5.0)
+    cluster.observe_pod(None, worker(0))
+    (record,) = cluster.backlog.record(5.0)
+    assert record.came == (ReplicaKey("worker", 0),)
+
+
+def test_it_claims_what_it_requests_and_not_what_the_user_of_the_job_wrote(
+    cluster: Cluster,
+) -> None:
+    made = planned("b", "b").build()
+    cpu = CpuState({"worker": PodCpu(3000, None)}, {"worker-0": (PodCpu(1000, None),)})
+    cluster.take_job(made, planned("b", "b").raw)
+    cluster.jobs["uid-1"].state = JobState(cpu=cpu)
+    before = free(cluster, "a")
+    cluster.observe_pod(None, replace(stranger(bound="a"), trainer=TrainerCpu(1000, None)))
+    assert free(cluster, "a") == before - 1
