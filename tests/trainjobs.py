@@ -87,8 +87,15 @@ def replicated_job(
     return made
 
 
-def jobset(*replicated: Raw, uid: str = JOBSET_UID, suspend: bool = True, **metadata: Any) -> Raw:
-    """The JobSet of the TrainJob."""
+def jobset(
+    *replicated: Raw,
+    uid: str = JOBSET_UID,
+    suspend: bool = True,
+    in_order: bool = False,
+    **metadata: Any,
+) -> Raw:
+    """The JobSet of the TrainJob; `in_order`: its replicated jobs start one after the other."""
+    policy = {"startupPolicy": {"startupPolicyOrder": "InOrder"}} if in_order else {}
     owner = {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -111,6 +118,7 @@ def jobset(*replicated: Raw, uid: str = JOBSET_UID, suspend: bool = True, **meta
             "suspend": suspend,
             "replicatedJobs": list(replicated or [replicated_job()]),
             "successPolicy": {"operator": "All"},
+            **policy,
         },
     }
 

@@ -57,7 +57,9 @@ def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
         namespace=job.namespace,
         name=job.name,
         job_uid=job.uid,
-        templates=templates_in(job.kind, mapping(raw.get("spec")), job=job),
+        templates=templates_in(
+            job.kind, {**mapping(raw.get("spec")), "metadata": metadata}, job=job
+        ),
     )
 
 

@@ -247,7 +247,7 @@ class JobKind(Protocol):
     def templates(self, spec: Raw) -> Raw:
         """Return the replica types by key, each with its `replicas`, `template` and restartPolicy.
 
-        `spec`: of the job, or of what is rendered of it. Never raises.
+        `spec`: of the job, or of what is rendered of it with its `metadata`. Never raises.
         """
         return mapping(spec.get(self.replica_specs))
 
@@ -261,9 +261,10 @@ class JobKind(Protocol):
         return None
 
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
-        """Return the spec of what is rendered of a job: what decides on the place of its pods.
+        """Return the spec, with `metadata`, of what is rendered of a job.
 
-        `spec`: of the job. `source`: the object of `template_source`.
+        It has what decides on the place of its pods. `spec`: of the job. `source`: the object of
+        `template_source`.
         """
         return {}
 

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _JOBSET = "jobset.sigs.k8s.io/"
 _JOBSET_UID = f"{_JOBSET}jobset-uid"
 _JOB_INDEX = f"{_JOBSET}job-index"
+_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+"""With it, JobSet gives pods terms about the pods of other jobs, and creates the first pod alone."""
 _OF_PODS = ("template", "spec", "template")
 """Where a replicated job has the template of its pods."""
 _TO_JOBSET = ("trainingRuntimeSpec", "template")
@@ -83,20 +85,28 @@ class TrainJob(JobKind):
     one_network = True
 
     def templates(self, spec: Raw) -> Raw:
-        """Return the first replicated jobs by name; none in the spec of a TrainJob itself."""
+        """Return the first replicated jobs by name; none in the spec of a TrainJob itself.
+
+        In order, each depends on the one before (startup_policy.go of JobSet).
+        """
         found: dict[str, Any] = {}
+        in_order = member(spec, ("startupPolicy", "startupPolicyOrder")) == "InOrder"
+        exclusive, before = _EXCLUSIVE in _annotations(spec), ()
         listed = sequence(spec.get("replicatedJobs"))[: MOST_REPLICA_TYPES + 1]
         for replicated in map(mapping, listed):
             job = mapping(member(replicated, ("template", "spec")))
             retries = job.get("backoffLimit") != 0
+            alone = _annotations(mapping(replicated.get("template")))
             found[text(replicated.get("name"))] = {
                 "replicas": job.get("parallelism"),
                 "completions": job.get("completions"),
                 "jobs": replicated.get("replicas"),
                 "template": job.get("template"),
                 "restartPolicy": "OnFailure" if retries else "Never",
-                "dependsOn": replicated.get("dependsOn"),
+                "dependsOn": before if in_order else replicated.get("dependsOn"),
+                "exclusive": exclusive or _EXCLUSIVE in alone,
             }
+            before = (replicated,)
         return found
 
     def template_source(self, spec: Raw) -> TemplateSource:
@@ -110,9 +120,11 @@ class TrainJob(JobKind):
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
         """Return the replicated jobs of the runtime with the job's number and size of nodes."""
         runtime, trainer = mapping(source.get("spec")), mapping(spec.get("trainer"))
-        jobs = map(mapping, sequence(member(runtime, ("template", "spec", "replicatedJobs"))))
+        template = mapping(runtime.get("template"))
+        jobset = {**mapping(template.get("spec")), "metadata": template.get("metadata")}
+        jobs = map(mapping, sequence(jobset.get("replicatedJobs")))
         made = (_rendered(job, trainer, mapping(runtime.get("mlPolicy"))) for job in jobs)
-        return {"replicatedJobs": [_as_patched(job, spec) for job in made]}
+        return {**jobset, "replicatedJobs": [_as_patched(job, spec) for job in made]}
 
     def template_annotations(self, spec: Raw) -> Sequence[Raw]:
         """Return the annotations in a JobSet, or what kfext's entry adds to each template."""
@@ -121,9 +133,11 @@ class TrainJob(JobKind):
         return written or super().template_annotations(spec)
 
     def unsupported(self, replica_spec: Raw) -> str:
-        """Return what Trainer itself never renders: several jobs, or pods that come in turns."""
+        """Return what kfext does not handle; Trainer itself renders none of it."""
         if replica_spec["jobs"] not in (None, 1):
             return "several jobs"
+        if replica_spec["exclusive"]:
+            return "the annotation exclusive-topology of JobSet"
         turns = replica_spec["completions"] not in (None, replica_spec["replicas"])
         return "pods that come one after the other" if turns else ""
 
@@ -296,7 +310,7 @@ def _rendered(replicated: Raw, trainer: Raw, policy: Raw) -> Raw:
     }
     if nodes is not None:
         job |= {"parallelism": nodes, "completions": nodes}
-    return {**replicated, "template": {"spec": job}}
+    return {**replicated, "template": {**mapping(replicated.get("template")), "spec": job}}
 
 
 def _as_patched(replicated: Raw, spec: Raw) -> Raw:
@@ -310,7 +324,8 @@ def _as_patched(replicated: Raw, spec: Raw) -> Raw:
     job = mapping(member(replicated, ("template", "spec")))
     template = mapping(job.get("template"))
     pods = {**template, "spec": _merged(mapping(template.get("spec")), placed)}
-    return {**replicated, "template": {"spec": {**job, "template": pods}}}
+    of_pods = {**mapping(replicated.get("template")), "spec": {**job, "template": pods}}
+    return {**replicated, "template": of_pods}
 
 
 def _merged(base: Raw, patch: Raw) -> Raw:

@@ -84,6 +84,25 @@ def test_the_templates_are_those_of_the_jobset() -> None:
     assert read(train_job(), jobset(namespace="other")).groups == ()
 
 
+def test_replicated_jobs_in_order_depend_on_the_one_before() -> None:
+    stages = [replicated_job(name, torch=False) for name in ("first", "second", "third")]
+    found = read(made=jobset(*stages, in_order=True))
+    assert [group.after for group in found.groups] == [(), ("first",), ("second",)]
+
+
+EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
+
+
+@pytest.mark.parametrize("of", ["the JobSet", "the replicated job"])
+def test_kfext_does_not_place_a_jobset_with_exclusive_topology(of: str) -> None:
+    node = replicated_job()
+    made = jobset(node)
+    holder = made["metadata"] if of == "the JobSet" else node["template"]["metadata"]
+    holder["annotations"] = EXCLUSIVE
+    want = "the node template has the annotation exclusive-topology of JobSet"
+    assert read(made=made).excess == want
+
+
 FORGED = {
     "in another namespace": {"namespace": "other"},
     "under another name": {"name": "other"},

@@ -50,8 +50,8 @@ class World:
         self.raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(self.version)}}
         self.planner.cluster.observe_job(self.raw)
 
-    def render(self, *replicated: Raw) -> None:
-        self.planner.cluster.observe_rendered(None, parse_rendered(jobset(*replicated)))
+    def render(self, *replicated: Raw, **more: Any) -> None:
+        self.planner.cluster.observe_rendered(None, parse_rendered(jobset(*replicated, **more)))
 
     def pod(self, index: int, **more: Any) -> None:
         raw = trainer_pod(index, **more)
@@ -85,9 +85,9 @@ class World:
         self.show({**self.raw, "status": {"conditions": [found]}})
 
 
-def started(*replicated: Raw, **more: Any) -> World:
+def started(*replicated: Raw, in_order: bool = False, **more: Any) -> World:
     world = World(train_job(held=True), **more)
-    world.render(*replicated)
+    world.render(*replicated, in_order=in_order)
     step = world.step()
     assert isinstance(step, Unsuspend), step
     return world
@@ -149,8 +149,14 @@ STAGES = (
 )
 
 
-def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room() -> None:
-    world = started(*STAGES, cpu="3")
+IN_ORDER = (replicated_job("node", torch=False), replicated_job("launcher", pods=1, torch=False))
+
+
+@pytest.mark.parametrize("in_order", [False, True], ids=["dependsOn", "startupPolicy InOrder"])
+def test_pods_of_a_later_stage_keep_no_other_pod_at_the_gate_and_have_their_room(
+    in_order: bool,
+) -> None:
+    world = started(*(IN_ORDER if in_order else STAGES), in_order=in_order, cpu="3")
     world.pod(0, gated=True)
     waiting = world.step()
     assert isinstance(waiting, Wait)
