@@ -1,12 +1,13 @@
 """Whether kfext may choose the nodes of a job, and whether its pods may use their network.
 
-Admission, the queue and the gate ask both. A job that kfext must not place runs as on plain
-Kubernetes; with `colocation: required` it waits. A job that cannot have the host network starts on
-the pod network.
+Admission, the queue, the gate and `plan -f` ask both, of jobs of all kinds. A job that kfext must
+not place runs as on plain Kubernetes; with `colocation: required` it waits, unless another
+scheduler places it. A job that cannot have the host network starts on the pod network.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
@@ -17,23 +18,59 @@ from kfext.model.networking import Port
 from kfext.model.pod import Pod
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
-from kfext.names import REASON_HANDS_OFF, REASON_UNMODELLED, REASON_WAITING_FOR_VOLUME
+from kfext.names import (
+    DEFAULT_SCHEDULER,
+    REASON_HANDS_OFF,
+    REASON_UNMODELLED,
+    REASON_WAITING_FOR_VOLUME,
+)
 
 _NO_TERMS = Constraints()
 
 
-def not_placed(job: TrainingJob, pods: Iterable[Pod] = ()) -> Verdict | None:
+@dataclass(frozen=True, slots=True)
+class LeftToOthers(Verdict):
+    """Why another scheduler places the pods of a job, so that not even a required job waits."""
+
+
+def not_placed(
+    job: TrainingJob, pods: Iterable[Pod] = (), *, on_nodes: Collection[str] = ()
+) -> Verdict | None:
     """Return why kfext must not choose the nodes of a job, or None.
 
-    The job or a pod is too large, or only kube-scheduler understands a term of it. `pods` are asked
-    too, because admission may have given them terms that their templates do not have.
+    Another scheduler does, the job or a pod is too large, or only kube-scheduler understands a term
+    of it. `pods` are asked too, because admission may have changed them. `on_nodes`: the resources
+    that nodes list; admission knows none.
     """
     pods = tuple(pods)
+    if others := _others(job, pods, on_nodes):
+        return LeftToOthers(REASON_HANDS_OFF, others)
     sizes = (pod.constraints.excess for pod in pods if pod.constraints is not None)
     of_pod = next(filter(None, sizes), "")
     if excess := job.excess or (of_pod and f"a pod has {of_pod}"):
         return Verdict(REASON_HANDS_OFF, excess)
     return _unmodelled(job, pods)
+
+
+def _others(job: TrainingJob, pods: Collection[Pod], on_nodes: Collection[str]) -> str:
+    """Return why another scheduler places the pods of a job, empty if none does.
+
+    HAMi's accounts for nvidia.com/gpumem, a resource that no node has ever listed, beside a listed
+    resource of its domain, nvidia.com/gpu. A resource alone may be listed by nodes still to come.
+    """
+    placed = {pod.scheduler: "its pods" for pod in pods}
+    placed |= {group.scheduler: f"the pods of {group.type}" for group in job.groups}
+    placed.pop(DEFAULT_SCHEDULER, None)
+    for scheduler, whose in placed.items():
+        return f"scheduler {scheduler} places {whose}"
+    for of in (*(group for group in job.groups if group.replicas), *pods):
+        for name in sorted(set(of.requests).difference(on_nodes)):
+            domain, slash, _ = name.partition("/")
+            beside = (other for other in of.requests if slash and other.startswith(f"{domain}/"))
+            if known := next((other for other in beside if other in on_nodes), ""):
+                what = f"its pods request {name}, which no node lists beside {known}"
+                return f"{what}: a scheduler extender accounts for it"
+    return ""
 
 
 def _unmodelled(job: TrainingJob, pods: Collection[Pod]) -> Verdict | None:

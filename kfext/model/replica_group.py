@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
-from kfext.model.bounds import MOST_REPLICA_TYPES, kept, own
+from kfext.model.bounds import MOST_REPLICA_TYPES, kept, name, own
 from kfext.model.charge import PodCharge, pod_charge
 from kfext.model.constraints import Constraints, parse_constraints
 from kfext.model.gpu import GpuShare, why_no_part
@@ -15,7 +15,7 @@ from kfext.model.pod_bounds import template_excess
 from kfext.model.podspec import containers_of, cpu_limit, is_guaranteed, local_volume, pod_requests
 from kfext.model.quantity import Resources
 from kfext.model.tolerant import mapping, member, sequence, text
-from kfext.names import NATIVE_GPU, RELEASED
+from kfext.names import DEFAULT_SCHEDULER, NATIVE_GPU, RELEASED
 
 _FAILING = frozenset({"Never", "ExitCode"})
 """With these restart policies an exit code may fail the job. ExitCode retries codes from 128 on,
@@ -51,6 +51,7 @@ class ReplicaGroup:
         empty if it may write to other volumes, or to none.
     `after`: the replica types that must be ready or complete before the operator creates its pods.
     `no_part`: why a pod of a job that shares GPUs cannot have a part of a GPU, by `why_no_part`.
+    `scheduler`: its schedulerName.
     """
 
     type: str
@@ -75,6 +76,7 @@ class ReplicaGroup:
     local_volume: str = ""
     after: tuple[str, ...] = ()
     no_part: str = ""
+    scheduler: str = DEFAULT_SCHEDULER
 
 
 def parse_groups(
@@ -127,6 +129,7 @@ def parse_groups(
                 local_volume=local_volume(pod_spec, container=kind.container),
                 after=_after(mapping(value)),
                 no_part=why_no_part(pod_spec) if shares_gpus and NATIVE_GPU in requests else "",
+                scheduler=name(pod_spec.get("schedulerName")) or DEFAULT_SCHEDULER,
             )
         )
     return tuple(sorted(groups, key=lambda group: rank[group.type]))

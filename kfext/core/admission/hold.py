@@ -1,31 +1,21 @@
 """Whether the job webhook holds a new job, and why or why not."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from kfext import names
 from kfext.core.admission.review import ReviewContext
-from kfext.core.eligibility import not_placed
+from kfext.core.eligibility import LeftToOthers, not_placed
 from kfext.core.settings.table import PREFIX, Settings
 from kfext.core.settings.values import Colocation
-from kfext.model.job import TrainingJob, template_of
-from kfext.model.replica_group import ReplicaGroup
-from kfext.model.tolerant import mapping, text
+from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
-from kfext.names import DEFAULT_SCHEDULER
-
-DEFAULT_SCHEDULERS = frozenset({"", DEFAULT_SCHEDULER})
 
 
-def hold_of(
-    job: TrainingJob, body: Mapping[str, Any], *, settings: Settings, context: ReviewContext
-) -> Verdict:
+def hold_of(job: TrainingJob, *, settings: Settings, context: ReviewContext) -> Verdict:
     """Return whether a job is held, and why or why not."""
     stays = waits(settings, context)
     if not context.handles(job.kind):
         message = f"kfext's controller does not handle {job.kind.plural} now; its log says why"
         return Verdict(names.REASON_HANDS_OFF, message)
-    if (verdict := _not_handled(job, body, stays=stays)) is not None:
+    if (verdict := _not_handled(job, stays=stays)) is not None:
         return verdict
     why = why_not_placed(job, settings, context)
     return _not_held(job, why, stays=stays) or _held(job, settings, why)
@@ -56,7 +46,7 @@ def outcome(job: TrainingJob, settings: Settings, context: ReviewContext) -> str
     return "its pods wait at the gate" if job.kueue_managed else "it stays suspended"
 
 
-def _not_handled(job: TrainingJob, body: Mapping[str, Any], *, stays: bool) -> Verdict | None:
+def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
     """Return why kfext does not handle the job, or None."""
     if job.excess and not job.released and not stays:
         return Verdict(names.REASON_HANDS_OFF, job.excess)
@@ -73,13 +63,8 @@ def _not_handled(job: TrainingJob, body: Mapping[str, Any], *, stays: bool) -> V
     if job.released:
         reason = job.annotations[names.RELEASED]
         return Verdict(names.REASON_RELEASED, f"annotation {names.RELEASED} is set ({reason})")
-    for group in job.groups:
-        scheduler = _scheduler(job, body, group)
-        if scheduler not in DEFAULT_SCHEDULERS:
-            return Verdict(
-                names.REASON_HANDS_OFF, f"scheduler {scheduler} places the pods of {group.type}"
-            )
-    return None
+    why = not_placed(job)
+    return why if isinstance(why, LeftToOthers) else None
 
 
 def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
@@ -109,7 +94,3 @@ def _held(job: TrainingJob, settings: Settings, why: str) -> Verdict:
     count = "its" if job.kind.rendered else f"{job.pods}"
     message = f"suspended until {count} pods have a place together ({reasons})"
     return Verdict(names.REASON_HELD, message)
-
-
-def _scheduler(job: TrainingJob, body: Mapping[str, Any], group: ReplicaGroup) -> str:
-    return text(mapping(template_of(job, body, group).get("spec")).get("schedulerName"))

@@ -58,7 +58,7 @@ def mutate_job(raw: object, context: ReviewContext) -> ReviewResult:
             refusal=refusal,
             verdicts=(Verdict(names.REASON_SETTINGS_INVALID, refusal),),
         )
-    verdict = hold_of(job, body, settings=settings, context=context)
+    verdict = hold_of(job, settings=settings, context=context)
     unshared = settings.shares_gpus and why_not_shared(job, settings=settings, verdict=verdict)
     if unshared:
         refusal = f"{names.GPU_SHARE}: {unshared}"
@@ -110,7 +110,7 @@ def _made_elastic(
     if isinstance(made, str):
         return None, made
     # Its pods have other names and labels now, and terms may select by them.
-    now = hold_of(made.job, made.body, settings=settings, context=context)
+    now = hold_of(made.job, settings=settings, context=context)
     return (made, "") if now.reason == verdict.reason else (None, now.message)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 from kfext import names
 from kfext.core.admission.control_file import MAY_SAVE, control_file
 from kfext.core.admission.gpu import gpu_part
-from kfext.core.admission.hold import DEFAULT_SCHEDULERS
 from kfext.core.admission.posting import posting
 from kfext.core.admission.review import ReviewResult
 from kfext.core.patches.host_network import host_network
@@ -111,7 +110,8 @@ def _gated(spec: Mapping[str, Any]) -> ReviewResult:
 
 
 def _for_default_scheduler(spec: Mapping[str, Any]) -> bool:
-    return not spec.get("nodeName") and text(spec.get("schedulerName")) in DEFAULT_SCHEDULERS
+    scheduler = text(spec.get("schedulerName")) or names.DEFAULT_SCHEDULER
+    return not spec.get("nodeName") and scheduler == names.DEFAULT_SCHEDULER
 
 
 def _shares_gpus(metadata: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import replace
 
 from kfext.core.companion.stand_down import open_range
@@ -39,12 +40,14 @@ from kfext.names import (
     QUEUED,
     REASON_BACKING_OFF,
     REASON_CREATE_TIMEOUT,
+    REASON_HANDS_OFF,
     REASON_NO_ROOM,
     REASON_PLANNED,
     REASON_RELEASED,
     REASON_SHARE_REFUSED,
     REASON_SUSPENDED_BY_USER,
     REASON_TOO_BIG,
+    REASON_UNMODELLED,
     REASON_WAITING_FOR_OPERATOR,
     REASON_WAITING_FOR_SUSPEND,
     SUSPENDED,
@@ -74,7 +77,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if step := _left_suspended(situation) or _unrendered(situation):
+    if step := _left_suspended(situation, ledger.resources) or _unrendered(situation):
         return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
@@ -121,12 +124,17 @@ def _stuck_before(situation: Situation) -> Step | None:
     return let_go(situation, Verdict(state.reason, message))
 
 
-def _left_suspended(situation: Situation) -> Step | None:
-    """Return the step of a held job that kfext must not place, or None for other jobs."""
-    why = not_placed(situation.job)
+def _left_suspended(situation: Situation, on_nodes: Collection[str]) -> Step | None:
+    """Return the step of a held job that kfext must not place, or None for other jobs.
+
+    Its pods may have shown it in each attempt, and not its templates. `on_nodes`: see `not_placed`.
+    """
+    state, why = situation.state, not_placed(situation.job, on_nodes=on_nodes)
+    if state.strikes >= STRIKES and state.reason in {REASON_HANDS_OFF, REASON_UNMODELLED}:
+        why = why or Verdict(state.reason, state.message)
     if why is None:
         return None
-    if not situation.never_released:
+    if situation.lets_go(why):
         return let_go(situation, why)
     message = f"{why.message}; {situation.why_never_released}, so it stays suspended"
     return Wait(QUEUED, Verdict(why.reason, message))

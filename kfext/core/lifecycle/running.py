@@ -90,7 +90,8 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     gated = [pod for pod in live.values() if pod.gated]
     shares = situation.shares_gpus
     first = without_share(situation) if shares else None
-    first = first or training_on(situation, live, spare, _left_to_scheduler(situation, gated))
+    left = _left_to_scheduler(situation, gated, ledger.resources)
+    first = first or training_on(situation, live, spare, left)
     first = first or (without_card(situation) if shares else None)
     if first := first or _evict_again(situation, live):
         return first
@@ -98,35 +99,39 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     return training_on(situation, live, spare, step) or step
 
 
-def _left_to_scheduler(situation: Situation, gated: Collection[Pod]) -> Step | None:
+def _left_to_scheduler(
+    situation: Situation, gated: Collection[Pod], on_nodes: Collection[str]
+) -> Step | None:
     """Return the step of a running job that kfext must not place, or None.
 
-    `gated`: its pods behind the gate.
+    `gated`: its pods behind the gate. `on_nodes`: see `not_placed`.
     """
+    if situation.plan and not gated:
+        return None
+    why = not_placed(situation.job, gated, on_nodes=on_nodes)
     if gated:
-        return _let_through(situation, gated)
-    return None if situation.plan else _left_alone(situation)
+        return _let_through(situation, why or unbound(situation.job, gated))
+    return _left_alone(situation, why)
 
 
-def _let_through(situation: Situation, gated: Collection[Pod]) -> Step | None:
+def _let_through(situation: Situation, why: Verdict | None) -> Step | None:
     """Ungate a gang without pins, also while it waits for a volume claim, as kube-scheduler does.
 
     A required job is suspended for some time, unless Kueue started it: its next pods may lack the
     terms that admission added.
     """
-    why = not_placed(situation.job, gated) or unbound(situation.job, gated)
     if why is None:
         return None
-    if not situation.never_released:
+    if situation.lets_go(why):
         return Release((), why)
     if situation.job.kueue_managed:
         return Wait(GATED, why)
     return suspend(situation, situation.after_strike(why.reason, why.message))
 
 
-def _left_alone(situation: Situation) -> Wait:
+def _left_alone(situation: Situation, why: Verdict | None) -> Wait:
     """Report why kfext never held a job if it must not place it; otherwise show nothing."""
-    settings, why = situation.settings, not_placed(situation.job)
+    settings = situation.settings
     if why is None or not settings.managed or settings.colocation is Colocation.OFF:
         return Wait(None)
     message = f"{why.message}; it runs as on plain Kubernetes"

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kfext.core.companion.stand_down import open_range
 from kfext.core.elastic import fewest_workers, workers_of
+from kfext.core.eligibility import LeftToOthers
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.quota import QuotaView
@@ -28,6 +29,7 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.model.policy import Placement
 from kfext.model.shared_gpu import CardSharer, SharedGpu
 from kfext.model.timestamps import left, past, written_time
+from kfext.model.verdict import Verdict
 
 _FIRST_BACKOFF = 15.0
 _LONGEST_BACKOFF = 300.0
@@ -206,6 +208,11 @@ class Situation:
     def why_never_released(self) -> str:
         """Why the job is never released, in a clause; empty if it may be released."""
         return self.settings.why_never_released or (SHARES_GPUS if self.job.shares_gpus else "")
+
+    def lets_go(self, why: Verdict) -> bool:
+        """Return whether a job that kfext must not place runs as on plain Kubernetes."""
+        others = isinstance(why, LeftToOthers) and not self.shares_gpus
+        return others or not self.never_released
 
     @property
     def shares_gpus(self) -> bool:

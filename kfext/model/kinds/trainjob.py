@@ -38,7 +38,7 @@ _JOBSET = "jobset.sigs.k8s.io/"
 _JOBSET_UID = f"{_JOBSET}jobset-uid"
 _JOB_INDEX = f"{_JOBSET}job-index"
 _EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-"""With it, JobSet gives pods terms about the pods of other jobs, and creates the first pod alone."""
+"""With it, JobSet gives pods terms about pods of other jobs, and creates the first pod alone."""
 _OF_PODS = ("template", "spec", "template")
 """Where a replicated job has the template of its pods."""
 _TO_JOBSET = ("trainingRuntimeSpec", "template")
@@ -87,7 +87,7 @@ class TrainJob(JobKind):
     def templates(self, spec: Raw) -> Raw:
         """Return the first replicated jobs by name; none in the spec of a TrainJob itself.
 
-        In order, each depends on the one before (startup_policy.go of JobSet).
+        In order, each depends on the job before it (startup_policy.go of JobSet).
         """
         found: dict[str, Any] = {}
         in_order = member(spec, ("startupPolicy", "startupPolicyOrder")) == "InOrder"

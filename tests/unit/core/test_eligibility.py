@@ -24,7 +24,18 @@ from kfext.names import (
     REASON_WAITING_FOR_VOLUME,
 )
 from kfext.names import HELD as HELD_MARK
-from tests.builders import JobBuilder, Raw, apart, job, pod, pods, situation_of, together
+from tests.builders import (
+    JobBuilder,
+    Raw,
+    apart,
+    job,
+    ledger,
+    node,
+    pod,
+    pods,
+    situation_of,
+    together,
+)
 from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
@@ -261,6 +272,28 @@ HELD: dict[str, Case] = {
             and "required, so it stays suspended" in step.verdict.message
         ),
     ),
+    "a required one stays suspended after its pods alone had the term three times": Case(
+        Wait,
+        three().held(),
+        state=JobState(strikes=3, reason=REASON_UNMODELLED, message="its pods have a term"),
+        more={"colocation": "required"},
+        check=lambda step: (
+            phase(QUEUED, REASON_UNMODELLED)(step)
+            and step.again is None
+            and step.verdict.message.startswith("its pods have a term; colocation is required")
+        ),
+    ),
+    "the same job is released once it is no longer required": Case(
+        Release,
+        three().held(),
+        state=JobState(strikes=3, reason=REASON_UNMODELLED, message="its pods have a term"),
+    ),
+    "a required one is tried again after its pods had the term twice: the next may lack it": Case(
+        Unsuspend,
+        three().held(),
+        state=JobState(strikes=2, reason=REASON_UNMODELLED),
+        more={"colocation": "required"},
+    ),
     "a job with pods that must be apart from each other is placed": Case(
         Unsuspend,
         job().worker(1, cpu="1", spec=apart(GangTerm("train"))).held(),
@@ -281,6 +314,16 @@ HELD: dict[str, Case] = {
 @pytest.mark.parametrize("case", HELD.values(), ids=HELD)
 def test_a_held_job_with_an_unmodelled_term(case: Case) -> None:
     decide(case)
+
+
+WITH_MEMORY = {"resources": {"limits": {"x.dev/gpu": "1", "x.dev/mem": "9"}}}
+
+
+def handed_off(words: str) -> Callable[[Any], bool]:
+    def check(step: Any) -> bool:
+        return step.verdict.reason == REASON_HANDS_OFF and words in step.verdict.message
+
+    return check
 
 
 BEHIND_THE_GATE: dict[str, Case] = {
@@ -316,6 +359,22 @@ BEHIND_THE_GATE: dict[str, Case] = {
         gated(three()),
         more={"colocation": "required"},
         check=phase(GATED, REASON_UNMODELLED),
+    ),
+    "a scheduler that admission gave one pod places them all, also of a required job": Case(
+        Release,
+        three().resumed(),
+        [*workers(gated=True)[:2], worker(2, gated=True, spec={"schedulerName": "hami-scheduler"})],
+        plan("a", "a", "a"),
+        more={"colocation": "required"},
+        check=handed_off("scheduler hami-scheduler places its pods"),
+    ),
+    "a resource that admission gave one pod, and that no node lists beside another": Case(
+        Release,
+        three().resumed(),
+        [*workers(gated=True)[:2], worker(2, gated=True, spec={"containers": [WITH_MEMORY]})],
+        plan("a", "a", "a"),
+        on=ledger(node("a", cpu="4", **{"x.dev/gpu": "1"})),
+        check=handed_off("its pods request x.dev/mem, which no node lists beside x.dev/gpu"),
     ),
     "pods without such a term are pinned": Case(
         Pin, three().resumed(), workers(gated=True), plan("a", "a", "a")
@@ -420,13 +479,6 @@ def huge() -> JobBuilder:
 
 def heavy() -> JobBuilder:
     return job().worker(3, cpu="1", spec=TOLERATIONS)
-
-
-def handed_off(words: str) -> Callable[[Any], bool]:
-    def check(step: Any) -> bool:
-        return step.verdict.reason == REASON_HANDS_OFF and words in step.verdict.message
-
-    return check
 
 
 REQUIRED = {"colocation": "required"}

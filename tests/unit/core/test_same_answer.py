@@ -1,0 +1,148 @@
+"""Whether kfext places a job: one answer at admission, for later templates, and in `plan -f`."""
+
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+import pytest
+
+from kfext import names
+from kfext.cli.plan import Forecast, sources_in
+from kfext.core.admission.new_job import mutate_job
+from kfext.core.admission.review import ReviewContext
+from kfext.core.eligibility import not_placed
+from kfext.core.lifecycle.steps import Release, Step, Unsuspend, Wait
+from kfext.model.namespace import Namespace
+from kfext.model.snapshot import Snapshot
+from kfext.model.verdict import Verdict
+from tests.builders import Raw, job, ledger, node
+from tests.trainjobs import replicated_job, train_job
+from tests.unit.trainjob.test_path import RUNTIME, World
+
+LEFT, STAYS, PLACED = "runs as on plain Kubernetes", "stays suspended", "is placed"
+TEAM = Namespace("team", {names.MANAGED: "true"})
+NODES = (node("a", cpu="8", gpus=2), node("b", cpu="8"))
+
+
+class Answer(NamedTuple):
+    """What becomes of a job, and the reason if kfext does not place it."""
+
+    fate: str
+    reason: str = ""
+
+
+class Case(NamedTuple):
+    """A pod spec, and the answer for a job with each colocation."""
+
+    spec: Raw
+    preferred: Answer
+    required: Answer
+    nodes_decide: bool = False
+
+
+def devices(amounts: dict[str, str]) -> Raw:
+    """A pod of one container that requests extended resources."""
+    return {"containers": [{"name": "node", "resources": {"limits": amounts}}]}
+
+
+HANDS_OFF = Answer(LEFT, names.REASON_HANDS_OFF)
+TOO_BIG = Answer(STAYS, names.REASON_TOO_BIG)
+CASES = {
+    "nothing keeps kfext from it": Case({}, Answer(PLACED), Answer(PLACED)),
+    "another scheduler places its pods": Case(
+        {"schedulerName": "kai-scheduler"}, HANDS_OFF, HANDS_OFF
+    ),
+    "the default scheduler by name": Case(
+        {"schedulerName": "default-scheduler"}, Answer(PLACED), Answer(PLACED)
+    ),
+    "a term that kfext does not model": Case(
+        {"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
+        Answer(LEFT, names.REASON_UNMODELLED),
+        Answer(STAYS, names.REASON_UNMODELLED),
+    ),
+    "more than kfext reads": Case(
+        {"tolerations": [{"key": f"k{number}"} for number in range(65)]},
+        HANDS_OFF,
+        Answer(STAYS, names.REASON_HANDS_OFF),
+    ),
+    "a resource that no node lists, beside one of its domain that nodes list (HAMi)": Case(
+        devices({"nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}), HANDS_OFF, HANDS_OFF, True
+    ),
+    "a resource alone that no node lists: nodes still to come may": Case(
+        devices({"nvidia.com/mig-1g.5gb": "1"}), TOO_BIG, TOO_BIG, True
+    ),
+    "a resource of another domain that no node lists, for the same reason": Case(
+        devices({"nvidia.com/gpu": "1", "vpc.amazonaws.com/efa": "1"}), TOO_BIG, TOO_BIG, True
+    ),
+}
+
+
+def shown(step: Step | None) -> Answer:
+    """The answer in the first step of a job that is held."""
+    if isinstance(step, Unsuspend):
+        return Answer(PLACED)
+    assert isinstance(step, Release | Wait), step
+    assert step.verdict is not None
+    return Answer(LEFT if isinstance(step, Release) else STAYS, step.verdict.reason)
+
+
+def at_admission(case: Case, colocation: str) -> Answer:
+    made = job().worker(2, cpu="1", spec=case.spec).annotated(names.COLOCATION, colocation)
+    context = ReviewContext(namespace=TEAM, controller_alive=True)
+    found: Verdict = mutate_job(made.raw, context).verdicts[0]
+    if found.reason != names.REASON_HELD:
+        return Answer(LEFT, found.reason)
+    why = case.required.reason if "kfext does not place it" in found.message else ""
+    return Answer(STAYS, why) if why else Answer(PLACED)
+
+
+def once_rendered(case: Case, colocation: str) -> Answer:
+    world = World(train_job(held=True, annotations={names.COLOCATION: colocation}), nodes=0)
+    for each in NODES:
+        world.planner.cluster.observe_node(None, each)
+    rendered = replicated_job()
+    rendered["template"]["spec"]["template"]["spec"] |= deepcopy(case.spec)
+    world.render(rendered)
+    return shown(world.step())
+
+
+def planned(document: Raw, *sources: Raw) -> Answer:
+    forecast = Forecast(Snapshot(nodes=NODES, namespaces={"team": TEAM}), now=1.0)
+    known = sources_in([*sources], [document], home="team")
+    found = forecast.submit(document, home="team", sources=known)
+    fates = {"starts": PLACED, "not-held": LEFT, "waits": STAYS}
+    return Answer(fates[found.outcome], "" if found.outcome == "starts" else found.reason)
+
+
+def as_planned(case: Case, colocation: str) -> Answer:
+    made = job().worker(2, cpu="1", spec=case.spec).annotated(names.COLOCATION, colocation)
+    metadata = {key: made.raw["metadata"][key] for key in ("name", "annotations")}
+    return planned({**made.raw, "metadata": metadata})
+
+
+def as_planned_from_its_runtime(case: Case, colocation: str) -> Answer:
+    runtime: dict[str, Any] = deepcopy(RUNTIME)
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    replicated["template"]["spec"]["template"]["spec"] |= deepcopy(case.spec)
+    return planned(train_job(annotations={names.COLOCATION: colocation}), runtime)
+
+
+MOMENTS = (at_admission, once_rendered, as_planned, as_planned_from_its_runtime)
+
+
+@pytest.mark.parametrize("colocation", ["preferred", "required"])
+@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_answer_is_the_same_at_every_moment(case: Case, moment: Any, colocation: str) -> None:
+    want = getattr(case, colocation)
+    if case.nodes_decide and moment is at_admission:
+        want = Answer(PLACED)  # the webhook sees no nodes: it is held for a tick of the controller
+    assert moment(case, colocation) == want
+
+
+def test_a_resource_whose_device_plugin_restarts_is_still_one_of_nodes() -> None:
+    both = {"nvidia.com/gpu": "2", "nvidia.com/memory": "9"}
+    on = ledger(node("a", cpu="8", **both))
+    on.set_node(node("a", cpu="8", gpus=2))
+    made = job().worker(2, spec=devices({"nvidia.com/gpu": "1", "nvidia.com/memory": "1"})).build()
+    assert not_placed(made, on_nodes=on.resources) is None
+    assert not_placed(made, on_nodes=ledger(node("a", cpu="8", gpus=2)).resources) is not None
