@@ -137,8 +137,8 @@ async def _let_go(client: Client, job: TrainingJob, raw: Raw, *, all_that_wait: 
             if all_that_wait and not await _waits(client, job):
                 return ""
         else:
-            if job.kueue_managed:
-                return "marked as released; Kueue decides when it starts"
+            if job.started_by:
+                return f"marked as released; {job.started_by} decides when it starts"
             resumed = job.suspend and job.held
             return "unsuspended and marked as released" if resumed else "marked as released"
     raise UserError(f"the patch of job {job.name!r} was refused {_TRIES} times: {said}")

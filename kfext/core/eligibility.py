@@ -63,10 +63,11 @@ def _others(job: TrainingJob, pods: Collection[Pod], on_nodes: Collection[str]) 
     placed.pop(DEFAULT_SCHEDULER, None)
     for scheduler, whose in placed.items():
         return f"scheduler {scheduler} places {whose}"
-    for of in (*(group for group in job.groups if group.replicas), *pods):
-        for name in sorted(set(of.requests).difference(on_nodes)):
+    of_types = (group.requests for group in job.groups if group.replicas)
+    for requests in (*of_types, *(pod.requests for pod in pods)):
+        for name in sorted(set(requests).difference(on_nodes)):
             domain, slash, _ = name.partition("/")
-            beside = (other for other in of.requests if slash and other.startswith(f"{domain}/"))
+            beside = (other for other in requests if slash and other.startswith(f"{domain}/"))
             if known := next((other for other in beside if other in on_nodes), ""):
                 what = f"its pods request {name}, which no node lists beside {known}"
                 return f"{what}: a scheduler extender accounts for it"
@@ -151,8 +152,8 @@ def why_no_host_network(job: TrainingJob, namespace_labels: Mapping[str, str]) -
     level = namespace_labels.get(_ENFORCE, "")
     if level in _NO_HOST:
         return f"Pod Security {level} of namespace {job.namespace} forbids the host network"
-    if job.kueue_managed:
-        return "Kueue decides where the job goes, and does not take ports into account"
+    if job.started_by:
+        return f"{job.started_by} starts the job, and does not take ports into account"
     if job.rendezvous.obstacle:
         return job.rendezvous.obstacle
     return next(filter(None, map(_why_not_there, job.groups)), "") or _shared_port(job)

@@ -12,7 +12,7 @@ from kfext.model.pod import ReplicaKey
 from kfext.model.quantity import Resources, add, times
 from kfext.model.replica_group import ReplicaGroup, parse_groups, template_settings
 from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import mapping, member, strings, text
+from kfext.model.tolerant import controller_in, mapping, member, strings, text
 from kfext.names import (
     COLOCATION,
     GPU_SHARE,
@@ -25,6 +25,8 @@ from kfext.names import (
 _GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$|[0-9]+")
 """The suffix of a generateName (apimachinery, util/rand), and numbers."""
 _LABELS = frozenset({KUEUE_QUEUE})
+_BY_STATUS = ("kubeflow.org", "argoproj.io", "batch")
+"""The API groups of controllers that follow jobs by their status: of Katib and of workflows."""
 
 
 def pod_labels(job: "TrainingJob", key: ReplicaKey) -> Mapping[str, str]:
@@ -67,6 +69,7 @@ class TrainingJob:
     `annotations`, `labels`: the annotations and labels that kfext reads.
     `annotation_bytes`: the size of all annotations but plan and state, as the API server counts it.
     `beyond`: the bound of model.bounds that the job itself is beyond, in words.
+    `counted_by`: the controller that owns the job and may count its pods; empty: none.
     """
 
     kind: JobKind
@@ -90,6 +93,7 @@ class TrainingJob:
     template_settings: Mapping[str, str] = field(default_factory=dict)
     annotation_bytes: int = 0
     beyond: str = ""
+    counted_by: str = ""
 
     @property
     def title(self) -> str:
@@ -104,7 +108,7 @@ class TrainingJob:
     @property
     def in_queue(self) -> bool:
         """Whether the job waits for kfext to start it."""
-        waits = self.suspend and self.held and self.run_by_operator and not self.kueue_managed
+        waits = self.suspend and self.held and self.run_by_operator and not self.started_by
         return waits and not (self.finished or self.deleting or self.released)
 
     @property
@@ -118,9 +122,12 @@ class TrainingJob:
         return RELEASED in self.annotations
 
     @property
-    def kueue_managed(self) -> bool:
-        """Whether Kueue suspends and unsuspends this job, so that kfext must not."""
-        return KUEUE_QUEUE in self.labels
+    def started_by(self) -> str:
+        """The other system that decides when the job starts, so that kfext never suspends it.
+
+        Empty: kfext does, also while it holds a job that a controller has adopted since.
+        """
+        return "Kueue" if KUEUE_QUEUE in self.labels else "" if self.held else self.counted_by
 
     @property
     def unmarked(self) -> bool:
@@ -249,6 +256,7 @@ def parse_job(raw: Mapping[str, Any]) -> TrainingJob | None:
         },
         annotation_bytes=bytes_of(metadata.get("annotations")),
         beyond=job_excess({}, annotations),
+        counted_by=_counted_by(controller_in(metadata)),
     )
     return with_templates(job, templates_in(kind, spec, job=job))
 
@@ -320,6 +328,13 @@ def annotations_of(
 def _series(kind: JobKind, namespace: str, job: str, groups: Iterable[ReplicaGroup]) -> str:
     programs = " ".join(f"{group.type}:{group.program:x}" for group in groups)
     return f"{kind.name} {namespace}/{_GENERATED.sub('', job)} {programs}"
+
+
+def _counted_by(owner: Mapping[str, Any]) -> str:
+    """Return the controller that may count the pods of a job, and a suspended job has none."""
+    group, of_group, _ = text(owner.get("apiVersion")).partition("/")
+    counts = of_group and not group.endswith(_BY_STATUS)
+    return f"{name(owner.get('kind'))} {name(owner.get('name'))}" if counts else ""
 
 
 def _positive(value: object) -> float | None:

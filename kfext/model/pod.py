@@ -25,7 +25,7 @@ from kfext.model.podspec import (
 from kfext.model.qos import QoS
 from kfext.model.quantity import Resources
 from kfext.model.timestamps import timestamp
-from kfext.model.tolerant import mapping, sequence, strings, text
+from kfext.model.tolerant import controller_in, mapping, sequence, strings, text
 from kfext.model.verdict import Verdict
 from kfext.names import (
     CHECKPOINT_REQUEST,
@@ -237,12 +237,10 @@ def controller_of(metadata: Mapping[str, Any]) -> tuple[JobKind | None, str]:
 
     The kind is None for all other pods.
     """
-    owners = map(mapping, sequence(metadata.get("ownerReferences")))
-    for owner in (owner for owner in owners if owner.get("controller") is True):
-        labels = mapping(metadata.get("labels"))
-        for kind in KINDS.values():
-            if uid := kind.owner_of(owner, labels):
-                return kind, uid
+    owner, labels = controller_in(metadata), mapping(metadata.get("labels"))
+    for kind in KINDS.values():
+        if owner and (uid := kind.owner_of(owner, labels)):
+            return kind, uid
     return None, ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from kfext.model.job import Templates, TrainingJob, parse_job, templates_in, with_templates
 from kfext.model.pod import Pod
-from kfext.model.tolerant import mapping, sequence, text
+from kfext.model.tolerant import controller_in, mapping, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,7 @@ def rendered_key(job: TrainingJob) -> tuple[str, str, str]:
 def parse_rendered(raw: Mapping[str, Any]) -> Rendered | None:
     """Return what is rendered of a job, or None for an object of no job. Never raises."""
     metadata = mapping(raw.get("metadata"))
-    owners = map(mapping, sequence(metadata.get("ownerReferences")))
-    owner = next((owner for owner in owners if owner.get("controller") is True), {})
+    owner = controller_in(metadata)
     job = parse_job({**owner, "metadata": {**metadata, "uid": owner.get("uid")}})
     if job is None or not job.kind.rendered:
         return None

@@ -16,6 +16,12 @@ def member(value: object, path: Sequence[str]) -> object:
     return value
 
 
+def controller_in(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the reference to the controller of an object, empty without a controller."""
+    owners = map(mapping, sequence(metadata.get("ownerReferences")))
+    return next((owner for owner in owners if owner.get("controller") is True), {})
+
+
 def sequence(value: object) -> Sequence[Any]:
     """Return `value` if it is a list or tuple, else an empty one."""
     return value if isinstance(value, list | tuple) else ()

@@ -210,7 +210,7 @@ class Following:
         cause, training = operation.change.cause, job.tracked.job
         # kfext gives back a size even if another client scales the job by now, unless its form
         # has changed.
-        fixed = training.kueue_managed or why_one_size(training)
+        fixed = training.started_by or why_one_size(training)
         if fixed if cause is Cause.GIVE_BACK else why_not_scaled(training):
             return True
         if cause is Cause.GUARD and operation.change.workers < job.size.sizes.least:

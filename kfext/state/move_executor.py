@@ -331,7 +331,7 @@ class MoveExecutor(Executor):
         """Follow a job that was stopped until all its pods run somewhere."""
         training, pods = job.tracked.job, self._cluster.pods(job.uid)
         operation.stopped |= training.suspend
-        by_others = training.kueue_managed or (training.suspend and not training.held)
+        by_others = training.started_by or (training.suspend and not training.held)
         longest = HOLD_SECONDS if operation.stopped else _RETRY_SECONDS
         if by_others or now.monotonic - operation.since >= longest:
             self._end(job, at=now.monotonic)

@@ -179,7 +179,7 @@ class ScaleProposals:
     def _is_to_give_back(self, job: RunningJob) -> bool:
         """Return whether a job gets its own size again, because kfext may no longer choose it."""
         training, sizes = job.tracked.job, job.size.sizes
-        if not has_kfext_size(job.tracked) or training.kueue_managed or why_one_size(training):
+        if not has_kfext_size(job.tracked) or training.started_by or why_one_size(training):
             return False
         if job.size.unfit:  # a client that scales the job now may want the workers kfext gave it
             return sizes.now < sizes.asked

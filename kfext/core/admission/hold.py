@@ -43,7 +43,7 @@ def outcome(job: TrainingJob, settings: Settings, context: ReviewContext) -> str
     """Return what becomes of a job that kfext handles and does not place, as a clause."""
     if not waits(settings, context):
         return "it runs as on plain Kubernetes"
-    return "its pods wait at the gate" if job.kueue_managed else "it stays suspended"
+    return "its pods wait at the gate" if job.started_by else "it stays suspended"
 
 
 def _not_handled(job: TrainingJob, *, stays: bool) -> Verdict | None:
@@ -72,9 +72,9 @@ def _not_held(job: TrainingJob, why: str, *, stays: bool) -> Verdict | None:
 
     `why`: why kfext will not place it; empty if it will.
     """
-    if job.kueue_managed:
+    if other := job.started_by or job.counted_by:  # the mark `held` may be a copy
         then = f"kfext does not place it: {why}" if why else "then kfext places it"
-        message = f"Kueue decides when the job starts; {then}"
+        message = f"{other} decides when the job starts; {then}"
         return Verdict(names.REASON_NOT_HELD, message)
     if job.suspend and not job.held:
         field = job.kind.policy_field("suspend")

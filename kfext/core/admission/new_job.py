@@ -126,7 +126,7 @@ def _changes(
     annotations: Changes = {names.PLAN: None, names.STATE: None}
     annotations[names.HELD] = _HELD if hold else None
     spec: Changes = {}
-    if hold or (job.held and job.suspend and not job.kueue_managed and job.run_by_operator):
+    if hold or (job.held and job.suspend and not job.started_by and job.run_by_operator):
         spec |= job.kind.suspend(hold)
     templates = {group.key: _metadata(job, body, group) for group in job.groups}
     if job.kind.rendered:  # later, and from what is written now

@@ -97,7 +97,7 @@ def scaling_warnings(
     allowed = settings.elastic
     if allowed is None or job.excess or not (job.pods or job.kind.rendered):
         return
-    if job.kueue_managed or not handles(verdict):
+    if job.started_by or not handles(verdict):
         yield f"{names.ELASTIC} has no effect on this job: {verdict.message}"
     elif made is not None:
         if made.folded:
@@ -147,7 +147,7 @@ def _pod_network(
     job: TrainingJob, settings: Settings, context: ReviewContext, verdict: Verdict
 ) -> str:
     """Return why a job that requests the host network will not get it; empty if it may."""
-    if verdict.reason != names.REASON_HELD and not job.kueue_managed:
+    if verdict.reason != names.REASON_HELD and not job.started_by:
         return "only a job that kfext starts gets ports on the host network"
     return why_no_host_network(job, context.namespace.labels) or why_not_placed(
         job, settings, context

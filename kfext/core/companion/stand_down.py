@@ -21,7 +21,6 @@ from kfext.model.policy import Mode
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 from kfext.names import (
-    KUEUE_QUEUE,
     METRICS,
     REASON_NO_SHARED_VOLUME,
     REASON_RECOGNISED,
@@ -125,11 +124,8 @@ def _why_same_slots(job: TrainingJob) -> str:
 
 def _why_others(job: TrainingJob) -> str:
     """Return what else manages the size of a job; empty if nothing does."""
-    if job.kueue_managed:
-        return (
-            "Kueue manages it, and accounts for what it has: submit it without the label "
-            f"{KUEUE_QUEUE}"
-        )
+    if job.started_by:
+        return f"{job.started_by} manages it, and accounts for what it has: submit the job alone"
     if job.scaling.autoscaled:
         # The autoscaler follows the use of the pods, so both would react to each other's changes.
         return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"

@@ -34,7 +34,7 @@ from kfext.model.job import TrainingJob
 from kfext.model.plan import Plan
 from kfext.model.quantity import Resources
 from kfext.model.replica_group import ReplicaGroup
-from kfext.names import ELASTIC, GPU_PRIORITY, KUEUE_QUEUE, NATIVE_GPU
+from kfext.names import ELASTIC, GPU_PRIORITY, NATIVE_GPU
 
 CONTEXT = 500
 """MiB of a card that a process uses before its first tensor."""
@@ -106,10 +106,10 @@ def why_unshareable(job: TrainingJob, settings: Settings) -> str:
 
 
 def _obstacles(job: TrainingJob, settings: Settings) -> Iterator[str]:
-    if job.kueue_managed:
+    if job.started_by:
         yield (
-            f"Kueue starts this job (label {KUEUE_QUEUE}), and kfext shares the GPUs of "
-            f"jobs that it starts itself"
+            f"{job.started_by} starts this job, and kfext shares the GPUs of jobs that it starts "
+            f"itself"
         )
     if job.kind.rendered:
         yield (

@@ -109,7 +109,7 @@ def plan_claims(
     kept = dict(port_claims(job, plan)) if plan.port else {}
     if plan.slots:
         kept |= card_claims(job, plan)
-    if not runs or (lapsed and job.kueue_managed):
+    if not runs or (lapsed and job.started_by):
         return kept
     return {**kept, **_replica_claims(job, plan, pods, priority=priority, lapsed=lapsed)}
 

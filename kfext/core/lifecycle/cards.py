@@ -41,7 +41,7 @@ from kfext.names import (
 )
 
 KUEUE = Verdict(
-    REASON_SHARE_REFUSED, "Kueue starts this job, and kfext cannot place parts of GPUs for it then"
+    REASON_SHARE_REFUSED, "another system starts it, so kfext cannot place parts of GPUs for it"
 )
 """Shown while the job is in Kueue's queue, so that it does not use up quota in vain."""
 
@@ -104,13 +104,13 @@ def without_share(situation: Situation) -> Step | None:
     """
     job, plan = situation.job, situation.plan
     # The settings need not be read again once a pod has a node.
-    anew = not (job.kueue_managed or any(pod.home for pod in situation.pods))
+    anew = not (job.started_by or any(pod.home for pod in situation.pods))
     if anew and (edited := edited_shares(job, plan)):
         return _back_to_queue(situation, Verdict(REASON_SHARE_EDITED, edited))
     sharing = any(group.share and group.replicas for group in job.groups)
     if not sharing or (plan is not None and plan.slots):
         return None
-    if job.kueue_managed:
+    if job.started_by:
         return Wait(SUSPENDED, KUEUE)
     message = "it was resumed by hand, but its parts of GPUs had not been placed"
     # No placement has failed, so it does not back off.

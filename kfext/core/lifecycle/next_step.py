@@ -146,8 +146,8 @@ def _unmanaged_step(situation: Situation) -> Step:
     are ungated, and a running job stays as it is.
     """
     job, gated = situation.job, situation.behind_gate
-    held = job.suspend and job.held and not job.kueue_managed
-    short = not job.kueue_managed and workers_let_go(job, situation.state) != workers_of(job)
+    held = job.suspend and job.held and not job.started_by
+    short = not job.started_by and workers_let_go(job, situation.state) != workers_of(job)
     if not (held or gated or short):
         return Wait(None)
     if situation.waited < NOTICE_SECONDS:

@@ -34,7 +34,7 @@ def patience(
     situation: Situation, wait: Wait, late: Verdict, *, limit: float, waited: float
 ) -> Step:
     """Keep waiting for a partly bound gang; each `limit` is a strike, and strikes end the wait."""
-    if situation.never_released and situation.job.kueue_managed:
+    if situation.never_released and situation.job.started_by:
         return wait  # kfext never releases it, and only Kueue suspends a job that it started
     due = until_strike(situation, limit=limit, waited=waited)
     if due > 0:
@@ -87,7 +87,7 @@ def by_suspension(situation: Situation, step: Step) -> Step:
         state = replace(state, strikes=max(state.strikes, STRIKES))
     else:
         return step
-    if situation.job.kueue_managed:
+    if situation.job.started_by:
         return Wait(BINDING, Verdict(state.reason, state.message))
     return suspend(situation, replace(state, retry_at=0.0))
 
@@ -127,7 +127,7 @@ def without_room(
     """
     if some_run and situation.forming:
         return gives_back(situation, why)
-    if some_run or situation.job.kueue_managed:
+    if some_run or situation.job.started_by:
         limit = situation.placement.bind_timeout
         late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")
         wait = Wait(GATED, why)
@@ -169,7 +169,7 @@ def behind_another_gate(situation: Situation, *, gates: int, some_run: bool) -> 
     """
     message = f"{gates} pods are also held by another system's scheduling gate"
     wait = Wait(GATED, Verdict(REASON_FOREIGN_GATE, message))
-    if situation.job.kueue_managed:
+    if situation.job.started_by:
         return wait
     limit = situation.placement.bind_timeout
     late = Verdict(REASON_FOREIGN_GATE, f"{message} after {limit:g} s")
@@ -202,7 +202,7 @@ def claims_last(situation: Situation) -> float:
     live = [pod for pod in situation.pods if not pod.deleting]
     if situation.plan is None or job.suspend or job.finished:
         return math.inf
-    if job.kueue_managed and not (len(live) >= job.pods and all(pod.home for pod in live)):
+    if job.started_by and not (len(live) >= job.pods and all(pod.home for pod in live)):
         waited = max(situation.quiet, situation.longest_wait(live))
         return max(placement.create_timeout, placement.bind_timeout) - waited
     loose = [pod for pod in live if pod.loose]

@@ -70,7 +70,7 @@ the job resumed, or if its clock is behind; 1.8.0 writes none on a job with ttlS
 def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
     """Return the step of a suspended job."""
     job, state = situation.job, situation.state
-    if not job.held or job.kueue_managed:
+    if not job.held or job.started_by:
         return _stopped(situation)
     unsafe = unsafe_to_resume(situation)
     if unsafe is not None:
@@ -152,7 +152,7 @@ def _stopped(situation: Situation) -> Step:
     if ended:
         state = replace(state, cpu=state.cpu.without_pods())
     workers = asked_workers(job, state)
-    if ended and job.kueue_managed and workers != workers_of(job):
+    if ended and job.started_by and workers != workers_of(job):
         return SaveState(replace(state, asked=0, admitted=0), workers)
     if plan is not None and plan.slots and ended:
         # If it is resumed into the queue, its wait counts from now.
@@ -162,9 +162,9 @@ def _stopped(situation: Situation) -> Step:
     unmarked = placed and job.unmarked  # the mark makes its pods wait behind the gate
     if unmarked or job.being_created or state != situation.state:
         return SaveState(state)
-    who = "Kueue" if job.kueue_managed else "a person or another system"
+    who = job.started_by or "a person or another system"
     phase = SUSPENDED if placed or plan else None
-    refused = job.kueue_managed and job.shares_gpus
+    refused = bool(job.started_by) and job.shares_gpus
     stopped = Verdict(REASON_SUSPENDED_BY_USER, f"suspended by {who}")
     return Wait(phase, KUEUE if refused else stopped)
 

@@ -105,7 +105,7 @@ def _other_ways(situation: Situation, step: Step, late: Verdict) -> Iterator[Ste
         yield let_go(situation, late) if job.suspend else Release(stuck, late)
         if gated:
             yield Ungate(gated)
-    elif not (job.suspend or job.kueue_managed or any(pod.node_name for pod in situation.pods)):
+    elif not (job.suspend or job.started_by or any(pod.node_name for pod in situation.pods)):
         yield suspend(situation, situation.after_strike(late.reason, late.message))
 
 
@@ -116,7 +116,7 @@ def _phase(situation: Situation) -> str:
     if job.released:
         return PHASE_RELEASED
     if job.suspend:
-        return QUEUED if job.held and not job.kueue_managed else SUSPENDED
+        return QUEUED if job.held and not job.started_by else SUSPENDED
     if not situation.pods:
         return PLANNED
     return PLACED if all(pod.node_name for pod in situation.pods) else GATED

@@ -124,7 +124,7 @@ def _let_through(situation: Situation, why: Verdict | None) -> Step | None:
         return None
     if situation.lets_go(why):
         return Release((), why)
-    if situation.job.kueue_managed:
+    if situation.job.started_by:
         return Wait(GATED, why)
     return suspend(situation, situation.after_strike(why.reason, why.message))
 
@@ -170,7 +170,7 @@ def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
             # No pod is gated, so the members run as they would without kfext.
             return Wait(PLACED, verdict)
         return patience(situation, Wait(GATED, verdict), late, limit=limit, waited=waited)
-    if waited < limit or job.kueue_managed:
+    if waited < limit or job.started_by:
         return Wait(PLANNED, verdict, again=limit - waited if waited < limit else None)
     if situation.plan and situation.plan.port:
         return never_created(situation, late)
@@ -415,7 +415,7 @@ def _unbound(
 ) -> Step:
     """Move pods that kube-scheduler did not bind; give up after three attempts."""
     state = after_strike(situation, late, limit=situation.placement.bind_timeout)
-    if state.strikes >= STRIKES and not (situation.never_released and situation.job.kueue_managed):
+    if state.strikes >= STRIKES and not (situation.never_released and situation.job.started_by):
         return give_up(situation, late, stuck=stuck)
     # The other members of a required job must go to a node where members run.
     allowed = homes if situation.never_released else ()

@@ -225,7 +225,7 @@ class Situation:
 
         Its time in the queue is recorded with its start, and forgotten once all its pods are bound.
         """
-        if self.plan is None or self.job.suspend or self.job.kueue_managed:
+        if self.plan is None or self.job.suspend or self.job.started_by:
             return False
         return self.job.being_created or self.state.queued_since > 0
 

@@ -180,7 +180,7 @@ def save_state_patch(
 def release_patch(raw: Raw, job: TrainingJob, verdict: Verdict) -> list[Operation]:
     """Release the job for good and record why; its pods still prefer one node."""
     state = replace(state_of(job), reason=verdict.reason, message=verdict.message)
-    if not job.kueue_managed and workers_let_go(job, state) != workers_of(job):
+    if not job.started_by and workers_let_go(job, state) != workers_of(job):
         state = replace(state, asked=0, admitted=0)
     recorded: Changes = {STATE: state.encode(job_uid=job.uid)}
     return _released(raw, job, reason=verdict.reason, recorded=recorded)
@@ -193,7 +193,7 @@ def user_release_patch(raw: Raw, job: TrainingJob) -> list[Operation]:
 
 def _released(raw: Raw, job: TrainingJob, *, reason: str, recorded: Changes) -> list[Operation]:
     annotations: Changes = {RELEASED: reason, PLAN: None, **recorded}
-    if job.kueue_managed:
+    if job.started_by:
         return [*_tests(raw, job), *operations(raw, {"metadata": {"annotations": annotations}})]
     templates = _templates(
         raw,

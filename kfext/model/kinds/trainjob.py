@@ -91,7 +91,7 @@ class TrainJob(JobKind):
         """
         found: dict[str, Any] = {}
         in_order = member(spec, ("startupPolicy", "startupPolicyOrder")) == "InOrder"
-        exclusive, before = _EXCLUSIVE in _annotations(spec), ()
+        exclusive, before = _EXCLUSIVE in _annotations(spec), tuple[Raw, ...]()
         listed = sequence(spec.get("replicatedJobs"))[: MOST_REPLICA_TYPES + 1]
         for replicated in map(mapping, listed):
             job = mapping(member(replicated, ("template", "spec")))

@@ -62,21 +62,43 @@ def test_requests_are_those_of_all_pods() -> None:
     assert found.requests == {"cpu": 1500, "nvidia.com/gpu": 3, "pods": 3}
 
 
+def owned_by(kind: str, api_version: str, *, controller: object = True) -> dict[str, Any]:
+    """The metadata of a job with an owner."""
+    owner = {"apiVersion": api_version, "kind": kind, "name": "sweep", "controller": controller}
+    return {"ownerReferences": [{"apiVersion": "a/v1", "kind": "Other", "name": "o"}, owner]}
+
+
+WRAPPED = owned_by("AppWrapper", "workload.codeflare.dev/v1beta2")
 OWNERS = {
-    "no other system": ({}, {}, True, False),
-    "the operator by name": ({}, {"managedBy": names.TRAINING_OPERATOR}, True, False),
-    "MultiKueue": ({}, {"managedBy": "kueue.x-k8s.io/multikueue"}, False, False),
-    "Kueue": ({"labels": {names.KUEUE_QUEUE: "q"}}, {}, True, True),
-}
+    "no other system": ({}, {}, True, ""),
+    "the operator by name": ({}, {"managedBy": names.TRAINING_OPERATOR}, True, ""),
+    "MultiKueue": ({}, {"managedBy": "kueue.x-k8s.io/multikueue"}, False, ""),
+    "Kueue": ({"labels": {names.KUEUE_QUEUE: "q"}}, {}, True, "Kueue"),
+    "an AppWrapper": (WRAPPED, {}, True, "AppWrapper sweep"),
+    "an AppWrapper that Kueue started": (
+        {**WRAPPED, "labels": {names.KUEUE_QUEUE: "q"}}, {}, True, "Kueue",
+    ),
+    "an AppWrapper, from before kfext knew of controllers": (
+        {**WRAPPED, "annotations": {names.HELD: "true"}}, {}, True, "",
+    ),
+    "an unknown controller": (owned_by("Sweep", "x.dev/v1"), {}, True, "Sweep sweep"),
+    "a trial of Katib": (owned_by("Trial", "kubeflow.org/v1beta1"), {}, True, ""),
+    "a workflow of Argo": (owned_by("Workflow", "argoproj.io/v1alpha1"), {}, True, ""),
+    "a CronJob": (owned_by("CronJob", "batch/v1"), {}, True, ""),
+    "the pod of a step": (owned_by("Pod", "v1"), {}, True, ""),
+    "an owner that is no controller": (
+        owned_by("Sweep", "x.dev/v1", controller=None), {}, True, "",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("metadata", "policy", "operator", "kueue"), OWNERS.values(), ids=OWNERS)
+@pytest.mark.parametrize(("metadata", "policy", "operator", "starts"), OWNERS.values(), ids=OWNERS)
 def test_who_runs_the_job(
-    metadata: dict[str, Any], policy: dict[str, Any], *, operator: bool, kueue: bool
+    metadata: dict[str, Any], policy: dict[str, Any], *, operator: bool, starts: str
 ) -> None:
     found = parse_job(job(run_policy=policy, **metadata))
     assert found is not None
-    assert (found.run_by_operator, found.kueue_managed) == (operator, kueue)
+    assert (found.run_by_operator, found.started_by) == (operator, starts)
 
 
 def test_another_kind_is_no_training_job() -> None:

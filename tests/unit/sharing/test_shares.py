@@ -178,7 +178,7 @@ JOBS: dict[str, tuple[JobBuilder, str]] = {
     "a low job of several": (sharing(replicas=2), "a job of 2 pods cannot have low priority yet"),
     "Kueue starts it": (
         sharing().queued_by_kueue(),
-        f"Kueue starts this job (label {names.KUEUE_QUEUE})",
+        "Kueue starts this job, and kfext shares the GPUs of jobs that it starts itself",
     ),
     "another type has whole GPUs": (sharing(priority="high").master(gpus=2), ""),
     "its template names a node": (

@@ -64,7 +64,7 @@ def managed_by_another() -> Raw:
 
 
 REFUSED_JOBS: dict[str, tuple[Raw, str]] = {
-    "Kueue starts it": (asked(SHARE, labels={names.KUEUE_QUEUE: "q"}), names.KUEUE_QUEUE),
+    "Kueue starts it": (asked(SHARE, labels={names.KUEUE_QUEUE: "q"}), "Kueue starts this job"),
     "its number of replicas may change": (asked({**HIGH, names.ELASTIC: "1-2"}), names.ELASTIC),
     "it states that it has no GPU": (workers(SHARE, gpus=0), "the job has no GPUs"),
     "only types that keep whole GPUs": (

@@ -23,6 +23,8 @@ from tests.unit.objects import Raw, job, json_values, odd_jobs, replica
 DEVICES = [{"name": "card", "resourceClaimName": "card"}]
 CONTEXT = ReviewContext(namespace=Namespace("", {names.MANAGED: "true"}), controller_alive=True)
 ALONE = replace(CONTEXT, controller_alive=False)
+WRAPPER = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "controller": True}
+TRIAL = {"apiVersion": "kubeflow.org/v1beta1", "kind": "Trial", "controller": True}
 
 
 def admitted(raw: Raw, context: ReviewContext = CONTEXT) -> Raw:
@@ -52,6 +54,10 @@ def test_a_new_job_is_suspended_and_marked(kind: str) -> None:
     assert not mutation.warnings
     assert mutation.verdicts[0].reason == names.REASON_HELD
     assert "3 pods" in mutation.verdicts[0].message
+
+
+def test_a_trial_of_katib_is_held_as_any_job() -> None:
+    assert held(admitted(job(ownerReferences=[TRIAL])))
 
 
 def test_the_settings_are_written_into_every_template() -> None:
@@ -94,6 +100,16 @@ LEFT_ALONE: dict[str, tuple[Raw, ReviewContext, str]] = {
         names.REASON_SUSPENDED_BY_USER,
     ),
     "Kueue has it": (job(labels={names.KUEUE_QUEUE: "q"}), CONTEXT, names.REASON_NOT_HELD),
+    "a controller has it that may count its pods": (
+        job(ownerReferences=[WRAPPER]),
+        CONTEXT,
+        names.REASON_NOT_HELD,
+    ),
+    "such a controller made it of a copied manifest": (
+        job(ownerReferences=[WRAPPER], annotations={names.HELD: "true"}),
+        CONTEXT,
+        names.REASON_NOT_HELD,
+    ),
     "another system runs it": (
         job(run_policy={"managedBy": "kueue.x-k8s.io/multikueue"}),
         CONTEXT,
@@ -406,7 +422,7 @@ def test_only_jobs_without_another_owner_are_ever_held(raw: Raw) -> None:
     if mutate_job(raw, CONTEXT).ops:
         assert found.suspend
         assert found.run_by_operator
-        assert not found.kueue_managed
+        assert not found.started_by
         assert not found.released
         assert found.pods or found.kind.rendered
 

@@ -1,0 +1,45 @@
+"""A job that belongs to a controller which counts its pods: it has pods from its start on."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.lifecycle.steps import Pin, Release, Suspend
+from kfext.sim.jobs import JobSpec
+from kfext.sim.objects import LiveJob, Raw
+from tests.unit.sim.bed import STATIC, Bed
+
+OWNED = replace(STATIC, arrives=10.0, servers=0, cpu=1000, steps=100)
+LOW = replace(OWNED, name="low", arrives=0.0, steps=60)
+
+
+def wrapped(raw: Raw) -> Raw:
+    """The job `train` as its AppWrapper creates it; any other job as it is."""
+    owner = {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "name": "w"}
+    owners = [{**owner, "controller": True}] if raw["metadata"]["name"] == "train" else []
+    return {**raw, "metadata": {**raw["metadata"], "ownerReferences": owners}}
+
+
+class Owned(Bed):
+    """A cluster in which an AppWrapper creates the job `train`."""
+
+    def submit(self, spec: JobSpec) -> LiveJob:
+        admit, self.api.admit = self.api.admit, lambda raw: admit(wrapped(raw))
+        live = super().submit(spec)
+        self.api.admit = admit
+        return live
+
+
+def written(of: Bed) -> list[type]:
+    return [type(write.step) for write in of.driver.written if write.job == "train"]
+
+
+@pytest.mark.parametrize("until", [60, 10**6], ids=["room comes", "no room comes"])
+def test_it_has_its_pods_and_is_never_suspended(until: int) -> None:
+    of = Owned(replace(LOW, steps=until), OWNED, a=2000)
+    for at in range(20, 400, 10):
+        job = of.at(at).job()
+        assert not job.job.suspend, at
+        assert len(job.pods) == 2, at
+    assert Suspend not in written(of)
+    assert (Pin in written(of), Release in written(of)) == (room := until == 60, not room)
