@@ -60,17 +60,13 @@ def _others(job: TrainingJob, pods: Collection[Pod], on_nodes: Collection[str]) 
     """
     placed = {pod.scheduler: "its pods" for pod in pods}
     placed |= {group.scheduler: f"the pods of {group.type}" for group in job.groups}
-    placed.pop(DEFAULT_SCHEDULER, None)
-    for scheduler, whose in placed.items():
-        return f"scheduler {scheduler} places {whose}"
-    of_types = (group.requests for group in job.groups if group.replicas)
-    for requests in (*of_types, *(pod.requests for pod in pods)):
-        for name in sorted(set(requests).difference(on_nodes)):
-            domain, slash, _ = name.partition("/")
-            beside = (other for other in requests if slash and other.startswith(f"{domain}/"))
-            if known := next((other for other in beside if other in on_nodes), ""):
-                what = f"its pods request {name}, which no node lists beside {known}"
-                return f"{what}: a scheduler extender accounts for it"
+    if other := min(placed.keys() - {DEFAULT_SCHEDULER}, default=""):
+        return f"scheduler {other} places {placed[other]}"
+    for group in job.groups:
+        for name in sorted(group.requests.keys() - {*on_nodes}):
+            beside = name.partition("/")[0] + "/"
+            if known := [n for n in group.requests if n.startswith(beside) and n in on_nodes]:
+                return f"no node lists {name} beside {known[0]}: another scheduler accounts for it"
     return ""
 
 

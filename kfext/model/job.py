@@ -123,10 +123,8 @@ class TrainingJob:
 
     @property
     def started_by(self) -> str:
-        """The other system that decides when the job starts, so that kfext never suspends it.
-
-        Empty: kfext does, also while it holds a job that a controller has adopted since.
-        """
+        """The other system that starts the job, so that kfext never suspends it; empty: none."""
+        # A held job waits for kfext, also if a controller has adopted it.
         return "Kueue" if KUEUE_QUEUE in self.labels else "" if self.held else self.counted_by
 
     @property
@@ -333,8 +331,8 @@ def _series(kind: JobKind, namespace: str, job: str, groups: Iterable[ReplicaGro
 def _counted_by(owner: Mapping[str, Any]) -> str:
     """Return the controller that may count the pods of a job, and a suspended job has none."""
     group, of_group, _ = text(owner.get("apiVersion")).partition("/")
-    counts = of_group and not group.endswith(_BY_STATUS)
-    return f"{name(owner.get('kind'))} {name(owner.get('name'))}" if counts else ""
+    known = not of_group or group.endswith(_BY_STATUS)
+    return "" if known else f"{name(owner.get('kind'))} {name(owner.get('name'))}"
 
 
 def _positive(value: object) -> float | None:

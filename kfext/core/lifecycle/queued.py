@@ -2,7 +2,6 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Collection
 from dataclasses import replace
 
 from kfext.core.companion.stand_down import open_range
@@ -77,7 +76,7 @@ def queued_step(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> St
         return unsafe
     if situation.settings.colocation is Colocation.OFF:
         return let_go(situation, Verdict(REASON_RELEASED, "colocation was switched off"))
-    if step := _left_suspended(situation, ledger.resources) or _unrendered(situation):
+    if step := _left(situation, ledger) or _unrendered(situation):
         return step
     if situation.backs_off:
         message = f"{state.message}; it backs off until {clock(state.retry_at)}"
@@ -124,14 +123,11 @@ def _stuck_before(situation: Situation) -> Step | None:
     return let_go(situation, Verdict(state.reason, message))
 
 
-def _left_suspended(situation: Situation, on_nodes: Collection[str]) -> Step | None:
-    """Return the step of a held job that kfext must not place, or None for other jobs.
-
-    Its pods may have shown it in each attempt, and not its templates. `on_nodes`: see `not_placed`.
-    """
-    state, why = situation.state, not_placed(situation.job, on_nodes=on_nodes)
+def _left(situation: Situation, ledger: Ledger) -> Step | None:
+    """Return the step of a held job that kfext must not place, or None for other jobs."""
+    state, why = situation.state, not_placed(situation.job, on_nodes=ledger.resources)
     if state.strikes >= STRIKES and state.reason in {REASON_HANDS_OFF, REASON_UNMODELLED}:
-        why = why or Verdict(state.reason, state.message)
+        why = why or Verdict(state.reason, state.message)  # its pods have shown it at each start
     if why is None:
         return None
     if situation.lets_go(why):

@@ -90,8 +90,7 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     gated = [pod for pod in live.values() if pod.gated]
     shares = situation.shares_gpus
     first = without_share(situation) if shares else None
-    left = _left_to_scheduler(situation, gated, ledger.resources)
-    first = first or training_on(situation, live, spare, left)
+    first = first or training_on(situation, live, spare, _left(situation, gated, ledger))
     first = first or (without_card(situation) if shares else None)
     if first := first or _evict_again(situation, live):
         return first
@@ -99,16 +98,11 @@ def _running_step(situation: Situation, ledger: Ledger) -> Step:
     return training_on(situation, live, spare, step) or step
 
 
-def _left_to_scheduler(
-    situation: Situation, gated: Collection[Pod], on_nodes: Collection[str]
-) -> Step | None:
-    """Return the step of a running job that kfext must not place, or None.
-
-    `gated`: its pods behind the gate. `on_nodes`: see `not_placed`.
-    """
+def _left(situation: Situation, gated: Collection[Pod], ledger: Ledger) -> Step | None:
+    """Return the step of a running job, with its `gated` pods, that kfext must not place."""
     if situation.plan and not gated:
         return None
-    why = not_placed(situation.job, gated, on_nodes=on_nodes)
+    why = not_placed(situation.job, gated, on_nodes=ledger.resources)
     if gated:
         return _let_through(situation, why or unbound(situation.job, gated))
     return _left_alone(situation, why)

@@ -211,8 +211,7 @@ class Situation:
 
     def lets_go(self, why: Verdict) -> bool:
         """Return whether a job that kfext must not place runs as on plain Kubernetes."""
-        others = isinstance(why, LeftToOthers) and not self.shares_gpus
-        return others or not self.never_released
+        return not self.never_released or (isinstance(why, LeftToOthers) and not self.shares_gpus)
 
     @property
     def shares_gpus(self) -> bool:

@@ -261,10 +261,9 @@ class JobKind(Protocol):
         return None
 
     def rendered_from(self, spec: Raw, source: Raw) -> Raw:
-        """Return the spec, with `metadata`, of what is rendered of a job.
+        """Return the spec, with `metadata`, of what is rendered: what decides on places of pods.
 
-        It has what decides on the place of its pods. `spec`: of the job. `source`: the object of
-        `template_source`.
+        `spec`: of the job. `source`: the object of `template_source`.
         """
         return {}
 

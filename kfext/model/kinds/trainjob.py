@@ -85,10 +85,7 @@ class TrainJob(JobKind):
     one_network = True
 
     def templates(self, spec: Raw) -> Raw:
-        """Return the first replicated jobs by name; none in the spec of a TrainJob itself.
-
-        In order, each depends on the job before it (startup_policy.go of JobSet).
-        """
+        """Return the first replicated jobs by name; in order, each depends on the job before it."""
         found: dict[str, Any] = {}
         in_order = member(spec, ("startupPolicy", "startupPolicyOrder")) == "InOrder"
         exclusive, before = _EXCLUSIVE in _annotations(spec), tuple[Raw, ...]()

@@ -24,18 +24,7 @@ from kfext.names import (
     REASON_WAITING_FOR_VOLUME,
 )
 from kfext.names import HELD as HELD_MARK
-from tests.builders import (
-    JobBuilder,
-    Raw,
-    apart,
-    job,
-    ledger,
-    node,
-    pod,
-    pods,
-    situation_of,
-    together,
-)
+from tests.builders import JobBuilder, Raw, apart, job, pod, pods, situation_of, together
 from tests.unit.core.lifecycle.cases import (
     NOW,
     TWO_NODES,
@@ -316,9 +305,6 @@ def test_a_held_job_with_an_unmodelled_term(case: Case) -> None:
     decide(case)
 
 
-WITH_MEMORY = {"resources": {"limits": {"x.dev/gpu": "1", "x.dev/mem": "9"}}}
-
-
 def handed_off(words: str) -> Callable[[Any], bool]:
     def check(step: Any) -> bool:
         return step.verdict.reason == REASON_HANDS_OFF and words in step.verdict.message
@@ -367,14 +353,6 @@ BEHIND_THE_GATE: dict[str, Case] = {
         plan("a", "a", "a"),
         more={"colocation": "required"},
         check=handed_off("scheduler hami-scheduler places its pods"),
-    ),
-    "a resource that admission gave one pod, and that no node lists beside another": Case(
-        Release,
-        three().resumed(),
-        [*workers(gated=True)[:2], worker(2, gated=True, spec={"containers": [WITH_MEMORY]})],
-        plan("a", "a", "a"),
-        on=ledger(node("a", cpu="4", **{"x.dev/gpu": "1"})),
-        check=handed_off("its pods request x.dev/mem, which no node lists beside x.dev/gpu"),
     ),
     "pods without such a term are pinned": Case(
         Pin, three().resumed(), workers(gated=True), plan("a", "a", "a")
