@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, assert_never
 
+from kfext.core.lifecycle.patience import REPORTS
 from kfext.core.lifecycle.steps import (
     Change,
     OfRunningJob,
@@ -166,18 +167,18 @@ class StepExecutor:
         """Add the reason from the operator's event for a pod that it could not create."""
         if state.reason != REASON_CREATE_TIMEOUT:
             return state
-        path = paths.events(job.namespace)
-        of_job = f"regarding.uid={job.uid},reason={job.kind.create_failure}"
-        try:
-            events = await self._client.first(path, count=_EVENTS, fieldSelector=of_job)
-        except ApiError:
-            return state
-        notes = [text(mapping(event).get("note")) for event in events]
+        path, notes = paths.events(job.namespace), list[str]()
+        for about in job.kind.create_failures(job):
+            try:
+                events = await self._client.first(path, count=_EVENTS, fieldSelector=about)
+            except ApiError:
+                return state
+            notes += [text(mapping(event).get("note")) for event in events]
         # Only an event of this attempt shows whether the host network was the cause.
         tried_there = state.no_host_network == state.message
         if not notes:
             return replace(state, no_host_network="") if tried_there else state
-        message = f"{state.message}; the operator reports: {notes[-1]}"
+        message = f"{state.message}{REPORTS}{notes[-1]}"
         because = message if tried_there else state.no_host_network
         return replace(state, message=message, no_host_network=because)
 

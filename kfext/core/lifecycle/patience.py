@@ -1,6 +1,7 @@
 """How long kfext waits for a gang that cannot start, and the step after the wait."""
 
 import math
+import re
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from kfext.names import (
     REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_TOO_BIG,
+    REASON_WRITE_REFUSED,
 )
 
 STRIKES = 3
@@ -28,6 +30,10 @@ STRIKES = 3
 FORESEEN = frozenset({REASON_NO_ROOM, REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE})
 """Reasons of the planner itself, which need no back-off: the suspended gang may fit elsewhere at
 once, or it waits in the queue."""
+REPORTS = "; the operator reports: "
+"""Comes before what the operator said, in a message on pods that it did not create."""
+_DENIED = re.compile("denied (the )?request")
+"""What an API server says if a webhook or a ValidatingAdmissionPolicy denies a pod."""
 
 
 def patience(
@@ -189,6 +195,23 @@ def _stopped(situation: Situation, late: Verdict, *, backs_off: bool) -> Step:
     if state.strikes >= STRIKES and not situation.never_released:
         return give_up(situation, late)
     return suspend(situation, state if backs_off else replace(state, retry_at=0.0))
+
+
+def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
+    """Suspend a gang without all pods; the third time, let a preferred gang go if that may help.
+
+    A policy may deny all pods for the gate, and an operator may have stages of its own. Whatever
+    else is reported refuses plain pods too. Without a report, the operator may be down.
+    """
+    before, state = situation.state, situation.after_strike(late.reason, late.message)
+    said, resumed = before.message.partition(REPORTS)[2], situation.job.conditions.get("Suspended")
+    denied = _DENIED.search(said) if said else resumed and not resumed.status
+    if state.strikes >= STRIKES and before.reason == late.reason and not situation.never_released:
+        if some and situation.job.kind.rendered and not said:
+            return give_up(situation, late)
+        if denied and not some:
+            state = replace(state, reason=REASON_WRITE_REFUSED, message=before.message)
+    return suspend(situation, state)
 
 
 def claims_last(situation: Situation) -> float:

@@ -24,6 +24,7 @@ from kfext.core.lifecycle.patience import (
     by_suspension,
     give_up,
     gives_back,
+    not_created,
     patience,
     suspend,
     until_strike,
@@ -168,7 +169,7 @@ def _incomplete(situation: Situation, live: Live, *, due: int) -> Step:
         return Wait(PLANNED, verdict, again=limit - waited if waited < limit else None)
     if situation.plan and situation.plan.port:
         return never_created(situation, late)
-    return suspend(situation, situation.after_strike(late.reason, late.message))
+    return not_created(situation, late, some=bool(live))
 
 
 def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> Step:

@@ -171,7 +171,6 @@ class JobKind(Protocol):
         replica type, and their index.
     `suspend_path`: the field of the spec that suspends a job, beside managedBy and
         activeDeadlineSeconds.
-    `create_failure`: the reason of the operator's event that it could not create a pod.
     `recreates`: whether the operator soon creates a pod again that kfext has deleted. Otherwise
         kfext suspends the job.
     `written_env`: the variables that the operator itself writes into templates.
@@ -197,7 +196,6 @@ class JobKind(Protocol):
     job_label: str = JOB_NAME
     type_label: str = REPLICA_TYPE
     index_label: str = REPLICA_INDEX
-    create_failure: str = "FailedCreatePod"
     recreates: bool = True
     written_env: frozenset[str] = frozenset()
     trains: tuple[str, ...]
@@ -290,6 +288,10 @@ class JobKind(Protocol):
         """
         known = owner.get("apiVersion") == self.api_version and owner.get("kind") == self.name
         return text(owner.get("uid")) if known else ""
+
+    def create_failures(self, job: "TrainingJob") -> Iterable[str]:
+        """Yield field selectors of the events that a pod of a job could not be created."""
+        yield f"regarding.uid={job.uid},reason=FailedCreatePod"
 
     def takes_part(self, metadata: Raw) -> bool:
         """Return whether a new pod of such a job may be one of kfext's."""

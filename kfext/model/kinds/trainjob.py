@@ -79,7 +79,6 @@ class TrainJob(JobKind):
     type_label = f"{_JOBSET}replicatedjob-name"
     index_label = "batch.kubernetes.io/job-completion-index"
     suspend_path = ("suspend",)
-    create_failure = "TrainJobResourcesCreationFailed"
     recreates = False
     written_env = frozenset({"PET_MASTER_ADDR", _PORT_VARIABLE})
     one_network = True
@@ -174,6 +173,12 @@ class TrainJob(JobKind):
         """Return the uid of the JobSet of a pod that a batch Job controls, else an empty text."""
         of_job = owner.get("apiVersion") == "batch/v1" and owner.get("kind") == "Job"
         return text(labels.get(_JOBSET_UID)) if of_job else ""
+
+    def create_failures(self, job: "TrainingJob") -> Iterable[str]:
+        """Yield the selectors of Trainer's event for the JobSet, and of those for batch Jobs."""
+        yield f"regarding.uid={job.uid},reason=TrainJobResourcesCreationFailed"
+        for group in job.groups:
+            yield f"regarding.kind=Job,regarding.name={job.name}-{group.type}-0,reason=FailedCreate"
 
     def takes_part(self, metadata: Raw) -> bool:
         """Return whether the template of a pod was marked: the pod does not show its TrainJob."""

@@ -41,12 +41,14 @@ from kfext.model.gpu import reservation_of
 from kfext.model.job_state import JobState
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
+from kfext.model.rendered import parse_rendered
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
 from kfext.state.cards import Reserve, Unreserve
 from kfext.state.cluster import Cluster
 from tests.builders import affinity_to, job, node, pod, pods, raw_pod, state_in
 from tests.gpu_builders import reservation
+from tests.trainjobs import JOB_UID, jobset, train_job
 
 OF = job().worker(2, cpu="1").held().build()
 PLAN = Plan("uid-1", 1, {ReplicaKey("worker", n): "a" for n in (0, 1)})
@@ -97,7 +99,8 @@ class FakeClient:
         self.fail(path)
 
     async def first(self, path: str, *, count: int, fieldSelector: str) -> list[Any]:  # noqa: N803
-        return self.events[:count]
+        found = [event for event in self.events if event.get("of", "") in fieldSelector]
+        return found[:count]
 
 
 class FakeEvents:
@@ -324,6 +327,18 @@ async def test_the_operators_complaint_is_quoted(bench: Bench) -> None:
     ((_, message, warning),) = bench.events.said
     assert message == "1 of 2 pods exist; the operator reports: pods is forbidden: exceeded quota"
     assert warning
+
+
+async def test_of_a_train_job_the_complaint_of_a_batch_job_is_quoted(bench: Bench) -> None:
+    bench.cluster.observe_job(train_job(held=True))
+    bench.cluster.observe_rendered(None, parse_rendered(jobset()))
+    denied = {"note": "denied the request", "of": "regarding.name=train-node-0,reason=FailedCreate"}
+    bench.client.events = [{"note": "of another job", "of": "regarding.name=other"}, denied]
+    tracked = bench.cluster.jobs[JOB_UID]
+    stopped = Suspend(JobState(reason=REASON_CREATE_TIMEOUT, message="0 of 2 pods exist"))
+    await bench.writer.write(tracked, stopped)
+    ((_, message, _),) = bench.events.said
+    assert message == "0 of 2 pods exist; the operator reports: denied the request"
 
 
 TRIED, EARLIER = "0 of 2 pods exist", "an admission policy"

@@ -1,6 +1,7 @@
 """The path of a TrainJob through the planner: held, rendered, started, gated, pinned, placed."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -8,6 +9,7 @@ import pytest
 
 from kfext import names
 from kfext.cli.plan import Forecast, sources_in
+from kfext.core.lifecycle.patience import REPORTS
 from kfext.core.lifecycle.steps import (
     DeleteUnbound,
     Pin,
@@ -218,6 +220,55 @@ def test_after_three_attempts_the_job_is_released_from_the_queue() -> None:
     assert world.raw["spec"]["suspend"] is False
     world.pod(0, gated=True)
     assert isinstance(world.step(), Ungate)
+
+
+def without_all_pods(world: World, *, came: int, note: str = "") -> list[Step | None]:
+    """The last steps of four starts in which only the first pods of three come."""
+    steps: list[Step | None] = []
+    for _ in range(4):
+        for index in range(came):
+            world.pod(index, gated=True)
+        world.condition("Suspended", "False")
+        world.step()
+        step = world.step(later=31)
+        if not isinstance(step, Suspend):
+            return [*steps, step]
+        for index in range(came):
+            world.gone(index, gated=True)
+        if note:
+            told = replace(step.state, message=f"{step.state.message}{REPORTS}{note}")
+            world.raw["metadata"]["annotations"][names.STATE] = told.encode(job_uid=JOB_UID)
+        world.condition("Suspended")
+        world.step()
+        steps += [step, world.step(later=301)]
+        if not isinstance(steps[-1], Unsuspend):
+            return steps
+    return steps
+
+
+THREE = replicated_job(pods=3)
+UNKNOWN: dict[str, tuple[int, str, list[type[Step]]]] = {
+    "the operator holds back the third for a reason of its own": (
+        2, "", [*[Suspend, Unsuspend] * 2, Release],
+    ),
+    "a quota refuses the third": (2, "exceeded quota: x", [Suspend, Unsuspend] * 4),
+    "a policy denies the gate": (
+        0, "VAP 'x' denied request: gates", [*[Suspend, Unsuspend] * 2, Suspend, Release],
+    ),
+    "Pod Security refuses all": (0, "violates PodSecurity", [Suspend, Unsuspend] * 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("came", "note", "want"), UNKNOWN.values(), ids=UNKNOWN)
+def test_a_job_is_released_where_its_pods_may_come_without_kfext(
+    came: int, note: str, want: list[type[Step]]
+) -> None:
+    world = started(THREE)
+    assert [type(step) for step in without_all_pods(world, came=came, note=note)] == want
+    assert (names.RELEASED in world.raw["metadata"]["annotations"]) is (want[-1] is Release)
+    if want[-1] is Release and not came:
+        entry = world.raw["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]
+        assert names.RELEASED in str(entry), "the next pods are not gated"
 
 
 def test_a_failed_pod_beside_its_successor_is_none_of_the_gang() -> None:

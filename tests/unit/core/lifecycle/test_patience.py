@@ -22,6 +22,7 @@ from kfext.names import (
     REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_TOO_BIG,
+    REASON_WRITE_REFUSED,
 )
 from tests.builders import JobBuilder, job, ledger, node, pods, situation_of
 from tests.unit.core.lifecycle.cases import (
@@ -55,6 +56,60 @@ def rest_without_room(
     """One member runs, two are gated, and the nodes are full."""
     members = [worker(0, bound="b"), *workers(gated=True)[1:]]
     return Case(want, three().resumed(), members, plan("b", "b", "b"), state, full(), check, more)
+
+
+DENIED = "0 of 3 pods exist; the operator reports: webhook a.b denied the request: no gates"
+QUOTA = "0 of 3 pods exist; the operator reports: pods is forbidden: exceeded quota"
+
+
+def not_created(
+    want: type[Step],
+    message: str,
+    check: Callable[[Any], object],
+    *,
+    some: int = 0,
+    confirmed: bool = False,
+    **more: Any,
+) -> Case:
+    """`some` of three pods came at the third start; `message` is of the start before."""
+    of = three().resumed()
+    of = of.condition("Suspended", status="False") if confirmed else of
+    state = JobState(strikes=2, reason=REASON_CREATE_TIMEOUT, message=message)
+    more = {"waited": 30.0, "quiet": 30.0, **more}
+    pods = workers(gated=True)[:some]
+    return Case(want, of, pods, plan("a", "a", "a"), state, check=check, more=more)
+
+
+def blames_a_policy(step: Any) -> bool:
+    return stopped(REASON_WRITE_REFUSED, 3)(step) and bool(step.state.message)
+
+
+NOT_CREATED: dict[str, Case] = {
+    "a policy denies all pods": not_created(Suspend, DENIED, blames_a_policy),
+    "a quota refuses all pods, and would refuse others": not_created(
+        Suspend, QUOTA, stopped(REASON_CREATE_TIMEOUT, 3), confirmed=True
+    ),
+    "nothing is reported, and the operator has confirmed the start": not_created(
+        Suspend, "0 of 3 pods exist", blames_a_policy, confirmed=True
+    ),
+    "nothing is reported, and the operator may be down": not_created(
+        Suspend, "0 of 3 pods exist", stopped(REASON_CREATE_TIMEOUT, 3)
+    ),
+    "a policy denies some pods: a release would start half of the gang": not_created(
+        Suspend, DENIED, stopped(REASON_CREATE_TIMEOUT, 3), some=2
+    ),
+    "some pods came, and the operator knows no stages": not_created(
+        Suspend, "2 of 3 pods exist", stopped(REASON_CREATE_TIMEOUT, 3), some=2, confirmed=True
+    ),
+    "a policy denies all pods of a required job": not_created(
+        Suspend, DENIED, stopped(REASON_CREATE_TIMEOUT, 3), colocation="required"
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOT_CREATED.values(), ids=NOT_CREATED)
+def test_the_third_start_without_all_pods(case: Case) -> None:
+    decide(case)
 
 
 STRIKES: dict[str, Case] = {

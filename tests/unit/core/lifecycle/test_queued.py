@@ -19,6 +19,7 @@ from kfext.model.cpu_state import CpuState, PodCpu
 from kfext.model.job_state import JobState
 from kfext.model.policy import Placement
 from kfext.model.quota import Quota, parse_quota
+from kfext.model.verdict import Verdict
 from kfext.names import (
     QUEUED,
     REASON_BACKING_OFF,
@@ -30,6 +31,7 @@ from kfext.names import (
     REASON_TOO_BIG,
     REASON_WAITING_FOR_OPERATOR,
     REASON_WAITING_FOR_SUSPEND,
+    REASON_WRITE_REFUSED,
     SUSPENDED,
 )
 from tests.builders import ANY_SIZE, job, ledger, node, situation_of
@@ -362,6 +364,19 @@ QUEUE: dict[str, Case] = {
         Unsuspend,
         was_suspended(),
         state=stop_state(retry_at=NOW + 86400, reason=REASON_CREATE_TIMEOUT, message="quota"),
+    ),
+    "its pods were denied at three starts, and it still backs off": Case(
+        Release,
+        was_suspended(),
+        state=stop_state(strikes=3, retry_at=NOW + 7, reason=REASON_WRITE_REFUSED, message="no"),
+        check=lambda step: step.verdict == Verdict(REASON_WRITE_REFUSED, "3 attempts: no"),
+    ),
+    "the same for a required job": Case(
+        Wait,
+        was_suspended(),
+        state=stop_state(strikes=3, retry_at=NOW + 7, reason=REASON_WRITE_REFUSED, message="no"),
+        more={"colocation": "required"},
+        check=phase(QUEUED, REASON_WRITE_REFUSED),
     ),
     "a back-off that is over": Case(
         Unsuspend, was_suspended(), state=stop_state(retry_at=NOW, reason=REASON_CREATE_TIMEOUT)
