@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -72,6 +74,33 @@ def homes(space: Space, job: str, count: int) -> dict[str, str]:
 
     nodes: dict[str, str] = space.until(bound, f"{count} pods of {job} are bound")
     return nodes
+
+
+@contextmanager
+def runtime(space: Space, edit: Callable[[Object], None]) -> Iterator[str]:
+    """Keep a runtime like that of torch, with an edited JobSet; yield its name."""
+    root = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
+    base = space.kube.get(f"{root}/{trainer.RUNTIME}")
+    edit(base["spec"]["template"]["spec"])
+    space.kube.create(root, {**base, "metadata": {"name": space.name}})
+    try:
+        yield space.name
+    finally:
+        space.kube.delete(f"{root}/{space.name}")
+
+
+def in_order(jobset: Object) -> None:
+    """Have a second replicated job of one pod start once the first is ready."""
+    later = deepcopy(jobset["replicatedJobs"][0])
+    later["name"] = "driver"
+    del later["template"]["metadata"]["labels"]
+    jobset["replicatedJobs"].append(later)
+    jobset["startupPolicy"] = {"startupPolicyOrder": "InOrder"}
+
+
+def by_another_scheduler(jobset: Object) -> None:
+    (node,) = jobset["replicatedJobs"]
+    node["template"]["spec"]["template"]["spec"]["schedulerName"] = "kai-scheduler"
 
 
 def marked(space: Space, name: str) -> bool:
@@ -173,6 +202,30 @@ def test_a_train_job_that_loses_its_room_is_suspended_and_planned_anew(space: Sp
     assert all(
         job["failed"] == 0 for job in space.kube.get(path(space, "one"))["status"]["jobsStatus"]
     )
+
+
+@pytest.mark.usefixtures("with_trainer")
+def test_replicated_jobs_that_start_in_order_are_all_bound_as_planned(space: Space) -> None:
+    (home,) = space.nodes(1, cpu="16", memory="64Gi")
+    body = train_job(space, "one", 2)
+    with runtime(space, in_order) as name:
+        body["spec"]["runtimeRef"]["name"] = name
+        submit(space, body)
+        assert set(homes(space, "one", 3).values()) == {home}
+        assert all(pinned_to(pod) == [home] for pod in pods(space, "one"))
+        assert space.starts() == 1
+
+
+@pytest.mark.usefixtures("with_trainer")
+def test_a_train_job_is_handed_off_if_its_runtime_names_another_scheduler(space: Space) -> None:
+    space.nodes(1, cpu="1", memory="64Gi")
+    body = train_job(space, "one", 2)
+    with runtime(space, by_another_scheduler) as name:
+        body["spec"]["runtimeRef"]["name"] = name
+        submit(space, body)
+        space.phase("one", "Released", "TrainJob")
+        space.until(lambda: len(pods(space, "one")) == 2, "both pods exist, without room")
+        assert not any(gated(pod) or pinned_to(pod) for pod in pods(space, "one"))
 
 
 @pytest.mark.usefixtures("with_trainer")
