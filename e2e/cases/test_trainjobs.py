@@ -78,7 +78,7 @@ def homes(space: Space, job: str, count: int) -> dict[str, str]:
 
 @contextmanager
 def runtime(space: Space, edit: Callable[[Object], None]) -> Iterator[str]:
-    """Keep a runtime like that of torch, with an edited JobSet; yield its name."""
+    """Keep a copy of the runtime, with an edited JobSet; yield its name."""
     root = "/apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes"
     base = space.kube.get(f"{root}/{trainer.RUNTIME}")
     edit(base["spec"]["template"]["spec"])
