@@ -32,8 +32,6 @@ NO_SAVES: dict[str, tuple[str, ...]] = {
         "Checkpointing active. Checkpoints will be loaded from and saved to /ckpt",
         "Preparing to save checkpoint for epoch 1 @ 100 updates",
         "Calling checkpoint listeners before saving checkpoint 500...",
-        "[Torch] Checkpoint global_step100 is about to be saved!",
-        "[Torch] Checkpoint global_step100 is begin to save!",
         "planned: saved checkpoint at step 500",
         "TODO: saved checkpoint /ckpt/500.pt",
         "dry run: saved checkpoint /ckpt/500.pt",
@@ -247,3 +245,21 @@ ASYNCHRONOUS: dict[str, tuple[str, str, str]] = {
     ),
 }
 """What is printed when a save begins, before the training goes on, and when it is complete."""
+
+BEFORE_ALL_RANKS: dict[str, tuple[str, str]] = {
+    "DeepSpeed": (
+        "[2026-01-01 12:00:00,123] [INFO] [logging.py:96:log_dist] [Rank 0] [Torch] Checkpoint"
+        " global_step9 is about to be saved!",
+        "[2026-01-01 12:00:02,123] [INFO] [torch_checkpoint_engine.py:33:commit] [Torch] Checkpoint"
+        " global_step9 is ready now!",
+    ),
+    "DeepSpeed, later": (
+        "[Torch] Checkpoint global_step9 is begin to save!",
+        "[Torch] Checkpoint global_step9 is ready now!",
+    ),
+    "Colossal-AI": (
+        "Start saving model checkpoint with running states",
+        "Saved checkpoint at epoch 0 step 9 at folder /c",
+    ),
+}
+"""What is printed when a save begins, and when the rank that prints has written its part."""

@@ -7,6 +7,7 @@ prefix of a logger of rank 0. Any other line is no checkpoint.
 
 import re
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import assert_never
 
 from kfext.core.progress.fields import visible
@@ -31,10 +32,23 @@ _PART = re.compile(
 """In a path: a part of a checkpoint, or a file that is still to be renamed."""
 
 
+class Place(Enum):
+    """Why all ranks have written their part when a program prints a form, or that they may not."""
+
+    ALONE = "the process that prints writes all of the checkpoint"
+    JOINED = "the ranks have met after their writes, in a barrier or another collective call"
+    EARLY = "the process that prints has written its part, and other ranks may still write"
+
+
+ALONE, JOINED, EARLY = Place
+
+
 @dataclass(frozen=True, slots=True)
 class Form:
     """What a framework prints when a checkpoint is complete.
 
+    `place`: where its program prints it. After EARLY the checkpoint is complete once the log shows
+        the next step, because all ranks take part in a step.
     `complete`: the whole message; docs/elastic.md has messages as printed.
     `source`: the repository and the file that print it.
     `begun`: the message at the begin of a save during which the training may go on; empty if the
@@ -43,57 +57,69 @@ class Form:
     """
 
     framework: str
+    place: Place
     complete: str
     source: str
     begun: str = ""
 
 
 FORMS = (
-    Form(
+    Form(  # the page asks a program of ranks that all write to print it after a barrier
         "any program; TensorFlow Model Garden",
+        ALONE,
         rf"[Ss]aved checkpoint (?:(?:to )?{_PATH}|at step{_COUNT})",
         "kfext docs/elastic.md, tensorflow/models orbit/controller.py",
     ),
     Form(
         "Colossal-AI",
+        EARLY,
         rf"Saved checkpoint at epoch [0-9]+ step{_COUNT} at folder {_PATH}",
         "hpcaitech/ColossalAI applications/Colossal-LLaMA/train.py",
+        begun="Start saving model checkpoint with running states",
     ),
     Form(
         "DeepSpeed, older",
-        r"\[Torch\] Checkpoint \S{1,200} is ready now!",
+        EARLY,
+        r"\[Torch\] Checkpoint (?P<save>\S{1,200}) is ready now!",
         "deepspeedai/DeepSpeed deepspeed/runtime/checkpoint_engine/torch_checkpoint_engine.py",
+        begun=r"\[Torch\] Checkpoint (?P<save>\S{1,200}) is (?:about to be saved|begin to save)!",
     ),
     Form(
         "diffusers' training scripts",
+        ALONE,
         rf"Saved state to (?=\S{{0,1000}}/checkpoint-[0-9]+$){_PATH}",
         "huggingface/diffusers examples/text_to_image/train_text_to_image.py",
     ),
     Form(
         "fairseq",
+        ALONE,
         rf"[Ss]aved checkpoint {_PATH} \(epoch [0-9]+ @ [0-9]+ updates(?:, score \S{{1,40}})?\)"
         r" \(writing took [0-9.e+-]{1,40} seconds\)",
         "facebookresearch/fairseq fairseq/checkpoint_utils.py",
     ),
     Form(
         "fairseq2",
+        JOINED,
         rf"Checkpoint at step{_SAVE} saved\.",
         "facebookresearch/fairseq2 src/fairseq2/trainer.py",
         begun=rf"Preparing checkpoint at step{_SAVE}\.",
     ),
     Form(
         "Flax, flax.training.checkpoints",
+        JOINED,
         r"Saved checkpoint at (?P<path>\S{0,1000}?(?P<save>[0-9]{1,15}))",
         "google/flax flax/training/checkpoints.py",
         begun=rf"Saving checkpoint at step:{_SAVE}",
     ),
     Form(
         "Keras 3",
+        ALONE,
         r"Epoch [0-9]+: finished saving model to \S{1,1000}",
         "keras-team/keras keras/src/callbacks/model_checkpoint.py",
     ),
     Form(
         "Megatron-LM",
+        JOINED,
         rf"successfully saved checkpoint (?:from|at) iteration{_SAVE} to \S{{1,1000}}"
         r"(?: \[ [^\[\]]{1,100} \])?",
         "NVIDIA/Megatron-LM megatron/training/checkpointing.py",
@@ -101,11 +127,13 @@ FORMS = (
     ),
     Form(
         "MONAI",
+        ALONE,
         rf"Saved checkpoint at (?:epoch|iteration):{_COUNT}",
         "Project-MONAI/MONAI monai/handlers/checkpoint_saver.py",
     ),
     Form(
         "NeMo",
+        JOINED,
         r"Async checkpoint save for step [0-9]+ \((?P<save>\S{1,1000})\) finalized successfully"
         r"(?: at [0-9.]{1,40})?\.",
         "NVIDIA/NeMo nemo/lightning/pytorch/callbacks/model_checkpoint.py",
@@ -113,11 +141,13 @@ FORMS = (
     ),
     Form(
         "OLMo",
+        JOINED,
         rf"Checkpoint saved to {_PATH}",
         "allenai/OLMo olmo/train.py",
     ),
     Form(
         "Orbax",
+        JOINED,
         r"\[process=0\]\[thread=\S{1,60}\]"
         r"(?:\[step=(?P<save>[0-9]{1,15})\] Finished synchronous save\."
         r"| Background save thread done\.(?: Time taken: [0-9.]{1,40}s\.)?)",
@@ -127,37 +157,44 @@ FORMS = (
     ),
     Form(
         "PyTorch Elastic's ImageNet",
+        ALONE,
         rf"=> saved checkpoint for epoch{_COUNT} at {_PATH}",
         "pytorch/elastic examples/imagenet/main.py",
     ),
     Form(
         "SpeechBrain",
+        ALONE,
         rf"Saved an (?:end-of|intra)-epoch checkpoint in {_PATH}",
         "speechbrain/speechbrain speechbrain/utils/checkpoints.py",
     ),
     Form(
         "TensorFlow's estimators",
+        ALONE,
         rf"Calling checkpoint listeners after saving checkpoint{_COUNT}\.\.\.",
         "tensorflow/tensorflow tensorflow/python/training/basic_session_run_hooks.py",
     ),
     Form(
         "timm",
+        ALONE,
         r"Current checkpoints:",
         "huggingface/pytorch-image-models timm/utils/checkpoint_saver.py",
     ),
     Form(
         "torchtitan",
+        JOINED,
         r"Finished saving the checkpoint in [0-9.]{1,40} seconds\.",
         "pytorch/torchtitan torchtitan/components/checkpointer/dcp.py",
         begun=r"Saving the checkpoint\.",
     ),
     Form(
         "torchtune",
+        ALONE,
         r"Saving checkpoint took [0-9.]{1,40} secs",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpoint_client.py",
     ),
     Form(
         "torchtune, asynchronous",
+        JOINED,
         r"Rank 0: Checkpoint is saved asynchronously to \S{1,1000} successfully\.",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpointer.py",
         begun=r"Rank 0: Trainer was blocked for [0-9.]{1,40} seconds for checkpointing to finish"
@@ -286,6 +323,7 @@ class CheckpointLog:
     def __init__(self) -> None:
         self.seen = Checkpoints()
         self._begun: tuple[Begun, float, int | None] | None = None
+        self._early: tuple[Complete, float, int | None] | None = None
         self._last = ""
 
     def take(self, line: LogLine, *, step: int | None, now: float) -> None:
@@ -308,8 +346,8 @@ class CheckpointLog:
             case Complete():
                 self._complete(said, at, step)
             case None:
-                if self._begun is not None and tells_failure(line.text):
-                    self._begun = None
+                if (self._begun or self._early) and tells_failure(line.text):
+                    self._begun = self._early = None
             case _:
                 assert_never(said)
 
@@ -325,17 +363,32 @@ class CheckpointLog:
             return
         begun = self._begun
         if begun is not None and begun[0].form is said.form:
-            first, at, step = begun
+            shown, (first, at, step) = step, begun
             if said.save and first.save != said.save:
                 return
             self._begun = None
-        elif said.form.begun and not (
-            said.save.isdecimal() and (step is None or int(said.save) >= step)
+            if said.form.place is EARLY:
+                # A step meanwhile shows that the training goes on whether all have written or not.
+                self._early = (said, at, step) if shown == step else None
+                return
+        elif said.form.begun and (
+            said.form.place is EARLY
+            or not said.save.isdecimal()
+            or (step is not None and int(said.save) < step)
         ):
             return
+        self._count(said, at, step)
+
+    def _count(self, said: Complete, at: float, step: int | None) -> None:
         if self.seen.saved is None or at >= self.seen.saved:
             self.seen, self._last = replace(self.seen, saved=at, step=step), said.message
 
+    def go_on(self, step: int | None) -> None:
+        """Register that the log shows a step: all ranks have written what they saved before."""
+        if self._early and step is not None and (self._early[2] is None or step > self._early[2]):
+            self._count(*self._early)
+            self._early = None
+
     def restarted(self) -> None:
         """Register that the job began anew: a checkpoint that was being written may be broken."""
-        self._begun, self._last = None, ""
+        self._begun, self._early, self._last = None, None, ""

@@ -85,6 +85,7 @@ class Followed:
                 line = None if posts else read_with(text, self.expression)
                 if line is not None:
                     self._take_line(line, at=printed.at, now=now.wall, source=source)
+                    self._checkpoints.go_on(self._course.step)
                     found |= bool(line.measures)
                 self._checkpoints.take(printed, step=self._course.step, now=now.wall)
             self.fruitless = 0 if found else self.fruitless + 1

@@ -15,6 +15,7 @@ from kfext.core.progress.checkpoints import (
     Checkpoints,
     Complete,
     Form,
+    Place,
     answer_of,
     saving,
     tells_failure,
@@ -23,7 +24,7 @@ from kfext.core.progress.fields import visible
 from kfext.core.progress.lines import read_line
 from kfext.model.log_line import LogLine
 from tests.contract.tables import only, quoted, table
-from tests.no_saves import ASYNCHRONOUS, FAILING, NO_SAVES
+from tests.no_saves import ASYNCHRONOUS, BEFORE_ALL_RANKS, FAILING, NO_SAVES
 
 ANSWERS: dict[str, tuple[str, int | None]] = {
     "it listens": ("kfext.checkpoint 0", 0),
@@ -140,7 +141,7 @@ def test_a_save_in_the_background_begins_and_ends(begun: str, between: str, comp
 
 
 def test_every_form_with_a_begin_has_a_sequence() -> None:
-    pairs = [saving(begun) for begun, _, _ in ASYNCHRONOUS.values()]
+    pairs = [saving(begun) for begun, *_ in (*ASYNCHRONOUS.values(), *BEFORE_ALL_RANKS.values())]
     pairs.append(saving("Saving the checkpoint."))  # torchtitan stands still meanwhile
     assert {said.form for said in pairs if said} == {form for form in FORMS if form.begun}
 
@@ -237,6 +238,20 @@ def shown(*events: str, now: float = NOW) -> Checkpoints:
     return log.seen
 
 
+def shown_at(*steps_and_lines: int | str) -> Checkpoints:
+    """What a log has shown: each line is a second later, and a number is the step from there on."""
+    log, step = CheckpointLog(), None
+    for at, said in enumerate(steps_and_lines, 1):
+        if isinstance(said, int):
+            step = said
+            log.go_on(step)
+        elif said == RESTART:
+            log.restarted()
+        else:
+            log.take(LogLine(at, said), step=step, now=NOW)
+    return log.seen
+
+
 SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
     "nothing": ((), Checkpoints()),
     "other lines": (("starting", PROGRESS), Checkpoints()),
@@ -278,6 +293,10 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
         (BEGUN, COMPLETE, FINISHED),
         Checkpoints(2, 20),
     ),
+    "one rank has written, its begin was not seen, and no later step was shown": (
+        ("[Torch] Checkpoint 15 is ready now!",),
+        Checkpoints(),
+    ),
     "torchtitan": (("Saving the checkpoint.", TITAN), Checkpoints(1, 10)),
     "torchtitan, which may be asynchronous": (
         ("Saving the checkpoint (or staging if async is enabled).", TITAN),
@@ -295,6 +314,42 @@ SEEN: dict[str, tuple[tuple[str, ...], Checkpoints]] = {
 @pytest.mark.parametrize(("events", "want"), SEEN.values(), ids=SEEN)
 def test_what_the_lines_show(events: tuple[str, ...], want: Checkpoints) -> None:
     assert shown(*events) == want
+
+
+BARRIER: dict[str, tuple[tuple[int | str, ...], Checkpoints]] = {
+    "no later step": ((9, "begun", "written"), Checkpoints()),
+    "the same step again, as in a summary": ((9, "begun", "written", 9), Checkpoints()),
+    "the next step": ((9, "begun", "written", 10), Checkpoints(2, 9)),
+    "the first step that was ever shown": (("begun", "written", 1), Checkpoints(1, None)),
+    "each rank of a pod prints": ((9, "begun", "written", "written", 10), Checkpoints(2, 9)),
+    "a step between the two, so the program saves in the background": (
+        (9, "begun", 10, "written", 11),
+        Checkpoints(),
+    ),
+    "its begin was not seen": ((9, "written", 10, 11), Checkpoints()),
+    "a failure of another rank": ((9, "begun", "written", FAILED, 10), Checkpoints()),
+    "a restart": ((9, "begun", "written", RESTART, 10), Checkpoints()),
+    "another save is complete before": (
+        (9, "begun", "written", COMPLETE, 10),
+        Checkpoints(4, 9),
+    ),
+}
+
+
+@pytest.mark.parametrize(("begun", "written"), BEFORE_ALL_RANKS.values(), ids=BEFORE_ALL_RANKS)
+@pytest.mark.parametrize(("events", "want"), BARRIER.values(), ids=BARRIER)
+def test_what_one_rank_has_written_is_a_checkpoint_once_all_ranks_go_on(
+    begun: str, written: str, events: tuple[int | str, ...], want: Checkpoints
+) -> None:
+    lines = {"begun": begun, "written": written}
+    assert shown_at(*(lines.get(str(said), said) for said in events)) == want
+
+
+def test_each_form_that_is_printed_too_early_has_a_sequence() -> None:
+    pairs = [saving(begun) for begun, _ in BEFORE_ALL_RANKS.values()]
+    assert {said.form for said in pairs if said} == {
+        form for form in FORMS if form.place is Place.EARLY
+    }
 
 
 @pytest.mark.parametrize("kind", NO_SAVES)

@@ -12,6 +12,7 @@ from kfext.core.progress.reported import GrowthState
 from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
+from tests.no_saves import BEFORE_ALL_RANKS
 
 AWAY = Verdict(names.REASON_LOG_UNAVAILABLE, "the kubelet does not answer")
 FORBIDDEN = Verdict(names.REASON_LOG_FORBIDDEN, "may not")
@@ -218,6 +219,28 @@ def test_a_checkpoint_that_was_begun_counts_once_it_is_said_to_be_complete(
     assert followed.checkpoints.saved is None
     after = [LogLine(7.0, "Finished saving the checkpoint in 6.00 seconds.")]
     followed.take(after, now=moment(9.0), source=source)
+    assert followed.checkpoints.saved == want
+
+
+ALL_RANKS: dict[str, tuple[Any, float | None]] = {
+    "the log shows the next step": (LogLine(4.0, "step 8 loss 0.5"), 2.0),
+    "the log shows something else": (LogLine(4.0, "loading data"), None),
+    "a post, which may have been made before": (Post(4.0, 8), None),
+}
+
+
+@pytest.mark.parametrize(("later", "want"), ALL_RANKS.values(), ids=ALL_RANKS)
+def test_what_one_rank_has_saved_counts_once_the_log_shows_the_next_step(
+    later: Any, want: float | None
+) -> None:
+    followed = Followed()
+    texts = ["step 7 loss 0.5", *BEFORE_ALL_RANKS["DeepSpeed"]]
+    lines = [LogLine(1.0 + number, text) for number, text in enumerate(texts)]
+    followed.take(lines, now=moment(4.0))
+    if isinstance(later, Post):
+        posting(followed, later, at=4)
+        later = LogLine(5.0, "loading data")
+    followed.take([later], now=moment(5.0))
     assert followed.checkpoints.saved == want
 
 

@@ -1,0 +1,69 @@
+"""A change of a job waits for all ranks if one rank says that its checkpoint is complete."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Rescale, Suspend
+from kfext.model.log_line import LogLine
+from kfext.sim.jobs import JobSpec, Saving
+from tests.no_saves import BEFORE_ALL_RANKS
+from tests.unit.sim.bed import ANEW, GANG, LONG, TORCHRUN, Bed, scaled_bed
+from tests.unit.sim.test_moves import SPREAD, spread_bed
+
+STARVED = replace(GANG, arrives=400.0, steps=200)
+FIRST, PERIOD, LAST = 60, 60, 700
+"""A save begins each minute."""
+Change = tuple[Callable[[JobSpec], Bed], JobSpec]
+CHANGES: dict[str, Change] = {
+    "a PyTorchJob shrinks": (lambda spec: scaled_bed(spec, STARVED), LONG),
+    "a TFJob shrinks": (lambda spec: scaled_bed(spec, STARVED), ANEW),
+    "a PyTorchJob grows": (scaled_bed, TORCHRUN),
+    "a job is moved": (spread_bed, SPREAD),
+}
+
+
+def saved(change: Change, lines: tuple[str, str], *, others: int) -> tuple[list[float], float]:
+    """Return the seconds of the changes, and the steps that were lost.
+
+    The rank that prints writes for a second, and the other ranks for the seconds `others` more,
+    after which the next step is printed.
+    """
+    bed, spec = change
+    never = replace(spec, saving=Saving.NEVER, prints=1e9, steps=10**6)
+    of, (begun, written) = bed(never), lines
+    for second in range(FIRST, LAST, 1):
+        of.at(float(second))
+        training = of.job().training
+        at = (second - FIRST) % PERIOD
+        step = f"global step {second}/1000000 loss={1000 / second}"
+        says = {0: step, 1: begun, 2: written, 2 + others: step}.get(at)
+        if says is not None and training.began is not None:
+            numbered = says.replace("9 ", f"{second - at} ")  # the same number again is no news
+            training.lines.append(LogLine(of.clock.wall, numbered))
+    changes = [
+        write.at
+        for write in of.driver.written
+        if write.job == "train" and not write.refused and write.at > FIRST
+        if isinstance(write.step, Rescale)
+        or (isinstance(write.step, Suspend) and write.step.state.reason != names.REASON_NO_ROOM)
+    ]
+    return changes, training.lost
+
+
+@pytest.mark.parametrize("lines", BEFORE_ALL_RANKS.values(), ids=BEFORE_ALL_RANKS)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_nothing_changes_while_other_ranks_may_still_write(
+    change: Change, lines: tuple[str, str]
+) -> None:
+    assert saved(change, lines, others=30) == ([], 0)
+
+
+@pytest.mark.parametrize("lines", BEFORE_ALL_RANKS.values(), ids=BEFORE_ALL_RANKS)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_comes_after_the_next_step(change: Change, lines: tuple[str, str]) -> None:
+    changes, _ = saved(change, lines, others=2)
+    assert changes
+    assert all((at - FIRST) % PERIOD >= 4 for at in changes)
