@@ -257,12 +257,13 @@ class Course:
         stated = min(at, now)
         self._at = at = self._in_order(stated, now)
         name = min((name for name, _ in line.measures), key=order)
-        if self._prefers(name) or self._is_over(name, at):
+        begins = self._prefers(name) and not (self._metric and self._steps.checking)
+        if begins or self._is_over(name, at):
             self._follow(name)
         values = dict(line.measures)
         if self._metric not in values:
             # An evaluation counts steps of its own.
-            if not is_checking(name):
+            if not (is_checking(name) or self._steps.checking):
                 self._others += 1
                 self._steps.note(line.position)
             self._steps.sum_up(line.position)

@@ -42,19 +42,20 @@ def states(line: str) -> Iterator[str]:
 
 _NUMBER = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}(?!,?\d)(?:\.\d{1,25})?"
-    r"|\d{1,20}(?:\.\d{0,25})?|\.\d{1,25})(?:[eE][-+]?\d{1,3})?(?:(?![\w.])|(?=[IWEF]\d{4} \d\d:))"
+    r"|\d{1,20}(?:\.\d{1,25}|\.(?!\s|$))?|\.\d{1,25})(?:[eE][-+]?\d{1,3})?"
+    r"(?:(?![\w.])|(?=\.(?:\s|$))|(?=[IWEF]\d{4} \d\d:))"
     r"|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity)(?!\w)"
 )
 _TIME = r"\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?![\w:])Z?"
 _CLOCK = (
     r"(?:\d{4}[-/]\d\d[-/]\d\d|(?:[01]\d[-/][0-3]\d|\d\d[-/]\d\d[-/]\d{2,4})(?=[T ]\d\d:))"
-    rf"(?:[T ]{_TIME})?|{_TIME}"
+    rf"(?:[T ]{_TIME})?|{_TIME}|I\d{{4}} {_TIME} +\d{{1,10}} [\w.-]{{1,60}}:\d{{1,6}}\]"
 )
 _FIELDS = re.compile(
     rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
     rf"(?:\ {{0,12}}(?:/|of|out\ of)\ {{0,12}}(?P<of>{_NUMBER}))?)"
 )
-"""A number and its end; or a time, to skip its numbers, which look like positions.
+"""A number and its end; or a time, and a place as absl prints it, to skip numbers like positions.
 
 The end of `0.5:0.95` is not matched."""
 _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
@@ -62,6 +63,7 @@ _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
 _REMARK = re.compile(r"\([\w ]{1,20}\)$")
 _CALLED = re.compile(r"(?:[:=] ?[A-Za-z][\w.]{1,20}| tensor)$")
 """What stands before the number of `loss: tensor(0.5)`."""
+_VERB = re.compile(r" (?:is|was|of)$")
 _QUOTES = frozenset("\"'")
 _OPENING, _BEFORE, _BETWEEN = frozenset("([{<"), " \t([{<#", " \t)]}>,:|-"
 _SIGNS = frozenset(":=|│┃")
@@ -119,8 +121,10 @@ def fields(line: str) -> list[Field]:
             continue
         if line.startswith(("%|", "% |"), end):
             bare = gap.rstrip(_BEFORE)
-            title, joined = _name(bare)[0], bool(found) and not bare.strip(_BETWEEN)
+            title, joined = name_before(bare)[0], bool(found) and not bare.strip(_BETWEEN)
             continue
+        if title is not None and not gap.strip("% |#") and not match["of"]:
+            continue  # the last sign of a bar without Unicode
         field = _field(line, match, gap, begins=begins)
         begins = False
         if field is not None:
@@ -151,8 +155,8 @@ def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field 
             return None
         text, of = text.replace(",", ""), of.replace(",", "")
     if stripped[:1] == "(" and (called := _CALLED.search(bare)):
-        bare = bare[: called.start() + 1]
-    name, sign = _name(bare)
+        bare = bare[: called.start() + 1].rstrip()
+    name, sign = name_before(bare)
     last = bare[-1:]
     counted = _COUNTED.match(line, end) if of else None
     return Field(
@@ -179,11 +183,13 @@ def _bar(field: Field, title: str, joined: bool, after: str) -> Field:
     )
 
 
-def _name(bare: str) -> tuple[str, str]:
+def name_before(bare: str) -> tuple[str, str]:
     """Return the name at the end of a text, without a remark in brackets, and the sign after it."""
     sign = ""
     if bare and bare[-1] in _SIGNS:
         sign, bare = bare[-1], bare[:-1].rstrip(" \"'")
+    elif said := _VERB.search(bare):
+        sign, bare = "=", bare[: said.start()]
     if bare.endswith(")") and (said := _REMARK.search(bare)):
         bare = bare[: said.start()].rstrip()
     words: list[str] = []
@@ -201,13 +207,13 @@ def _name(bare: str) -> tuple[str, str]:
 
 _GAP = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
 _CELL = re.compile(r"[-+]?(?:[\d.,:/]{1,24}(?:[eE][-+]?\d{1,3})?[a-zA-Z%]{0,2}|nan|inf|-)")
-_RULE = "-=+|─━┼ "
-_NARROWEST, _WIDEST = 3, 32
+_RULE = "-=+|│┃─━┼ "
+_NARROWEST, _WIDEST = 2, 32
 _NUMBER_SIGN = "#"
 
 
 class Table:
-    """Follows the lines of a log. A line with names of at least three columns is a heading."""
+    """Follows the lines of a log. A line with the names of columns is a heading."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -220,7 +226,8 @@ class Table:
         """
         names = self._names
         line = visible(raw)
-        cells = _GAP.split(line.strip(_RULE), _WIDEST)
+        bare = line.strip(_RULE)
+        cells = _GAP.split(bare, _WIDEST) if _GAP.search(bare) else bare.split(",", _WIDEST)
         if _is_heading(cells):
             self._names = cells
         if not names or len(cells) < len(names):
@@ -242,7 +249,8 @@ def _is_heading(cells: list[str]) -> bool:
         return False
     if any(":" in cell or "=" in cell for cell in cells):
         return False
-    return any(_is_measure(meaning(cell)) for cell in cells)
+    said = [meaning(cell) for cell in cells]
+    return any(map(_is_measure, said)) and (len(cells) > _NARROWEST or all(said))
 
 
 def _is_measure(said: Meaning | None) -> bool:
@@ -253,7 +261,7 @@ _EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|san
 _PHASE = re.compile(
     rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
     r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on)\b"
-    r"|(?:dataloader|epoch|batch|iter)\b))"
+    r"|(?:dataloader|epoch|batch|iter|step)\b))"
     rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
     r"|saving dict for\b"
 )

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from kfext.core.progress.fields import Field, fields, marks_of, of_rank, phases_of, states, visible
+from kfext.core.progress.fields import (
+    Field,
+    fields,
+    marks_of,
+    name_before,
+    of_rank,
+    phases_of,
+    states,
+)
 from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
 from kfext.core.settings.values import compiled
 
@@ -19,6 +27,8 @@ _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
 """A setting of a program: `amp=True, iou=0.7`. A line of measures has no such values."""
 _ENDED = re.compile(r"\b(?:done|finished|completed?|ended|end|took)\b(?!\s?[=:])", re.IGNORECASE)
 """The words for the end of an epoch: `Epoch 3 took 20 s`."""
+_STORED = re.compile(r"checkpoint|\b(?:load|restor|resum|sav)(?:e|ed|ing)\b", re.IGNORECASE)
+"""The words of a line about a checkpoint, which may name the step of another run."""
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
 _PARTS = {"layer", "region", "block", "head", "branch"}
@@ -28,6 +38,7 @@ _SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
 _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _STEP = Meaning(Role.STEP)
+_AT = re.compile(r"(.{0,200}\S) (?:at|after|in|for|on|@) [\w ,#:=/]{1,60}$")
 _MOST_MEASURES = 16
 _MOST_STATES = 8
 """A bar overwrites its line: so many of the earlier states are searched for a step."""
@@ -104,14 +115,15 @@ def read_line(raw: str) -> Line | None:
     found, marks = fields(line), marks_of(line)
     if not found and not marks:
         return None
-    named = _with_inner_steps([(field, _meaning_of(field)) for field in found])
+    named = _with_inner_steps(line, [(field, _meaning_of(field)) for field in found])
     phases = phases_of(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
     if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 2):
         return None
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
-    position = _position(named, measured=bool(measures))
+    told = bool(measures) or not _STORED.search(line)
+    position = _position(named, measured=bool(measures)) if told else _NOWHERE
     if position.epoch is not None and position.step is None and _ENDED.search(line):
         position = replace(position, ended=True)
     checks = not found and bool(marks[-1][1])
@@ -135,11 +147,16 @@ def _meaning_of(field: Field) -> Meaning | None:
     return said
 
 
-def _with_inner_steps(named: list[_Named]) -> list[_Named]:
+def _with_inner_steps(line: str, named: list[_Named]) -> list[_Named]:
     """Return the fields; a number between a measure's name and its value becomes the step.
 
-    An example is `Train loss 1000 0.59`.
+    Examples are `Train loss 1000 0.59` and `Loss (one batch) at step 1000: 0.59`.
     """
+    for index, ((field, _), (value, _)) in enumerate(pairwise(named)):
+        count = meaning(_last_word(field))
+        if count and not value.name and value.sign and (ahead := _AT.match(line, 0, field.at)):
+            name, _ = name_before(ahead[1])
+            named[index : index + 2] = (field, count), (value._replace(name=name), meaning(name))
     if any(said and said.role is not Role.MEASURE for _, said in named):
         return named  # the line names its step
     for index, ((field, said), (value, other)) in enumerate(pairwise(named)):
@@ -187,8 +204,8 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
         name = f"{of} {field.name}" if of and not said.checking else field.name
         if name not in seen:
             seen.add(name)
-            value, whole = float(field.text), float(field.of) if field.of else 1.0
-            yield name, value / whole if whole else value
+            counts = field.text.isdecimal() and field.of.strip("0").isdecimal()
+            yield name, float(field.text) / (float(field.of) if counts else 1.0)
 
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
@@ -221,6 +238,8 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     bar = next((field for field in found if field.bar), None)
     if step and bar and not step.of and epoch is None and _is_at(bar, step):
         step = step._replace(of=bar.of)
+    elif step and bar and step.of and bar.of != step.of and found[found.index(bar) - 1] is step:
+        epoch, step, whole = step, bar, False  # `Episode [3/20]: 10%|# | 5/50`
     elif step and bar and step.of and bar.of != step.of and bar.text != step.text:
         step = None  # the bar counts something else
     elif step is None:
@@ -243,7 +262,7 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         epochs=_count((epoch and epoch.of) or _text(roles.get(Role.EPOCHS))),
         first=first,
         parts=bool(epoch and not epoch.of and (epoch.quoted or not epoch.text.isdecimal())),
-        bar=bool(step and step.bar),
+        bar=bool(step.bar if step else measured and epoch and epoch.bar),
         named=bool(step and (step.name or step.joined)),
         doubt=doubtful is not None or _is_doubtful(roles, step),
     )
@@ -254,7 +273,8 @@ def _role(field: Field, role: Role, measured: bool) -> Role | None:
     if field.after == "%" or (role is not Role.EPOCH and _count(field.text) is None):
         return None
     if field.of:
-        return {Role.STEPS: Role.STEP, Role.EPOCHS: Role.EPOCH}.get(role, role)
+        counted = {Role.STEPS: Role.STEP, Role.EPOCHS: Role.EPOCH, Role.LAST: Role.RUN_STEP}
+        return counted.get(role, role)
     return role if measured or role not in {Role.STEPS, Role.BATCH} else None
 
 
@@ -305,7 +325,8 @@ def _unnamed(
     for field in fractions:
         if field.bar and (measured or _is_of_training(field)):
             return field, None
-        if measured and not field.name and (field.first or field.opened):
+        titled = field.name and _TRAINING.issuperset(field.name.lower().split())
+        if measured and (titled or (not field.name and (field.first or field.opened))):
             return field, False if field.after in {"[", "-"} else None
     ahead = found[0] if found and measured and epoch is None else None
     if ahead and ahead.first and ahead.opened and ahead.after == "]" and _counts(ahead):
@@ -397,7 +418,7 @@ def read_matched(raw: str, expression: str) -> Line | None:
 
     Its groups: `value`; `name`, else the word before the value is the name; `step` and `total`.
     """
-    line = visible(raw)
+    line = next(states(raw), "")
     searched = compiled(expression)
     match = searched.search(line)
     if match is None:

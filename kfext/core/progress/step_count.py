@@ -53,6 +53,8 @@ class Bars:
 
     def __init__(self) -> None:
         self.last: Position | None = None
+        self._outer: Position | None = None
+        self._holds = self._moved = False
         self._before: int | None = None
         self._trusted: int | None = None
         self._goes_on = True
@@ -70,6 +72,28 @@ class Bars:
             return False
         self._trusted = bar.steps
         return True
+
+    def see(self, bar: Position) -> None:
+        """Register a bar without a measure: a bar that is open may hold other bars."""
+        if self._outer is not None and bar.steps == self._outer.steps:
+            self._moved |= self._holds and (bar.step or 0) > (self._outer.step or 0)
+            self._outer = bar if self._holds or bar.step != bar.steps else None
+        elif (bar.whole or not bar.step) and bar.step != bar.steps:
+            self._outer, self._holds, self._moved = bar, False, False
+        self.last = bar
+
+    def around(self, bar: Position, place: _Place | None) -> Position:
+        """Return the bar that counts the run: a bar with a measure, or an open bar around it.
+
+        That has another end, also than the last `place`, and its count is known once it moves.
+        """
+        outer = self._outer
+        if outer is not None and bar.steps == outer.steps:
+            self.see(bar)
+        elif outer is not None and not bar.whole and bar.steps != (place.end if place else 0):
+            self._holds = True
+            return outer if self._moved else Position()
+        return bar
 
     def measured(self) -> None:
         """Register a line with a measure: the next bar may go on from its step."""
@@ -89,6 +113,7 @@ class Steps:
     `restarts`: how often the steps went back. `last`: the last known step, or None.
     `aside`: whether the last line with a measure was about something else that prints alike, such
         as an evaluation.
+    `checking`: whether an evaluation is expected, so that steps which go back may be its steps.
     """
 
     def __init__(self) -> None:
@@ -102,9 +127,10 @@ class Steps:
         self._parts = False
         self._whole: bool | None = None
         self._place: _Place | None = None
+        self._left: _Place | None = None
         self._stride = 0
         self._apart = 0
-        self._checking = False
+        self.checking = False
         self._begins_anew = False
         self._stepped = False
         self._several = False
@@ -123,8 +149,8 @@ class Steps:
         self.last = self._place = None
 
     def check(self) -> None:
-        """Expect an evaluation: steps that go back from now on may be its steps."""
-        self._checking = True
+        """Expect an evaluation."""
+        self.checking = True
 
     def note(self, position: Position) -> None:
         """Keep the position of a line without a measure: a heading, or a bar above it."""
@@ -138,9 +164,9 @@ class Steps:
             self._several |= (position.epochs or 0) > 1
             return
         if position.epoch is not None and position.epoch != around.epoch:
-            self._checking = False
+            self.checking = False
         if position.bar:
-            self._bars.last = position
+            self._bars.see(position)
             self._move_on(position)
             position = _without_step(position)
             if position.epoch is None:
@@ -168,7 +194,7 @@ class Steps:
 
     def _move_on(self, bar: Position) -> None:
         last = self.last
-        if last is None or last.total != bar.steps or bar.step is None or self._checking:
+        if last is None or last.total != bar.steps or bar.step is None or self.checking:
             return
         if self._bars.goes_on(bar, since=last.number):
             self.last = Step(bar.step, last.total)
@@ -181,6 +207,8 @@ class Steps:
         if position.anew:
             self._anew()
             return None
+        if position.bar and not position.above:
+            position = self._bars.around(position, self._place)
         if position.above:
             self._bars.last, position = position, _without_step(position)
         if checks and self._bars.last and not self._bars.last.named:
@@ -213,7 +241,7 @@ class Steps:
 
     def _around(self, position: Position) -> Position:
         """Return a position with what the lines before it say, and a bar above it that agrees."""
-        if position.step is None and (bar := self._bars.last) is not None:
+        if position.step is None and not position.bar and (bar := self._bars.last) is not None:
             if self._bars.trust(bar, parts=position.parts):
                 self._context = _within(replace(bar, epoch=None), self._context)
             else:
@@ -249,7 +277,7 @@ class Steps:
         A job that starts again with more workers makes fewer steps in an epoch.
         """
         place, end, stride = self._place, at.steps, max(self._stride, 1)
-        if self._checking or at.bar or place is None or at.step is None or not (end and place.end):
+        if self.checking or at.bar or place is None or at.step is None or not (end and place.end):
             return False
         epoch = -1 if at.epoch is None else at.epoch
         if at.step > stride or epoch > place.epoch:
@@ -270,11 +298,11 @@ class Steps:
         if at.whole is not True and at.epoch is not None and at.epoch != place.epoch:
             ahead = at.epoch > place.epoch
         if ahead:
-            self._checking, self._apart = False, 0
+            self.checking, self._apart = False, 0
             return False
         again = place.end == at.steps and at.step < place.step < (place.end or 0)
-        if self._checking and not again:
-            self._checking = at.step != at.steps
+        if self.checking and not again:
+            self.checking = at.step != at.steps
             return True
         if not other:
             self._apart = 0
@@ -320,16 +348,22 @@ class Steps:
         self._place = place
         if before is None:
             return
+        left, self._left = self._left, None
         if not place.is_before(before):
             self._stride = max(place.step - before.step, 0)
+            self.restarts -= bool(left and left.is_before(place))  # another count was between
             return
         end, stride = before.end or 0, self._stride
         ended = before.step == end and 2 * place.step <= end
         ended |= before.step + stride >= end and place.step <= stride
-        if end and end == place.end and ended and at.epoch is None:
+        ended &= end > 0 and end == place.end
+        again = before.epoch == at.epochs if step is None else ended and before.epoch == at.epoch
+        if at.bar and again:
+            self._anew()  # a bar that begins again within the same epoch is about a part of a step
+        elif ended and at.epoch is None:
             self._begins_anew = True
         else:
-            self.restarts += 1
+            self.restarts, self._left = self.restarts + 1, before
 
     def _count(self, at: Position, whole: bool | None) -> Step | None:
         """Return the step of the training for a line, or None."""

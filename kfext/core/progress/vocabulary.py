@@ -80,15 +80,15 @@ _RUN_STEPS = _set(
 )
 _STEPS = _set(
     "step steps iter iters iteration iterations it its update updates episode episodes round "
-    "rounds generation minibatch batch batches"
+    "rounds generation minibatch batch batches rollout rollouts up"
 )
 _BATCHES = _set("batch batches minibatch")
-_EPOCHS = {"epoch": Role.EPOCH, "epochs": Role.EPOCHS}
+_EPOCHS = {"epoch": Role.EPOCH, "ep": Role.EPOCH, "epochs": Role.EPOCHS}
 _OUTER = _set("fold stage run trial task")
 _JOINTS = re.compile(r"[\W_]+")
 _AMOUNTS = _set(
     "s sec secs second seconds ms time word words token tokens sample samples image images img "
-    "imgs sentence sentences frame frames example examples"
+    "imgs sentence sentences frame frames example examples n"
 )
 """Words before a slash that make a name a rate: words/batch."""
 _INDEXES = _set("idx index i num no number")
