@@ -11,10 +11,9 @@ from typing import Any
 
 from kfext import names
 from kfext.cli.output import Columns, age, columns, plain, short
-from kfext.core.progress.course import Course, progress_of
+from kfext.core.progress.course import progress_of
 from kfext.core.progress.fields import visible
-from kfext.core.progress.followed import INTERVAL
-from kfext.core.progress.lines import read_with
+from kfext.core.progress.followed import INTERVAL, Followed
 from kfext.core.progress.reported import Reported, decode_progress
 from kfext.core.settings.table import parse_setting
 from kfext.core.settings.values import STDOUT, MetricsSource
@@ -24,6 +23,7 @@ from kfext.kube.client import Client
 from kfext.kube.pod_log import PodLog
 from kfext.model.job import TrainingJob
 from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence
 from kfext.state.printers import printing_container, printing_pods
@@ -171,13 +171,10 @@ def recognised(
     job: TrainingJob, pod: Pod, lines: Sequence[LogLine], *, expression: str, now: float
 ) -> dict[str, Any]:
     """Return what kfext recognises in the lines of a log: the series, and the progress."""
-    course, series = Course(INTERVAL), []
+    followed, series = Followed(expression), []
+    course = followed.course
     for line in lines:
-        reading = read_with(line.text, expression)
-        if reading is None:
-            continue
-        course.take(reading, at=line.at, now=now)
-        if reading.measures:
+        for reading in followed.take([line], now=Moment(wall=now, monotonic=now)):
             stamp = datetime.fromtimestamp(line.at, UTC).isoformat(timespec="seconds")
             measures = {
                 name: value if math.isfinite(value) else None for name, value in reading.measures

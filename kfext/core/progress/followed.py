@@ -34,6 +34,7 @@ _UNMEASURED = 6
 class Followed:
     """Follows one job by the lines of its log and by what its program posts.
 
+    `course`: its training so far.
     `expression`: the expression of the user, empty if kfext recognises progress by itself.
     `fruitless`, `failures`: reads in a row that recognised nothing, or failed.
     `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. A pause
@@ -50,7 +51,7 @@ class Followed:
         self._by_posts = False
         self._table = Table()
         self._checkpoints = CheckpointLog()
-        self._course = Course(INTERVAL)
+        self.course = Course(INTERVAL)
         self._growth = GrowthList()
         self._judged = 0.0
         self._disturbed = -math.inf
@@ -67,8 +68,8 @@ class Followed:
         now: Moment,
         source: str = "",
         beside: Collection[str] = (),
-    ) -> None:
-        """Register the lines of a read in the order printed.
+    ) -> list[Line]:
+        """Register the lines of a read in the order printed; return the lines with measures.
 
         `source`: the uid of the pod that printed them. If another pod goes on, the training began
             anew.
@@ -76,7 +77,8 @@ class Followed:
             that are older than the last line are no news.
         """
         self.failures, self._failed = 0, None
-        found = posts = self._by_posts = self.posts(now.monotonic)
+        found: list[Line] = []
+        posts = self._by_posts = self.posts(now.monotonic)
         with self._judged_after(now):
             for printed in _newest(lines):
                 if not posts and self._source in beside and self._is_of_before(printed):
@@ -85,14 +87,15 @@ class Followed:
                 line = None if posts else read_with(text, self.expression)
                 if line is not None:
                     self._take_line(line, at=printed.at, now=now.wall, source=source)
-                    self._checkpoints.go_on(self._course.step)
-                    found |= bool(line.measures)
-                self._checkpoints.take(printed, step=self._course.step, now=now.wall)
-            self.fruitless = 0 if found else self.fruitless + 1
+                    self._checkpoints.go_on(self.course.step)
+                    found += [line] if line.measures else []
+                self._checkpoints.take(printed, step=self.course.step, now=now.wall)
+            self.fruitless = 0 if found or posts else self.fruitless + 1
+        return found
 
     def pace_anew(self, at: float) -> None:
         """Count the rate from a time on: the job has another size since then."""
-        self._course.pace_anew(at)
+        self.course.pace_anew(at)
 
     def take_posts(
         self, posts: Iterable[Post], *, now: Moment, source: str, beside: Collection[str] = ()
@@ -106,12 +109,12 @@ class Followed:
         self._posted_at, self._by_posts = now.monotonic, True
         with self._judged_after(now):
             for post in posts:
-                if self._course.at is not None and post.at <= self._course.at:
+                if self.course.at is not None and post.at <= self.course.at:
                     continue  # the log was read up to a later time
                 if post.measures:
                     self._take_line(post.line, at=post.at, now=now.wall, source=source)
                 else:
-                    self._course.advance(post.line.position, at=post.at, now=now.wall)
+                    self.course.advance(post.line.position, at=post.at, now=now.wall)
 
     def posts(self, monotonic: float) -> bool:
         """Return whether the program posts its progress, so that its log does not count."""
@@ -120,28 +123,28 @@ class Followed:
     @contextmanager
     def _judged_after(self, now: Moment) -> Iterator[None]:
         """Judge the growth after lines or posts were registered."""
-        metric, restarts = self._course.metric, self._course.restarts
+        metric, restarts = self.course.metric, self.course.restarts
         yield
-        if self._course.metric != metric:
+        if self.course.metric != metric:
             self._growth, self._judged = GrowthList(), now.monotonic
-        if self._course.restarts > restarts or self._course.diverged_since is not None:
+        if self.course.restarts > restarts or self.course.diverged_since is not None:
             self._disturbed = now.monotonic
         self._judge(now)
 
     def _is_of_before(self, printed: LogLine) -> bool:
         """Return whether a line was printed before the last line that was registered."""
-        return self._course.at is not None and printed.at <= self._course.at
+        return self.course.at is not None and printed.at <= self.course.at
 
     def _take_line(self, line: Line, *, at: float, now: float, source: str) -> None:
-        before, restarts = self._course.at, self._course.restarts
-        self._course.take(line, at=at, now=now)
+        before, restarts = self.course.at, self.course.restarts
+        self.course.take(line, at=at, now=now)
         if not line.measures:
             return
         moved, self._source = self._source not in {"", source}, source
-        if moved or self._course.restarts > restarts:
+        if moved or self.course.restarts > restarts:
             self._checkpoints.restarted()
-        elif before is not None and self._course.at is not None:
-            self.pause = max(self.pause, self._course.at - before)
+        elif before is not None and self.course.at is not None:
+            self.pause = max(self.pause, self.course.at - before)
 
     def fail(self, why: Verdict) -> None:
         """Register that a read failed. A single failure is shown only if reading is forbidden."""
@@ -162,7 +165,7 @@ class Followed:
     @property
     def recognised(self) -> bool:
         """Whether any measure of its progress was recognised."""
-        return bool(self._course.metric)
+        return bool(self.course.metric)
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -172,35 +175,35 @@ class Followed:
     @property
     def restarts(self) -> int:
         """How often the steps went back, as after a restart from a checkpoint."""
-        return self._course.restarts
+        return self.course.restarts
 
     def resumed(self, *, since: float, after: float) -> float | None:
         """Return when steps went on after the longest silence; see Course."""
-        return self._course.resumed(since=since, after=after)
+        return self.course.resumed(since=since, after=after)
 
     def reported(self) -> Reported:
         """Return the progress to show."""
         return Reported(
-            progress=self._course.progress(),
+            progress=self.course.progress(),
             growth=self._growth.growth,
-            state=self._growth.state if self._course.better else None,
+            state=self._growth.state if self.course.better else None,
             cpu=self._cores,
             known=self._known(),
             unmeasured=self._unmeasured,
-            diverged_since=self._course.diverged_since,
+            diverged_since=self.course.diverged_since,
         )
 
     def _known(self) -> Verdict | None:
         shows = "the job posts" if self._by_posts else "the log shows"
         if self._failed is not None and not self._by_posts:
             return self._failed
-        metric = self._course.metric
-        if (since := self._course.diverged_since) is not None:
+        metric = self.course.metric
+        if (since := self.course.diverged_since) is not None:
             message = f"{metric} has not been a number since {written_time(since)}"
             return Verdict(names.REASON_DIVERGED, message)
         if metric:
             return Verdict(names.REASON_RECOGNISED, f"{shows} {metric}")
-        if self._course.step is not None:
+        if self.course.step is not None:
             return Verdict(names.REASON_RECOGNISED, f"{shows} steps and no measure")
         if self.fruitless < _UNRECOGNISED:
             return None
@@ -215,12 +218,12 @@ class Followed:
         It is unknown while one of the windows has values from before a restart, or no values.
         """
         at = now.monotonic
-        if self._course.better is None or at - self._judged < INTERVAL:
+        if self.course.better is None or at - self._judged < INTERVAL:
             return
         self._judged = at
         progress = None
         if at - self._disturbed >= 2 * INTERVAL:
-            progress = progress_of(self._course.windows, self._course.better, now=now.wall)
+            progress = progress_of(self.course.windows, self.course.better, now=now.wall)
         self._growth.take(progress, self._share)
 
 

@@ -17,8 +17,11 @@ from kfext.cli.progress import (
     recognised,
     steps,
 )
+from kfext.core.progress.followed import Followed
 from kfext.core.progress.reported import GrowthState
 from kfext.kube.pod_log import lines_of
+from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
 from kfext.model.timestamps import written_time
 from tests.builders import job, pod
 from tests.contract.manifests import schema
@@ -206,6 +209,24 @@ def test_progress_is_that_of_the_last_half_minute_against_the_one_before() -> No
     found = shown(*(f"loss {2.0 if second < 30 else 1.5}" for second in range(60)))
     assert found["gained"] == pytest.approx(0.25)
     assert "0.25 of its first 30 s" in in_words(found)
+
+
+TABLES = {
+    "spaces": ["epoch  step  train_loss", "1  10  0.5", "1  20  0.4"],
+    "CSV": ["epoch,step,train_loss", "1,10,0.5", "1,20,0.4"],
+    "a notebook's": ["Step\tTraining Loss", "10\t0.5", "20\t0.4"],
+}
+
+
+@pytest.mark.parametrize("lines", TABLES.values(), ids=TABLES)
+def test_it_shows_what_the_controller_reads_in_a_table(lines: list[str]) -> None:
+    found, followed = shown(*lines), Followed()
+    now = Moment(wall=NOW, monotonic=NOW)
+    followed.take([LogLine(at, line) for at, line in enumerate(lines)], now=now)
+    progress = followed.reported().progress
+    assert (found["recognised"], found["progress"]["step"]) == (2, 20)
+    assert (found["progress"]["metric"], found["progress"]["value"]) == (progress.metric, 0.4)
+    assert (progress.step, progress.value) == (20, 0.4)
 
 
 def test_of_a_log_without_progress_it_says_so() -> None:
