@@ -35,7 +35,7 @@ _PART = re.compile(
 class Place(Enum):
     """Why all ranks have written their part when a program prints a form, or that they may not."""
 
-    ALONE = "the process that prints writes all of the checkpoint"
+    ALONE = "the process that prints has written all of it; docs/elastic.md asks others to wait"
     JOINED = "the ranks have met after their writes, in a barrier or another collective call"
     EARLY = "the process that prints has written its part, and other ranks may still write"
 
@@ -56,97 +56,83 @@ class Form:
         both messages tells one save from another.
     """
 
-    framework: str
     place: Place
     complete: str
     source: str
     begun: str = ""
 
 
-FORMS = (
-    Form(  # the page asks a program of ranks that all write to print it after a barrier
-        "any program; TensorFlow Model Garden",
+FORMS: dict[str, Form] = {
+    "any program; TensorFlow Model Garden": Form(
         ALONE,
         rf"[Ss]aved checkpoint (?:(?:to )?{_PATH}|at step{_COUNT})",
         "kfext docs/elastic.md, tensorflow/models orbit/controller.py",
     ),
-    Form(
-        "Colossal-AI",
+    "Colossal-AI": Form(
         EARLY,
         rf"Saved checkpoint at epoch [0-9]+ step{_COUNT} at folder {_PATH}",
         "hpcaitech/ColossalAI applications/Colossal-LLaMA/train.py",
         begun="Start saving model checkpoint with running states",
     ),
-    Form(
-        "DeepSpeed, older",
+    "DeepSpeed, older": Form(
         EARLY,
         r"\[Torch\] Checkpoint (?P<save>\S{1,200}) is ready now!",
         "deepspeedai/DeepSpeed deepspeed/runtime/checkpoint_engine/torch_checkpoint_engine.py",
         begun=r"\[Torch\] Checkpoint (?P<save>\S{1,200}) is (?:about to be saved|begin to save)!",
     ),
-    Form(
-        "diffusers' training scripts",
+    "diffusers' training scripts": Form(
         ALONE,
         rf"Saved state to (?=\S{{0,1000}}/checkpoint-[0-9]+$){_PATH}",
         "huggingface/diffusers examples/text_to_image/train_text_to_image.py",
     ),
-    Form(
-        "fairseq",
+    "fairseq": Form(
         ALONE,
         rf"[Ss]aved checkpoint {_PATH} \(epoch [0-9]+ @ [0-9]+ updates(?:, score \S{{1,40}})?\)"
         r" \(writing took [0-9.e+-]{1,40} seconds\)",
         "facebookresearch/fairseq fairseq/checkpoint_utils.py",
     ),
-    Form(
-        "fairseq2",
+    "fairseq2": Form(
         JOINED,
         rf"Checkpoint at step{_SAVE} saved\.",
         "facebookresearch/fairseq2 src/fairseq2/trainer.py",
         begun=rf"Preparing checkpoint at step{_SAVE}\.",
     ),
-    Form(
-        "Flax, flax.training.checkpoints",
+    "Flax, flax.training.checkpoints": Form(
         JOINED,
         r"Saved checkpoint at (?P<path>\S{0,1000}?(?P<save>[0-9]{1,15}))",
         "google/flax flax/training/checkpoints.py",
         begun=rf"Saving checkpoint at step:{_SAVE}",
     ),
-    Form(
-        "Keras 3",
+    "Keras 3": Form(
         ALONE,
         r"Epoch [0-9]+: finished saving model to \S{1,1000}",
         "keras-team/keras keras/src/callbacks/model_checkpoint.py",
     ),
-    Form(
-        "Megatron-LM",
+    "Megatron-LM": Form(
         JOINED,
         rf"successfully saved checkpoint (?:from|at) iteration{_SAVE} to \S{{1,1000}}"
         r"(?: \[ [^\[\]]{1,100} \])?",
         "NVIDIA/Megatron-LM megatron/training/checkpointing.py",
         begun=rf"saving checkpoint at iteration{_SAVE} to \S{{1,1000}}(?: in \S{{1,40}} format)?",
     ),
-    Form(
-        "MONAI",
+    "MONAI": Form(
         ALONE,
         rf"Saved checkpoint at (?:epoch|iteration):{_COUNT}",
         "Project-MONAI/MONAI monai/handlers/checkpoint_saver.py",
     ),
-    Form(
-        "NeMo",
+    "NeMo": Form(
         JOINED,
         r"Async checkpoint save for step [0-9]+ \((?P<save>\S{1,1000})\) finalized successfully"
         r"(?: at [0-9.]{1,40})?\.",
         "NVIDIA/NeMo nemo/lightning/pytorch/callbacks/model_checkpoint.py",
         begun=r"Scheduled async checkpoint save for (?P<save>\S{1,1000})",
     ),
-    Form(
-        "OLMo",
+    "OLMo": Form(
         JOINED,
         rf"Checkpoint saved to {_PATH}",
         "allenai/OLMo olmo/train.py",
     ),
-    Form(
-        "Orbax",
+    "Orbax": Form(
         JOINED,
         r"\[process=0\]\[thread=\S{1,60}\]"
         r"(?:\[step=(?P<save>[0-9]{1,15})\] Finished synchronous save\."
@@ -155,52 +141,45 @@ FORMS = (
         "_src/checkpointers/async_checkpointer.py",
         begun=rf"\[process=0\] Saving checkpoint at step{_SAVE}",
     ),
-    Form(
-        "PyTorch Elastic's ImageNet",
+    "PyTorch Elastic's ImageNet": Form(
         ALONE,
         rf"=> saved checkpoint for epoch{_COUNT} at {_PATH}",
         "pytorch/elastic examples/imagenet/main.py",
     ),
-    Form(
-        "SpeechBrain",
+    "SpeechBrain": Form(
         ALONE,
         rf"Saved an (?:end-of|intra)-epoch checkpoint in {_PATH}",
         "speechbrain/speechbrain speechbrain/utils/checkpoints.py",
     ),
-    Form(
-        "TensorFlow's estimators",
+    "TensorFlow's estimators": Form(
         ALONE,
         rf"Calling checkpoint listeners after saving checkpoint{_COUNT}\.\.\.",
         "tensorflow/tensorflow tensorflow/python/training/basic_session_run_hooks.py",
     ),
-    Form(
-        "timm",
+    "timm": Form(
         ALONE,
         r"Current checkpoints:",
         "huggingface/pytorch-image-models timm/utils/checkpoint_saver.py",
     ),
-    Form(
-        "torchtitan",
+    "torchtitan": Form(
         JOINED,
         r"Finished saving the checkpoint in [0-9.]{1,40} seconds\.",
         "pytorch/torchtitan torchtitan/components/checkpointer/dcp.py",
         begun=r"Saving the checkpoint\.",
     ),
-    Form(
-        "torchtune",
+    "torchtune": Form(
         ALONE,
         r"Saving checkpoint took [0-9.]{1,40} secs",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpoint_client.py",
     ),
-    Form(
-        "torchtune, asynchronous",
+    "torchtune, asynchronous": Form(
         JOINED,
         r"Rank 0: Checkpoint is saved asynchronously to \S{1,1000} successfully\.",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpointer.py",
         begun=r"Rank 0: Trainer was blocked for [0-9.]{1,40} seconds for checkpointing to finish"
         r"\.\.\.",
     ),
-)
+}
 
 _DATE = r"[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}"
 _TIME = (
@@ -230,8 +209,8 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 _NUMBERED = re.compile(r"(?:step|iteration|iter|epoch|checkpoint|ckpt)[ =_:-]{0,8}[0-9]")
-_COMPLETE = tuple((form, re.compile(form.complete)) for form in FORMS)
-_BEGUN = tuple((form, re.compile(form.begun)) for form in FORMS if form.begun)
+_COMPLETE = tuple((form, re.compile(form.complete)) for form in FORMS.values())
+_BEGUN = tuple((form, re.compile(form.begun)) for form in FORMS.values() if form.begun)
 
 
 @dataclass(frozen=True, slots=True)

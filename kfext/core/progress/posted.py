@@ -28,6 +28,9 @@ _LONGEST = 64
 _STEP = {Role.RUN_STEP, Role.STEP}
 _TOTAL = {Role.END, Role.LAST}
 _WHOLE = 100
+"""The total of a program that has posted no step: a percentage counts as steps of 100."""
+_LEAST, _ROUNDED = 5, 1.5
+"""The least percentage that tells a total, and the difference of two that tell the same total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class PodPosts:
         self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
         self._metrics: Mapping[str, str] = {}
         self._total: int | None = None
+        self._expected: int | None = None
+        self._first: tuple[float, int] | None = None
         self._stepped = False
         self._status_at = 0.0
 
@@ -76,13 +81,23 @@ class PodPosts:
         step, total = _count(metrics, _STEP), _count(metrics, _TOTAL)
         self._total = total or self._total
         self._stepped |= step is not None
+        total = self._total or self._told(step, percentage or 0)
         if step is None and percentage and (self._total or not self._stepped):
-            self._total = self._total or _WHOLE
-            step = percentage * self._total // _WHOLE
+            total = self._total or _WHOLE
+            step = percentage * total // _WHOLE
         measures = tuple(self._measured(metrics))
         self._metrics = metrics
         if step is not None or measures:
-            self.posts.append(Post(at, step, self._total, measures))
+            self.posts.append(Post(at, step, total, measures))
+
+    def _told(self, step: int | None, percentage: int) -> int | None:
+        """Return the total that a step and its percentage tell, as in the first post, or None."""
+        if step and percentage >= _LEAST:
+            total = _WHOLE * step / percentage
+            first, at = self._first = self._first or (total, percentage)
+            agrees = abs(total / first - 1) <= _ROUNDED / at
+            self._expected = min(round(total), MOST) if agrees else None
+        return self._expected
 
     def take_status(self, status: Mapping[str, Any]) -> None:
         """Register a status of Kubeflow Trainer as a post, unless it has the time of the last.

@@ -59,9 +59,8 @@ def test_an_answer_is_no_progress() -> None:
 
 
 PAGE = "docs/elastic.md"
-BY_NAME = {form.framework: form for form in FORMS}
 EXAMPLES = [
-    (BY_NAME[row["framework"]], message)
+    (FORMS[row["framework"]], message)
     for row in table(PAGE, "framework")
     for message in quoted(row["message at the end"])
 ]
@@ -126,7 +125,7 @@ def test_a_form_may_follow_the_prefix_of_a_logger(prefix: str, form: Form, examp
 
 
 def test_no_two_forms_are_of_one_framework_or_one_message() -> None:
-    assert len({form.framework for form in FORMS}) == len(FORMS)
+    assert len(set(FORMS.values())) == len(FORMS)
     assert len({example for _, example in EXAMPLES}) == len(EXAMPLES)
 
 
@@ -143,7 +142,7 @@ def test_a_save_in_the_background_begins_and_ends(begun: str, between: str, comp
 def test_every_form_with_a_begin_has_a_sequence() -> None:
     pairs = [saving(begun) for begun, *_ in (*ASYNCHRONOUS.values(), *BEFORE_ALL_RANKS.values())]
     pairs.append(saving("Saving the checkpoint."))  # torchtitan stands still meanwhile
-    assert {said.form for said in pairs if said} == {form for form in FORMS if form.begun}
+    assert {said.form for said in pairs if said} == {form for form in FORMS.values() if form.begun}
 
 
 UNCLEAR = "Finished saving the checkpoint in 2.50 seconds."
@@ -179,17 +178,17 @@ def test_whether_a_line_tells_of_a_failure(line: str, want: bool) -> None:
 
 
 def test_the_page_has_messages_of_each_form() -> None:
-    assert {form.framework for form, _ in EXAMPLES} == BY_NAME.keys()
+    assert {form for form, _ in EXAMPLES} == set(FORMS.values())
 
 
 def test_the_page_names_the_messages_with_which_background_saves_begin() -> None:
     rows = table(PAGE, "framework")
     begins = {row["framework"]: start for row in rows if (start := row["message at the start"])}
-    assert begins.keys() == {form.framework for form in FORMS if form.begun}
+    assert begins.keys() == {name for name, form in FORMS.items() if form.begun}
     for framework, cell in begins.items():
         said = saving(only(cell))
         assert isinstance(said, Begun)
-        assert said.form.framework == framework
+        assert said.form is FORMS[framework]
 
 
 def test_the_page_names_lines_that_are_no_saves() -> None:
@@ -348,7 +347,7 @@ def test_what_one_rank_has_written_is_a_checkpoint_once_all_ranks_go_on(
 def test_each_form_that_is_printed_too_early_has_a_sequence() -> None:
     pairs = [saving(begun) for begun, _ in BEFORE_ALL_RANKS.values()]
     assert {said.form for said in pairs if said} == {
-        form for form in FORMS if form.place is Place.EARLY
+        form for form in FORMS.values() if form.place is Place.EARLY
     }
 
 

@@ -336,8 +336,8 @@ def posting(followed: Followed, *posts: Post, at: float, source: str = "a", **fi
     followed.take_posts(posts, now=moment(at), source=source, **fields)
 
 
-def loss(at: float, value: float, step: int | None = None) -> Post:
-    return Post(at, step, 100, (("loss", value),))
+def loss(at: float, value: float, step: int | None = None, total: int = 100) -> Post:
+    return Post(at, step, total, (("loss", value),))
 
 
 def test_while_a_job_posts_its_log_shows_checkpoints_alone() -> None:
@@ -377,6 +377,23 @@ def test_steps_go_on_between_two_measures() -> None:
     assert followed.reported().known == Verdict(
         names.REASON_RECOGNISED, "the job posts steps and no measure"
     )
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(Post(0, 10, 100), id="a percentage below the step"),
+        pytest.param(Post(0, 60, 100), id="a percentage above the step, which is no restart"),
+    ],
+)
+def test_after_percentages_alone_steps_are_counted_anew(first: Post) -> None:
+    followed = Followed()
+    posting(followed, first, at=0)
+    for at in range(60, 240, 60):
+        posting(followed, loss(at, 0.5, step=14 + at // 60, total=20), at=at)
+    progress = followed.reported().progress
+    assert (progress.step, progress.total, progress.left) == (17, 20, 180.0)
+    assert followed.restarts == 0
 
 
 def test_a_program_that_begins_again_at_a_checkpoint_has_restarted() -> None:

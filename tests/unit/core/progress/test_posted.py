@@ -90,9 +90,21 @@ STEPS: dict[str, tuple[list[tuple[dict[str, str], int | None]], list[Any]]] = {
     "the beginning, which may be a restart at a later step": ([({"total_steps": "5"}, 0)], []),
     "the end, without its step": ([(COUNTS, 10), ({}, 100)], [(10, 100), (100, 100)]),
     "a step without an end is no percentage": (
-        [({"current_step": "7"}, 10), ({}, 20)],
+        [({"current_step": "7"}, 0), ({}, 20)],
         [(7, None)],
     ),
+    "a step and its percentage": ([({"step": "200"}, 20)], [(200, 1000)]),
+    "both from the beginning on": (
+        [({}, 0), ({"step": "200"}, 20), ({"step": "219"}, 21), ({"step": "1000"}, 100)],
+        [(200, 1000), (219, 1043), (1000, 1000)],
+    ),
+    "a percentage alone, and then both": ([({}, 10), ({"step": "15"}, 75)], [(10, 100), (15, 20)]),
+    "a percentage so small that it tells no total": ([({"step": "9"}, 1)], [(9, None)]),
+    "a step that begins anew beside its percentage": (
+        [({"step": "50"}, 10), ({"step": "5"}, 12), ({"step": "50"}, 20)],
+        [(50, 500), (5, None), (50, None)],
+    ),
+    "a total by name beside a percentage of something else": ([(COUNTS, 50)], [(10, 100)]),
     "numbers that are none": ([({"step": "x", "total_steps": "-1"}, None)], []),
     "a step beyond all bounds": ([({"step": "1e300"}, None)], []),
 }
