@@ -210,7 +210,9 @@ def not_created(situation: Situation, late: Verdict, *, some: bool) -> Step:
         if some and situation.job.kind.rendered and not said:
             return give_up(situation, late)
         if denied and not some:
-            state = replace(state, reason=REASON_WRITE_REFUSED, message=before.message)
+            state = replace(
+                state, reason=REASON_WRITE_REFUSED, message=before.message, retry_at=0.0
+            )
     return suspend(situation, state)
 
 

@@ -365,10 +365,10 @@ QUEUE: dict[str, Case] = {
         was_suspended(),
         state=stop_state(retry_at=NOW + 86400, reason=REASON_CREATE_TIMEOUT, message="quota"),
     ),
-    "its pods were denied at three starts, and it still backs off": Case(
+    "its pods were denied at three starts": Case(
         Release,
         was_suspended(),
-        state=stop_state(strikes=3, retry_at=NOW + 7, reason=REASON_WRITE_REFUSED, message="no"),
+        state=stop_state(strikes=3, reason=REASON_WRITE_REFUSED, message="no"),
         check=lambda step: step.verdict == Verdict(REASON_WRITE_REFUSED, "3 attempts: no"),
     ),
     "the same for a required job": Case(
