@@ -12,7 +12,7 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_MICROSECONDS = 100_000
-_PATIENCE_SECONDS = 10.0
+_PATIENCE_SECONDS = 60.0
 
 
 def unified() -> bool:

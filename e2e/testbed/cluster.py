@@ -16,6 +16,8 @@ from e2e.testbed.pki import Pki
 from e2e.testbed.record import Record
 
 T = TypeVar("T")
+PATIENCE_SECONDS = 600.0
+"""For so long a machine that others keep busy may take for a step of seconds; then it is stuck."""
 _LOOK_SECONDS = 0.1
 _LAST_LINES = 15
 
@@ -152,7 +154,7 @@ class Testbed:
         condition: Callable[[], T | None],
         *,
         what: str,
-        seconds: float,
+        seconds: float = PATIENCE_SECONDS,
         needs: Sequence[str] = (),
     ) -> T:
         """Wait until `condition` returns something true, and return that.

@@ -40,7 +40,6 @@ _FULLEST_FIRST = {
     ],
 }
 BINARIES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-_READY_SECONDS = 120.0
 _FRONT_PROXY = "front-proxy-client"
 # By default (20 requests a second) opening 200 new nodes to pods takes 45 s; no benchmark
 # measures that, so it is raised in every testbed. By default a claim without a volume is
@@ -78,7 +77,6 @@ def start(testbed: Testbed) -> None:
     testbed.wait_for(
         lambda: testbed.api.get("/readyz") == "ok",
         what="the API server to be ready",
-        seconds=_READY_SECONDS,
         needs=("etcd", "kube-apiserver"),
     )
     _start_clients(testbed)

@@ -27,7 +27,6 @@ _DECLARED = ["InPlacePodVerticalScalingInitContainers"]
 """Of what a kubelet of 1.37 declares: without it the API server resizes no worker, since the
 operator gives workers an init container."""
 _IN_FLIGHT = 16
-_READY_SECONDS = 180.0
 
 
 def start(
@@ -95,7 +94,6 @@ def wait_ready(testbed: Testbed, count: int) -> None:
     testbed.wait_for(
         lambda: _open_nodes(testbed) >= count,
         what=f"{count} fake nodes to be ready",
-        seconds=_READY_SECONDS,
         needs=("kwok", "kube-controller-manager"),
     )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 MARK = "KFEXT_PROCESS_OF"
 # Nothing here needs an orderly end; the API server would take a minute over one.
 _GRACE_SECONDS = 2.0
-_GIVE_UP_SECONDS = 10.0
+_GIVE_UP_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
 _EXEC_SECONDS = 0.001
 

@@ -25,7 +25,6 @@ BINARIES = ("training-operator.v1",)
 NAMESPACE = "kubeflow"
 _ACCOUNT = f"system:serviceaccount:{NAMESPACE}:training-operator"
 _GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
-_READY_SECONDS = 90.0
 # The default, 20 requests a second and one worker, takes 80 s over 400 pods.
 _FAST = ["--kube-api-qps=500", "--kube-api-burst=1000", "--controller-threads=8"]
 # The operator looks whether this file exists before it starts its controllers; in its Deployment a
@@ -90,7 +89,6 @@ def wait_ready(testbed: Testbed) -> None:
     testbed.wait_for(
         ready,
         what="the training-operator to be ready",
-        seconds=_READY_SECONDS,
         needs=("training-operator",),
     )
     remove_empty_file(str(_GATE))

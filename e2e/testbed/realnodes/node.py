@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 NODE_LABEL = "testbed.kfext.dev/node=real"
 _EVICTION_MEMORY = 100 * 2**20
-_READY_SECONDS = 90.0
 _UNITS = {"kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 # The kernel hands over as much as 64 KiB at once; with a smaller burst it would never pass.
 _SMALLEST_BURST = 128 * 1024
@@ -163,7 +162,6 @@ class Node:
         self.sandbox.testbed.wait_for(
             self.is_ready,
             what=f"{self.name} to be ready",
-            seconds=_READY_SECONDS,
             needs=[self.sandbox.process(name) for name in ("containerd", "kubelet")],
         )
 
@@ -185,7 +183,6 @@ class Node:
         self.sandbox.testbed.wait_for(
             lambda: changed.advertised() == "1",
             what=f"{self.name} to advertise one CPU",
-            seconds=_READY_SECONDS,
             needs=[self.sandbox.process("kubelet")],
         )
         changed.wait()

@@ -33,7 +33,6 @@ _OWN_FOLDERS = {
 }
 # Lost when a machine is switched off.
 _VOLATILE = ("cni", "run")
-_START_SECONDS = 10.0
 
 
 class Sandbox:
@@ -78,7 +77,6 @@ class Sandbox:
         self.testbed.wait_for(
             ready.exists,
             what=f"the namespaces of {self.name}",
-            seconds=_START_SECONDS,
             needs=[self.process("sandbox")],
         )
 
