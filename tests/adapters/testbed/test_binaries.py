@@ -1,3 +1,4 @@
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -109,6 +110,17 @@ def test_what_two_processes_need_at_once_is_built_once(machine: Machine) -> None
         found = list(pool.map(binaries.resolve, ["etcd", "etcd"]))
     assert found[0] == found[1]
     assert len(built.read_text().splitlines()) == 1
+
+
+def test_what_several_programs_are_made_of_has_one_version_and_is_compiled_once() -> None:
+    apart = {"etcd", "kubernetes"}  # they share little with the others
+    versions: dict[str, set[str]] = {}
+    for source in {source for source in binaries.SOURCES.values() if source.module not in apart}:
+        pinned = (source.folder / "go.mod").read_text()
+        for module, version in re.findall(r"^\t?(?:require )?(\S+) (v\S+)", pinned, re.MULTILINE):
+            versions.setdefault(module, set()).add(version)
+    assert {module: found for module, found in versions.items() if len(found) > 1} == {}
+    assert len(versions) > 100
 
 
 @pytest.mark.parametrize(
