@@ -66,10 +66,12 @@ unit: $(READY) ## unit, adapter and contract tests
 
 e2e: $(READY) ## end-to-end tests on a real cluster
 	@echo "== end-to-end tests"
+	@$(if $(KFEXT_TESTBED),,$(BIN)/python -m e2e.testbed build)
 	@$(BIN)/pytest e2e/cases -m "not long" $(BESIDE)
 
 test-long: $(READY) ## everything, with all cases of real training
 	@$(BIN)/pytest tests
+	@$(if $(KFEXT_TESTBED),,$(BIN)/python -m e2e.testbed build --long)
 	@$(BIN)/pytest e2e/cases $(BESIDE)
 
 .PHONY: soak

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from e2e.harness.install import create_namespace, install_kfext
-from e2e.testbed import binaries, lifecycle, trainer
+from e2e.harness.install import INSTALL, create_namespace, install_kfext
+from e2e.testbed import lifecycle, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.preflight import Unavailable
-from e2e.testbed.progress import step
+from e2e.testbed.progress import agenda
 
 NAME, NAMESPACE = "try", "team-a"
 
@@ -31,16 +31,19 @@ def up() -> None:
 def bring_up() -> Testbed:
     """Bring the cluster up with kfext; if that fails, nothing of it remains."""
     try:
-        for program in (trainer.TRAINER, trainer.JOBSET):
-            binaries.resolve(program)
-        bed = lifecycle.up(NAME, real_nodes=2)
+        builds = lifecycle.planned(real_nodes=True, programs=trainer.BINARIES)
+        with agenda([*builds, *lifecycle.STARTS, trainer.START, INSTALL]):
+            lifecycle.prepare(real_nodes=True, programs=trainer.BINARIES)
+            return _started()
     except (Unavailable, FileExistsError) as error:
         sys.exit(str(error))
+
+
+def _started() -> Testbed:
+    bed = lifecycle.up(NAME, real_nodes=2)
     try:
-        with step("start Kubeflow Trainer", expect="10 seconds"):
-            trainer.start(bed)
-        with step("install kfext: kubectl apply --server-side -k manifests/overlays/testbed"):
-            install_kfext(bed)
+        trainer.start(bed)
+        install_kfext(bed)
         create_namespace(bed, NAMESPACE, managed=True)
     except BaseException:
         lifecycle.down(NAME)

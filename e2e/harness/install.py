@@ -11,11 +11,12 @@ import yaml
 
 from e2e.testbed.cluster import NotReadyError, Testbed
 from e2e.testbed.paths import REPOSITORY
+from e2e.testbed.progress import Planned, step
 from kfext.names import LEASE, NAMESPACE, WEBHOOK_CONFIGURATION
 
 _OVERLAY = REPOSITORY / "manifests" / "overlays" / "testbed"
-_READY_SECONDS = 180.0
 _GONE = "180s"
+INSTALL = Planned("install kfext: kubectl apply --server-side -k manifests/overlays/testbed", 20)
 
 
 def manifests() -> Iterator[dict[str, Any]]:
@@ -93,8 +94,9 @@ def kubectl(bed: Testbed, *arguments: str, given: str = "") -> str:
 
 def install_kfext(bed: Testbed) -> None:
     """Apply the overlay that changes only the image, and wait until kfext really works."""
-    kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
-    wait_installed(bed)
+    with step(INSTALL):
+        kubectl(bed, "apply", "--server-side", "-k", str(_OVERLAY))
+        wait_installed(bed)
 
 
 def wait_installed(bed: Testbed) -> None:
@@ -104,13 +106,12 @@ def wait_installed(bed: Testbed) -> None:
             bed.wait_for(
                 partial(_available, bed, deployment),
                 what=f"deployment {deployment}",
-                seconds=_READY_SECONDS,
             )
         except NotReadyError as error:
             logs = kubectl(bed, "logs", "-n", NAMESPACE, f"deployment/{deployment}", "--tail=20")
             raise NotReadyError(f"{error}; its log:\n{logs}") from error
-    bed.wait_for(lambda: bool(lease_holder(bed)), what="the Lease", seconds=_READY_SECONDS)
-    bed.wait_for(lambda: _trusted(bed), what="the webhook's CA", seconds=_READY_SECONDS)
+    bed.wait_for(lambda: bool(lease_holder(bed)), what="the Lease")
+    bed.wait_for(lambda: _trusted(bed), what="the webhook's CA")
 
 
 def scale(bed: Testbed, deployment: str, replicas: int) -> None:

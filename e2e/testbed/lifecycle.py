@@ -3,7 +3,7 @@
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -21,10 +21,11 @@ from e2e.testbed import (
 )
 from e2e.testbed.cluster import NotReadyError, Testbed
 from e2e.testbed.mounts import mount_points
-from e2e.testbed.progress import step
+from e2e.testbed.progress import Planned, agenda, step
 from e2e.testbed.record import Record
 
-_ACCOUNT_SECONDS = 60.0
+STARTS = (Planned("control plane", 8), Planned("training-operator and real nodes", 30))
+"""The steps in which `up` starts a testbed with real nodes, after `planned`."""
 
 
 def up(
@@ -43,15 +44,45 @@ def up(
         return _up(name, real_nodes, fake_nodes, fast=fast, native_gangs=native_gangs)
 
 
-def _up(name: str, real_nodes: int, fake_nodes: int, *, fast: bool, native_gangs: bool) -> Testbed:
+def planned(
+    *, real_nodes: bool = False, fake_nodes: bool = False, programs: Sequence[str] = ()
+) -> list[Planned]:
+    """Return the steps that `prepare` will take. Raises Unavailable if it would."""
     preflight.require_linux()
     if real_nodes:
         preflight.require_root()
-        realnodes.prepare()
-    programs = [*controlplane.BINARIES, *training_operator.BINARIES, *fakenodes.BINARIES]
+    steps = realnodes.planned() if real_nodes else []
+    return [*steps, *binaries.planned(_programs(real_nodes, fake_nodes, programs))]
+
+
+def prepare(
+    *, real_nodes: bool = False, fake_nodes: bool = False, programs: Sequence[str] = ()
+) -> None:
+    """Install and build what a testbed of these nodes needs, and more programs, if it is missing.
+
+    Raises Unavailable if this machine cannot have it.
+    """
+    with agenda(planned(real_nodes=real_nodes, fake_nodes=fake_nodes, programs=programs)):
+        if real_nodes:
+            realnodes.prepare()
+        for program in _programs(real_nodes, fake_nodes, programs):
+            binaries.resolve(program)
+
+
+def _programs(real_nodes: bool, fake_nodes: bool, more: Sequence[str]) -> list[str]:
+    wanted = [
+        *controlplane.BINARIES,
+        *training_operator.BINARIES,
+        *(fakenodes.BINARIES if fake_nodes else ()),
+        *(realnodes.BINARIES if real_nodes else ()),
+        *more,
+    ]
+    return list(dict.fromkeys(wanted))
+
+
+def _up(name: str, real_nodes: int, fake_nodes: int, *, fast: bool, native_gangs: bool) -> Testbed:
     # What takes minutes to build is built before anything runs.
-    for program in [*programs, *(realnodes.BINARIES if real_nodes else ())]:
-        binaries.resolve(program)
+    prepare(real_nodes=bool(real_nodes), fake_nodes=bool(fake_nodes))
     testbed = Testbed.create(name, real_nodes=real_nodes, fast=fast, native_gangs=native_gangs)
     try:
         _start(testbed, real_nodes, fake_nodes)
@@ -101,9 +132,10 @@ def running(name: str, **settings: Any) -> Iterator[Testbed]:
 
 def _start(testbed: Testbed, real_nodes: int, fake_nodes: int) -> None:
     """Start everything; what needs no waiting for another part starts while others get ready."""
-    with step("control plane", expect="8 seconds"):
+    control_plane, with_real = STARTS
+    with step(control_plane):
         controlplane.start(testbed)
-    with step("training-operator and nodes", expect="10 seconds" if not real_nodes else "1 minute"):
+    with step(with_real if real_nodes else Planned("training-operator and fake nodes", 10)):
         training_operator.start(testbed)
         if fake_nodes:
             fakenodes.start(testbed, fake_nodes)
@@ -116,7 +148,6 @@ def _start(testbed: Testbed, real_nodes: int, fake_nodes: int) -> None:
         testbed.wait_for(
             lambda: testbed.api.get("/api/v1/namespaces/default/serviceaccounts/default"),
             what="the default service account",
-            seconds=_ACCOUNT_SECONDS,
             needs=("kube-controller-manager",),
         )
 

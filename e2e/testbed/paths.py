@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from e2e.testbed.progress import step
+
 RELEASES = {"1.35": "v1.35.4", "1.37": "v1.37.2"}
 """The releases of Kubernetes that the testbed can run."""
 KUBERNETES = RELEASES[os.environ.get("KFEXT_KUBERNETES", "1.37")]
@@ -36,7 +38,11 @@ def exclusively(folder: Path) -> Iterator[None]:
     """Hold the lock of `folder`; another process waits, and then finds the thing made."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with step(f"waiting for another process that builds in {folder}"):
+                fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 

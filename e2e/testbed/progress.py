@@ -5,18 +5,87 @@ A terminal gets live bars; a file or a CI log gets plain lines.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
-_HEARTBEAT_SECONDS = 15.0
-_QUARTERS = 4
+_HEARTBEAT_SECONDS, _REDRAW_SECONDS = 60.0, 0.5
+_PARTS = 2
+_LONGEST_IN_SECONDS = 100
+_TRUSTED_SECONDS = 60.0
+"""So long the usual pace counts as seen before the first step: one slow step is no rule."""
 Advance = Callable[[int, str], None]
 """Sets how many of a bar's parts are done, and says a word about the present one."""
+
+
+class Planned(NamedTuple):
+    """A step to come: its name, and its usual seconds on two cores with nothing else to do."""
+
+    what: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class Agenda:
+    """How many planned steps are done, in their order, and how long the others will take.
+
+    A step that another process has done meanwhile never begins: it is done when a later one begins.
+    `now` is in seconds of any clock.
+    """
+
+    planned: Sequence[Planned]
+    done: int = 0
+    _at: Planned | None = None
+    _began: float = 0.0
+    _took: float = _TRUSTED_SECONDS
+    _usual: float = _TRUSTED_SECONDS
+
+    def begin(self, entry: Planned, now: float) -> str:
+        """Count a step as begun; return its place in the list, empty if it is not in it."""
+        rest = self.planned[self.done :]
+        if self._at or entry not in rest:
+            return ""
+        self.done += rest.index(entry)
+        self._at, self._began = entry, now
+        return f"[{self.done + 1}/{len(self.planned)}] "
+
+    def end(self, now: float) -> None:
+        """Count the step that has begun as done."""
+        assert self._at
+        self._took += now - self._began
+        self._usual += self._at.seconds
+        self._at, self.done = None, self.done + 1
+
+    def left(self, now: float) -> float:
+        """Return the seconds that the rest will take if it goes on at the pace so far."""
+        coming = sum(entry.seconds for entry in self.planned[self.done :])
+        pace = self._took / self._usual
+        if not self._at:
+            return coming * pace
+        gone = now - self._began
+        # A step that takes longer than it should tells how busy the machine is before it ends.
+        late = max(0.0, gone - self._at.seconds * pace)
+        pace = (self._took + late) / self._usual
+        return max(coming * pace - gone, (coming - self._at.seconds) * pace)
+
+    def share(self, now: float) -> float:
+        """Return how much of all work is done, as a part of 1; the last part is for the end."""
+        total = sum(entry.seconds for entry in self.planned)
+        over = sum(entry.seconds for entry in self.planned[: self.done])
+        if self._at:
+            usual = self._at.seconds * self._took / self._usual
+            over += self._at.seconds * min((now - self._began) / max(usual, 1.0), 0.95)
+        return over / max(total, 1.0)
+
+
+def spell(seconds: float) -> str:
+    """Return a time as people say it: "40 s" or "12 min"."""
+    return f"{seconds:.0f} s" if seconds < _LONGEST_IN_SECONDS else f"{seconds / 60:.0f} min"
 
 
 def say(message: str) -> None:
@@ -25,42 +94,78 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def step(what: str, *, expect: str = "") -> Iterator[None]:
+def agenda(planned: Sequence[Planned]) -> Iterator[None]:
+    """List all that will be done, and show until the block ends how much of it is.
+
+    Each `step` of an entry counts as this entry. Nothing is shown of an empty list, nor within
+    another agenda, which has the same entries.
+    """
+    if _live.agenda or not planned:
+        yield
+        return
+    steps = "1 step" if len(planned) == 1 else f"{len(planned)} steps"
+    say(f"{steps}, about {spell(sum(entry.seconds for entry in planned))} in all:")
+    for number, entry in enumerate(planned, 1):
+        say(f"  {number:3}. {spell(entry.seconds):>6}  {entry.what}")
+    _live.agenda, began = Agenda(planned), time.monotonic()
+    try:
+        with _overall(_live.agenda) if _live.console.is_terminal else nullcontext():
+            yield
+        say(f"all of it took {spell(time.monotonic() - began)}")
+    finally:
+        _live.agenda = None
+
+
+@contextmanager
+def step(what: str | Planned, *, expect: str = "") -> Iterator[None]:
     """Say that `what` begins, that it goes on, and how long it took.
 
-    `expect` names the usual duration of a long step, for instance "3 minutes".
+    `expect` names the usual duration of a long step that is not planned, for instance "3 minutes".
     """
-    begins = f"{what} ..." + (f" (about {expect})" if expect else "")
     began = time.monotonic()
+    listed, place = _live.agenda, ""
+    if isinstance(what, Planned):
+        place = listed.begin(what, began) if listed else ""
+        expect = spell(what.seconds)
+        what = what.what
+    named = f"{place}{what}"
+    begins = f"{named} ..." + (f" (about {expect})" if expect else "")
     try:
-        with _live.task(begins) if _live.console.is_terminal else _heartbeat(what, begins):
+        with _live.task(begins) if _live.console.is_terminal else _heartbeat(named, begins):
             yield
     except BaseException:
-        say(f"  {what}: failed after {time.monotonic() - began:.1f} s")
+        say(f"  {named}: failed after {time.monotonic() - began:.1f} s")
         raise
-    say(f"  {what}: done in {time.monotonic() - began:.1f} s")
+    finally:
+        if listed and place:
+            listed.end(time.monotonic())
+    say(f"  {named}: done in {time.monotonic() - began:.1f} s{_rest() if place else ''}")
 
 
 @contextmanager
 def bar(what: str, total: int) -> Iterator[Advance]:
-    """Show how many of `total` parts are done: a bar on a terminal, elsewhere a line a quarter."""
+    """Show how many of `total` parts are done: a bar on a terminal, elsewhere two lines."""
     if _live.console.is_terminal:
         with _live.task(what, total=total) as task:
-            yield lambda done, word: _live.update(task, what, done, word)
+            yield lambda done, word: _live.update(task, f"{what} {word}".rstrip(), done)
     else:
-        yield _Quarters(what, total).advance
+        yield _Halves(what, total).advance
+
+
+def _rest() -> str:
+    """Return how long the rest of the agenda will take, empty without one or at its end."""
+    left = _live.agenda.left(time.monotonic()) if _live.agenda else 0.0
+    return f"; about {spell(left)} left" if left >= 1 else ""
 
 
 @contextmanager
-def _heartbeat(what: str, begins: str) -> Iterator[None]:
-    """Print a line at the beginning and one each 15 s."""
-    say(f"  {begins}")
-    began = time.monotonic()
+def _every(seconds: float, act: Callable[[], None]) -> Iterator[None]:
+    """Do something again and again beside the block."""
     done = threading.Event()
 
     def beat() -> None:
-        while not done.wait(_HEARTBEAT_SECONDS):
-            say(f"  {what}: still at it after {time.monotonic() - began:.0f} s")
+        while not done.wait(seconds):
+            act()
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
@@ -71,19 +176,47 @@ def _heartbeat(what: str, begins: str) -> Iterator[None]:
         thread.join()
 
 
+@contextmanager
+def _heartbeat(what: str, begins: str) -> Iterator[None]:
+    """Print a line at the beginning, and again each minute."""
+    say(f"  {begins}")
+    began = time.monotonic()
+
+    def beat() -> None:
+        say(f"  {what}: still at it after {spell(time.monotonic() - began)}{_rest()}")
+
+    with _every(_HEARTBEAT_SECONDS, beat):
+        yield
+
+
+@contextmanager
+def _overall(of: Agenda) -> Iterator[None]:
+    """Show a bar over all steps."""
+    with _live.task("", total=len(of.planned)) as task:
+
+        def draw() -> None:
+            now = time.monotonic()
+            shown = f"{of.done} of {len(of.planned)} steps done, about {spell(of.left(now))} left"
+            _live.update(task, shown, len(of.planned) * of.share(now))
+
+        draw()
+        with _every(_REDRAW_SECONDS, draw):
+            yield
+
+
 @dataclass(slots=True)
-class _Quarters:
-    """Prints a bar as lines, one for each quarter of its parts."""
+class _Halves:
+    """Prints a bar as lines, one for each half of its parts."""
 
     what: str
     total: int
     _printed: int = 0
 
     def advance(self, done: int, word: str) -> None:
-        """Print a line if another quarter is done."""
-        quarter = _QUARTERS * done // max(self.total, 1)
-        if quarter > self._printed:
-            self._printed = quarter
+        """Print a line if another half is done."""
+        half = _PARTS * done // max(self.total, 1)
+        if half > self._printed:
+            self._printed = half
             say(f"    {self.what}: {done} of {self.total} {word}".rstrip())
 
 
@@ -92,6 +225,7 @@ class _Live:
     """The live display of a terminal: it is shown while a task is under way."""
 
     console: Console
+    agenda: Agenda | None = None
     _progress: Progress = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -118,9 +252,9 @@ class _Live:
                 if not self._progress.task_ids:
                     self._progress.stop()
 
-    def update(self, task: TaskID, what: str, done: int, word: str) -> None:
+    def update(self, task: TaskID, what: str, done: float) -> None:
         """Move a task's bar."""
-        self._progress.update(task, completed=done, description=escape(f"{what} {word}".rstrip()))
+        self._progress.update(task, completed=done, description=escape(what))
 
 
 _live = _Live(Console(stderr=True))

@@ -16,14 +16,16 @@ import urllib3
 import yaml
 
 from e2e.testbed import binaries
+from e2e.testbed.progress import Planned, step
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
 
 TRAINER, JOBSET = "trainer-controller-manager", "jobset"
+BINARIES = (TRAINER, JOBSET)
+START = Planned("start Kubeflow Trainer, for TrainJobs", 10)
 RUNTIME = "torch-distributed"
 _ADMINISTRATORS = ("system:masters",)
-_READY_SECONDS = 120.0
 _CONFIGURATION = {
     TRAINER: {
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
@@ -44,6 +46,11 @@ _PREFIXES = {
 
 def start(testbed: Testbed) -> None:
     """Install the CRDs, start both, and return once a TrainJob of the torch runtime is accepted."""
+    with step(START):
+        _start_both(testbed)
+
+
+def _start_both(testbed: Testbed) -> None:
     of_jobset, of_trainer = binaries.jobset_manifests(), binaries.trainer_manifests()
     *crds, runtime = [path for path in of_trainer if path.name != "manifests.yaml"]
     served = list(_read([*of_jobset[:1], *crds]))
@@ -52,7 +59,6 @@ def start(testbed: Testbed) -> None:
     testbed.wait_for(
         lambda: all(_is_served(testbed, manifest) for manifest in served),
         what="the kinds of Trainer and JobSet to be served",
-        seconds=_READY_SECONDS,
     )
     for name, files in ((JOBSET, of_jobset), (TRAINER, of_trainer)):
         (hooks,) = (path for path in files if path.name == "manifests.yaml")
@@ -63,9 +69,7 @@ def start(testbed: Testbed) -> None:
             testbed.api.apply(manifest)
         return True
 
-    testbed.wait_for(
-        accepted, what="Trainer to answer", seconds=_READY_SECONDS, needs=(TRAINER, JOBSET)
-    )
+    testbed.wait_for(accepted, what="Trainer to answer", needs=(TRAINER, JOBSET))
 
 
 def stop(testbed: Testbed) -> None:
@@ -129,7 +133,7 @@ def _start(testbed: Testbed, name: str, hooks: Path) -> None:
         url = f"http://127.0.0.1:{health}/readyz"
         return urllib3.request("GET", url, retries=False).status == 200
 
-    testbed.wait_for(ready, what=f"{name} to be ready", seconds=_READY_SECONDS)
+    testbed.wait_for(ready, what=f"{name} to be ready")
     for manifest in _hooks(testbed, name, [hooks], port=port):
         testbed.api.apply(manifest)
 

@@ -14,11 +14,13 @@ import shutil
 import stat
 import tarfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from e2e.testbed import paths
+from e2e.testbed import paths, progress
 from e2e.testbed.mounts import unmount_below
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -37,15 +39,35 @@ class Layer:
     digest: str
 
 
-def layer(name: str, inputs: Iterable[str | bytes], fill: Callable[[Path], None]) -> Layer:
-    """Return the layer `name` made from `inputs`; if the cache lacks it, `fill` fills a folder."""
-    folder = paths.cache() / "layers"
-    sealed = folder / f"{name}-{key(inputs)}.tar"
-    noted = sealed.with_suffix(".sha256")
-    with paths.exclusively(folder):
-        if not noted.exists():
-            _make(sealed, noted, fill)
-    return Layer(sealed, noted.read_text())
+@dataclass(frozen=True)
+class Recipe:
+    """How a layer is made: `fill` fills a folder from `inputs`, in a step if that takes long."""
+
+    name: str
+    inputs: Iterable[str | bytes]
+    fill: Callable[[Path], None]
+    step: progress.Planned | None = None
+
+    @cached_property
+    def _sealed(self) -> Path:
+        return paths.cache() / "layers" / f"{self.name}-{key(self.inputs)}.tar"
+
+    @property
+    def _noted(self) -> Path:
+        return self._sealed.with_suffix(".sha256")
+
+    @property
+    def is_made(self) -> bool:
+        """Say whether the cache has the layer."""
+        return self._noted.exists()
+
+    def layer(self) -> Layer:
+        """Return the layer, made now if the cache lacks it."""
+        with paths.exclusively(self._sealed.parent):
+            if not self.is_made:
+                with progress.step(self.step) if self.step else nullcontext():
+                    _make(self._sealed, self._noted, self.fill)
+        return Layer(self._sealed, self._noted.read_text())
 
 
 def key(inputs: Iterable[str | bytes]) -> str:

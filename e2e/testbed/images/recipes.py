@@ -10,14 +10,16 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
-from e2e.testbed import paths, progress
+from e2e.testbed import paths
 from e2e.testbed.images import KFEXT_IMAGE, PAUSE_IMAGE, TENSORFLOW_IMAGE, TRAINING_IMAGE, rootfs
-from e2e.testbed.images.layers import Image, Layer, files_below, layer
+from e2e.testbed.images.layers import Image, Layer, Recipe, files_below
 from e2e.testbed.images.rootfs import BALLAST, SUITE, bootstrap, mirror, repair_torchrun
 from e2e.testbed.preflight import Unavailable
+from e2e.testbed.progress import Planned
 
 # Debian's Python searches this folder, and pip there would install into it.
 PACKAGES = f"usr/local/lib/python{rootfs.PYTHON}/dist-packages"
@@ -102,67 +104,84 @@ def pause_image() -> Image:
         (folder / "bin").mkdir()
         shutil.copy2(program, folder / "bin" / "busybox")
 
-    only = layer("pause", [program.read_bytes()], fill)
+    only = Recipe("pause", [program.read_bytes()], fill).layer()
     # Not every build of busybox understands `sleep infinity`.
     return Image(PAUSE_IMAGE, [only], entrypoint=["/bin/busybox", "sleep", "2000000000"])
 
 
 def training_image() -> Image:
     """Make the image of PyTorch jobs: Debian's PyTorch, and our training scripts in /jobs."""
-    packages = ["python3-torch", "ca-certificates"]
-
-    def fill(folder: Path) -> None:
-        with progress.step("making a root file system with PyTorch", expect="3 minutes"):
-            bootstrap(folder, packages)
-            repair_torchrun(folder)
-
-    inputs = [SUITE, mirror(), *packages, *BALLAST, "repair_torchrun"]
-    return Image(
-        TRAINING_IMAGE, [layer("pytorch", inputs, fill), _jobs_layer()], environment=_UNBUFFERED
-    )
+    return Image(TRAINING_IMAGE, _made(_training()), environment=_UNBUFFERED)
 
 
 def later_pytorch() -> Layer:
     """Make a root file system with PyTorch 2, which no image has, from a later Debian."""
     packages = ["python3-torch"]
-
-    def fill(folder: Path) -> None:
-        with progress.step("making a root file system with PyTorch 2", expect="4 minutes"):
-            bootstrap(folder, packages, suite=_LATER_SUITE)
-
     inputs = [_LATER_SUITE, mirror(_LATER_SUITE), *packages, *BALLAST]
-    return layer("pytorch-2", inputs, fill)
+    step = Planned("making a root file system with PyTorch 2", 240)
+    fill = partial(bootstrap, packages=packages, suite=_LATER_SUITE)
+    return Recipe("pytorch-2", inputs, fill, step).layer()
 
 
 def tensorflow_image() -> Image:
     """Make the image of TensorFlow jobs: PyPI's TensorFlow, and our training scripts in /jobs."""
-
-    def fill(folder: Path) -> None:
-        with progress.step("installing TensorFlow from PyPI", expect="1 minute"):
-            install(folder, [_TENSORFLOW])
-            for ballast in _TENSORFLOW_BALLAST:
-                for path in folder.rglob(f"dist-packages/{ballast}"):
-                    shutil.rmtree(path)
-
-    stack = [
-        _python_layer(),
-        layer("tensorflow", [_TENSORFLOW, *_TENSORFLOW_BALLAST], fill),
-        _jobs_layer(),
-    ]
-    return Image(TENSORFLOW_IMAGE, stack, environment=_UNBUFFERED)
+    return Image(TENSORFLOW_IMAGE, _made(_tensorflow()), environment=_UNBUFFERED)
 
 
 def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> Image:
     """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
+    return Image(
+        name,
+        _made(_kfext(source)),
+        entrypoint=["kfext"],
+        user="65532:65532",
+        environment=_UNBUFFERED,
+    )
+
+
+def lacking() -> list[Recipe]:
+    """Return the recipes of `all_images` that were not made yet, in the order of their making.
+
+    Without the smallest: it is of a program that may not be installed yet.
+    """
+    every = {recipe.name: recipe for recipe in (*_tensorflow(), *_training(), *_kfext())}
+    return [recipe for recipe in every.values() if not recipe.is_made]
+
+
+def _made(recipes: Iterable[Recipe]) -> list[Layer]:
+    return [recipe.layer() for recipe in recipes]
+
+
+def _training() -> list[Recipe]:
+    packages = ["python3-torch", "ca-certificates"]
+
+    def fill(folder: Path) -> None:
+        bootstrap(folder, packages)
+        repair_torchrun(folder)
+
+    inputs = [SUITE, mirror(), *packages, *BALLAST, "repair_torchrun"]
+    step = Planned("making a root file system with PyTorch", 180)
+    return [Recipe("pytorch", inputs, fill, step), _jobs()]
+
+
+def _tensorflow() -> list[Recipe]:
+    def fill(folder: Path) -> None:
+        install(folder, [_TENSORFLOW])
+        for ballast in _TENSORFLOW_BALLAST:
+            for path in folder.rglob(f"dist-packages/{ballast}"):
+                shutil.rmtree(path)
+
+    inputs = [_TENSORFLOW, *_TENSORFLOW_BALLAST]
+    step = Planned("installing TensorFlow from PyPI", 60)
+    return [_python(), Recipe("tensorflow", inputs, fill, step), _jobs()]
+
+
+def _kfext(source: Path = paths.REPOSITORY) -> list[Recipe]:
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     extras = project.get("optional-dependencies", {})  # 0.1 has no agent
     tested = source / "constraints.txt"
     pins = tested.read_text().splitlines()[1:] if tested.exists() else []  # 0.1 has none
     requirements = [*project["dependencies"], *extras.get("agent", []), *pins]
-
-    def fill_dependencies(folder: Path) -> None:
-        with progress.step("installing kfext's dependencies for its image", expect="20 seconds"):
-            install(folder, requirements)
 
     def fill_busybox(folder: Path) -> None:
         target = folder / "usr/local/bin" / _BUSYBOX.name
@@ -173,28 +192,31 @@ def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> 
         with tempfile.TemporaryDirectory() as built:
             install(folder, [str(wheel(source, Path(built)))], dependencies=False)
 
+    dependencies = Planned("installing kfext's dependencies for its image", 20)
+    own = Planned("installing kfext for its image", 10)
     inputs = files_below(*(source / part for part in _KFEXT_INPUTS))
-    stack = [
-        _python_layer(),
-        layer("busybox", [str(_BUSYBOX)], fill_busybox),
-        layer("kfext-dependencies", requirements, fill_dependencies),
-        layer("kfext", inputs, fill_own),
+    return [
+        _python(),
+        Recipe("busybox", [str(_BUSYBOX)], fill_busybox),
+        Recipe(
+            "kfext-dependencies",
+            requirements,
+            partial(install, requirements=requirements),
+            dependencies,
+        ),
+        Recipe("kfext", inputs, fill_own, own),
     ]
-    return Image(name, stack, entrypoint=["kfext"], user="65532:65532", environment=_UNBUFFERED)
 
 
-def _python_layer() -> Layer:
+def _python() -> Recipe:
     packages = ["python3", "ca-certificates"]
-
-    def fill(folder: Path) -> None:
-        with progress.step("making a root file system with Python", expect="40 seconds"):
-            bootstrap(folder, packages)
-
-    return layer("python", [SUITE, mirror(), *packages, *BALLAST], fill)
+    inputs = [SUITE, mirror(), *packages, *BALLAST]
+    step = Planned("making a root file system with Python", 40)
+    return Recipe("python", inputs, partial(bootstrap, packages=packages), step)
 
 
-def _jobs_layer() -> Layer:
+def _jobs() -> Recipe:
     def fill(folder: Path) -> None:
         shutil.copytree(_JOBS, folder / "jobs", ignore=shutil.ignore_patterns("__pycache__"))
 
-    return layer("jobs", files_below(_JOBS), fill)
+    return Recipe("jobs", files_below(_JOBS), fill)

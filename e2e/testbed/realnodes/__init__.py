@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from e2e.testbed import preflight, progress
-from e2e.testbed.images.recipes import all_images
+from e2e.testbed.images import recipes
 from e2e.testbed.realnodes import containerd, network
 from e2e.testbed.realnodes.node import Node, machine_memory
 
@@ -24,6 +24,7 @@ __all__ = [
     "give_image",
     "memory_budget",
     "nodes",
+    "planned",
     "prepare",
     "renew_images",
     "start_nodes",
@@ -60,18 +61,27 @@ def memory_budget(machine: int, nodes: int) -> int:
     return budget
 
 
+def planned() -> list[progress.Planned]:
+    """Return the steps that `prepare` will take. Raises Unavailable as that does."""
+    packages, layers = containerd.planned_packages(), recipes.lacking()
+    # The name of a template comes from the images in it, so they must be made.
+    whole = not packages and not layers and containerd.has_template(recipes.all_images())
+    steps = [recipe.step for recipe in layers if recipe.step]
+    return [*packages, *steps, *(() if whole else (containerd.UNPACK,))]
+
+
 def prepare() -> None:
     """Install and build what is missing; raise Unavailable if this machine cannot have it."""
     preflight.require_linux()
     preflight.require_root()
     containerd.install_packages()
-    containerd.template(all_images())
+    containerd.template(recipes.all_images())
 
 
 def start_nodes(testbed: Testbed, count: int) -> list[Node]:
     """Start `count` real nodes with DNS, and return them once all are ready."""
     made = _nodes(testbed, count)
-    template = containerd.template(all_images())
+    template = containerd.template(recipes.all_images())
     testbed.record.add("mounts", str(testbed.folder))
     with progress.step(f"starting {count} real nodes", expect="5 seconds"):
         network.make_network(testbed, count)
@@ -86,7 +96,7 @@ def start_nodes(testbed: Testbed, count: int) -> list[Node]:
 
 def renew_images(testbed: Testbed) -> None:
     """Give running nodes the images as they are made now: what was edited since `up` counts."""
-    images = all_images()
+    images = recipes.all_images()
     with progress.step("renewing the images of the real nodes", expect="5 seconds"):
         for node in nodes(testbed):
             containerd.renew(node.sandbox, images)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from e2e.testbed import paths, progress
+from e2e.testbed.cluster import PATIENCE_SECONDS
 from e2e.testbed.images import PAUSE_IMAGE
 from e2e.testbed.images.layers import Image, key, write_archive
 from e2e.testbed.preflight import Unavailable
@@ -47,9 +48,9 @@ _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCKED = "Could not get lock"
 _LOCK_SECONDS, _LOOK_SECONDS = 300.0, 2.0
 SOCKET = "/run/containerd/containerd.sock"
+UNPACK = progress.Planned("unpacking the images, once for all nodes", 60)
 # It answers on its socket much earlier, with errors. This is what it says last before it can.
 _SERVES = b"Start streaming server"
-_START_SECONDS = 20.0
 _KUBERNETES = "k8s.io"  # containerd's namespace of what kubelet sees
 _SNAPSHOTS = "io.containerd.snapshotter.v1.overlayfs/snapshots"
 _BLOBS = "io.containerd.content.v1.content/blobs/sha256"
@@ -105,6 +106,16 @@ def missing_packages() -> list[str]:
     return sorted(packages)
 
 
+def planned_packages() -> list[progress.Planned]:
+    """Return the step that `install_packages` will take, if it will."""
+    packages = missing_packages()
+    return [_packages_step(packages)] if packages else []
+
+
+def _packages_step(packages: Sequence[str]) -> progress.Planned:
+    return progress.Planned(f"installing Debian packages: {' '.join(packages)}", 40)
+
+
 def install_packages() -> None:
     """Install what is missing, starting no service and removing no package."""
     packages = missing_packages()
@@ -115,7 +126,7 @@ def install_packages() -> None:
             "real nodes need programs that this machine lacks, and it has no apt-get to install "
             f"them with; in Debian they are called {' '.join(packages)}"
         )
-    with progress.step(f"installing Debian packages: {' '.join(packages)}"), _no_services():
+    with progress.step(_packages_step(packages)), _no_services():
         _apt_get("update")
         _apt_get("install", "--yes", "--no-install-recommends", "--no-remove", *packages)
     if still := missing_packages():
@@ -171,7 +182,6 @@ def start(sandbox: Sandbox) -> None:
     sandbox.testbed.wait_for(
         lambda: _SERVES in log.read_bytes()[told:],
         what=f"containerd of {sandbox.name} to serve kubelet",
-        seconds=_START_SECONDS,
         needs=[sandbox.process("containerd")],
     )
 
@@ -197,22 +207,38 @@ def template(images: Sequence[Image]) -> Path:
     It is made from the template of all images but the last. So after a change of one image, only
     that one and those behind it are imported again, and of those only layers not yet there.
     """
-    folder = paths.cache() / "containerd"
-    with paths.exclusively(folder):
-        return _template(folder, images)
+    with paths.exclusively(_templates()):
+        ready = _ready(images)
+        if not ready.exists():
+            with progress.step(UNPACK):
+                _make_template(images)
+        return ready
 
 
-def _template(folder: Path, images: Sequence[Image]) -> Path:
-    ready = folder / key(image.digest for image in images)
+def has_template(images: Sequence[Image]) -> bool:
+    """Say whether the cache has the containerd folder with these images."""
+    return _ready(images).exists()
+
+
+def _templates() -> Path:
+    return paths.cache() / "containerd"
+
+
+def _ready(images: Sequence[Image]) -> Path:
+    return _templates() / key(image.digest for image in images)
+
+
+def _make_template(images: Sequence[Image]) -> Path:
+    ready = _ready(images)
     if ready.exists():
         return ready
-    before = _template(folder, images[:-1]) if len(images) > 1 else None
-    unfinished = folder / f"{ready.name}.unfinished"
+    before = _make_template(images[:-1]) if len(images) > 1 else None
+    unfinished = ready.with_suffix(".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)  # of an attempt that was killed
     unfinished.mkdir()
     if before:
         fill_from_template(before, unfinished)
-    with progress.step(f"unpacking {images[-1].name}"), _containerd(unfinished) as socket:
+    with _containerd(unfinished) as socket:
         blobs = unfinished / _BLOBS
         known = {blob.name for blob in blobs.iterdir()} if before else set()
         _import(images[-1], _ctr(socket), known)
@@ -266,7 +292,7 @@ def _containerd(root: Path) -> Iterator[Path]:
             [*command, f"--state={state}", f"--address={socket}"], stdout=log, stderr=log
         )
     try:
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not socket.exists():
             if process.poll() is not None or time.monotonic() > deadline:
                 said = "\n".join((state / "log").read_text().splitlines()[-5:])

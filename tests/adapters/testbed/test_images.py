@@ -11,9 +11,9 @@ import pytest
 from e2e.testbed.images.layers import (
     Image,
     Layer,
+    Recipe,
     files_below,
     key,
-    layer,
     write_archive,
     write_layer,
 )
@@ -112,9 +112,11 @@ def test_a_layer_is_made_once_for_the_same_inputs(
         filled.append(folder)
         (folder / "file").write_text("content")
 
-    first = layer("name", ["input"], fill)
-    assert layer("name", ["input"], fill) == first
-    assert layer("name", ["other"], fill).path != first.path
+    assert not Recipe("name", ["input"], fill).is_made
+    first = Recipe("name", ["input"], fill).layer()
+    assert Recipe("name", ["input"], fill).is_made
+    assert Recipe("name", ["input"], fill).layer() == first
+    assert Recipe("name", ["other"], fill).layer().path != first.path
     assert len(filled) == 2
 
 
@@ -128,9 +130,9 @@ def test_a_layer_that_could_not_be_filled_leaves_nothing_and_is_tried_again(
         raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):
-        layer("name", [], fail)
+        Recipe("name", [], fail).layer()
     assert [path.name for path in (tmp_path / "layers").iterdir()] == [".lock"]
-    assert layer("name", [], lambda folder: None).path.exists()
+    assert Recipe("name", [], lambda folder: None).layer().path.exists()
 
 
 def test_keys_tell_where_one_input_ends_and_the_next_begins() -> None:
