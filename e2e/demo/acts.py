@@ -1,23 +1,30 @@
-"""What the demo does: two jobs that send to each other, and two gangs that want the same room."""
+"""What the demo does: two jobs that send to each other, and two gangs that want the same room.
+
+Each way to place the jobs has its turn, and then each has its next: so a machine that grows slower
+or faster does so for all of them.
+"""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import quote
 
 from kubeflow.training import TrainingClient
 
 from e2e.demo.claims import Job, Recorder, Round
 from e2e.harness.install import kubectl
 from e2e.harness.jobs import ended, jobs_path
-from e2e.harness.training import Object, ended_well, pods_of, pytorch_job, step_ms, tf_job
-from e2e.harness.wait import until
+from e2e.harness.training import Object, pods_of, pytorch_job, step_ms, tf_job
 from e2e.testbed.api import ApiError
-from e2e.testbed.cluster import Testbed
+from e2e.testbed.cluster import PATIENCE_SECONDS, NotReadyError, Testbed
 from e2e.testbed.paths import REPOSITORY
-from e2e.testbed.progress import step
+from e2e.testbed.progress import Planned, say, step
+from e2e.testbed.realnodes import nodes
 from kfext import names
+from kfext.model.kinds.registered import KINDS
+from kfext.model.quantity import parse_quantity
 
 CPU = "250m"
 """Two such pods fit a node beside kfext's own."""
@@ -26,16 +33,17 @@ GANG_SECONDS = 30.0
 """For so long the demo shows that neither of two gangs trains; a gang alone takes less."""
 TRAIN_JOB = "ddp"
 _EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
-_DDP_STEPS, _PS_STEPS, _GANG_STEPS = 250, 150, 40
+_DDP_STEPS, _PS_STEPS, _GANG_STEPS = 120, 80, 40
 _EMBEDDING = ("--model", "embedding")
 _PRINTED = ("--print-every", "10")
-_PAIR, _GANG_WORKERS = 2, 3
-_TRAINED_SECONDS, _BOUND_SECONDS = 600.0, 30.0
+_PAIR, GANG_PODS = 2, 4
+_TRAINED_SECONDS = 3 * PATIENCE_SECONDS
+_TURNS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to place jobs: its name, the namespace, and the annotations of the jobs."""
+    """A way to place jobs: its name, the namespace of a turn, and the annotations of the jobs."""
 
     title: str
     namespace: str
@@ -44,13 +52,36 @@ class Way:
 
 
 PLAIN = Way("plain Kubernetes", "plain", managed=False)
-AGAIN = Way("plain Kubernetes, again", "plain-again", managed=False)
 KFEXT = Way("kfext", "managed", managed=True)
 HOST = Way(
     "kfext, network: host", "managed-host", managed=True, annotations={names.NETWORK: "host"}
 )
-WAYS = (PLAIN, KFEXT, HOST, AGAIN)
-"""In this order, so that a machine that grows slower or faster does so for both."""
+BY_KFEXT = (KFEXT, HOST)
+TURNS = tuple(
+    replace(way, namespace=way.namespace + (f"-{turn}" if turn > 1 else ""))
+    for turn in range(1, _TURNS + 1)
+    for way in (PLAIN, *BY_KFEXT)
+)
+
+
+def _together_step(way: Way) -> Planned:
+    return Planned(f"{way.title}, namespace {way.namespace}: PyTorchJob {DDP} and TFJob {PS}", 32)
+
+
+def _gangs_step(way: Way) -> Planned:
+    return Planned(f"{way.title}: PyTorchJobs {' and '.join(GANGS)} at once", 45)
+
+
+def _train_job_step(way: Way) -> Planned:
+    return Planned(f"{way.title}: TrainJob {TRAIN_JOB}", 15)
+
+
+PLANNED = (
+    *map(_together_step, TURNS),
+    *map(_gangs_step, (PLAIN, KFEXT)),
+    *map(_train_job_step, (PLAIN, KFEXT)),
+)
+"""The steps of all acts, in their order."""
 
 
 def together(bed: Testbed, way: Way) -> Round:
@@ -60,22 +91,21 @@ def together(bed: Testbed, way: Way) -> Round:
     ps = tf_job(PS, workers=0, cpu=CPU, arguments=(*steps[PS], *_PRINTED))
     del ps.spec.tf_replica_specs["Worker"]
     sent = (Sent(ddp, "master-0", _DDP_STEPS), Sent(ps, "chief-0", _PS_STEPS))
-    began = time.time()
-    with (
-        step(f"{way.title}: PyTorchJob {DDP} and TFJob {PS}", expect="45 seconds"),
-        _recorded(bed, way, sent) as recorder,
-    ):
+    began, before = time.time(), _between_nodes(bed)
+    with step(_together_step(way)), _recorded(bed, way, sent) as recorder:
         for job in sent:
             # One after the other, as two people would: so plain Kubernetes spreads each of them.
             job.send(bed, way)
             job.wait_bound(bed, way)
         for job in sent:
             job.wait_ended(bed, way)
-        until(
+        _wait(
+            bed,
             lambda: not any(map(_holds_room, pods_of(bed, way.namespace).values())),
             what=f"no pod of namespace {way.namespace} holds room",
         )
-    return _round(bed, way, sent, recorder, began=began)
+    wire = _between_nodes(bed) - before
+    return replace(_round(bed, way, sent, recorder, began=began), wire=wire)
 
 
 def gangs(bed: Testbed, way: Way) -> Round:
@@ -84,25 +114,24 @@ def gangs(bed: Testbed, way: Way) -> Round:
     Under plain Kubernetes the gangs are ended after a while; under kfext they end by themselves.
     """
     arguments = (*_EMBEDDING, "--steps", str(_GANG_STEPS), *_PRINTED)
+    cpu = _half_a_node(bed)
     sent = tuple(
         Sent(
-            pytorch_job(name, workers=_GANG_WORKERS, cpu=CPU, arguments=arguments),
+            pytorch_job(name, workers=GANG_PODS - 1, cpu=cpu, arguments=arguments),
             "master-0",
             _GANG_STEPS,
         )
         for name in GANGS
     )
     began = time.time()
-    with (
-        step(f"{way.title}: PyTorchJobs {' and '.join(GANGS)} at once", expect="1 minute"),
-        _recorded(bed, way, sent) as recorder,
-    ):
+    with step(_gangs_step(way)), _recorded(bed, way, sent) as recorder:
         with ThreadPoolExecutor(len(sent)) as pool:
             list(pool.map(lambda job: job.send(bed, way), sent))
         if way.managed:
             for job in sent:
                 job.wait_ended(bed, way)
         else:
+            _wait(bed, lambda: _settled(bed, way), what="each pod of the gangs has a node or none")
             time.sleep(GANG_SECONDS)
     seen = _round(bed, way, sent, recorder, began=began)
     if not way.managed:
@@ -113,11 +142,75 @@ def gangs(bed: Testbed, way: Way) -> Round:
 
 
 def train_job(bed: Testbed, way: Way) -> list[str]:
-    """Train a TrainJob of two pods; return the node of each."""
-    with step(f"{way.title}: TrainJob {TRAIN_JOB}", expect="30 seconds"):
+    """Train a TrainJob of two pods; return the node of each, none if it has not succeeded."""
+    path = jobs_path(way.namespace, "TrainJob", TRAIN_JOB)
+    selector = quote(f"{KINDS['TrainJob'].job_label}={TRAIN_JOB}", safe="")
+    with step(_train_job_step(way)):
         kubectl(bed, "apply", "-n", way.namespace, "-f", str(_EXAMPLE))
-        pods = ended_well(bed, way.namespace, "TrainJob", TRAIN_JOB)
-    return sorted(pod["spec"]["nodeName"] for pod in pods)
+        if _outcome(bed, path) != "Succeeded":
+            return []
+        found = bed.api.get(f"/api/v1/namespaces/{way.namespace}/pods?labelSelector={selector}")
+    return sorted(pod["spec"]["nodeName"] for pod in found["items"])
+
+
+def _half_a_node(bed: Testbed) -> str:
+    """Return a CPU request: two pods with it fit a node, and no third, on any machine."""
+    pods = bed.api.get("/api/v1/pods")["items"]
+    free = [
+        node.millicores
+        - sum(_millicores(pod) for pod in pods if pod["spec"].get("nodeName") == node.name)
+        for node in nodes(bed)
+    ]
+    return f"{min(free) // 2}m"
+
+
+def _millicores(pod: Object) -> int:
+    """Return what a pod requests of its node's CPU."""
+    requests = (
+        container.get("resources", {}).get("requests", {}).get("cpu", 0)
+        for container in pod["spec"]["containers"]
+        if _holds_room(pod)
+    )
+    return int(1000 * sum(map(parse_quantity, requests)))
+
+
+def _settled(bed: Testbed, way: Way) -> bool:
+    """Return whether all pods of the gangs exist, and kube-scheduler has tried each of them."""
+    pods = pods_of(bed, way.namespace).values()
+    reasons = (
+        {condition.get("reason") for condition in pod["status"].get("conditions", [])}
+        for pod in pods
+        if "nodeName" not in pod["spec"]
+    )
+    started = len(pods) >= len(GANGS) * GANG_PODS
+    return started and all("Unschedulable" in found for found in reasons)
+
+
+def _between_nodes(bed: Testbed) -> float:
+    """Return the bytes that the two nodes have sent each other so far, by the counters of links."""
+    return sum(node.bytes_on_wire() for node in nodes(bed)) / 2
+
+
+def _wait(bed: Testbed, condition: Callable[[], Any], *, what: str, seconds: float = 0.0) -> bool:
+    """Wait until something is the case; say so if it never is, and go on."""
+    try:
+        bed.wait_for(condition, what=what, seconds=seconds or PATIENCE_SECONDS)
+    except NotReadyError as error:
+        say(f"  {error}")
+        return False
+    return True
+
+
+def _outcome(bed: Testbed, path: str) -> str:
+    """Wait until a job has ended; return `Succeeded` or `Failed`, empty if it does not end."""
+    name = path.rpartition("/")[2]
+    over = _wait(
+        bed,
+        lambda: ended(bed.api.get(path)),
+        what=f"{name} to end",
+        seconds=_TRAINED_SECONDS,
+    )
+    return ended(bed.api.get(path)) if over else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +248,11 @@ class Sent:
             pods = pods_of(bed, way.namespace, self.name).values()
             return sum("nodeName" in pod["spec"] for pod in pods) == _PAIR
 
-        until(bound, what=f"{self.name} is bound", seconds=_BOUND_SECONDS)
+        _wait(bed, bound, what=f"{self.name} to be bound")
 
     def wait_ended(self, bed: Testbed, way: Way) -> None:
-        """Wait until the job has ended. Raises RuntimeError if it has failed."""
-        how = until(
-            lambda: self.ended(bed, way),
-            what=f"{self.name} has ended",
-            seconds=_TRAINED_SECONDS,
-        )
-        if how == "Failed":
-            raise RuntimeError(f"job {self.name} in namespace {way.namespace} has failed")
+        """Wait until the job has ended."""
+        _outcome(bed, self.path(way))
 
     def ended(self, bed: Testbed, way: Way) -> str:
         """Return `Succeeded` or `Failed`, empty while the job runs or waits."""
@@ -182,7 +269,8 @@ class Sent:
     def delete(self, bed: Testbed, way: Way) -> None:
         """Delete the job, and wait until its pods are gone."""
         bed.api.delete(self.path(way))
-        until(lambda: not pods_of(bed, way.namespace, self.name), what=f"{self.name} has no pod")
+        what = f"the pods of {self.name} to be gone"
+        _wait(bed, lambda: not pods_of(bed, way.namespace, self.name), what=what)
 
 
 def _holds_room(pod: Object) -> bool:
