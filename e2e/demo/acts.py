@@ -69,11 +69,11 @@ def _together_step(way: Way) -> Planned:
 
 
 def _gangs_step(way: Way) -> Planned:
-    return Planned(f"{way.title}: PyTorchJobs {' and '.join(GANGS)} at once", 45)
+    return Planned(f"{way.title}: PyTorchJobs {' and '.join(GANGS)} at once", 50)
 
 
 def _train_job_step(way: Way) -> Planned:
-    return Planned(f"{way.title}: TrainJob {TRAIN_JOB}", 15)
+    return Planned(f"{way.title}: TrainJob {TRAIN_JOB}", 20)
 
 
 PLANNED = (
@@ -176,14 +176,13 @@ def _millicores(pod: Object) -> int:
 
 def _settled(bed: Testbed, way: Way) -> bool:
     """Return whether all pods of the gangs exist, and kube-scheduler has tried each of them."""
-    pods = pods_of(bed, way.namespace).values()
-    reasons = (
-        {condition.get("reason") for condition in pod["status"].get("conditions", [])}
+    pods = [pod for gang in GANGS for pod in pods_of(bed, way.namespace, gang).values()]
+    tried = (
+        {"Unschedulable"} & {condition.get("reason") for condition in pod["status"]["conditions"]}
         for pod in pods
         if "nodeName" not in pod["spec"]
     )
-    started = len(pods) >= len(GANGS) * GANG_PODS
-    return started and all("Unschedulable" in found for found in reasons)
+    return len(pods) == len(GANGS) * GANG_PODS and all(tried)
 
 
 def _between_nodes(bed: Testbed) -> float:

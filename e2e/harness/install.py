@@ -16,7 +16,7 @@ from kfext.names import LEASE, NAMESPACE, WEBHOOK_CONFIGURATION
 
 _OVERLAY = REPOSITORY / "manifests" / "overlays" / "testbed"
 _GONE = "180s"
-INSTALL = Planned("install kfext: kubectl apply --server-side -k manifests/overlays/testbed", 20)
+INSTALL = Planned("install kfext: kubectl apply --server-side -k manifests/overlays/testbed", 15)
 
 
 def manifests() -> Iterator[dict[str, Any]]:

@@ -24,7 +24,7 @@ from e2e.testbed.mounts import mount_points
 from e2e.testbed.progress import Planned, agenda, step
 from e2e.testbed.record import Record
 
-STARTS = (Planned("control plane", 8), Planned("training-operator and real nodes", 30))
+STARTS = (Planned("control plane", 8), Planned("training-operator and real nodes", 10))
 """The steps in which `up` starts a testbed with real nodes, after `planned`."""
 
 
