@@ -21,14 +21,14 @@ from kfext.model.moment import Moment
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.state.planner import Planner
-from kfext.state.progress import LogRead
+from kfext.state.progress import MOST_A_SECOND, LogRead
 from kfext.state.tracked_job import TrackedJob
 
 _log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.5
-_MOST_BEGUN = 10
-"""The most reads that begin after each pause: 20 a second, so many jobs are read less often."""
+_MOST_BEGUN = int(MOST_A_SECOND * _PAUSE_SECONDS)
+"""The most reads that begin after each pause, so many jobs are read less often."""
 MOST_AT_ONCE = 16
 _MOST_LOGS = 4
 """The most log positions kept for a job; every second read is of the log that printed."""

@@ -30,6 +30,14 @@ from kfext.state.uses import Uses, record_use
 OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
 """Seconds between two reads of a log: of a job with an opted-in policy, of another job, and of a
 job with a log that shows nothing or may not be read."""
+SOON = 3.0
+"""Seconds between two reads until two of them have shown progress; more if over 60 jobs run."""
+_SHOWN = 2
+"""The reads that show progress before a log is read as usual: a single line shows no rate."""
+MOST_A_SECOND = 20
+"""The reads that begin in a second at most."""
+_PATIENCE, _LESS_PATIENCE = 1800.0, 300.0
+"""A log that shows nothing for so many seconds is read seldom; the second if over 200 jobs run."""
 RESIZED_SECONDS, MEASURED_SECONDS = 15.0, 30.0
 """Seconds between two measurements of CPU: while `resize` may move it, as often as metrics-server
 measures; else."""
@@ -37,7 +45,7 @@ AWAITED = 2.0
 """Seconds between two reads while a checkpoint is awaited."""
 _LOOK_AGAIN = 10.0
 _FRUITLESS = 10
-"""A log is read seldom after this many reads in a row that recognise nothing."""
+"""The reads in a row that recognise nothing before a log is read seldom, however long they take."""
 MOST_PER_NODE = 2
 """Reads at once from one node, so that a kubelet that does not answer blocks few reads."""
 _MOST_LOOKED = 1000
@@ -81,6 +89,7 @@ class JobsProgress:
         self._reading: dict[str, str] = {}
         self._at_node: dict[str, list[str]] = {}
         self._running: set[str] = set()
+        self._soon = SOON
         self._finished: set[str] = set()
 
     def due(self, now: float, *, most: int) -> list[LogRead]:
@@ -89,6 +98,9 @@ class JobsProgress:
         Namespaces take turns, so that the jobs of one namespace do not hold up other namespaces.
         """
         self._enrol(now)
+        jobs = self._cluster.jobs
+        started = {uid for uid in self._running if not jobs[uid].job.suspend}
+        self._soon = max(SOON, len(started) / MOST_A_SECOND)
         for uid in self._alarms.due(now):
             self._waiting.add(self._cluster.jobs[uid].job.namespace, uid)
         chosen: list[LogRead] = []
@@ -101,7 +113,8 @@ class JobsProgress:
                 continue
             read = self._read_of(uid)
             if read is None:
-                self._alarms.set(uid, now + _LOOK_AGAIN)
+                pause = min(_LOOK_AGAIN, self._soon) if uid in started else _LOOK_AGAIN
+                self._alarms.set(uid, now + pause)
             elif nodes.count(read.pod.node_name) >= MOST_PER_NODE:
                 self._at_node.setdefault(read.pod.node_name, []).append(uid)
             else:
@@ -125,9 +138,8 @@ class JobsProgress:
         self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
         self._read[read.uid] = now.monotonic
         posts = followed.posts(now.monotonic)
-        self._alarms.set(
-            read.uid, now.monotonic + self._period(read.tracked, followed, posts=posts)
-        )
+        period = self._period(read.tracked, followed, posts=posts)
+        self._alarms.set(read.uid, now.monotonic + period)
 
     def post(self, uid: str, posted: Posted, now: Moment) -> TrackedJob | None:
         """Record what a program has posted; return its job if it counts.
@@ -319,11 +331,14 @@ class JobsProgress:
         """Return the seconds to the next read; `posts`: only checkpoints are read, if needed."""
         if tracked.job.uid in self._awaited:
             return AWAITED
-        shown = followed.recognised or followed.checkpoints.shown
-        if not shown and followed.fruitless >= _FRUITLESS:
-            return SELDOM
         settings = self._settings_of(tracked)
         saves = settings.migrate != NEVER or settings.elastic
         if posts and not saves:
             return SELDOM
-        return OPTED_IN if saves or settings.resize != OFF else USUAL
+        usual = OPTED_IN if saves or settings.resize != OFF else USUAL
+        if posts or followed.fruitful >= _SHOWN:
+            return usual
+        patience = _PATIENCE if self._soon <= _LOOK_AGAIN else _LESS_PATIENCE
+        if followed.fruitless >= _FRUITLESS and followed.silent >= patience:
+            return usual if followed.fruitful or followed.checkpoints.shown else SELDOM
+        return min(usual, self._soon)

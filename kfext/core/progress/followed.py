@@ -23,8 +23,10 @@ INTERVAL = 30.0
 """Seconds of the windows that are compared."""
 _MOST_TEXT = 16 * 1024
 """The characters of the newest lines of one read that count: 80 lines of 200."""
-_UNRECOGNISED, _UNAVAILABLE = 3, 3
-"""The reads in a row without progress, or without success, after which this is shown."""
+_UNRECOGNISED = 60.0
+"""The seconds of reads without progress after which this is shown: programs take time to start."""
+_UNAVAILABLE = 3
+"""The reads in a row without success after which this is shown."""
 _POSTS_COUNT = 180.0
 """The log counts again if the job has not posted for so many seconds: a step may take long."""
 _UNMEASURED = 6
@@ -36,17 +38,22 @@ class Followed:
 
     `course`: its training so far.
     `expression`: the expression of the user, empty if kfext recognises progress by itself.
+    `fruitful`: the reads that recognised something.
     `fruitless`, `failures`: reads in a row that recognised nothing, or failed.
+    `silent`: the seconds from the first to the last of the reads that recognised nothing.
     `pause`: the longest time between two lines with progress in seconds, 0.0 while unknown. A pause
         with a restart does not count.
     """
 
     def __init__(self, expression: str = "") -> None:
         self.expression = expression
+        self.fruitful = 0
         self.fruitless = 0
+        self.silent = 0.0
         self.failures = 0
         self.pause = 0.0
         self._source = ""
+        self._silent_from = 0.0
         self._posted_at = -math.inf
         self._by_posts = False
         self._table = Table()
@@ -90,7 +97,12 @@ class Followed:
                     self._checkpoints.go_on(self.course.step)
                     found += [line] if line.measures else []
                 self._checkpoints.take(printed, step=self.course.step, now=now.wall)
-            self.fruitless = 0 if found or posts else self.fruitless + 1
+            useful = bool(found) or posts
+            if useful or not self.fruitless:
+                self._silent_from = now.monotonic
+            self.fruitful += useful
+            self.fruitless = 0 if useful else self.fruitless + 1
+            self.silent = now.monotonic - self._silent_from
         return found
 
     def pace_anew(self, at: float) -> None:
@@ -205,7 +217,7 @@ class Followed:
             return Verdict(names.REASON_RECOGNISED, f"{shows} {metric}")
         if self.course.step is not None:
             return Verdict(names.REASON_RECOGNISED, f"{shows} steps and no measure")
-        if self.fruitless < _UNRECOGNISED:
+        if self.silent < _UNRECOGNISED:
             return None
         what = "matches the expression" if self.expression else "looks like progress"
         return Verdict(

@@ -177,7 +177,7 @@ class Settings:
         "posts](progress.md#let-the-program-post-its-progress), before its log. The expression may "
         "also have groups `name`, `step` and `total`",
         since="when the log is next read: within 30 s; 10 s for a job with `resize`, `elastic` or "
-        "`migrate`; 5 minutes if nothing was recognised before. `push` only at CREATE",
+        "`migrate`; 5 minutes if half an hour showed nothing. `push` only at CREATE",
         to_pods=lambda value: PUSH if value.source == PUSH else None,
     )
     gpu_share: int | None = _row(

@@ -28,7 +28,8 @@ def test_the_mean_job_ends_sooner_and_none_later(world: str, sooner: float) -> N
 
 
 def test_a_favourite_is_known_before_its_use_is_measured() -> None:
-    cluster = Cluster(WORLDS["node-3"](0), 0)
+    seed = 8  # the first job has far less to do than the second
+    cluster = Cluster(WORLDS["node-3"](seed), seed)
     cluster.driver.measure = lambda _pod: None
     cluster.at(45)
     raised = [written.job for written in cluster.driver.written if _resizes(written)]

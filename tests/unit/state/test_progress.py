@@ -1,7 +1,8 @@
 """Which logs are read when."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -173,29 +174,107 @@ def test_jobs_that_kfext_does_not_handle_are_not_read() -> None:
         pytest.param({"resize": "cpu"}, LOSS, 10, id="with resizing every 10 s"),
         pytest.param({"elastic": "1-4"}, LOSS, 10, id="with scaling too"),
         pytest.param({"migrate": "checkpointed"}, LOSS, 10, id="with migration too"),
-        pytest.param({}, ["nothing"], 30, id="as often while nothing is recognised yet"),
+        pytest.param({}, ["loss 0.5"], 30, id="also of a job that prints no steps"),
+        pytest.param({}, ["nothing"], 3, id="more often while nothing is recognised yet"),
     ],
 )
 def test_how_often_a_log_is_read(settings: dict[str, str], lines: list[str], want: float) -> None:
     bed = Bed()
     bed.runs(training(**settings))
     (read,) = bed.due()
-    bed.take(read, *lines)
-    assert bed.next()[0] == want
+    for _ in range(2):
+        bed.take(read, *lines)
+        pause, read = bed.next()
+    assert pause == want
 
 
-def test_a_log_that_shows_nothing_ten_times_is_read_seldom_until_it_does() -> None:
+def test_a_log_is_read_soon_again_until_two_reads_show_progress() -> None:
     bed = Bed()
     bed.runs(training())
     (read,) = bed.due()
     waited = []
-    for _ in range(12):
+    for lines in ([], ["step 1/90 loss 0.5"], [], [], ["step 2/90 loss 0.5"], []):
+        bed.take(read, *lines)
+        pause, read = bed.next()
+        waited.append(pause)
+    assert waited == [3, 3, 3, 3, 30, 30]
+
+
+@pytest.mark.parametrize(
+    ("others", "pauses"),
+    [
+        pytest.param(0, [3] * 600 + [300] * 2, id="of few jobs, after half an hour"),
+        pytest.param(299, [15] * 20 + [300] * 2, id="of more, after five minutes"),
+        pytest.param(999, [30] * 10 + [300] * 2, id="of a thousand, after ten reads"),
+    ],
+)
+def test_a_log_that_shows_nothing_is_read_seldom_until_it_does(
+    others: int, pauses: list[int]
+) -> None:
+    bed = Bed()
+    bed.runs(training(), on="own")
+    for number in range(others):
+        bed.runs(training(f"other-{number}"), on=f"node-{number}")
+    (read,) = [
+        read for read in bed.due(most=others + 1) if read.tracked.job.name == "train"
+    ]  # the reads of the others never end
+    waited = []
+    for _ in pauses:
         bed.take(read, "nothing")
         pause, read = bed.next()
         waited.append(pause)
-    assert waited == [30] * 9 + [300] * 3
+    assert waited == pauses
+    bed.take(read, *LOSS)
+    assert bed.next()[0] == min(30, pauses[0])
     bed.take(read, *LOSS)
     assert bed.next()[0] == 30
+
+
+FIRST_LINES: dict[str, tuple[int, Callable[[int], float]]] = {
+    "at once": (200, lambda number: 0.0),
+    "one after another": (200, lambda number: number * 0.15),
+    "after 90 s": (200, lambda number: 90.0 + number * 0.01),
+    "after six minutes": (200, lambda number: 360.0 + number * 0.1),
+    "at any time, of one job in two": (200, lambda number: number * 1.9 * (number % 2)),
+    "of few jobs": (20, lambda number: 1.7 * number),
+}
+
+
+@pytest.mark.parametrize(("jobs", "first"), FIRST_LINES.values(), ids=FIRST_LINES)
+def test_the_first_line_of_each_of_200_jobs_is_read_within_ten_seconds(
+    jobs: int, first: Callable[[int], float]
+) -> None:
+    bed = Bed()
+    prints = {}
+    for number in range(jobs):
+        namespace = f"team-{number % 7 and number % 3}"
+        made = bed.runs(training(f"job-{number}", namespace=namespace), on=f"node-{number // 2}")
+        prints[made.job.uid] = first(number)
+    late, per_tick = dict[str, float](), list[int]()
+    while len(late) < jobs:
+        reads = bed.due(bed.at + 0.5, most=10)
+        per_tick.append(len(reads))
+        for read in reads:
+            printed = prints[read.uid] <= bed.at
+            bed.take(read, *(LOSS if printed else ["nothing"]))
+            if printed:
+                late.setdefault(read.uid, bed.at - prints[read.uid])
+    assert max(late.values()) <= 10.0
+    assert max(map(sum, pairwise(per_tick))) <= 20
+
+
+def test_of_a_thousand_jobs_that_show_nothing_each_is_read_in_its_turn() -> None:
+    bed = Bed()
+    for number in range(1000):
+        bed.runs(training(f"job-{number}", namespace=f"team-{number % 4}"), on=f"n-{number // 8}")
+    last, longest = dict.fromkeys(bed.cluster.jobs, 0.0), 0.0
+    while bed.at < 160.0:
+        for read in bed.due(bed.at + 0.5, most=10):
+            longest = max(longest, bed.at - last[read.uid])
+            last[read.uid] = bed.at
+            bed.take(read, "nothing")
+    assert longest <= 1000 / 20 + 2
+    assert min(last.values()) >= bed.at - longest
 
 
 @pytest.mark.parametrize(
@@ -572,7 +651,7 @@ def test_a_log_that_shows_checkpoints_alone_is_read_as_often_as_others() -> None
     bed = Bed()
     bed.runs(training(elastic="1-4"))
     (read,) = bed.due()
-    for _ in range(15):
+    while bed.at < 2000.0:
         bed.take(read, "kfext.checkpoint 0")
         pause, read = bed.next()
     assert pause == 10
@@ -585,7 +664,7 @@ def test_while_a_checkpoint_is_awaited_the_log_is_read_at_once_and_every_2_s(
     bed = Bed()
     uid = bed.runs(training(elastic="1-4")).job.uid
     (read,) = bed.due()
-    for _ in range(11):
+    while bed.at < 1800.0:
         bed.take(read, *lines)
         read = bed.next()[1]
     bed.take(read, *lines)
@@ -631,6 +710,7 @@ def test_a_job_that_is_not_known_is_not_awaited() -> None:
     bed.progress.await_checkpoint(made.build().uid, awaited=True)
     bed.runs(made)
     bed.take(bed.due()[0], *LOSS)
+    bed.take(bed.next()[1], *LOSS)
     assert bed.next()[0] == 10
 
 

@@ -138,7 +138,8 @@ def test_a_better_metric_begins_its_growth_anew() -> None:
     [
         pytest.param([], "", id="nothing was read"),
         pytest.param([["starting"]], "", id="too early to say"),
-        pytest.param([["x"], ["y"], ["z"]], names.REASON_NOTHING_RECOGNISED, id="three in vain"),
+        pytest.param([["x"]] * 60, "", id="a program needs time to start"),
+        pytest.param([["x"]] * 61, names.REASON_NOTHING_RECOGNISED, id="a minute in vain"),
         pytest.param([["loss: 1"]], names.REASON_RECOGNISED, id="a loss"),
         pytest.param([["loss: 1"], [], [], [], []], names.REASON_RECOGNISED, id="silent later"),
         pytest.param([["loss: nan"]], names.REASON_DIVERGED, id="not a number"),
