@@ -21,7 +21,7 @@ from e2e.testbed.progress import Advance, bar
 
 Object = dict[str, Any]
 _LOOK_SECONDS = 0.5
-_STEP = re.compile(r"^step=(\d+) loss=(\S+)", re.MULTILINE)
+_STEP = re.compile(r"^step=(\d+)\S* loss=(\S+)", re.MULTILINE)
 _TAIL_LINES = 3
 _LAST_LOOKS = 20
 _SILENT = (ApiError, urllib3.exceptions.HTTPError)

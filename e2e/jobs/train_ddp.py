@@ -123,7 +123,8 @@ def train(model: nn.Module, batch: Batch, arguments: argparse.Namespace, rank: i
             now = time.monotonic()
             rate = arguments.print_every / (now - printed)
             printed = now
-            print(f"step={step} loss={loss.item():.4f} steps_per_second={rate:.3f}", flush=True)
+            at = f"step={step}/{arguments.steps}"
+            print(f"{at} loss={loss.item():.4f} steps_per_second={rate:.3f}", flush=True)
     seconds = time.monotonic() - began
     totals = {
         "steps": arguments.steps,

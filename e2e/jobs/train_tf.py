@@ -119,6 +119,8 @@ def _loop(arguments: argparse.Namespace, session: Any, loss: Any, update: Any) -
     began = printed = time.monotonic()
     cpu_began = time.process_time()
     step = done = 0
+    # The steps of this task do not show how many all tasks have done together.
+    of_all = "" if arguments.shared else f"/{arguments.steps}"
     while done < arguments.steps:
         value, counted = session.run([loss, update])
         step += 1
@@ -127,7 +129,7 @@ def _loop(arguments: argparse.Namespace, session: Any, loss: Any, update: Any) -
             now = time.monotonic()
             rate = arguments.print_every / (now - printed)
             printed = now
-            print(f"step={step} loss={value:.4f} steps_per_second={rate:.3f}", flush=True)
+            print(f"step={step}{of_all} loss={value:.4f} steps_per_second={rate:.3f}", flush=True)
     seconds = time.monotonic() - began
     totals = {
         "steps": step,
