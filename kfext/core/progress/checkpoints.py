@@ -40,9 +40,6 @@ class Place(Enum):
     EARLY = "the process that prints has written its part, and other ranks may still write"
 
 
-ALONE, JOINED, EARLY = Place
-
-
 @dataclass(frozen=True, slots=True)
 class Form:
     """What a framework prints when a checkpoint is complete.
@@ -64,76 +61,76 @@ class Form:
 
 FORMS: dict[str, Form] = {
     "any program; TensorFlow Model Garden": Form(
-        ALONE,
+        Place.ALONE,
         rf"[Ss]aved checkpoint (?:(?:to )?{_PATH}|at step{_COUNT})",
         "kfext docs/elastic.md, tensorflow/models orbit/controller.py",
     ),
     "Colossal-AI": Form(
-        EARLY,
+        Place.EARLY,
         rf"Saved checkpoint at epoch [0-9]+ step{_COUNT} at folder {_PATH}",
         "hpcaitech/ColossalAI applications/Colossal-LLaMA/train.py",
         begun="Start saving model checkpoint with running states",
     ),
     "DeepSpeed, older": Form(
-        EARLY,
-        r"\[Torch\] Checkpoint (?P<save>\S{1,200}) is ready now!",
+        Place.EARLY,
+        r"\[Torch\] (?P<save>Checkpoint \S{1,200}) is ready now!",
         "deepspeedai/DeepSpeed deepspeed/runtime/checkpoint_engine/torch_checkpoint_engine.py",
-        begun=r"\[Torch\] Checkpoint (?P<save>\S{1,200}) is (?:about to be saved|begin to save)!",
+        begun=r"\[Torch\] (?P<save>Checkpoint \S{1,200}) is (?:about to be saved|begin to save)!",
     ),
     "diffusers' training scripts": Form(
-        ALONE,
+        Place.ALONE,
         rf"Saved state to (?=\S{{0,1000}}/checkpoint-[0-9]+$){_PATH}",
         "huggingface/diffusers examples/text_to_image/train_text_to_image.py",
     ),
     "fairseq": Form(
-        ALONE,
+        Place.ALONE,
         rf"[Ss]aved checkpoint {_PATH} \(epoch [0-9]+ @ [0-9]+ updates(?:, score \S{{1,40}})?\)"
         r" \(writing took [0-9.e+-]{1,40} seconds\)",
         "facebookresearch/fairseq fairseq/checkpoint_utils.py",
     ),
     "fairseq2": Form(
-        JOINED,
+        Place.JOINED,
         rf"Checkpoint at step{_SAVE} saved\.",
         "facebookresearch/fairseq2 src/fairseq2/trainer.py",
         begun=rf"Preparing checkpoint at step{_SAVE}\.",
     ),
     "Flax, flax.training.checkpoints": Form(
-        JOINED,
+        Place.JOINED,
         r"Saved checkpoint at (?P<path>\S{0,1000}?(?P<save>[0-9]{1,15}))",
         "google/flax flax/training/checkpoints.py",
         begun=rf"Saving checkpoint at step:{_SAVE}",
     ),
     "Keras 3": Form(
-        ALONE,
+        Place.ALONE,
         r"Epoch [0-9]+: finished saving model to \S{1,1000}",
         "keras-team/keras keras/src/callbacks/model_checkpoint.py",
     ),
     "Megatron-LM": Form(
-        JOINED,
+        Place.JOINED,
         rf"successfully saved checkpoint (?:from|at) iteration{_SAVE} to \S{{1,1000}}"
         r"(?: \[ [^\[\]]{1,100} \])?",
         "NVIDIA/Megatron-LM megatron/training/checkpointing.py",
         begun=rf"saving checkpoint at iteration{_SAVE} to \S{{1,1000}}(?: in \S{{1,40}} format)?",
     ),
     "MONAI": Form(
-        ALONE,
+        Place.ALONE,
         rf"Saved checkpoint at (?:epoch|iteration):{_COUNT}",
         "Project-MONAI/MONAI monai/handlers/checkpoint_saver.py",
     ),
     "NeMo": Form(
-        JOINED,
+        Place.JOINED,
         r"Async checkpoint save for step [0-9]+ \((?P<save>\S{1,1000})\) finalized successfully"
         r"(?: at [0-9.]{1,40})?\.",
         "NVIDIA/NeMo nemo/lightning/pytorch/callbacks/model_checkpoint.py",
         begun=r"Scheduled async checkpoint save for (?P<save>\S{1,1000})",
     ),
     "OLMo": Form(
-        JOINED,
+        Place.JOINED,
         rf"Checkpoint saved to {_PATH}",
         "allenai/OLMo olmo/train.py",
     ),
     "Orbax": Form(
-        JOINED,
+        Place.JOINED,
         r"\[process=0\]\[thread=\S{1,60}\]"
         r"(?:\[step=(?P<save>[0-9]{1,15})\] Finished synchronous save\."
         r"| Background save thread done\.(?: Time taken: [0-9.]{1,40}s\.)?)",
@@ -142,38 +139,38 @@ FORMS: dict[str, Form] = {
         begun=rf"\[process=0\] Saving checkpoint at step{_SAVE}",
     ),
     "PyTorch Elastic's ImageNet": Form(
-        ALONE,
+        Place.ALONE,
         rf"=> saved checkpoint for epoch{_COUNT} at {_PATH}",
         "pytorch/elastic examples/imagenet/main.py",
     ),
     "SpeechBrain": Form(
-        ALONE,
+        Place.ALONE,
         rf"Saved an (?:end-of|intra)-epoch checkpoint in {_PATH}",
         "speechbrain/speechbrain speechbrain/utils/checkpoints.py",
     ),
     "TensorFlow's estimators": Form(
-        ALONE,
+        Place.ALONE,
         rf"Calling checkpoint listeners after saving checkpoint{_COUNT}\.\.\.",
         "tensorflow/tensorflow tensorflow/python/training/basic_session_run_hooks.py",
     ),
     "timm": Form(
-        ALONE,
+        Place.ALONE,
         r"Current checkpoints:",
         "huggingface/pytorch-image-models timm/utils/checkpoint_saver.py",
     ),
     "torchtitan": Form(
-        JOINED,
+        Place.JOINED,
         r"Finished saving the checkpoint in [0-9.]{1,40} seconds\.",
         "pytorch/torchtitan torchtitan/components/checkpointer/dcp.py",
         begun=r"Saving the checkpoint\.",
     ),
     "torchtune": Form(
-        ALONE,
+        Place.ALONE,
         r"Saving checkpoint took [0-9.]{1,40} secs",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpoint_client.py",
     ),
     "torchtune, asynchronous": Form(
-        JOINED,
+        Place.JOINED,
         r"Rank 0: Checkpoint is saved asynchronously to \S{1,1000} successfully\.",
         "meta-pytorch/torchtune torchtune/training/checkpointing/_checkpointer.py",
         begun=r"Rank 0: Trainer was blocked for [0-9.]{1,40} seconds for checkpointing to finish"
@@ -346,14 +343,12 @@ class CheckpointLog:
             if said.save and first.save != said.save:
                 return
             self._begun = None
-            if said.form.place is EARLY:
+            if said.form.place is Place.EARLY:
                 # A step meanwhile shows that the training goes on whether all have written or not.
                 self._early = (said, at, step) if shown == step else None
                 return
-        elif said.form.begun and (
-            said.form.place is EARLY
-            or not said.save.isdecimal()
-            or (step is not None and int(said.save) < step)
+        elif said.form.begun and not (
+            said.save.isdecimal() and (step is None or int(said.save) >= step)
         ):
             return
         self._count(said, at, step)
