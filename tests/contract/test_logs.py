@@ -18,7 +18,6 @@ SETS: dict[str, dict[str, Any]] = {
 }
 TRAINING = {name: log for name, log in SETS.items() if log["expect"]}
 BY_EXPRESSION = {
-    "catboost": r"^(?P<step>\d+):\tlearn: (?P<value>\S+)",
     "espnet2": r"-(?P<step>\d+)batch: .* loss=(?P<value>[0-9.]+)",
     "tf-cnn-benchmarks": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",
     "tf-cnn-benchmarks-nan": r"^(?P<step>\d+)\timages/sec.*\t(?P<value>\S+)$",

@@ -37,6 +37,7 @@ FOREIGN = {
     "manifests/overlays/kubeflow-platform/",  # of Trainer
     "manifests/overlays/mine",  # the folder that a reader is to make
     "crds/kfext.dev_",  # the beginning of a name
+    "docs/s",  # a rate in a log
     "e2e/bench/measured",  # written by benchmarks, and ignored by git
 }
 PACKAGES = "cli|controller|core|kube|model|state|webhook"

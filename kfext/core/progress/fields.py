@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from kfext.core.progress.vocabulary import Meaning, Role, meaning
+from kfext.core.progress.vocabulary import Role, meaning
 
 LONGEST_LINE = 4096
 """The characters of a line that are read; a progress line has a few hundred."""
@@ -35,7 +35,7 @@ def states(line: str) -> Iterator[str]:
     an overlong line is kept, because a bar without line ends grows there.
     """
     for state in reversed(_ANEW.split(line[-LONGEST_LINE:])):
-        plain = _CONTROLS.sub("", _ESCAPES.sub("", state)).strip() if state else ""
+        plain = _CONTROLS.sub("", _ESCAPES.sub("", state)).replace("#011", "\t").strip()
         if plain:
             yield plain
 
@@ -49,7 +49,7 @@ _NUMBER = (
 _TIME = r"\d{1,3}:\d\d(?::\d\d)?(?:[.,]\d{1,9})?(?![\w:])Z?"
 _CLOCK = (
     r"(?:\d{4}[-/]\d\d[-/]\d\d|(?:[01]\d[-/][0-3]\d|\d\d[-/]\d\d[-/]\d{2,4})(?=[T ]\d\d:))"
-    rf"(?:[T ]{_TIME})?|{_TIME}|I\d{{4}} {_TIME} +\d{{1,10}} [\w.-]{{1,60}}:\d{{1,6}}\]"
+    rf"(?:[T ]{_TIME})?|{_TIME}|I\d{{4}} {_TIME} +\d{{1,20}} [\w.-]{{1,60}}:\d{{1,6}}\]"
 )
 _FIELDS = re.compile(
     rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
@@ -84,7 +84,7 @@ class Field(NamedTuple):
     `sign`: the sign between name and number: `:`, `=`, `|`, or nothing.
     `opened`, `quoted`, `first`, `joined`: whether directly before it stands a bracket, a quotation
         mark, nothing but a clock or a bar, and only brackets since the field before.
-    `after`: the mark that follows it.
+    `after`: the mark that follows it; a colon before a tab with that.
     `bar`: whether it is the count of a progress bar. `unit`: what a bar or a fraction counts, if it
         says: `it` of 1.5s/it, `Steps` of 3/10 Steps.
     `at`: where it begins, in characters.
@@ -121,10 +121,8 @@ def fields(line: str) -> list[Field]:
             continue
         if line.startswith(("%|", "% |"), end):
             bare = gap.rstrip(_BEFORE)
-            title, joined = name_before(bare)[0], bool(found) and not bare.strip(_BETWEEN)
+            title, joined = name_of(bare)[0], bool(found) and not bare.strip(_BETWEEN)
             continue
-        if title is not None and not gap.strip("% |#") and not match["of"]:
-            continue  # the last sign of a bar without Unicode
         field = _field(line, match, gap, begins=begins)
         begins = False
         if field is not None:
@@ -156,7 +154,7 @@ def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field 
         text, of = text.replace(",", ""), of.replace(",", "")
     if stripped[:1] == "(" and (called := _CALLED.search(bare)):
         bare = bare[: called.start() + 1].rstrip()
-    name, sign = name_before(bare)
+    name, sign = name_of(bare)
     last = bare[-1:]
     counted = _COUNTED.match(line, end) if of else None
     return Field(
@@ -168,7 +166,7 @@ def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field 
         quoted,
         last in _BARS if last else begins,
         not begins and not bare.strip(_BETWEEN),
-        line[end : end + 2].strip()[:1],
+        ":\t" if line.startswith(":\t", end) else line[end : end + 2].strip()[:1],
         bar=last in _BARS and last != "|",
         unit=counted[1] if counted else "",
         at=match.start(),
@@ -183,7 +181,7 @@ def _bar(field: Field, title: str, joined: bool, after: str) -> Field:
     )
 
 
-def name_before(bare: str) -> tuple[str, str]:
+def name_of(bare: str) -> tuple[str, str]:
     """Return the name at the end of a text, without a remark in brackets, and the sign after it."""
     sign = ""
     if bare and bare[-1] in _SIGNS:
@@ -235,7 +233,7 @@ class Table:
         row, behind = cells[: len(names)], cells[len(names) :]
         last, colon, bar = row[-1].partition(": ")
         row[-1] = last.rstrip(":")
-        if not all(map(_CELL.fullmatch, row)):
+        if not (any(row) and all(not cell or _CELL.fullmatch(cell) for cell in row)):
             return raw
         pairs = (
             f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True)
@@ -250,11 +248,8 @@ def _is_heading(cells: list[str]) -> bool:
     if any(":" in cell or "=" in cell for cell in cells):
         return False
     said = [meaning(cell) for cell in cells]
-    return any(map(_is_measure, said)) and (len(cells) > _NARROWEST or all(said))
-
-
-def _is_measure(said: Meaning | None) -> bool:
-    return said is not None and said.role is Role.MEASURE
+    measured = any(column and column.role is Role.MEASURE for column in said)
+    return measured and (len(cells) > _NARROWEST or all(said))
 
 
 _EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"

@@ -11,7 +11,7 @@ from kfext import names
 from kfext.core.progress.checkpoints import CheckpointLog, Checkpoints
 from kfext.core.progress.course import Course, GrowthList, progress_of
 from kfext.core.progress.fields import Table
-from kfext.core.progress.lines import Line, read_with
+from kfext.core.progress.lines import Line, read_line
 from kfext.core.progress.posted import Post
 from kfext.core.progress.reported import Reported
 from kfext.model.log_line import LogLine
@@ -91,7 +91,7 @@ class Followed:
                 if not posts and self._source in beside and self._is_of_before(printed):
                     continue
                 text = printed.text if self.expression else self._table.named(printed.text)
-                line = None if posts else read_with(text, self.expression)
+                line = None if posts else read_line(text, self.expression)
                 if line is not None:
                     self._take_line(line, at=printed.at, now=now.wall, source=source)
                     self._checkpoints.go_on(self.course.step)

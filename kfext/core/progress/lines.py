@@ -11,15 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from kfext.core.progress.fields import (
-    Field,
-    fields,
-    marks_of,
-    name_before,
-    of_rank,
-    phases_of,
-    states,
-)
+from kfext.core.progress.fields import Field, fields, marks_of, name_of, of_rank, phases_of, states
 from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
 from kfext.core.settings.values import compiled
 
@@ -103,13 +95,10 @@ class Line:
     rank: int | None = None
 
 
-def read_with(raw: str, expression: str) -> Line | None:
-    """Return the content of a line by the user's expression, or as kfext reads it without one."""
-    return read_matched(raw, expression) if expression else read_line(raw)
-
-
-def read_line(raw: str) -> Line | None:
-    """Return the content of a line, or None for a line without content about a training."""
+def read_line(raw: str, expression: str = "") -> Line | None:
+    """Return what a line says of a training, by the user's expression if there is one, or None."""
+    if expression:
+        return read_matched(raw, expression)
     seen = states(raw)
     line, rank = of_rank(next(seen, ""))
     found, marks = fields(line), marks_of(line)
@@ -122,8 +111,9 @@ def read_line(raw: str) -> Line | None:
         return None
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
-    told = bool(measures) or not _STORED.search(line)
-    position = _position(named, measured=bool(measures)) if told else _NOWHERE
+    if not measures and _STORED.search(line):
+        named = []
+    position = _position(named, measured=bool(measures))
     if position.epoch is not None and position.step is None and _ENDED.search(line):
         position = replace(position, ended=True)
     checks = not found and bool(marks[-1][1])
@@ -155,7 +145,7 @@ def _with_inner_steps(line: str, named: list[_Named]) -> list[_Named]:
     for index, ((field, _), (value, _)) in enumerate(pairwise(named)):
         count = meaning(_last_word(field))
         if count and not value.name and value.sign and (ahead := _AT.match(line, 0, field.at)):
-            name, _ = name_before(ahead[1])
+            name, _ = name_of(ahead[1])
             named[index : index + 2] = (field, count), (value._replace(name=name), meaning(name))
     if any(said and said.role is not Role.MEASURE for _, said in named):
         return named  # the line names its step
@@ -204,8 +194,8 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
         name = f"{of} {field.name}" if of and not said.checking else field.name
         if name not in seen:
             seen.add(name)
-            counts = field.text.isdecimal() and field.of.strip("0").isdecimal()
-            yield name, float(field.text) / (float(field.of) if counts else 1.0)
+            whole = _counts(field) and _count(field.of)  # `10.5/9.0` is no fraction
+            yield name, float(field.text) / (whole or 1)
 
 
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
@@ -272,6 +262,8 @@ def _role(field: Field, role: Role, measured: bool) -> Role | None:
     """Return the role of a count, or None for a setting such as `batch: 8` without a measure."""
     if field.after == "%" or (role is not Role.EPOCH and _count(field.text) is None):
         return None
+    if role is Role.OUTER and field.sign and not field.of and _last_word(field) != "fold":
+        return None  # `stage=0 layers=19`, `/job:worker/task:0`
     if field.of:
         counted = {Role.STEPS: Role.STEP, Role.EPOCHS: Role.EPOCH, Role.LAST: Role.RUN_STEP}
         return counted.get(role, role)
@@ -329,7 +321,8 @@ def _unnamed(
         if measured and (titled or (not field.name and (field.first or field.opened))):
             return field, False if field.after in {"[", "-"} else None
     ahead = found[0] if found and measured and epoch is None else None
-    if ahead and ahead.first and ahead.opened and ahead.after == "]" and _counts(ahead):
+    ends = "]" if ahead and ahead.opened else ":\t"
+    if ahead and ahead.first and ahead.after == ends and _counts(ahead):
         return ahead, None
     return None, None
 

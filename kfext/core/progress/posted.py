@@ -66,7 +66,7 @@ class PodPosts:
         self.posts: deque[Post] = deque(maxlen=MOST_POSTS)
         self._metrics: Mapping[str, str] = {}
         self._total: int | None = None
-        self._expected: int | None = None
+        self._likely: int | None = None
         self._first: tuple[float, int] | None = None
         self._stepped = False
         self._status_at = 0.0
@@ -93,11 +93,10 @@ class PodPosts:
     def _told(self, step: int | None, percentage: int) -> int | None:
         """Return the total that a step and its percentage tell, as in the first post, or None."""
         if step and percentage >= _LEAST:
-            total = _WHOLE * step / percentage
-            first, at = self._first = self._first or (total, percentage)
-            agrees = abs(total / first - 1) <= _ROUNDED / at
-            self._expected = min(round(total), MOST) if agrees else None
-        return self._expected
+            told = _WHOLE * step / percentage
+            old, at = self._first = self._first or (told, percentage)
+            self._likely = min(round(told), MOST) if abs(told / old - 1) * at <= _ROUNDED else None
+        return self._likely
 
     def take_status(self, status: Mapping[str, Any]) -> None:
         """Register a status of Kubeflow Trainer as a post, unless it has the time of the last.

@@ -53,8 +53,7 @@ class Bars:
 
     def __init__(self) -> None:
         self.last: Position | None = None
-        self._outer: Position | None = None
-        self._holds = self._moved = False
+        self._open: int | None = None
         self._before: int | None = None
         self._trusted: int | None = None
         self._goes_on = True
@@ -75,25 +74,16 @@ class Bars:
 
     def see(self, bar: Position) -> None:
         """Register a bar without a measure: a bar that is open may hold other bars."""
-        if self._outer is not None and bar.steps == self._outer.steps:
-            self._moved |= self._holds and (bar.step or 0) > (self._outer.step or 0)
-            self._outer = bar if self._holds or bar.step != bar.steps else None
-        elif (bar.whole or not bar.step) and bar.step != bar.steps:
-            self._outer, self._holds, self._moved = bar, False, False
         self.last = bar
+        if bar.step == bar.steps:
+            self._open = None if bar.steps == self._open else self._open
+        elif bar.whole is not None or not bar.step:
+            self._open = bar.steps
 
-    def around(self, bar: Position, place: _Place | None) -> Position:
-        """Return the bar that counts the run: a bar with a measure, or an open bar around it.
-
-        That has another end, also than the last `place`, and its count is known once it moves.
-        """
-        outer = self._outer
-        if outer is not None and bar.steps == outer.steps:
-            self.see(bar)
-        elif outer is not None and not bar.whole and bar.steps != (place.end if place else 0):
-            self._holds = True
-            return outer if self._moved else Position()
-        return bar
+    def hold(self, bar: Position, place: _Place | None) -> bool:
+        """Return whether a bar with a measure is within an open bar, unless it led to `place`."""
+        own = {self._open, place.end if place else 0}
+        return self._open is not None and not bar.whole and bar.steps not in own
 
     def measured(self) -> None:
         """Register a line with a measure: the next bar may go on from its step."""
@@ -175,6 +165,11 @@ class Steps:
             self._bars.last = None
             if position.step is None:
                 around = Position()  # that position was of the epoch before the heading
+            elif self.last and not self.checking and position.named:
+                at = _within(position, around)
+                step = self._count(at, self._whole if at.whole is None else at.whole)
+                if step and step.number > self.last.number:
+                    self.last = _step(step.number, step.total or self.last.total)
         self._context = _within(position, around)
 
     def sum_up(self, position: Position) -> None:
@@ -207,8 +202,8 @@ class Steps:
         if position.anew:
             self._anew()
             return None
-        if position.bar and not position.above:
-            position = self._bars.around(position, self._place)
+        if position.bar and not position.above and self._bars.hold(position, self._place):
+            position = Position()
         if position.above:
             self._bars.last, position = position, _without_step(position)
         if checks and self._bars.last and not self._bars.last.named:

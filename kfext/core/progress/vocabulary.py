@@ -84,7 +84,7 @@ _STEPS = _set(
 )
 _BATCHES = _set("batch batches minibatch")
 _EPOCHS = {"epoch": Role.EPOCH, "ep": Role.EPOCH, "epochs": Role.EPOCHS}
-_OUTER = _set("fold stage run trial task")
+_OUTER = _set("fold stage run trial task phase")
 _JOINTS = re.compile(r"[\W_]+")
 _AMOUNTS = _set(
     "s sec secs second seconds ms time word words token tokens sample samples image images img "
@@ -107,11 +107,11 @@ _OF_OTHER_COUNTS = _set(
 
 _LOWER = _set(
     "loss losses ppl perplexity error err wer cer mse mae rmse rmsle mape nll xent bpc bpb fid "
-    "crossentropy logloss nelbo bce"
+    "crossentropy logloss nelbo bce learn"
 )
 _HIGHER = _set(
     "acc accuracy f1 auc auroc auprc bleu rouge hit hits hr ndcg reward return iou miou map dice "
-    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc r2 kappa jaccard score rew"
+    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc r2 kappa jaccard score rew ret"
 )
 _AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
 """Words that, as the whole name of a whole number, are more often a count or a setting."""
@@ -121,7 +121,8 @@ _OF_SETTINGS = _set(
     "rate lr threshold thresh time sec secs margin gamma alpha beta patience best min max prev "
     "delta samples interval every freq frequency count num bound limit window target rank slice "
     "shard decay clip inf id line code size grad gradient accum accumulation accumulate schedule "
-    "scheduler mode reduction norm improved from k p worst lowest highest ratio seed level version"
+    "scheduler mode reduction norm improved from k p worst lowest highest ratio seed level version "
+    "std regularize"
 )
 """Words in names of settings and clocks rather than of measures, e.g. loss_scale."""
 _COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update updates")
@@ -130,7 +131,7 @@ _SPANS = _set("step epoch iter batch")
 """Words that Lightning appends to say over what it measured: loss_step, acc_epoch."""
 _OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoothed my on total")
 _OF_TRAINING = _set("train training")
-_TOTAL = _set("total overall sum combined")
+_TOTAL = _set("total overall sum combined global")
 _NO_LOSSES = _set("gloss logloss")
 """Words that end like a loss. A logloss is a metric that an evaluation has beside its loss."""
 

@@ -76,7 +76,7 @@ def test_an_evaluation_before_the_training_is_no_step_of_it() -> None:
 def test_steps_go_on_where_another_measure_states_them() -> None:
     lines = [(float(step), f"step {step}/1000 reward=3.{step}") for step in (10, 20)]
     followed = course(*lines, (20.5, "loss=0.52"), (30.0, "step 30/1000 reward=3.3"))
-    assert followed.step == 20
+    assert (followed.step, followed.progress().at) == (30, 20.5)
     followed.take(read_line("loss=0.5"), at=31.0, now=1e9)  # type: ignore[arg-type]
     assert (followed.step, followed.progress().at) == (30, 31.0)
 
