@@ -211,8 +211,9 @@ def adopted(
             present = metadata.get("ownerReferences") or []
             added = [owner for owner in owners if owner not in present]
             print(f"adopts {metadata['name']}, which an earlier attempt created", flush=True)
-            owned = {**metadata, "ownerReferences": [*present, *added]}
-            if not added or ask("patch", {"metadata": owned}):
+            seen = {"resourceVersion": metadata["resourceVersion"]}
+            owned = {"metadata": {**seen, "ownerReferences": [*present, *added]}}
+            if not added or ask("patch", owned):
                 return found
         elif found and not ended:
             ask("delete", body={"preconditions": {"uid": metadata["uid"]}})

@@ -92,7 +92,8 @@ class FakeApi:
             return 409, {"kind": "Status", "message": "the object has been modified"}
         else:
             version = int(self.job["metadata"]["resourceVersion"]) + 1
-            self.job["metadata"] = {**body["metadata"], "resourceVersion": str(version)}
+            patched = {**self.job["metadata"], **body["metadata"]}
+            self.job["metadata"] = {**patched, "resourceVersion": str(version)}
         return 200, self.job
 
     def _create(self, body: Raw) -> tuple[int, Raw]:
