@@ -274,10 +274,10 @@ def speed(job: str, *, plain: Sequence[Round], kfext: Sequence[Round]) -> str:
     usual, times = times_of(job, plain), times_of(job, kfext)
     written = " and ".join(f"{time:.0f}" for time in usual)
     by_kfext = " and ".join(f"{time:.0f}" for time in times)
-    noise = f" (A/A {spread(usual):.0%} and {spread(times):.0%})" if usual and times else ""
+    noise = " and ".join(f"{spread(same):.0%}" for same in (usual, times) if len(same) > 1)
     return (
         f"{job}, {kfext[0].placed_by}: {by_kfext} ms a step against {written} under plain "
-        f"Kubernetes: {change(usual, times)}{noise}"
+        f"Kubernetes: {change(usual, times)} (A/A {noise or 'unknown'})"
     )
 
 

@@ -122,7 +122,7 @@ def _fetch_go(folder: Path) -> None:
 class Source:
     """Where a program comes from: a package of the module that is pinned in modules/`folder`.
 
-    `seconds`: what its build takes on two cores with nothing else to do.
+    `seconds`: of its build on two idle cores, after the programs above with the same parts.
     """
 
     module: str
@@ -163,17 +163,17 @@ SOURCES = {
         "training-operator",
         paths.TRAINING_OPERATOR,
         f"{_OPERATOR_MODULE}/cmd/training-operator.v1",
-        90,
+        100,
     ),
-    "kwok": Source("kwok", paths.KWOK, f"{_KWOK_MODULE}/cmd/kwok", 60),
-    "coredns": Source("coredns", paths.COREDNS, ".", 60),
+    "kwok": Source("kwok", paths.KWOK, f"{_KWOK_MODULE}/cmd/kwok", 20),
+    "coredns": Source("coredns", paths.COREDNS, ".", 20),
     "metrics-server": Source(
-        "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", 300
+        "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", 20
     ),
     "trainer-controller-manager": Source(
-        "trainer", paths.TRAINER, f"{_TRAINER_MODULE}/cmd/trainer-controller-manager", 240
+        "trainer", paths.TRAINER, f"{_TRAINER_MODULE}/cmd/trainer-controller-manager", 30
     ),
-    "jobset": Source("jobset", paths.JOBSET, _JOBSET_MODULE, 240),
+    "jobset": Source("jobset", paths.JOBSET, _JOBSET_MODULE, 40),
 }
 
 

@@ -86,15 +86,17 @@ def test_a_speed_is_told_where_it_is_more_than_noise(
     assert change(plain, kfext) == said
 
 
+def _times(*milliseconds: float) -> list[Round]:
+    return [a_round(step_ms={"ddp": time}) for time in milliseconds]
+
+
 def test_a_speed_is_told_with_its_figures_and_is_no_claim() -> None:
-    plain, kfext = (
-        [a_round(step_ms={"ddp": time}) for time in times] for times in ((56, 90), (40, 44))
-    )
-    assert speed("ddp", plain=plain, kfext=kfext) == (
+    assert speed("ddp", plain=_times(56, 90), kfext=_times(40, 44)) == (
         "ddp, kfext: 40 and 44 ms a step against 56 and 90 under plain Kubernetes: "
         f"{TOO_BUSY} (A/A 47% and 10%)"
     )
     assert conclude([Claim("places", holds=True)], ["speed: too busy to tell"]) == 0
+    assert "-29% (A/A 12%)" in speed("ddp", plain=_times(60, 53), kfext=_times(40))
 
 
 def test_a_claim_that_does_not_hold_ends_the_demo_with_1() -> None:
