@@ -66,9 +66,9 @@ def measure(*, quick: bool) -> str:
         "job", {what: _job(make(), repeats) for what, make in worst_objects.jobs().items()}
     )
     stored = worst_objects.pods(storable=True)
-    pods = _table("pod", {what: _pod(make(), repeats) for what, make in stored.items()})
+    pods = _table("pod", {what: _unreviewed(make(), repeats) for what, make in stored.items()})
     made = worst_objects.jobsets()
-    jobsets = _table("JobSet", {what: _jobset(make(), repeats) for what, make in made.items()})
+    jobsets = _table("JobSet", {what: _unreviewed(make(), repeats) for what, make in made.items()})
     with scale_cluster("worst", hooks=True) as bench:
         count = _QUICK if quick else _EACH
         together = with_client(bench, lambda client: _together(bench, client, count))
@@ -116,11 +116,15 @@ def _job(raw: Object, repeats: int) -> Cost:
     )
 
 
-def _pod(raw: Object, repeats: int) -> Cost:
+def _unreviewed(raw: Object, repeats: int) -> Cost:
+    """Return the cost of a pod or a JobSet."""
     stored = orjson.dumps(_stored(raw))
 
     def observed(planner: Planner) -> None:
-        planner.cluster.observe_pod(None, decode_pod(stored))
+        if raw["kind"] == "Pod":
+            planner.cluster.observe_pod(None, decode_pod(stored))
+        else:
+            planner.cluster.observe_rendered(None, decode_rendered(stored))
         planner.tick(Moment(wall=100.0, monotonic=100.0))
 
     return Cost(
@@ -130,30 +134,14 @@ def _pod(raw: Object, repeats: int) -> Cost:
     )
 
 
-def _jobset(raw: Object, repeats: int) -> Cost:
-    job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "spec": {}}
-    held = _stored({**job, "metadata": {"name": "worst"}})
-    stored = orjson.dumps(_stored(raw))
-
-    def observed(planner: Planner) -> None:
-        planner.cluster.observe_rendered(None, decode_rendered(stored))
-        planner.tick(Moment(wall=100.0, monotonic=100.0))
-
-    return Cost(
-        review=0.0,
-        controller=_deciding(observed, repeats, after=held),
-        kept=_kept(observed, after=held),
-    )
-
-
-def _planner(after: Object | None = None) -> Planner:
+def _planner() -> Planner:
+    """Return a planner that knows the TrainJob of the JobSets."""
     planner = Planner()
     managed = Namespace(_TENANT, labels={names.MANAGED: "true"})
     planner.settings.observe_namespace(None, managed)
     for number in range(_NODES):
         planner.cluster.observe_node(None, parse_node(_node(number)))
-    if after is not None:
-        planner.cluster.observe_job(after)
+    planner.cluster.observe_job(worst_objects.train_job(_TENANT))
     planner.tick(Moment(wall=1.0, monotonic=1.0))
     return planner
 
@@ -178,23 +166,15 @@ def _stored(raw: Object) -> Object:
     stored["metadata"] |= {"namespace": _TENANT, "uid": "uid-1", "resourceVersion": "1"}
     if stored["kind"] == "Pod":
         stored["spec"] |= {"schedulingGates": [{"name": names.GATE}]}
-    elif stored["kind"] == "TrainJob":
-        stored["metadata"]["annotations"] = {names.HELD: "true"}
-        stored["spec"] |= {"suspend": True}
     elif stored["kind"] != "JobSet":
         stored["metadata"].setdefault("annotations", {})[names.HELD] = "true"
         stored["spec"]["runPolicy"] = {"suspend": True}
     return stored
 
 
-def _deciding(
-    work: Callable[[Planner], object], repeats: int, *, after: Object | None = None
-) -> float:
-    """Return the milliseconds of some work, each time with a planner that is new to the object.
-
-    `after`: a job that the planner knows before.
-    """
-    planners = [_planner(after) for _ in range(repeats)]
+def _deciding(work: Callable[[Planner], object], repeats: int) -> float:
+    """Return the milliseconds of some work, each time with a planner that is new to the object."""
+    planners = [_planner() for _ in range(repeats)]
     return min(_milliseconds(partial(work, planner)) for planner in planners)
 
 
@@ -205,9 +185,9 @@ def _milliseconds(work: Callable[[], object]) -> float:
     return 1e3 * (time.process_time() - began)
 
 
-def _kept(work: Callable[[Planner], object], *, after: Object | None = None) -> float:
+def _kept(work: Callable[[Planner], object]) -> float:
     """Return the MiB that a planner keeps after some work."""
-    planner = _planner(after)
+    planner = _planner()
     gc.collect()
     tracemalloc.start()
     work(planner)

@@ -10,7 +10,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from kfext.names import ELASTIC, METRICS, NETWORK
+from kfext.names import ELASTIC, HELD, METRICS, NETWORK
 
 Object = dict[str, Any]
 
@@ -210,12 +210,26 @@ def jobsets() -> Mapping[str, Callable[[], Object]]:
     }
 
 
+def train_job(namespace: str) -> Object:
+    """Return the held TrainJob that the JobSets name as their owner."""
+    metadata = {"namespace": namespace, "uid": _OWNER["uid"], "annotations": {HELD: "true"}}
+    made = {key: _OWNER[key] for key in ("apiVersion", "kind")}
+    return {**made, "metadata": {**metadata, "name": _OWNER["name"]}, "spec": {"suspend": True}}
+
+
+_OWNER: Object = {
+    "apiVersion": "trainer.kubeflow.org/v1alpha1",
+    "kind": "TrainJob",
+    "name": "worst",
+    "uid": "uid-of-the-job",
+    "controller": True,
+}
+
+
 def _jobset(*replicated: Object) -> Object:
-    owner = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "name": "worst"}
-    owners = [{**owner, "uid": "uid-1", "controller": True}]
     return {
         "kind": "JobSet",
-        "metadata": {"name": "worst", "ownerReferences": owners},
+        "metadata": {"name": "worst", "ownerReferences": [_OWNER]},
         "spec": {"replicatedJobs": list(replicated)},
     }
 

@@ -111,7 +111,7 @@ class Books:
             self.loose[uid] = now
 
     def has_loose(self, now: float) -> bool:
-        """Return whether a scheduler may soon bind a pod to any node: perhaps nobody runs it."""
+        """Return whether a scheduler may soon bind a pod to any node; it may not run at all."""
         return now - next(reversed(self.loose.values()), -math.inf) < UNBOUND_SECONDS
 
     def recount_pins_on(self, node: str) -> None:

@@ -237,7 +237,7 @@ class Posts:
             source.ended, source.written_at = True, -math.inf
 
     def _source(self, new: _Source) -> _Source | None:
-        """Return what is kept of a pod that posts now, or None while a likelier pod posts.
+        """Return what is kept of a pod that posts now; None: a likelier pod posts for its job.
 
         Raises _Refusal if its job posts too often.
         """
@@ -267,8 +267,8 @@ class Posts:
         reviewed_at, pod = self._tokens.get(key, (-math.inf, None))
         if now - reviewed_at < _KNOWN_SECONDS:
             return pod
-        # Strangers may use up the reviews of new tokens, but pods that post already go on, and none
-        # uses up those of another namespace.
+        # Strangers may use up the reviews of new tokens, but pods that post already go on, whatever
+        # the pods of another namespace do.
         reviews = self._reviews if pod is None else self._renewals[pod.namespace]
         if not reviews.admits(now):
             raise _Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many tokens to review")

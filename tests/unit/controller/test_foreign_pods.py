@@ -18,10 +18,9 @@ from kfext.model.pod import Pod, ReplicaKey
 from kfext.state.cluster import Cluster
 from kfext.state.planner import Planner
 from tests.builders import job, node, pod
+from tests.unit.state.cases import free, planned, worker
 
-from .cases import free, planned, worker
-
-NOBODYS: dict[str, Any] = {"schedulerName": "nobody-runs-it"}
+ABSENT: dict[str, Any] = {"schedulerName": "none-such"}
 
 
 def foreign(uid: str = "foreign", **more: Any) -> Pod:
@@ -53,8 +52,8 @@ class Bed:
 
 FOREIGN: dict[str, tuple[Pod, str]] = {
     "may be bound to any node": (foreign(), "pods"),
-    "has a scheduler that nobody may run": (foreign(spec=NOBODYS), "pods"),
-    "waits at a gate, perhaps for ever": (foreign(gates=["other"]), ""),
+    "has a scheduler that may not run": (foreign(spec=ABSENT), "pods"),
+    "waits at a gate, perhaps without end": (foreign(gates=["other"]), ""),
     "was refused by kube-scheduler": (foreign(unschedulable="0/1 nodes"), ""),
     "is pinned": (foreign(pinned="a"), ""),
     "is bound": (foreign(bound="a"), ""),
@@ -75,7 +74,11 @@ Change = tuple[float, Pod]
 """At a time, the next version of a pod."""
 AGES: dict[str, tuple[Sequence[Change], float, str]] = {
     "a pod that changes is no newer": ([(0, foreign()), (50, foreign(version=2))], 61, ""),
-    "a pod whose gate was opened is": ([(0, foreign(gates=["x"])), (50, foreign())], 61, "pods"),
+    "a pod is newer once its gate was opened": (
+        [(0, foreign(gates=["x"])), (50, foreign())],
+        61,
+        "pods",
+    ),
     "the newest of several counts": ([(0, foreign("p")), (50, foreign("q"))], 61, "pods"),
     "it counts no more once it is bound": ([(0, foreign()), (1, foreign(bound="a"))], 2, ""),
     "though an older waits": ([(0, foreign("p")), (50, foreign("q", bound="a"))], 61, ""),
@@ -91,6 +94,14 @@ def test_since_when_a_pod_counts(changes: Sequence[Change], at: float, gated_by:
         known[seen.uid] = seen
         bed.planner.tick(Moment(wall=1000.0 + seconds, monotonic=1000.0 + seconds))
     assert bed.start(1000.0 + at) == gated_by
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    made = Cluster()
+    for name in "ab":
+        made.observe_node(None, node(name, cpu="4"))
+    return made
 
 
 def stranger(**more: Any) -> Pod:
