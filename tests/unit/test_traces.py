@@ -3,7 +3,7 @@
 from tests import traces
 from tests.unit.gpu.test_plain_job import SEAMS
 
-MOST = 70
+MOST = 75
 """Files from CREATE to the pins."""
 
 

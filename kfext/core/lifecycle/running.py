@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import replace
 
 from kfext.core.eligibility import not_placed, unbound
-from kfext.core.ledger.claims import card_key, plan_key, pod_key, slots_of
+from kfext.core.ledger.claims import card_key, plan_key, slots_of
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.ledger.ports import port_claims
 from kfext.core.lifecycle.capacity import most_with_a_place
@@ -16,6 +16,7 @@ from kfext.core.lifecycle.cards import (
     without_card,
     without_share,
 )
+from kfext.core.lifecycle.forming import after_others, without_its_room
 from kfext.core.lifecycle.network import never_created, on_two_networks, started_without
 from kfext.core.lifecycle.patience import (
     STRIKES,
@@ -23,7 +24,6 @@ from kfext.core.lifecycle.patience import (
     behind_another_gate,
     by_suspension,
     give_up,
-    gives_back,
     not_created,
     patience,
     suspend,
@@ -70,9 +70,6 @@ from kfext.names import (
     REASON_WAITING_FOR_PODS,
 )
 
-OTHERS_SECONDS = 5.0
-"""How long a complete gang waits for pods of other jobs, which are bound in seconds or never."""
-_LOOK_SECONDS = 0.25
 ASTRAY_SECONDS = 2.0
 """Seconds that pins may differ from the plan: the watches of jobs and pods are not in step."""
 
@@ -143,7 +140,7 @@ def _gang_step(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -
     if on_host and (apart := on_two_networks(situation, live)):
         return apart
     if any(pod.gated for pod in live.values()):
-        return _after_others(situation) or _barrier(situation, ledger, live, spare)
+        return after_others(situation) or _barrier(situation, ledger, live, spare)
     return _binding(situation, ledger, live)
 
 
@@ -215,20 +212,6 @@ def _barrier(situation: Situation, ledger: Ledger, live: Live, spare: Spare) -> 
         message = f"{len(loose)} pods that were created without kfext's gate are not bound yet"
         return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=remaining)
     return _placed_anew(situation, ledger, live, gated, spare=spare, claims=claims)
-
-
-def _after_others(situation: Situation) -> Wait | None:
-    """Return the short wait of a complete gang for pods that kube-scheduler places anywhere.
-
-    They would take its capacity between its pins and its binding. Jobs that kfext leaves to plain
-    Kubernetes have such pods.
-    """
-    number, remaining = situation.context.left, OTHERS_SECONDS - situation.waited
-    if not (number and situation.forming and remaining > 0):
-        return None
-    message = f"{pods(number)} of jobs that kfext does not place are bound first"
-    again = min(remaining, _LOOK_SECONDS)
-    return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=again)
 
 
 def _placed_anew(
@@ -326,7 +309,7 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     if astray and situation.waited >= ASTRAY_SECONDS:
         message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
-    if situation.forming and (step := _without_its_room(situation, ledger, live, stuck)):
+    if situation.forming and (step := without_its_room(situation, ledger, live, stuck)):
         return step
     limit = situation.placement.bind_timeout
     remaining = until_strike(situation, limit=limit, waited=situation.longest_wait(stuck))
@@ -340,42 +323,6 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     message = f"{message} after {limit:g} s; kube-scheduler reports: {report}"
     homes = {pod.node_name for pod in live.values() if pod.node_name}
     return _unbound(situation, stuck, homes, late=Verdict(REASON_BIND_TIMEOUT, message))
-
-
-def _without_its_room(
-    situation: Situation, ledger: Ledger, live: Live, stuck: Collection[Pod]
-) -> Step | None:
-    """Return the step of a gang that was never whole and has lost its capacity to other pods.
-
-    kube-scheduler says that it has no capacity, and the ledger shows the same. Then the members get
-    other nodes at once, or all members give their nodes back. What kube-scheduler alone knows may
-    pass, so a gang waits for that.
-    """
-    job, plan = situation.job, situation.plan
-    refused = {pod.replica: pod for pod in stuck if pod.unschedulable and pod.replica}
-    if plan is None or not refused:
-        return None
-    # A template has no pin, so its replica may go anywhere.
-    everyone = members_of(job, (pod for key, pod in live.items() if key not in refused))
-    claims = [pod_key(pod.uid) for pod in refused.values()]
-    if still_fits(
-        [member for member in everyone if member.key in refused],
-        ledger,
-        assignment={key: pod.home for key, pod in refused.items()},
-        closed=situation.cards.shunned,
-        ignoring=claims,
-    ):
-        return None
-    nodes = sorted({pod.home for pod in refused.values()})
-    report = next(iter(refused.values())).unschedulable
-    message = f"other pods took the capacity on {listed(nodes, of='nodes')}"
-    late = Verdict(REASON_BIND_TIMEOUT, f"{message}; kube-scheduler reports: {report}")
-    state = after_strike(situation, late, limit=situation.placement.bind_timeout)
-    homes = {key: pod.home for key, pod in live.items() if pod.home and key not in refused}
-    answer = place(everyone, ledger, situation.limits, bound=homes, ignoring=claims)
-    if isinstance(answer, Verdict):
-        return gives_back(situation, answer)
-    return DeleteUnbound(tuple(refused.values()), state)
 
 
 def _evict_again(situation: Situation, live: Live) -> Step | None:

@@ -1,0 +1,74 @@
+"""A gang that forms: kfext has started it, and not all its pods were bound at once since.
+
+Until then it is whole or holds nothing. Other pods may take its capacity between plan and binding.
+"""
+
+from collections.abc import Collection
+
+from kfext.core.ledger.claims import pod_key
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.patience import after_strike, gives_back
+from kfext.core.lifecycle.situation import Situation
+from kfext.core.lifecycle.spare import Live
+from kfext.core.lifecycle.steps import DeleteUnbound, Step, Wait
+from kfext.core.placement.gang import members_of
+from kfext.core.placement.place import place, still_fits
+from kfext.core.words import listed, pods
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.names import GATED, REASON_BIND_TIMEOUT, REASON_WAITING_FOR_BIND
+
+OTHERS_SECONDS = 5.0
+"""How long a complete gang waits for pods of other jobs, which are bound in seconds or never."""
+_LOOK_SECONDS = 0.25
+"""Between two looks while it waits: the pods of other jobs do not wake it."""
+
+
+def after_others(situation: Situation) -> Wait | None:
+    """Return the short wait of a complete gang for pods that kube-scheduler places anywhere.
+
+    They would take its capacity between its pins and its binding. Jobs that kfext leaves to plain
+    Kubernetes have such pods.
+    """
+    number, remaining = situation.context.left, OTHERS_SECONDS - situation.waited
+    if not (number and situation.forming and remaining > 0):
+        return None
+    message = f"{pods(number)} of jobs that kfext does not place are bound first"
+    again = min(remaining, _LOOK_SECONDS)
+    return Wait(GATED, Verdict(REASON_WAITING_FOR_BIND, message), again=again)
+
+
+def without_its_room(
+    situation: Situation, ledger: Ledger, live: Live, stuck: Collection[Pod]
+) -> Step | None:
+    """Return the step of a gang that was never whole and has lost its capacity to other pods.
+
+    kube-scheduler says that it has no capacity, and the ledger shows the same. Then the members get
+    other nodes at once, or all members give their nodes back. What kube-scheduler alone knows may
+    pass, so a gang waits for that.
+    """
+    job, plan = situation.job, situation.plan
+    refused = {pod.replica: pod for pod in stuck if pod.unschedulable and pod.replica}
+    if plan is None or not refused:
+        return None
+    # A template has no pin, so its replica may go anywhere.
+    everyone = members_of(job, (pod for key, pod in live.items() if key not in refused))
+    claims = [pod_key(pod.uid) for pod in refused.values()]
+    if still_fits(
+        [member for member in everyone if member.key in refused],
+        ledger,
+        assignment={key: pod.home for key, pod in refused.items()},
+        closed=situation.cards.shunned,
+        ignoring=claims,
+    ):
+        return None
+    nodes = sorted({pod.home for pod in refused.values()})
+    report = next(iter(refused.values())).unschedulable
+    message = f"other pods took the capacity on {listed(nodes, of='nodes')}"
+    late = Verdict(REASON_BIND_TIMEOUT, f"{message}; kube-scheduler reports: {report}")
+    state = after_strike(situation, late, limit=situation.placement.bind_timeout)
+    homes = {key: pod.home for key, pod in live.items() if pod.home and key not in refused}
+    answer = place(everyone, ledger, situation.limits, bound=homes, ignoring=claims)
+    if isinstance(answer, Verdict):
+        return gives_back(situation, answer)
+    return DeleteUnbound(tuple(refused.values()), state)
