@@ -12,8 +12,8 @@ from hypothesis import event, given, note, settings
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.cli.plan import STARTS, WAITS, Forecast
-from kfext.core.lifecycle.steps import Unsuspend
+from kfext.cli.plan import NOT_HELD, STARTS, WAITS, Forecast
+from kfext.core.lifecycle.steps import Release, Unsuspend
 from kfext.state.planner import outlooks
 from kfext.state.recording import planner_of, snapshot_of
 from tests.unit.state.history import ACTS, CROWDED, History, jobs, made
@@ -46,7 +46,8 @@ def decided(history: History, fields: dict[str, Any]) -> Answer:
         places = step.plan.assignment.items()
         nodes = {f"asked-{key.type}-{key.index}": node for key, node in places}
         return STARTS, step.verdict.reason, nodes
-    return WAITS, step.verdict.reason, {}  # type: ignore[union-attr]
+    outcome = NOT_HELD if isinstance(step, Release) else WAITS
+    return outcome, step.verdict.reason, {}  # type: ignore[union-attr]
 
 
 @pytest.mark.histories
