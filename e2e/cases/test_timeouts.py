@@ -147,7 +147,7 @@ def test_a_job_that_crashes_all_the_time_elsewhere_keeps_no_refused_gang_from_be
 ) -> None:
     elsewhere, third = new_space(managed=managed), new_space()
     elsewhere.submit(workers("crashing", 2))
-    refuse_pods(space, create_timeout="3s")
+    refuse_pods(space, create_timeout="6s")
     space.submit(workers("gang", 4, each=GPU))
     crashed: set[str] = set()
 

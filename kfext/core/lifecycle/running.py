@@ -309,7 +309,8 @@ def _binding(situation: Situation, ledger: Ledger, live: Live) -> Step:
     if astray and situation.waited >= ASTRAY_SECONDS:
         message = f"{len(astray)} pods were pinned by an earlier plan and are not bound yet"
         return DeleteUnbound(astray, replace(state, reason=REASON_REPLANNED, message=message))
-    if situation.forming and (step := without_its_room(situation, ledger, live, stuck)):
+    forms = situation.forming and not astray  # such pods get their planned nodes first
+    if forms and (step := without_its_room(situation, ledger, live, stuck)):
         return step
     limit = situation.placement.bind_timeout
     remaining = until_strike(situation, limit=limit, waited=situation.longest_wait(stuck))
