@@ -34,7 +34,7 @@ from kfext.cli.output import (
 from kfext.cli.progress import NO_PROGRESS, STOPPED, is_resized, progress_in, steps
 from kfext.core.queue.order import Classes, priority_class
 from kfext.core.words import CLAUSE
-from kfext.errors import Forbidden, NotFound, UserError
+from kfext.errors import Forbidden, NotFound, Unavailable, UserError
 from kfext.kube.client import Client
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.model.quantity import PODS, amount_text
@@ -246,9 +246,14 @@ def top(
     namespace = "" if all_namespaces else cluster.in_namespace()
 
     async def show() -> None:
+        plans: Iterable[Raw] | None = None
         async with cluster.connect() as client:
             while True:
-                plans = await all_plans(client, namespace=namespace, fieldSelector=_RUNNING)
+                try:
+                    plans = await all_plans(client, namespace=namespace, fieldSelector=_RUNNING)
+                except Unavailable:
+                    if plans is None:
+                        raise
                 lines = top_of(plans, sort=sort, now=time.time())
                 shown = format_output(
                     lines, output=output, text=partial(top_lines, lines, namespace)

@@ -1,13 +1,16 @@
 """`kubectl kfext queue` and `top`: which jobs they list, in which order, and what they print."""
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
-from kfext.cli.jobs import ORDERS, queue_lines, queue_of, top_lines, top_of
+from kfext.cli.jobs import ORDERS, queue_lines, queue_of, top, top_lines, top_of
 from kfext.cli.output import format_output
+from kfext.errors import Unavailable
 from kfext.model.job import parse_job
 from kfext.model.priority import PriorityClass
 from kfext.model.timestamps import written_time
@@ -241,3 +244,31 @@ def test_the_jobs_for_programs(output: str, read: Any) -> None:
     assert [line["name"] for line in lines] == ORDER["growth"]
     assert lines[0]["progress"]["secondsLeft"] == 7200
     assert lines[-1]["progress"] is None
+
+
+ANSWERED: dict[str, tuple[list[bool], int, int]] = {
+    "each request is answered": ([True, True, True], 3, 0),
+    "some requests are not, so the last table is shown again": ([True, False, True], 3, 0),
+    "the first request is not": ([False, True], 0, 1),
+}
+
+
+@pytest.mark.parametrize(("answered", "tables", "code"), ANSWERED.values(), ids=ANSWERED)
+def test_a_watch_ends_only_if_its_first_request_is_not_answered(
+    answered: list[bool], tables: int, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(answered)
+
+    async def all_plans(*_: object, **__: object) -> list[dict[str, Any]]:
+        answer = next(answers, None)
+        if answer is None:
+            raise KeyboardInterrupt
+        if not answer:
+            raise Unavailable(status=0, reason="NoAnswer", message="TimeoutError")
+        return [plan("train")]
+
+    monkeypatch.setattr("kfext.cli.cluster.ClusterOptions.connect", lambda _: nullcontext())
+    monkeypatch.setattr("kfext.cli.jobs.all_plans", all_plans)
+    monkeypatch.setattr("kfext.cli.jobs.WATCH_SECONDS", 0.0)
+    done = CliRunner().invoke(top, ["--watch", "-n", "team"])
+    assert (done.output.count("train"), done.exit_code) == (tables, code)
