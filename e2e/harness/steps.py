@@ -159,6 +159,10 @@ class Steps:
         """Delete the pod of a step."""
         self._bed.api.delete(f"/api/v1/namespaces/{self._namespace}/pods/{name}")
 
+    def delete_run(self) -> None:
+        """Delete the owner of the pods of a run."""
+        self._bed.api.delete(f"/api/v1/namespaces/{self._namespace}/configmaps/run")
+
     def printed(self, name: str, text: str) -> None:
         """Wait until a step has printed a text."""
         until(
@@ -190,7 +194,7 @@ class Steps:
 
 
 def goes_on_after_an_eviction(bed: Testbed, steps: Steps, jobs: str, **inputs: Any) -> None:
-    """Evict a step with a retry while its job waits; the retry adopts the job and ends it.
+    """Evict a step with a retry while its job waits; the retry adopts it, and the run ends it.
 
     `jobs`: the path of the jobs of the step's kind.
     """
@@ -205,7 +209,8 @@ def goes_on_after_an_eviction(bed: Testbed, steps: Steps, jobs: str, **inputs: A
     assert kept["metadata"]["uid"] == job["metadata"]["uid"]
     assert {owner["name"] for owner in kept["metadata"]["ownerReferences"]} == {"run", "two"}
     steps.delete("two")
-    until(lambda: not bed.api.get(jobs)["items"], what="the job is gone with its step")
+    steps.delete_run()
+    until(lambda: not bed.api.get(jobs)["items"], what="the job is gone with its run")
 
 
 def author(folder: Path, sdk: str) -> Path:
