@@ -168,7 +168,7 @@ SOURCES = {
     "kwok": Source("kwok", paths.KWOK, f"{_KWOK_MODULE}/cmd/kwok", 20),
     "coredns": Source("coredns", paths.COREDNS, ".", 20),
     "metrics-server": Source(
-        "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", 20
+        "metrics-server", paths.METRICS_SERVER, f"{_METRICS_MODULE}/cmd/metrics-server", 70
     ),
     "trainer-controller-manager": Source(
         "trainer", paths.TRAINER, f"{_TRAINER_MODULE}/cmd/trainer-controller-manager", 30

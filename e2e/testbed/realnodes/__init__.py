@@ -65,9 +65,9 @@ def planned() -> list[progress.Planned]:
     """Return the steps that `prepare` will take. Raises Unavailable as that does."""
     packages, layers = containerd.planned_packages(), recipes.lacking()
     # The name of a template comes from the images in it, so they must be made.
-    whole = not packages and not layers and containerd.has_template(recipes.all_images())
+    images = None if packages or layers else recipes.all_images()
     steps = [recipe.step for recipe in layers if recipe.step]
-    return [*packages, *steps, *(() if whole else (containerd.UNPACK,))]
+    return [*packages, *steps, *containerd.planned_template(images)]
 
 
 def prepare() -> None:

@@ -48,7 +48,6 @@ _POLICY = Path("/usr/sbin/policy-rc.d")
 _LOCKED = "Could not get lock"
 _LOCK_SECONDS, _LOOK_SECONDS = 300.0, 2.0
 SOCKET = "/run/containerd/containerd.sock"
-UNPACK = progress.Planned("unpacking the images, once for all nodes", 60)
 # It answers on its socket much earlier, with errors. This is what it says last before it can.
 _SERVES = b"Start streaming server"
 _KUBERNETES = "k8s.io"  # containerd's namespace of what kubelet sees
@@ -210,14 +209,19 @@ def template(images: Sequence[Image]) -> Path:
     with paths.exclusively(_templates()):
         ready = _ready(images)
         if not ready.exists():
-            with progress.step(UNPACK):
+            with progress.step(_unpacking()):
                 _make_template(images)
         return ready
 
 
-def has_template(images: Sequence[Image]) -> bool:
-    """Say whether the cache has the containerd folder with these images."""
-    return _ready(images).exists()
+def planned_template(images: Sequence[Image] | None) -> list[progress.Planned]:
+    """Return the step that `template` will take, if it will; without images it will."""
+    return [] if images and _ready(images).exists() else [_unpacking()]
+
+
+def _unpacking() -> progress.Planned:
+    begun = any(path.is_dir() for path in _templates().glob("*"))
+    return progress.Planned("unpacking the images, once for all nodes", 5 if begun else 60)
 
 
 def _templates() -> Path:
