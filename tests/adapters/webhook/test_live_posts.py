@@ -2,6 +2,7 @@
 
 import base64
 import json
+import signal
 import ssl
 import urllib.error
 import urllib.request
@@ -128,3 +129,14 @@ def test_a_pod_that_may_post_trusts_the_authority_of_the_webhook(
     }
     path = post_path(PYTORCH, namespace, "train")
     assert env["KUBEFLOW_TRAINER_SERVER_URL"].endswith(path)
+
+
+def test_a_stop_of_the_process_writes_what_it_has_accepted(
+    testbed: Testbed, webhook: Webhook, namespace: str
+) -> None:
+    """The last of the module: the process is gone then."""
+    before = plan_of(testbed, namespace).posted
+    assert post(testbed, webhook, namespace, token_of(testbed, namespace, "train")) == 200
+    webhook.process.send_signal(signal.SIGTERM)
+    assert webhook.process.wait(timeout=30) == 0, webhook.output.read_text()
+    assert plan_of(testbed, namespace).posted != before
