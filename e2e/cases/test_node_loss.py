@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from e2e.harness import nodes
-from e2e.harness.faults import Hold, pod_patch
 from e2e.harness.jobs import conditions, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate, uids
@@ -71,16 +70,10 @@ PINNED: list[Loss] = [deleted, tainted_no_execute]
 
 
 @pytest.mark.parametrize("lose", PINNED, ids=named(PINNED))
-def test_pods_pinned_to_a_node_that_is_gone_are_freed_for_another(
-    space: Space, kfext: Kfext, lose: Loss
-) -> None:
+def test_pods_pinned_to_a_node_that_is_gone_are_freed_for_another(space: Space, lose: Loss) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
-    pins = Hold(pod_patch(space.name))
-    kfext.proxy.arm(pins)
-    space.submit(workers("gang", 4, each=GPU))
-    space.until(lambda: pins.seen == 4, "the pins are on their way")
-    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
     first = uids(space, "gang")
     lose(space, node)
     pins.go.set()

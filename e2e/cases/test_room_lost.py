@@ -1,9 +1,7 @@
 """The room of a plan is taken, or its node goes, before the gang is there."""
 
 from e2e.harness import nodes
-from e2e.harness.faults import Hold, pod_patch
 from e2e.harness.jobs import conditions, suspended, workers
-from e2e.harness.kfext_process import Kfext
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
 from e2e.harness.space import Space
 
@@ -94,16 +92,10 @@ def test_a_node_cordoned_while_its_gang_is_gated_is_replaced_by_another(space: S
     assert node not in space.bound("gang", 4).values()
 
 
-def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(
-    space: Space, kfext: Kfext
-) -> None:
+def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(space: Space) -> None:
     space.nodes(2, cpu="32", memory="64Gi", gpu="4")
     space.policy(placement={"bindTimeout": "5s"})
-    pins = Hold(pod_patch(space.name))
-    kfext.proxy.arm(pins)
-    space.submit(workers("gang", 4, each=GPU))
-    space.until(lambda: pins.seen == 4, "the pins are on their way")
-    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
     space.thief("thief", node, 4)
     pins.go.set()
     homes = space.until(
@@ -116,15 +108,9 @@ def test_room_stolen_between_pin_and_bind_is_left_for_another_node_in_time(
     assert any("kube-scheduler reports" in note for note in said)
 
 
-def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(
-    space: Space, kfext: Kfext
-) -> None:
+def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space) -> None:
     space.nodes(1, cpu="32", memory="64Gi", gpu="4")
-    pins = Hold(pod_patch(space.name))
-    kfext.proxy.arm(pins)
-    space.submit(workers("gang", 4, each=GPU))
-    space.until(lambda: pins.seen == 4, "the pins are on their way")
-    (node,) = space.plan("gang")["nodes"]  # type: ignore[index]
+    pins, node = space.with_pins_held(workers("gang", 4, each=GPU), 4)
     space.thief("thief", node, 2)
     pins.go.set()
     view = space.phase("gang", "Queued")

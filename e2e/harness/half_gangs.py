@@ -34,7 +34,6 @@ class Gang:
     starts: int = 0
     wanted: int = 0
     bound: int = 0
-    most_bound: int = 0
     whole_at: float | None = None
     lost: bool = False
     held: float = 0.0
@@ -154,12 +153,13 @@ def watch(kube: Kube, namespace: str, *, seconds: float, limit: float) -> Accoun
 
 def look(kube: Kube, namespace: str, gangs: dict[str, Gang], *, at: float) -> None:
     """Record one look at every job of a namespace."""
-    jobs = [job for kind in PLURAL for job in kube.items(jobs_path(namespace, kind))]
+    jobs = [
+        {**job, "kind": kind} for kind in PLURAL for job in kube.items(jobs_path(namespace, kind))
+    ]
     by_job: dict[str, list[Object]] = {}
     for pod in kube.items(f"/api/v1/namespaces/{namespace}/pods"):
         owners = pod["metadata"].get("ownerReferences", [])
         by_job.setdefault(owners[0]["uid"] if owners else "", []).append(pod)
     for job in jobs:
         name, uid = job["metadata"]["name"], job["metadata"]["uid"]
-        kind = job.get("kind") or ("TFJob" if "tfReplicaSpecs" in job["spec"] else "PyTorchJob")
-        gangs.setdefault(name, Gang(name)).look({**job, "kind": kind}, by_job.get(uid, []), at=at)
+        gangs.setdefault(name, Gang(name)).look(job, by_job.get(uid, []), at=at)

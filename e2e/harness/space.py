@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from e2e.harness.faults import pod_patch, unsuspend_patch
+from e2e.harness.faults import Hold, pod_patch, unsuspend_patch
 from e2e.harness.jobs import PLURAL, pinned_to, suspended, told_of_job, told_of_pod, workers
 from e2e.harness.kfext_process import Kfext
 from e2e.harness.kube import Answer, Object
@@ -205,6 +205,17 @@ class Space:
     def starts(self) -> int:
         """Return how many times a job was unsuspended under a plan."""
         return len(self.kfext.writes(unsuspend_patch(self.name)))
+
+    def with_pins_held(self, manifest: Object, count: int) -> tuple[Hold, str]:
+        """Submit a job for one node, and hold its pins; return them and the planned node."""
+        pins = Hold(pod_patch(self.name))
+        self.kfext.proxy.arm(pins)
+        self.submit(manifest)
+        self.until(lambda: pins.seen == count, "the pins are on their way")
+        plan = self.plan(manifest["metadata"]["name"])
+        assert plan is not None
+        (node,) = plan["nodes"]
+        return pins, node
 
     # --- waiting ----------------------------------------------------------------------------------
 

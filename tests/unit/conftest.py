@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from kfext.gpu.hook.page import Page
+from kfext.state.cluster import Cluster
+from tests.builders import node
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +36,12 @@ def pages_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             close(page)
         else:
             os.close(descriptor)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A mirror of two nodes."""
+    made = Cluster()
+    for name in "ab":
+        made.observe_node(None, node(name, cpu="4"))
+    return made

@@ -96,14 +96,6 @@ def test_since_when_a_pod_counts(changes: Sequence[Change], at: float, gated_by:
     assert bed.start(1000.0 + at) == gated_by
 
 
-@pytest.fixture
-def cluster() -> Cluster:
-    made = Cluster()
-    for name in "ab":
-        made.observe_node(None, node(name, cpu="4"))
-    return made
-
-
 def stranger(**more: Any) -> Pod:
     """A pod of another namespace that names a job as its owner."""
     return replace(worker(0, uid="stranger", **more), namespace="other")
