@@ -100,7 +100,7 @@ async def _serve(config: Config, *, client: Client, stop: asyncio.Event) -> None
             _log.info("draining", seconds=config.drain_seconds)
             await asyncio.sleep(config.drain_seconds)
             await reviews.cleanup()
-            for task in background:  # the posts that are left are written now
+            for task in background:  # which writes its posts first
                 task.cancel()
     finally:
         await reviews.cleanup()

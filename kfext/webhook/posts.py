@@ -43,7 +43,7 @@ as long a silence another pod may post for the job."""
 MOST_WRITES = 20
 """The most writes a second; others wait, the longest waiting first."""
 _TURN_SECONDS, _LAST_SECONDS = 0.5, 10.0
-"""From one turn to the next, and the most for what is left when the process stops."""
+"""From one turn to the next, and the most for the last posts when the process stops."""
 _MOST_POSTS = 30
 """The most posts of a job in a minute: Transformers posts every 5 s at most."""
 _MOST_JOBS = 2000
@@ -161,7 +161,7 @@ class Posts:
             app.router.add_post(post_path(kind, "{namespace}", "{name}"), self._handler(kind))
 
     async def run(self) -> None:
-        """Write what is due until cancelled, and then what is left."""
+        """Write what is due until cancelled, and then all other posts."""
         try:
             while True:
                 try:

@@ -1,4 +1,4 @@
-"""Trainer and JobSet beside a cluster, without either: what is left of an earlier start."""
+"""Trainer and JobSet beside a cluster, without either: the remains of an earlier start."""
 
 import uuid
 from pathlib import Path
