@@ -174,6 +174,11 @@ class Pod:
         return not (self.gated or self.home or self.finished)
 
     @property
+    def untried(self) -> bool:
+        """Whether a scheduler has yet to try the pod, and may bind it to any node."""
+        return self.loose and not (self.gates or self.unschedulable or self.deleting)
+
+    @property
     def home(self) -> str:
         """The node that the pod occupies: where it is bound, else where it is pinned."""
         return self.node_name or self.pinned_to or ""

@@ -38,7 +38,7 @@ class Books:
     `refused`: by uid, the pods that fit no node by what kube-scheduler says.
     `loose`: when the other pods that a scheduler may bind to any node were seen, by uid, the newest
         last.
-    `left`: by uid, the number of pods to be bound of a job that is left to plain Kubernetes.
+    `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
 
     `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
@@ -63,7 +63,7 @@ class Books:
         self.limited: Collection[str] = ()
         self.refused: dict[str, Pod] = {}
         self.loose: dict[str, float] = {}
-        self.left: dict[str, int] = {}
+        self.plain_pods: dict[str, int] = {}
         self._jobs = jobs
         self._members = members
         self._pins = _PendingPins(self.ledger, self._is_planned)
@@ -85,10 +85,10 @@ class Books:
         self._pins.record(uid, pod)
         self._recount({uid: pod})
         self.refused.pop(uid, None)
-        if pod is None or pod.deleting or pod.unschedulable or pod.gates or not pod.loose:
-            self.loose.pop(uid, None)
-        else:
+        if pod is not None and pod.untried:
             self.loose.setdefault(uid, math.inf)
+        else:
+            self.loose.pop(uid, None)
         if pod is not None and pod.unschedulable and not (pod.node_name or pod.deleting):
             self.refused[uid] = pod
         reserves = pod is not None and pod.reserves is not None
@@ -159,22 +159,16 @@ class Books:
         believed = self._managed(tracked.job.namespace)
         self._claim_plan(tracked, pods, believed=believed)
         planned = believed and (tracked.assumed or tracked.plan) is not None
-        self._count_left(tracked, pods, planned=planned)
+        if plain := to_be_bound(tracked.started, pods, planned=planned) if believed else 0:
+            self.plain_pods[tracked.job.uid] = plain
+        else:
+            self.plain_pods.pop(tracked.job.uid, None)
         missing = still_to_come(tracked.started, pods, planned=planned)
         self._expect(tracked, missing and min(missing, self._planned(tracked)))
         if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
             self.cards.follow(tracked.job.uid, _cards(tracked), left=tracked.state.apart)
         self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
         self._tell_gains()
-
-    def _count_left(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, planned: bool) -> None:
-        job, uid = tracked.started, tracked.job.uid
-        held = (planned or any(pod.gated for pod in pods)) and not job.released
-        known = self._managed(job.namespace) and not held
-        if number := to_be_bound(job, pods) if known else 0:
-            self.left[uid] = number
-        else:
-            self.left.pop(uid, None)
 
     def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
         """Bring the claims of a job up to date, except the claims of its pods.
@@ -202,7 +196,7 @@ class Books:
     def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
         """Forget a job that is gone; `pods` are the pods that it left behind."""
         self._expect(tracked, None)
-        self.left.pop(tracked.job.uid, None)
+        self.plain_pods.pop(tracked.job.uid, None)
         if tracked.job.uid in self.cards.jobs:
             self.cards.forget(tracked.job.uid)
         pods = tuple(pods)

@@ -28,9 +28,9 @@ from kfext.state.members import Members
 from kfext.state.tracked_job import TrackedJob
 from kfext.state.volumes import ClaimKey, Volumes, claims_of
 
-LEFT_SECONDS = 30.0
-"""A job that is left to plain Kubernetes counts as long as it makes progress. The operator creates
-its pods within seconds, or never."""
+PLAIN_SECONDS = 30.0
+"""A job that kfext leaves to plain Kubernetes counts as long as it makes progress. The operator
+creates its pods within seconds, or never."""
 _GONE_KEPT = 10_000
 """How many uids of deleted jobs are remembered; answers are late by seconds at most. So many uids
 of what was rendered of jobs are remembered too."""
@@ -71,7 +71,7 @@ class Cluster:
         that the operator still has to create.
     `volumes`: the volume claims and their volumes.
     `ends_version`: a count of changes to the time when a job ends.
-    `left`: how many pods of jobs that are left to plain Kubernetes are about to be bound.
+    `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
 
     `priority_of` returns the priority that the pods of a job will have, or None without one.
     `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
@@ -89,7 +89,7 @@ class Cluster:
         self.changed: set[str] = set()
         self.volumes = Volumes(self._mark_claim)
         self.ends_version = 0
-        self.left = 0
+        self.plain_pods = 0
         self._members = Members()
         self._claiming: dict[ClaimKey, set[str]] = {}
         self._outdated: set[str] = set()
@@ -403,8 +403,8 @@ class Cluster:
                 unreserved = ()
             tracked.observe_unreserved(unreserved, at=now)
         self._untimed.clear()
-        left = self.books.left.items()
-        self.left = sum(n for uid, n in left if now - self.jobs[uid].since < LEFT_SECONDS)
+        plain = self.books.plain_pods.items()
+        self.plain_pods = sum(n for uid, n in plain if now - self.jobs[uid].since < PLAIN_SECONDS)
 
     def set_time(self, now: float) -> None:
         """Set the time, in epoch seconds, of everything seen since the last call."""

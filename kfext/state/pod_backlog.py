@@ -183,16 +183,19 @@ class PodCreationBacklog:
         return False
 
 
-def to_be_bound(job: TrainingJob, pods: Collection[Pod]) -> int:
-    """Return how many pods of a job without a plan kube-scheduler is about to place on any node.
+def to_be_bound(job: TrainingJob, pods: Collection[Pod], *, planned: bool = False) -> int:
+    """Return how many pods of a job kube-scheduler is about to place on any node.
 
-    The operator has not created them, or kube-scheduler has not tried them.
+    The operator has not created them, or kube-scheduler has not tried them. A job that kfext places
+    has none: it is `planned`, or its pods wait at the gate.
     """
     if job.suspend or job.finished or job.deleting or job.excess:
         return 0
+    if not job.released and (planned or any(pod.gated for pod in pods)):
+        return 0
     live = present(job, pods)
-    new = sum(pod.loose and not (pod.gates or pod.unschedulable) for pod in live.values())
-    return max(due_pods(job, live) - len(live), 0) + new
+    untried = sum(pod.untried for pod in live.values())
+    return max(due_pods(job, live) - len(live), 0) + untried
 
 
 def still_to_come(job: TrainingJob, pods: Collection[Pod], *, planned: bool = True) -> int | None:

@@ -288,10 +288,10 @@ class Queue:
             autoscaler=self.autoscaler,
             promised=self.promises.of(job.uid),
             quota=self.quotas.of(tracked, self.classes),
-            disturbed=((self._cluster.left or self._cluster.books.has_loose(now)) and "pods")
+            disturbed=((self._cluster.plain_pods or self._cluster.books.has_loose(now)) and "pods")
             or (self.quotas.changes(job.namespace) and "quota")
             or "",
-            left=self._cluster.left,
+            plain_pods=self._cluster.plain_pods,
             known_length=lambda: self.lengths.known(tracked.job, now=now),
             length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),

@@ -22,7 +22,6 @@ from kfext.core.lifecycle.steps import Rescale, Step, Suspend
 from kfext.core.placement.gang import members_of
 from kfext.model.moment import Moment
 from kfext.model.plan import NO_SLOTS, Assignment, Places
-from kfext.model.timestamps import written_time
 from kfext.model.verdict import Verdict
 from kfext.state.cluster import Cluster
 from kfext.state.handshake import PAUSE_SECONDS, Handshake, miss
@@ -316,8 +315,9 @@ class Rescaling:
             self._queue.promises.keep(job.uid, members, Places(places, NO_SLOTS))
             return Suspend(state, workers=change.workers)
         port = plan.port if plan else 0
-        dated = f"{written_time(now.wall)}: {why}"
-        following = next_plan(plan, tracked.state, places, job_uid=job.uid, port=port, why=dated)
+        following = next_plan(
+            plan, tracked.state, places, job_uid=job.uid, port=port, why=why, now=now.wall
+        )
         reason = names.REASON_SHRUNK if change.workers < present else names.REASON_GROWN
         # At once, so that no other change of this turn and no start uses the same room.
         tracked.assumed, tracked.assumed_workers = following, change.workers

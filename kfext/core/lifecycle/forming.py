@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from kfext.core.ledger.claims import pod_key
 from kfext.core.ledger.ledger import Ledger
-from kfext.core.lifecycle.patience import after_strike, gives_back
+from kfext.core.lifecycle.patience import after_strike, suspend_in_part
 from kfext.core.lifecycle.situation import Situation
 from kfext.core.lifecycle.spare import Live
 from kfext.core.lifecycle.steps import DeleteUnbound, Step, Wait
@@ -30,7 +30,7 @@ def after_others(situation: Situation) -> Wait | None:
     They would take its capacity between its pins and its binding. Jobs that kfext leaves to plain
     Kubernetes have such pods.
     """
-    number, remaining = situation.context.left, OTHERS_SECONDS - situation.waited
+    number, remaining = situation.context.plain_pods, OTHERS_SECONDS - situation.waited
     if not (number and situation.forming and remaining > 0):
         return None
     message = f"{pods(number)} of jobs that kfext does not place are bound first"
@@ -44,7 +44,7 @@ def without_its_room(
     """Return the step of a gang that was never whole and has lost its capacity to other pods.
 
     kube-scheduler says that it has no capacity, and the ledger shows the same. Then the members get
-    other nodes at once, or all members give their nodes back. What kube-scheduler alone knows may
+    other nodes at once, or the whole job is suspended. What kube-scheduler alone knows may
     pass, so a gang waits for that.
     """
     job, plan = situation.job, situation.plan
@@ -70,5 +70,5 @@ def without_its_room(
     homes = {key: pod.home for key, pod in live.items() if pod.home and key not in refused}
     answer = place(everyone, ledger, situation.limits, bound=homes, ignoring=claims)
     if isinstance(answer, Verdict):
-        return gives_back(situation, answer)
+        return suspend_in_part(situation, answer)
     return DeleteUnbound(tuple(refused.values()), state)

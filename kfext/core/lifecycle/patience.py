@@ -132,7 +132,7 @@ def without_room(
     The gang is suspended at once, unless it trains or Kueue started it: then kfext waits a while.
     """
     if some_run and situation.forming:
-        return gives_back(situation, why)
+        return suspend_in_part(situation, why)
     if some_run or situation.job.started_by:
         limit = situation.placement.bind_timeout
         late = Verdict(why.reason, f"no capacity for the rest of the gang: {why.message}")
@@ -157,8 +157,8 @@ def without_room(
     return suspend(situation, state)
 
 
-def gives_back(situation: Situation, why: Verdict) -> Suspend:
-    """Suspend a gang that was never whole, so that no member keeps a node in vain.
+def suspend_in_part(situation: Situation, why: Verdict) -> Suspend:
+    """Suspend a gang that is bound in part and was never whole, so that no member keeps a node.
 
     `why`: why the other members have no node.
     """

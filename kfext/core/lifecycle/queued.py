@@ -2,6 +2,7 @@
 
 import math
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import replace
 
 from kfext.core.companion.stand_down import open_range
@@ -254,30 +255,35 @@ def _planned(
         network,
         interfaces,
         _started(situation, fewer=fewer),
-        gated_by="taints" if taints else _gated_by(situation, plan),
+        gated_by="taints" if taints else next(_gates(situation, plan), ""),
     )
 
 
-def _gated_by(situation: Situation, plan: Plan) -> str:
-    """Return why the pods of a job that starts wait at the gate; empty: they may be born pinned.
+def _gates(situation: Situation, plan: Plan) -> Iterator[str]:
+    """Yield why the pods of a job that starts wait at the gate; without a reason they are pinned.
 
     The plan reserves the room on the ledger, so the gate guards only against what kfext does not
     control: other pods that are bound meanwhile, a quota that refuses a member, and pods unlike
     their templates. A gang that was not bound at its last attempt waits at the gate.
     """
     job, state = situation.job, situation.state
+    if not situation.placement.born_pinned:
+        yield "policy"
+    if job.kind.rendered or not job.kind.recreates:
+        yield "kind"
+    if situation.shares_gpus:
+        yield "share"
+    if state.strikes or state.observed:
+        yield "attempt"
+    if not all(group.exact for group in job.groups if group.replicas):
+        yield "template"
+    if unbound(job) is not None:
+        yield "volume"
     places = (places_of_type(plan, group.type.lower()) for group in job.groups)
-    reasons = {
-        "policy": not situation.placement.born_pinned,
-        "kind": not job.kind.recreates or job.kind.rendered,
-        "share": situation.shares_gpus,
-        "attempt": state.strikes or state.observed,
-        "template": not all(group.exact for group in job.groups if group.replicas),
-        "volume": unbound(job) is not None,
-        "size": any(len(written) > LONGEST_SETTING for written in places),
-        situation.context.disturbed: True,
-    }
-    return next(why for why, holds in reasons.items() if holds)
+    if any(len(written) > LONGEST_SETTING for written in places):
+        yield "size"
+    if disturbed := situation.context.disturbed:
+        yield disturbed
 
 
 def _started(situation: Situation, *, fewer: int) -> JobState:

@@ -53,7 +53,7 @@ class QueueContext:
     `quota`: the quotas of the namespace.
     `disturbed`: what else may decide what becomes of a plan: `pods` that a scheduler may bind to
         any node, or a `quota` or LimitRange of the namespace; empty: only kfext does.
-    `left`: how many pods of jobs that are left to plain Kubernetes are about to be bound.
+    `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
     `length`: returns the seconds that the job is expected to take with all its workers;
         `known_length`: the same, but only by its progress or its series, else None.
     `ends`: returns by uid when running jobs are expected to end, in epoch seconds.
@@ -72,7 +72,7 @@ class QueueContext:
     promised: tuple[Hashable, ...] = ()
     quota: QuotaView = field(default_factory=QuotaView)
     disturbed: str = "pods"
-    left: int = 0
+    plain_pods: int = 0
     known_length: Callable[[], float | None] = field(default=lambda: None, compare=False)
     length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
     ends: Callable[[], Mapping[str, float]] = field(default=dict, compare=False)
@@ -254,8 +254,9 @@ class Situation:
     ) -> Plan:
         """Return the next plan of the job; `why` is its reason, in a sentence."""
         job = self.job
-        why = f"{written_time(self.now)}: {why}"
-        plan = next_plan(self.plan, self.state, assignment, job_uid=job.uid, port=port, why=why)
+        plan = next_plan(
+            self.plan, self.state, assignment, job_uid=job.uid, port=port, why=why, now=self.now
+        )
         shares = ((group.type.lower(), group.share) for group in job.groups if group.share)
         promised = {type_: replace(share, busy=None) for type_, share in shares}
         return replace(plan, shares=promised, slots=slots)
@@ -286,8 +287,13 @@ def next_plan(
     job_uid: str,
     port: int,
     why: str,
+    now: float,
 ) -> Plan:
-    """Return the plan that follows the present plan of a job, if it has one."""
+    """Return the plan that follows the present plan of a job, if it has one.
+
+    `why` is recorded with the time `now`, in epoch seconds: the condition shows it for long.
+    """
+    why = f"{written_time(now)}: {why}"
     number = generation_of(plan, state) % LARGEST_GENERATION + 1
     return Plan(job_uid=job_uid, generation=number, assignment=assignment, port=port, why=why)
 

@@ -67,13 +67,15 @@ def place(
             rows = roomiest(task, rows, free=free, cpu=cpu)
         return {**bound, **_named(moving, rows, ledger)}
     empty = replace(task, masks=possible, levels=())
+    claims, kept_for = kept
+    idle = ledger.free(moving.resources, ignoring=(*ignoring, *claims)) if claims else free
     return no_place(
         moving,
         ledger,
         possible=possible,
         open_=task.masks,
-        free=np.stack((free, ledger.free(moving.resources, ignoring=(*ignoring, *kept[0])))),
-        kept_for=kept[1],
+        free=np.stack((free, idle)),
+        kept_for=kept_for,
         limits=limits,
         ever=solve(empty, ledger.allocatable(moving.resources)) is not None,
     )

@@ -352,7 +352,7 @@ def left_alone(cluster: Cluster, of: JobBuilder, *there: Pod, at: float = 0.0) -
         cluster.observe_pod(None, each)
     cluster.settle(0.0)
     cluster.settle(at)
-    return cluster.left
+    return cluster.plain_pods
 
 
 LEFT_ALONE: dict[str, tuple[JobBuilder, list[Pod], float, int]] = {
@@ -384,4 +384,4 @@ def test_a_gang_is_not_born_pinned_while_pods_of_another_job_are_to_come() -> No
     planner.cluster.observe_job(job().worker(2).held().raw)
     planner.tick(Moment(1.0, 1.0))
     context = planner.queue.context(planner.cluster.jobs["uid-1"], now=1.0)
-    assert (context.disturbed, context.left) == ("pods", 2)
+    assert (context.disturbed, context.plain_pods) == ("pods", 2)

@@ -78,7 +78,7 @@ def gated_rest(want: type, state: JobState, **more: object) -> Case:
 
 
 LOSES_ITS_ROOM: dict[str, Case] = {
-    "no node has capacity for the refused member: all give their nodes back, with a back-off": (
+    "no node has capacity for the refused member: all free their nodes, with a back-off": (
         refused(
             Suspend,
             a="2",
@@ -105,7 +105,7 @@ LOSES_ITS_ROOM: dict[str, Case] = {
             and "the capacity on a; kube-scheduler reports: 0/2 nodes" in step.state.message
         ),
     ),
-    "only one node is allowed, and it has lost capacity: all give it back": refused(
+    "only one node is allowed, and it has lost capacity: all free it": refused(
         Suspend, a="2", b="0", colocation="required", check=stopped(REASON_NO_ROOM, 1)
     ),
     "the ledger shows its capacity, so kube-scheduler alone knows why: it waits": refused(
@@ -117,7 +117,7 @@ LOSES_ITS_ROOM: dict[str, Case] = {
     "Kueue started it: only Kueue suspends it": refused(
         Wait, a="2", b="4", kueue=True, check=phase(BINDING)
     ),
-    "the rest waits at the gate and finds no capacity: all give their nodes back at once": (
+    "the rest waits at the gate and finds no capacity: all free their nodes at once": (
         gated_rest(Suspend, FORMING, waited=1.0, check=stopped(REASON_NO_ROOM, 1))
     ),
     "the rest of a gang that was whole waits at the gate, and the others train": gated_rest(
@@ -148,7 +148,7 @@ LOSES_ITS_ROOM: dict[str, Case] = {
         more={"quiet": 1.0},
         check=phase(PLANNED),
     ),
-    "two of three pods exist and run, and the third never came: all give their nodes back": Case(
+    "two of three pods exist and run, and the third never came: all free their nodes": Case(
         Suspend,
         three().resumed(),
         REFUSED[:2],
@@ -167,7 +167,7 @@ def test_a_gang_that_was_never_whole(case: Case) -> None:
 def complete(want: type, state: JobState = FORMING, *, left: int = 3, **more: object) -> Case:
     """All pods of the gang wait at the gate; `left` pods of other jobs are about to be bound."""
     of, check = three().resumed(), more.pop("check", bool)
-    more["context"] = QueueContext(left=left)
+    more["context"] = QueueContext(plain_pods=left)
     return Case(want, of, workers(gated=True), plan("a", "a", "a"), state, taken([]), check, more)  # type: ignore[arg-type]
 
 
@@ -207,7 +207,7 @@ AFTERWARDS: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("case", AFTERWARDS.values(), ids=AFTERWARDS.keys())
-def test_a_gang_that_gave_its_nodes_back(case: Case) -> None:
+def test_a_gang_that_was_suspended_in_part(case: Case) -> None:
     decide(case)
 
 
