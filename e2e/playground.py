@@ -3,18 +3,74 @@
 Run with `make up`; the files in `examples/` run on it as they stand. `make down` ends it.
 """
 
+import os
+import shutil
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from e2e.harness.install import INSTALL, create_namespace, install_kfext
-from e2e.testbed import lifecycle, trainer
+from e2e.harness.install import INSTALL, component, create_namespace, install_kfext
+from e2e.testbed import lifecycle, metrics_server, trainer
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.preflight import Unavailable
-from e2e.testbed.progress import agenda
+from e2e.testbed.progress import Planned, agenda, step
+from e2e.testbed.realnodes import nodes
 
 NAME, NAMESPACE = "try", "team-a"
+_MILLICORES = 700
+"""Of each node, on a machine of any size: four pods of an example fill both nodes."""
+_CHECKPOINTS = Path("/tmp/kfext-example-elastic")
+"""Of `examples/elastic.yaml`, which would go on from the checkpoints of an earlier cluster."""
+_POLICY = {
+    "apiVersion": "kfext.dev/v1alpha1",
+    "kind": "TrainingPolicy",
+    "metadata": {"name": "playground"},
+    "spec": {"companion": {"scale": {"parameters": {"wait": 30}}}},
+}
+"""A job waits for half a minute before others give it workers: time to see that it waits."""
+_PROGRAMS = (*trainer.BINARIES, metrics_server.NAME)
+_SHAPE = Planned("make the nodes small, each on one CPU", 10)
+_MEASURE = Planned("start metrics-server, for the use of CPU", 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A command to try, and what to look for."""
+
+    shows: str
+    command: str
+    look: str
+
+
+STORY = (
+    Scene(
+        "An elastic job fills both nodes. See how far it is:",
+        "kubectl apply -f examples/elastic.yaml && kubectl kfext top --watch",
+        "After half a minute: STEP, LEFT (an hour) and 4 WORKERS. Ctrl-C ends a watch.",
+    ),
+    Scene(
+        "A second job waits. See why:",
+        "kubectl apply -f examples/pytorchjob.yaml && sleep 3 && kubectl kfext explain resnet",
+        "NoRoom: what it needs, what is free, and its place in the queue.",
+    ),
+    Scene(
+        "The elastic job gives workers, and gets them back:",
+        "kubectl kfext top --watch",
+        "Within two minutes elastic has fewer WORKERS, and resnet runs. After its end: 4 again.",
+    ),
+    Scene(
+        "Two jobs share the CPU of a node. The job that ends first gets most:",
+        "kubectl apply -f examples/resize.yaml && kubectl kfext top --watch --sort left",
+        "Within two minutes: * beside the CPU that kfext has changed, and less LEFT for short.",
+    ),
+    Scene(
+        "See what kfext changed, and why:",
+        "kubectl kfext explain elastic; kubectl kfext explain short --changes",
+        "The lines Scaled and Resized.",
+    ),
+)
 
 
 @click.group(help=__doc__)
@@ -28,50 +84,66 @@ def up() -> None:
     print("\n".join(welcome(bed)))
 
 
-def bring_up() -> Testbed:
+def bring_up(name: str = NAME) -> Testbed:
     """Bring the cluster up with kfext; if that fails, nothing of it remains."""
     try:
-        builds = lifecycle.planned(real_nodes=True, programs=trainer.BINARIES)
-        with agenda([*builds, *lifecycle.STARTS, trainer.START, INSTALL]):
-            lifecycle.prepare(real_nodes=True, programs=trainer.BINARIES)
-            return _started()
+        builds = lifecycle.planned(real_nodes=True, programs=_PROGRAMS)
+        starts = [*lifecycle.STARTS, _SHAPE, trainer.START, INSTALL, _MEASURE]
+        with agenda([*builds, *starts]):
+            lifecycle.prepare(real_nodes=True, programs=_PROGRAMS)
+            bed = lifecycle.up(name, real_nodes=2)
+            try:
+                _furnish(bed)
+            except BaseException:
+                tear_down(name)
+                raise
+            return bed
     except (Unavailable, FileExistsError) as error:
         sys.exit(str(error))
 
 
-def _started() -> Testbed:
-    bed = lifecycle.up(NAME, real_nodes=2)
-    try:
-        trainer.start(bed)
-        install_kfext(bed)
-        create_namespace(bed, NAMESPACE, managed=True)
-    except BaseException:
-        lifecycle.down(NAME)
-        raise
-    return bed
+def _furnish(bed: Testbed) -> None:
+    """Give the cluster small nodes, Trainer, kfext, metrics-server and a namespace."""
+    shutil.rmtree(_CHECKPOINTS, ignore_errors=True)
+    with step(_SHAPE):
+        for number, node in enumerate(nodes(bed)):
+            cpu = number % (os.cpu_count() or 1)
+            node.on_cpu(cpu, millicores=min(_MILLICORES, node.millicores))
+    trainer.start(bed)
+    install_kfext(bed)
+    for manifest in (*component("pod-resize"), _POLICY):
+        bed.api.apply(manifest)
+    with step(_MEASURE):
+        metrics_server.start(bed)
+    create_namespace(bed, NAMESPACE, managed=True)
 
 
 @main.command(help="End the cluster and everything it left.")
 def down() -> None:
-    lifecycle.down(NAME)
+    tear_down(NAME)
+
+
+def tear_down(name: str) -> None:
+    """End a cluster and what its examples left on this machine."""
+    lifecycle.down(name)
+    shutil.rmtree(_CHECKPOINTS, ignore_errors=True)
 
 
 def welcome(bed: Testbed) -> list[str]:
-    """Return what to type: the environment, then three commands to try."""
+    """Return what to type: the environment, then the story."""
     folders = [bed.binary("kubectl").parent, Path(sys.executable).parent]
-    return [
+    lines = [
         "",
         f"Two nodes with kfext; namespace {NAMESPACE} is managed. First, for this shell:",
         "",
         f"  export KUBECONFIG={bed.kubeconfig} PATH={':'.join(map(str, folders))}:$PATH",
         f"  kubectl config set-context --current --namespace={NAMESPACE}",
         "",
-        "Then try:",
-        "",
-        "  kubectl apply -f examples/pytorchjob.yaml",
-        "  kubectl get trainingplans",
-        "  kubectl kfext explain resnet",
+        "Then, one after the other, at any pace; `make down` ends the cluster:",
     ]
+    for number, scene in enumerate(STORY, start=1):
+        lines += ["", f"  {number}. {scene.shows}", f"     {scene.command}", f"     {scene.look}"]
+    return lines
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ name = client.train(
     ),
     options=[
         Name("ddp-sdk"),
-        TrainerCommand(["torchrun", "/jobs/train_ddp.py", "--model", "cnn", "--steps", "20"]),
+        TrainerCommand(["torchrun", "/jobs/train_ddp.py", "--model", "resnet", "--steps", "400"]),
         Annotations({"kfext.dev/colocation": "required"}),
     ],
 )

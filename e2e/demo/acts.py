@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
+import yaml
 from kubeflow.training import TrainingClient
 
 from e2e.demo.claims import Job, Recorder, Round
@@ -32,7 +33,7 @@ GANG_SECONDS = 20.0
 """For so long the demo shows that neither of two gangs trains; a gang alone takes less."""
 TRAIN_JOB = "ddp"
 _EXAMPLE = REPOSITORY / "examples/trainjob.yaml"
-_DDP_STEPS, _PS_STEPS, _GANG_STEPS = 120, 80, 40
+_DDP_STEPS, _PS_STEPS, _GANG_STEPS, _TRAIN_JOB_STEPS = 120, 80, 40, 60
 _EMBEDDING = ("--model", "embedding")
 _PRINTED = ("--print-every", "10")
 _PAIR, GANG_PODS = 2, 4
@@ -143,10 +144,12 @@ def gangs(bed: Testbed, way: Way) -> Round:
 
 def train_job(bed: Testbed, way: Way) -> list[str]:
     """Train a TrainJob of two pods; return the node of each, none if it has not succeeded."""
+    job = yaml.safe_load(_EXAMPLE.read_text())
+    job["spec"]["trainer"]["command"][-1] = str(_TRAIN_JOB_STEPS)
     path = jobs_path(way.namespace, "TrainJob", TRAIN_JOB)
     selector = quote(f"{KINDS['TrainJob'].job_label}={TRAIN_JOB}", safe="")
     with step(_train_job_step(way)):
-        kubectl(bed, "apply", "-n", way.namespace, "-f", str(_EXAMPLE))
+        kubectl(bed, "apply", "-n", way.namespace, "-f", "-", given=yaml.safe_dump(job))
         if _outcome(bed, path) != "Succeeded":
             return []
         found = bed.api.get(f"/api/v1/namespaces/{way.namespace}/pods?labelSelector={selector}")

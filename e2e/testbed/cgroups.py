@@ -49,15 +49,19 @@ def make_group_of_groups(path: str, *, millicores: int) -> None:
     _limit(path, millicores)
 
 
-def give_first_cpu(path: str) -> None:
-    """Have a cgroup and all below it run on the first CPU alone, before anything else there."""
+def pin(path: str, *, cpu: int) -> None:
+    """Have a cgroup and all below it run on one CPU alone, which counts from 0."""
     top = _folder(_ROOT, path) if unified() else _file("cpuset.cpus", path).parent
     # On v1 a cgroup has no CPU that its parent lacks, so they are changed from below.
     below = [] if unified() else [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]
     for folder in below or [top]:
-        (folder / "cpuset.cpus").write_text("0")
+        (folder / "cpuset.cpus").write_text(str(cpu))
+
+
+def put_first(path: str) -> None:
+    """Have a cgroup get the CPU before anything beside it."""
     if unified():
-        (top / "cpu.weight").write_text("10000")
+        (_folder(_ROOT, path) / "cpu.weight").write_text("10000")
     else:
         _file("cpu.shares", path).write_text("262144")
 

@@ -4,6 +4,7 @@ End-to-end cases train them.
 """
 
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from e2e.playground import STORY, Scene
 from kfext import names
 from kfext.core.admission.new_job import mutate_job
 from kfext.core.admission.review import ReviewContext
@@ -44,10 +46,10 @@ def test_an_example_that_a_page_names_exists() -> None:
 
 
 def jobs_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the job of a file, or the trials that Katib makes of an Experiment."""
-    made = yaml.safe_load(path.read_text())
+    """Yield the jobs of a file, or the trials that Katib makes of an Experiment."""
+    made, *more = yaml.safe_load_all(path.read_text())
     if made["kind"] != "Experiment":
-        yield made
+        yield from (made, *more)
         return
     template = made["spec"]["trialTemplate"]
     for number in range(made["spec"]["maxTrialCount"]):
@@ -78,6 +80,21 @@ def test_an_example_is_held_until_it_has_a_place(job: dict[str, Any]) -> None:
     decided = mutate_job(job, MANAGED)
     assert decided.refusal == ""
     assert decided.verdicts[0].reason == names.REASON_HELD
+
+
+def test_the_first_day_tells_the_story_of_the_playground() -> None:
+    page = (REPOSITORY / "docs" / "first-day.md").read_text()
+    typed = [line.partition("  #")[0] for line in page.splitlines() if line.startswith("kubectl")]
+    told = [scene.command for scene in STORY]
+    assert [line for line in typed if line in told] == told
+
+
+@pytest.mark.parametrize("scene", STORY, ids=lambda scene: scene.shows)
+def test_a_command_of_the_playground_is_a_whole_command_about_jobs_that_exist(scene: Scene) -> None:
+    subprocess.run(["bash", "-n", "-c", scene.command], check=True)
+    assert set(NAMED.findall(scene.command)) <= {path.name for path in FILES}
+    names_ = {job.values[0]["metadata"]["name"] for job in JOBS}  # type: ignore[index]
+    assert set(re.findall(r"explain (\w+)", scene.command)) <= names_
 
 
 def test_every_example_is_in_the_table_of_its_page() -> None:

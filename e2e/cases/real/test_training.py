@@ -13,7 +13,13 @@ from e2e.harness.wait import until
 from e2e.testbed.cluster import Testbed
 from e2e.testbed.paths import REPOSITORY
 
-NEED_MORE = {"trainjob": "Kubeflow Trainer", "shared-gpu": "GPUs", "sweep": "GPUs and Katib"}
+NEED_MORE = {
+    "trainjob": "Kubeflow Trainer",
+    "shared-gpu": "GPUs",
+    "sweep": "GPUs and Katib",
+    "elastic": "the cluster of `make up`, which `test_story.py` has",
+    "resize": "that cluster too",
+}
 """The examples that the cluster of these cases cannot run."""
 FILES = sorted(
     path for path in (REPOSITORY / "examples").glob("*.yaml") if path.stem not in NEED_MORE

@@ -20,6 +20,7 @@ from e2e.testbed.api import is_ready
 from e2e.testbed.realnodes import containerd, network
 from e2e.testbed.realnodes.containerd import SOCKET
 from e2e.testbed.realnodes.sandbox import Sandbox
+from kfext.model.quantity import CPU, amount
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
@@ -176,13 +177,18 @@ class Node:
         A budget over several CPUs is not shared evenly: of three busy threads on two CPUs, the
         thread that has a CPU to itself gets half. Nothing beside the node slows its pods down.
         """
-        changed = replace(self, millicores=1000)
+        cgroups.put_first(self.sandbox.pods_cgroup)
+        return self.on_cpu(0, millicores=1000)
+
+    def on_cpu(self, number: int, *, millicores: int) -> Node:
+        """Pin the node's pods to one CPU, and advertise so many millicores; return the new node."""
+        changed = replace(self, millicores=millicores)
         self.stop_kubelet()
-        cgroups.give_first_cpu(self.sandbox.pods_cgroup)
+        cgroups.pin(self.sandbox.pods_cgroup, cpu=number)
         changed.start_kubelet()
         self.sandbox.testbed.wait_for(
-            lambda: changed.advertised() == "1",
-            what=f"{self.name} to advertise one CPU",
+            lambda: amount(CPU, changed.advertised()) == millicores,
+            what=f"{self.name} to advertise {millicores}m of CPU",
             needs=[self.sandbox.process("kubelet")],
         )
         changed.wait()

@@ -1,0 +1,73 @@
+"""The story that `make up` tells, on its cluster, with real training: what a user then sees."""
+
+import os
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from e2e import playground
+from e2e.harness.install import kubectl
+from e2e.harness.wait import until
+from e2e.testbed.cluster import Testbed
+
+pytestmark = pytest.mark.long
+PATIENCE = 900.0
+"""A change takes a checkpoint, the start of slow pods, and a minute of quiet before growth."""
+Object = dict[str, Any]
+
+
+@pytest.fixture
+def bed() -> Iterator[Testbed]:
+    name = f"story-{os.getpid()}"
+    yield playground.bring_up(name)
+    playground.tear_down(name)
+
+
+def test_the_story(bed: Testbed) -> None:
+    elastic, waits, _, resize, _ = playground.STORY
+
+    submit(bed, elastic)
+    comes(bed, "elastic", lambda status: status["workers"] == 4 and left(status))
+
+    submit(bed, waits)
+    comes(bed, "resnet", lambda status: (status["phase"], status["reason"]) == ("Queued", "NoRoom"))
+    comes(bed, "elastic", lambda status: status["workers"] < 4)
+    comes(bed, "resnet", lambda status: status["phase"] == "Placed" and left(status))
+    comes(bed, "resnet", lambda status: status["phase"] == "Finished")
+    comes(bed, "elastic", lambda status: status["workers"] == 4)
+
+    submit(bed, resize)
+    for job in ("short", "long"):
+        comes(bed, job, lambda status: resized(status) == ("True", "CpuMoved"))
+
+
+def submit(bed: Testbed, scene: playground.Scene) -> None:
+    """Submit the jobs of a scene."""
+    apply, *_ = scene.command.split(" && ")
+    kubectl(bed, *shlex.split(apply)[1:], "-n", playground.NAMESPACE)
+
+
+def comes(bed: Testbed, job: str, shows: Any) -> None:
+    """Wait until the TrainingPlan of a job shows something."""
+    path = f"/apis/kfext.dev/v1alpha1/namespaces/{playground.NAMESPACE}/trainingplans"
+    name, seen = f"pytorchjob-{job}", list[Object]()
+
+    def shown() -> bool:
+        plans = {plan["metadata"]["name"]: plan for plan in bed.api.get(path)["items"]}
+        seen.append(plans.get(name, {}).get("status", {}))
+        return bool(seen[-1]) and bool(shows(seen[-1]))
+
+    until(shown, what=f"{job} shows it", account=lambda: str(seen[-1]), seconds=PATIENCE)
+
+
+def left(status: Object) -> Any:
+    """Return the seconds that a job shows to have left, if it shows any."""
+    return (status.get("progress") or {}).get("secondsLeft")
+
+
+def resized(status: Object) -> tuple[str, str]:
+    """Return the status and the reason of the condition of resize."""
+    found = [known for known in status.get("conditions", ()) if known["type"] == "Resized"]
+    return (found[0]["status"], found[0]["reason"]) if found else ("", "")
