@@ -61,11 +61,6 @@ class Lengths:
             return None if reported is None else reported.progress.left
         return reported.progress.left_at(now, since=job.started)
 
-    def known(self, job: TrainingJob, *, now: float) -> float | None:
-        """Return the seconds that a job has left by its progress, else takes by its series."""
-        left = self.left(job, now=now)
-        return self.usual(job) if left is None else left
-
     def end(self, job: TrainingJob, *, now: float) -> float | None:
         """Return when a running job ends by its progress or its deadline; None: unknown."""
         left = None if job.suspend else self.left(job, now=now)

@@ -292,7 +292,6 @@ class Queue:
             or (self.quotas.changes(job.namespace) and "quota")
             or "",
             plain_pods=self._cluster.plain_pods,
-            known_length=lambda: self.lengths.known(tracked.job, now=now),
             length=lambda: self.lengths.rest(tracked.job, now=now),
             ends=lambda: self._ends(now),
         )

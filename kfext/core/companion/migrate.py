@@ -56,8 +56,7 @@ MIGRATE = Policy(
             SPREAD_SPEED,
             0.05,
             1.0,
-            "the speed of a job on several nodes, as a part of its speed on one node; where a "
-            "TrainingPolicy sets it, a job also waits for [one node](queue.md#where-a-job-goes)",
+            "the speed of a job on several nodes, as a part of its speed on one node",
         ),
     },
 )

@@ -98,10 +98,6 @@ class Policy:
         """Return a parameter by the settings of a job."""
         return self._parameter(settings.companion, name)
 
-    def stated(self, settings: Settings, name: str) -> float | None:
-        """Return a parameter that the TrainingPolicy of a job sets; None: it sets none."""
-        return settings.companion.get(self.name, PolicyChoice()).parameters.get(name)
-
     def parameter_for(self, job: JobSignal, name: str) -> float:
         """Return a parameter that holds for a running job."""
         return self._parameter(job.policies, name)

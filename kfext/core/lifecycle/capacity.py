@@ -4,18 +4,16 @@ import math
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 
-from kfext.core.companion.migrate import MIGRATE
 from kfext.core.elastic import with_workers, workers_of
 from kfext.core.ledger.claim import below
 from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.situation import Situation
-from kfext.core.lifecycle.steps import Wait
 from kfext.core.observed import expecting_tolerations
-from kfext.core.placement.gang import Limits, members_of
+from kfext.core.placement.gang import members_of
 from kfext.core.placement.place import place, why_more_nodes
 from kfext.core.placement.score import DEFAULT, FEWEST, Weights
 from kfext.core.placement.solve import can_burst, in_words
-from kfext.core.queue.length import MOST_WAIT, is_worth_waiting, short_start_in
+from kfext.core.queue.length import short_start_in
 from kfext.core.queue.no_fit import NoFit, NoFitCache, shape_of
 from kfext.core.queue.reservation import Reservation, reserve
 from kfext.core.words import clock
@@ -23,8 +21,6 @@ from kfext.model.kinds.job_kind import WORKER
 from kfext.model.plan import Assignment
 from kfext.model.verdict import Verdict
 from kfext.names import (
-    COLOCATION,
-    QUEUED,
     REASON_NO_ELIGIBLE_NODE,
     REASON_NO_ROOM,
     REASON_RESERVED,
@@ -36,8 +32,6 @@ WAITS_FOR_CAPACITY = frozenset({REASON_NO_ROOM, REASON_RESERVED})
 """Reasons to wait that a reservation can end."""
 HOPELESS = frozenset({REASON_TOO_BIG, REASON_NO_ELIGIBLE_NODE, REASON_WAITING_FOR_VOLUME})
 """Reasons to wait that the end of another job does not remove."""
-_SOON = 1.0
-"""Seconds to the next decision on a job that waits for a node that should have room by now."""
 EXPECTED = "admission is expected to add the tolerations"
 
 
@@ -136,7 +130,7 @@ def _short(situation: Situation, ledger: Ledger, *, whole: Verdict) -> Assignmen
     if situation.context.promised:
         return found
     workers = sum(key.type == WORKER.lower() for key in found)
-    refusal = NoFit(whole, workers=workers, wait=_wait(situation, ledger, situation.limits))
+    refusal = NoFit(whole, workers=workers, wait=_wait(situation, ledger))
     return found if seconds_to_short_start(situation, refusal) == 0.0 else refusal
 
 
@@ -146,39 +140,14 @@ def of_fewest(why: Verdict, fewest: int, *, of: int) -> Verdict:
     return replace(why, message=least + why.message)
 
 
-def wait_for_one_node(situation: Situation, found: Assignment, ledger: Ledger) -> Wait | None:
-    """Return the wait of a job that ends sooner if it waits for one node, or None.
-
-    `found`: where it could start now. The job must have a known length, and not set colocation
-    itself. Its TrainingPolicy must say how slow it is on several nodes, since many jobs lose
-    nothing there.
-    """
-    nodes, context, settings = len(set(found.values())), situation.context, situation.settings
-    fewer = len(found) < situation.job.pods
-    if nodes == 1 or fewer or context.promised or COLOCATION in settings.stated:
-        return None
-    if (speed := MIGRATE.stated(settings, "spreadSpeed")) is None:
-        return None
-    length, waited = context.known_length(), situation.in_line
-    if length is None or waited >= MOST_WAIT:
-        return None
-    wait = _wait(situation, ledger, replace(situation.limits, max_nodes=1))
-    if not is_worth_waiting(wait, length=length, speed=speed, waited=waited):
-        return None
-    message = f"no node has room for all its pods; one should within {wait:.0f} s, and on {nodes} "
-    message += f"nodes the job would take {length * (1 / speed - 1):.0f} s longer"
-    again = min(MOST_WAIT - waited, max(wait, _SOON))
-    return Wait(QUEUED, Verdict(REASON_NO_ROOM, message), again=again)
-
-
-def _wait(situation: Situation, ledger: Ledger, limits: Limits) -> float:
+def _wait(situation: Situation, ledger: Ledger) -> float:
     """Return the seconds until there is room for the whole job, by the expected ends of others."""
     job, ignoring = situation.job, situation.open_claims
     room = reserve(
         job.uid,
         members_of(job),
         ledger,
-        limits,
+        situation.limits,
         ends=situation.context.ends(),
         ignoring=ignoring,
         soonest=True,

@@ -18,7 +18,6 @@ from kfext.core.lifecycle.capacity import (
     find_place,
     of_fewest,
     seconds_to_short_start,
-    wait_for_one_node,
     why_spread,
 )
 from kfext.core.lifecycle.cards import KUEUE, slots_for, with_last_attempt
@@ -192,8 +191,6 @@ def _start(situation: Situation, ledger: Ledger, no_fits: NoFitCache) -> Step:
         answer = find_place(allowed, ledger, no_fits)
     if isinstance(answer, NoFit):
         return _keep_waiting(allowed, answer)
-    if wait := wait_for_one_node(situation, answer, ledger):
-        return wait
     return _planned(situation, ledger, answer, port=port, network=network)
 
 

@@ -54,8 +54,7 @@ class QueueContext:
     `disturbed`: what else may decide what becomes of a plan: `pods` that a scheduler may bind to
         any node, or a `quota` or LimitRange of the namespace; empty: only kfext does.
     `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
-    `length`: returns the seconds that the job is expected to take with all its workers;
-        `known_length`: the same, but only by its progress or its series, else None.
+    `length`: returns the seconds that the job is expected to take with all its workers.
     `ends`: returns by uid when running jobs are expected to end, in epoch seconds.
     """
 
@@ -73,7 +72,6 @@ class QueueContext:
     quota: QuotaView = field(default_factory=QuotaView)
     disturbed: str = "pods"
     plain_pods: int = 0
-    known_length: Callable[[], float | None] = field(default=lambda: None, compare=False)
     length: Callable[[], float] = field(default=lambda: USUAL_SECONDS, compare=False)
     ends: Callable[[], Mapping[str, float]] = field(default=dict, compare=False)
 

@@ -20,19 +20,6 @@ def expected_rest(usual: float | None, *, ran: float) -> float:
     return max(usual - ran, _LEAST_LEFT * usual, ran - usual)
 
 
-MOST_WAIT = 300.0
-"""A job that fits on several nodes waits for one node at most this long."""
-
-
-def is_worth_waiting(wait: float, *, length: float, speed: float, waited: float) -> bool:
-    """Return whether a job ends sooner if it waits for one node than on several nodes at once.
-
-    `wait`: until one node has room. `length`: what it takes on one node. `speed`: on several nodes,
-    as a part of the speed on one. `waited`: how long it has waited.
-    """
-    return wait <= min(MOST_WAIT - waited, length * (1 / speed - 1))
-
-
 def short_start_in(workers: int, asked: int, *, length: float, wait: float, waited: float) -> float:
     """Return in how many seconds a job starts with fewer workers than it asked for; 0.0: now.
 

@@ -481,24 +481,3 @@ def test_a_job_that_Kueue_gets_on_its_way_leaves_both_rooms() -> None:
     of.write("train", "metadata", "labels", value={names.KUEUE_QUEUE: "queue"})
     of.after(2)
     assert of.planner.queue.promises.kept() == ()
-
-
-@pytest.mark.parametrize("first", ["staying", "leaving"], ids=["on b", "on a"])
-def test_a_job_waits_for_the_node_that_has_room_first(first: str) -> None:
-    policy = TrainingPolicy(
-        "p", companion={"migrate": PolicyChoice(Mode.ACT, parameters={"spreadSpeed": 0.5})}
-    )
-    came = {"staying": 1401.0, "leaving": 1401.0} | {first: 1400.0}
-    done = replace(SPREAD, name="train-7", trains="same", arrives=5.0, migrate="", steps=4000)
-    waits = replace(done, name="train-8", arrives=1500.0, pace=Pace(1.0, 0.0, 0.0, spread=0.5))
-    of = Bed(
-        done,
-        replace(STAYING, arrives=came["staying"], steps=100_000),
-        replace(LEAVING, arrives=came["leaving"], steps=520),
-        waits,
-        policy=policy,
-        a=4000,
-        b=4000,
-    )
-    of.at(2200)
-    assert len(nodes_of(of, "train-8")) == 1

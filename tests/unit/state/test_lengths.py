@@ -76,7 +76,7 @@ def test_a_job_that_is_silent_for_long_beyond_its_end_counts_as_a_job_without_pr
     assert lengths(of).rest(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
     later = now + LATE * left + 120
     assert lengths(of).end(job, now=later) is None
-    assert lengths(of).known(job, now=later) is None
+    assert lengths(of).left(job, now=later) is None
     assert lengths(of).rest(job, now=later) == pytest.approx(later - job.started), "as it ran"
     stopped = replace(job, suspend=True)
     assert lengths(of).rest(stopped, now=later) == pytest.approx(left, abs=30), "it is not late"

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kfext.core.ledger.claim import Claim
-from kfext.core.ledger.ledger import Ledger
 from kfext.core.lifecycle.capacity import find_place
 from kfext.core.lifecycle.next_step import next_step
 from kfext.core.lifecycle.situation import HostNetworkRequest, QueueContext, Situation
@@ -498,67 +497,3 @@ def test_a_job_that_asks_for_something_else_is_asked_about(other: Situation) -> 
     first = find_place(WAITS, on, no_fits)
     assert isinstance(first, NoFit)
     assert find_place(other, on, no_fits) is not first
-
-
-def half_full() -> Ledger:
-    """Two nodes of four CPUs; another job has two of each."""
-    on = ledger(node("a", cpu="4"), node("b", cpu="4"))
-    for name in ("a", "b"):
-        on.claim(("other", name), Claim(name, {"cpu": 2000}, job=f"on-{name}"))
-    return on
-
-
-def soon(length: float | None = 600.0, *, end: float = NOW + 60, **more: Any) -> QueueContext:
-    """The job on node a ends soon; the length of the job that is queued is known."""
-    ends = {"on-a": end, "on-b": NOW + 5000}
-    return QueueContext(known_length=lambda: length, ends=lambda: ends, **more)
-
-
-def waits_for_a_node(step: Wait) -> bool:
-    said = step.verdict
-    return said is not None and "one should within 60 s" in said.message and step.again == 60
-
-
-QUEUED_NOW = JobState(queued_since=NOW - 10)
-SLOWER = {"migrate": PolicyChoice(parameters={"spreadSpeed": 0.85})}
-ONE_NODE: dict[str, Case] = {
-    "one node has room sooner than the job would lose on two": Case(
-        Wait, three().held(), state=QUEUED_NOW, on=half_full(), more={"context": soon()},
-        check=waits_for_a_node,
-    ),
-    "no TrainingPolicy says how slow it is on two": Case(
-        Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(),
-        more={"context": soon(), "companion": {}},
-    ),
-    "the length of the job is unknown": Case(
-        Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(), more={"context": soon(None)}
-    ),
-    "the job is short": Case(
-        Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(), more={"context": soon(300.0)}
-    ),
-    "the node has room too late": Case(
-        Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(),
-        more={"context": soon(end=NOW + 200)},
-    ),
-    "it has waited for five minutes": Case(
-        Unsuspend, three().held(), state=JobState(queued_since=NOW - 300), on=half_full(),
-        more={"context": soon()},
-    ),
-    "it sets colocation itself": Case(
-        Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(),
-        more={"context": soon(), "stated": {COLOCATION: "preferred"}},
-    ),
-    "it moves, and may use the room that is held for it": Case(
-        Unsuspend, three().held(), state=QUEUED_NOW, on=half_full(),
-        more={"context": soon(promised=(("held", 0),))},
-    ),
-    "no node could ever hold it": Case(
-        Unsuspend, job().worker(5, cpu="1").held(), state=QUEUED_NOW,
-        on=ledger(node("a", cpu="4"), node("b", cpu="4")), more={"context": soon()},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", ONE_NODE.values(), ids=ONE_NODE)
-def test_a_job_waits_for_one_node_or_goes_to_several(case: Case) -> None:
-    decide(replace(case, more={"companion": SLOWER, **case.more}))

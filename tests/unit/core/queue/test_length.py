@@ -5,10 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.queue.length import (
-    MOST_WAIT,
     USUAL_SECONDS,
     expected_rest,
-    is_worth_waiting,
     short_start_in,
 )
 
@@ -51,29 +49,3 @@ def test_more_workers_or_a_longer_wait_never_speak_against_a_start(
     assert short_start_in(workers + 1, asked, length=length, wait=wait, waited=0.0) <= within
     assert short_start_in(workers, asked, length=length, wait=wait + 1, waited=0.0) <= within
     assert short_start_in(workers, asked, length=length, wait=wait, waited=within + 1) == 0.0
-
-
-WAITS: dict[str, tuple[float, float, float, float, bool]] = {
-    "a node has room soon": (30.0, 200.0, 0.85, 0.0, True),
-    "a node has room only after the job would have ended": (40.0, 200.0, 0.85, 0.0, False),
-    "it is no slower on several nodes": (1.0, 200.0, 1.0, 0.0, False),
-    "it takes twice as long there": (199.0, 200.0, 0.5, 0.0, True),
-    "it would wait for too long": (301.0, 1e5, 0.5, 0.0, False),
-    "it has waited": (100.0, 1e5, 0.5, 201.0, False),
-    "it is unknown when a node has room": (float("inf"), 1e5, 0.5, 0.0, False),
-}
-
-
-@pytest.mark.parametrize(("wait", "length", "speed", "waited", "want"), WAITS.values(), ids=WAITS)
-def test_a_job_waits_for_one_node_only_if_it_ends_sooner(
-    wait: float, length: float, speed: float, waited: float, want: bool
-) -> None:
-    assert is_worth_waiting(wait, length=length, speed=speed, waited=waited) is want
-
-
-@given(st.floats(0, 1e6), st.floats(1, 1e6), st.floats(0.05, 1.0), st.floats(0, 1e6))
-def test_no_job_waits_for_one_node_beyond_the_bound(
-    wait: float, length: float, speed: float, waited: float
-) -> None:
-    if is_worth_waiting(wait, length=length, speed=speed, waited=waited):
-        assert waited + wait <= MOST_WAIT * (1 + 1e-9)
