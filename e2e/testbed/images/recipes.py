@@ -128,11 +128,11 @@ def tensorflow_image() -> Image:
     return Image(TENSORFLOW_IMAGE, _made(_tensorflow()), environment=_UNBUFFERED)
 
 
-def kfext_image(source: Path = paths.REPOSITORY, *, name: str = KFEXT_IMAGE) -> Image:
+def kfext_image() -> Image:
     """Make kfext's own image, by the steps of the Dockerfile: dependencies, then our wheel."""
     return Image(
-        name,
-        _made(_kfext(source)),
+        KFEXT_IMAGE,
+        _made(_kfext()),
         entrypoint=["kfext"],
         user="65532:65532",
         environment=_UNBUFFERED,
@@ -176,12 +176,11 @@ def _tensorflow() -> list[Recipe]:
     return [_python(), Recipe("tensorflow", inputs, fill, step), _jobs()]
 
 
-def _kfext(source: Path = paths.REPOSITORY) -> list[Recipe]:
+def _kfext() -> list[Recipe]:
+    source = paths.REPOSITORY
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
-    extras = project.get("optional-dependencies", {})  # 0.1 has no agent
-    tested = source / "constraints.txt"
-    pins = tested.read_text().splitlines()[1:] if tested.exists() else []  # 0.1 has none
-    requirements = [*project["dependencies"], *extras.get("agent", []), *pins]
+    pins = (source / "constraints.txt").read_text().splitlines()[1:]
+    requirements = [*project["dependencies"], *project["optional-dependencies"]["agent"], *pins]
 
     def fill_busybox(folder: Path) -> None:
         target = folder / "usr/local/bin" / _BUSYBOX.name

@@ -15,13 +15,11 @@ from e2e.testbed.realnodes.node import Node, machine_memory
 
 if TYPE_CHECKING:
     from e2e.testbed.cluster import Testbed
-    from e2e.testbed.images.layers import Image
 
 __all__ = [
     "BINARIES",
     "Node",
     "cpu_budget",
-    "give_image",
     "memory_budget",
     "nodes",
     "planned",
@@ -100,12 +98,6 @@ def renew_images(testbed: Testbed) -> None:
     with progress.step("renewing the images of the real nodes", expect="5 seconds"):
         for node in nodes(testbed):
             containerd.renew(node.sandbox, images)
-
-
-def give_image(testbed: Testbed, image: Image) -> None:
-    """Give running nodes one more image."""
-    for node in nodes(testbed):
-        containerd.renew(node.sandbox, [image])
 
 
 def nodes(testbed: Testbed) -> list[Node]:
