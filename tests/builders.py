@@ -232,13 +232,10 @@ def raw_pod(
 
 
 def state_in(written: str | None) -> JobState:
-    """The state that a job finds in its annotation, if that is of the job or of version 0.1."""
+    """The state that a job of the uid in it finds in its annotation."""
     named = re.search(r'"uid": ?"([^"]+)"', written or "")
-    uid = named[1] if named else "u"
-    annotations = {names.PLAN: Plan(uid, 1).encode()}
-    if written is not None:
-        annotations[names.STATE] = written
-    return state_of(replace(job(uid=uid).build(), annotations=annotations))
+    annotations = {} if written is None else {names.STATE: written}
+    return state_of(replace(job(uid=named[1] if named else "u").build(), annotations=annotations))
 
 
 def pod(of: TrainingJob, type_: str, index: int, **more: Any) -> Pod:

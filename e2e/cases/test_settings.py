@@ -30,13 +30,10 @@ MALFORMED = {
         "http://somewhere/metrics",
     ],
     "gpu-share": ["0", "1.5", "-0.5", "half", "50%", "1e-1", "NaN"],
-    "gpu-share.worker": ["0.5"],
     "gpu-memory": ["0", "-8Gi", "lots", "8GiB", "1e3m"],
     "gpu-priority": ["medium", "1"],
-    "gpu-limit": ["0.75"],
     "gpu-loss-budget": ["0", "1"],
     "gpu-min-share": ["1"],
-    "gpu-isolation": ["none"],
 }
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 VALUES = ("observe", "cpu")

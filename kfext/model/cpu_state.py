@@ -93,15 +93,14 @@ def decode_cpu(raw: Mapping[str, Any]) -> CpuState:
     """Return the state in a JSON object, without what is damaged. Never raises."""
     sizes = {name: _decoded(cpu) for name, cpu in mapping(raw.get("asked")).items()}
     named = list(sizes.items())[: MOST_REPLICA_TYPES + MOST_RESIZED // 2]
-    asked = {name: cpu for name, cpu in named if cpu}
     return CpuState(
-        asked=asked,
+        asked={name: cpu for name, cpu in named if cpu},
         written={
             f"{type_}-{index}": written
             for type_, of in mapping(raw.get("written")).items()
             for index, found in mapping(of).items()
             if _INDEX.fullmatch(index)
-            and (written := _decoded_all(found, asked.get(f"{type_}-{index}") or asked.get(type_)))
+            and (written := tuple(filter(None, map(_decoded, sequence(found)[:REMEMBERED]))))
         },
         by=frozenset(filter(None, map(text, sequence(raw.get("by"))[:MOST_RESTS]))),
         rests=strings(raw.get("rests")),
@@ -117,21 +116,6 @@ def cut(words: str, *, most: int) -> str:
 
 def _encoded(cpu: PodCpu) -> list[int]:
     return [cpu.request] if cpu.limit is None else [cpu.request, cpu.limit]
-
-
-def _decoded_all(raw: object, asked: PodCpu | None) -> tuple[PodCpu, ...]:
-    """Return the sizes that were written for a replica.
-
-    kfext 0.2 wrote a limit alone, and the same request where the user had made the two equal.
-    """
-    found = list(sequence(raw)[:REMEMBERED])
-    if asked is not None:
-        equal = asked.request == asked.limit
-        found = [
-            [limit if equal else asked.request, limit] if type(limit) is int else limit
-            for limit in found
-        ]
-    return tuple(filter(None, map(_decoded, found)))
 
 
 def _decoded(raw: object) -> PodCpu | None:

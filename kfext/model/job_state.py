@@ -15,12 +15,11 @@ from kfext.model.constraints import Toleration
 from kfext.model.cpu_state import CpuState, cut, decode_cpu
 from kfext.model.job import TrainingJob
 from kfext.model.kinds.registered import KINDS
-from kfext.model.plan import decode_plan
 from kfext.model.quantity import Resources
 from kfext.model.scale_state import MoveState, ScaleState, decode_move, decode_scale
 from kfext.model.timestamps import left
 from kfext.model.tolerant import mapping, sequence, strings, text
-from kfext.names import PLAN, STATE
+from kfext.names import STATE
 
 LIMIT = 4096
 """The largest size of the annotation, in bytes."""
@@ -189,21 +188,9 @@ class JobState:
 
 
 def state_of(job: TrainingJob) -> JobState:
-    """Return the state on a job, or an empty state if it is absent, damaged or another job's.
-
-    Version 0.1 wrote states without a uid. kfext believes such a state if a plan with the job's uid
-    is beside it: a uid is unknown before the job exists, and afterwards only the controller writes
-    plans. Without such a plan, kfext believes only the time of the last suspension. A forged time
-    can only delay this job, but a job that is resumed too soon after a suspension fails.
-    """
+    """Return the state on a job, or an empty state if it is absent, damaged or another job's."""
     raw = _read(job.annotations.get(STATE))
-    if not (raw and job.uid):
-        return JobState()
-    if "uid" in raw:
-        return _parsed(raw) if raw["uid"] == job.uid else JobState()
-    if decode_plan(job.annotations.get(PLAN), job_uid=job.uid) is None:
-        return JobState(suspended_at=_number(raw.get("suspendedAt")))
-    return _parsed(raw)
+    return _parsed(raw) if job.uid and raw.get("uid") == job.uid else JobState()
 
 
 def _read(written: str | None) -> Mapping[str, Any]:

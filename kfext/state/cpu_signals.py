@@ -20,7 +20,7 @@ from kfext.core.ledger.claims import pod_key
 from kfext.core.progress.reported import Reported
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_size import TrainerCpu
-from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.cpu_state import CpuState
 from kfext.model.cpu_use import CpuUse
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
@@ -270,24 +270,9 @@ def signals_of(
         for name in nodes
         if (node := cluster.ledger.node(name)) is not None
     }
-    followed = (job for job in signals if set(job.nodes) <= node_signals.keys())
     return Signals(
-        node_signals,
-        tuple(
-            replace(job, pods=tuple(_opened(pod, node_signals[pod.node]) for pod in job.pods))
-            for job in followed
-        ),
+        node_signals, tuple(job for job in signals if set(job.nodes) <= node_signals.keys())
     )
-
-
-def _opened(pod: PodSignal, node: NodeSignal) -> PodSignal:
-    """Return a pod that gets its whole node for a limit where its user wrote none.
-
-    kfext 0.2 wrote limits to such pods, and Kubernetes removes no limit.
-    """
-    if pod.user is None or pod.user.limit is not None or pod.limit is None:
-        return pod
-    return replace(pod, user=PodCpu(pod.user.request, node.allocatable))
 
 
 def job_signal(

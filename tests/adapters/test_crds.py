@@ -44,7 +44,6 @@ MALFORMED: dict[str, list[Any]] = {
     "settings.colour": ["blue"],
     # Only a job asks for parts of GPUs.
     "settings.gpu-share": ["0.5"],
-    "settings.gpu-priority.worker": ["high"],
     "placement.bindTimeout": ["60", "0s", "-1s", "1d", "1.5m", "soon", 60, "9999999999999h"],
     "placement.createTimeout": ["30 s", "0m"],
     "placement.releaseAfter": ["never", "Auto", "10", ""],

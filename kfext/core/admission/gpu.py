@@ -102,7 +102,7 @@ def gpu_part(kind: JobKind, metadata: Raw, spec: Raw) -> Part:
         if asks_for_gpu(mapping(container))
     )
     changed = _swapped(spec, position, units=part[0], slot=part[1])
-    changed = hooked(changed, position, priority=_priority(annotations, replica.type))
+    changed = hooked(changed, position, priority=_priority(annotations))
     return Part(changed, tuple(_operations(spec, changed)))
 
 
@@ -130,14 +130,10 @@ def _swapped(spec: Raw, position: int, *, units: int, slot: int) -> Raw:
     return {**spec, "containers": containers, "tolerations": tolerations}
 
 
-def _priority(annotations: Mapping[str, str], type_: str) -> str:
-    """Return the priority on a template, which may have been edited after admission.
-
-    The templates of a job that started under an earlier version may state it for one type alone.
-    """
-    keys = (f"{names.GPU_PRIORITY}.{type_}", names.GPU_PRIORITY)
-    stated = (parsed(names.GPU_PRIORITY, annotations.get(key)) for key in keys)
-    return next((str(priority) for (priority,) in filter(None, stated)), LOW)
+def _priority(annotations: Mapping[str, str]) -> str:
+    """Return the priority on a template, which may have been edited after admission."""
+    found = parsed(names.GPU_PRIORITY, annotations.get(names.GPU_PRIORITY))
+    return str(found[0]) if found else LOW
 
 
 def hooked(spec: Raw, position: int, *, priority: str) -> Raw:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from enum import Enum
 
 from kfext.core.companion.proposal import Proposal, restore_proposal
-from kfext.core.companion.shift import SHIFT
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import REMEMBERED, CpuState, PodCpu
@@ -146,9 +145,6 @@ def _why_back(job: JobSignal, signals: Signals, state: CpuState) -> str:
     acting = allowed - state.rests.keys()
     if job.resized and not state.by <= acting:
         return f"{' and '.join(sorted(state.by - acting))} may not act on the job any more"
-    if SHIFT.name not in state.by and any(pod.limit != pod.asked.limit for pod in job.pods):
-        # Written by kfext 0.2: its policy resize moved limits.
-        return "limits are the user's: only requests move between jobs"
     for node in job.nodes:
         if signals.nodes[node].awaited and any(pod.extra > 0 for pod in job.on(node)):
             return f"another pod needs what is free on {node}"

@@ -17,7 +17,6 @@ from kfext.core.settings.table import (
     TABLE,
     Settings,
     field_of,
-    is_setting,
     parse_setting,
     parsed,
 )
@@ -114,7 +113,7 @@ class _Found:
             if not key.startswith(PREFIX) or key in _OWN:
                 continue
             place = f"annotation {key} of {source}"
-            if not is_setting(key):
+            if key not in TABLE:
                 self.unknown.append((key, source))
             elif key in OF_A_JOB and source != _JOB:
                 self.warnings.append(f"ignored: {place}; only a job has it")

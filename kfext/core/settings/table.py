@@ -35,7 +35,7 @@ from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
 from kfext.model.policy import HostNetwork, Placement, PolicyChoice, QueueOrder
-from kfext.names import DOMAIN, GPU_PRIORITY, GPU_SHARE
+from kfext.names import DOMAIN
 
 PREFIX = f"{DOMAIN}/"
 SHARES_GPUS = "it shares GPUs"
@@ -302,26 +302,13 @@ TO_PODS = {key: row.to_pods for key, row in TABLE.items() if row.to_pods}
 _NODE_LIMITS = tuple(
     (key, field_of(key), row.max_nodes) for key, row in TABLE.items() if row.max_nodes
 )
-_FORMER = {
-    f"{PREFIX}gpu-limit": (
-        f"{GPU_SHARE}: what others leave of a GPU goes to all that have work",
-        f"{GPU_SHARE}: 0.5",
-    ),
-    f"{PREFIX}gpu-isolation": (
-        f"{GPU_PRIORITY}: jobs on one GPU always give way by their priorities",
-        f"{GPU_PRIORITY}: low",
-    ),
-}
-"""By key of an earlier version, how to say it now and an example."""
 
 
 def parse_setting(key: str, written: str, *, place: str) -> Any:
     """Return the value of a known key.
 
-    `place`: where it is written. Raises SettingError, and always for a key of an earlier version.
+    `place`: where it is written. Raises SettingError.
     """
-    if former := _former(key):
-        _refuse(written, place, *former)
     row, written = TABLE[key], written.strip()
     try:
         return row.parse(written)
@@ -335,7 +322,7 @@ def parsed(key: str, written: str | None) -> tuple[Any, ...]:
 
     A value may be None itself: `elastic: off`.
     """
-    if written is not None and is_setting(key):
+    if written is not None and key in TABLE:
         with suppress(SettingError):
             return (parse_setting(key, written, place=key),)
     return ()
@@ -346,24 +333,6 @@ def settings_of_pod(annotations: Mapping[str, str]) -> Settings:
     written = {key: annotations[key][:LONGEST_SETTING] for key in TO_PODS if key in annotations}
     known = ((field_of(key), value) for key, text in written.items() for value in parsed(key, text))
     return Settings(**dict(known))
-
-
-def is_setting(key: str) -> bool:
-    """Return whether a key is a setting, or was one in an earlier version."""
-    return key in TABLE or _former(key) is not None
-
-
-def _former(key: str) -> tuple[str, str] | None:
-    """Return how to say what a former setting says, and an example; None for any other key.
-
-    A GPU setting with a replica type, such as `.worker`, is one: the key without it says it now.
-    """
-    name, dot, _ = key.removeprefix(PREFIX).partition(".")
-    base = PREFIX + name
-    if dot and base in OF_A_JOB:
-        example = f"{base}: {TABLE[base].example}"
-        return f"{base}, for all replicas that request exactly one GPU", example
-    return _FORMER.get(base)
 
 
 def _refuse(written: str, place: str, allowed: str, example: str) -> NoReturn:

@@ -37,7 +37,6 @@ MEMORY = 14
 """Bytes of the card that the process has reserved; 0: unknown."""
 HOOKED = 15
 """What the hook does at the gate: 0 for nothing, else a number below."""
-# Earlier versions used 16.
 UNHOOKED = 17
 """Why the process is not heard, or no longer: 0 if it is heard, else a number below."""
 RESTED_NS = 18
@@ -61,7 +60,6 @@ TURN = 4
 """When the sharer's turn among the sharers of its class ends."""
 ALLOWANCE_NS = 5
 """The total time, since the start, that it may work while the high-priority job is busy."""
-# Earlier versions used 6.
 
 OPEN, GATED, SHUT = 0, 1, 2
 """MODE: always open; open while the high-priority job is idle; always shut."""

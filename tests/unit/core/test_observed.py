@@ -256,5 +256,5 @@ def test_what_is_too_long_to_remember_is_not_remembered() -> None:
 
 def test_an_edited_state_cannot_be_larger_than_one_that_is_written() -> None:
     names = {f"example.com/{number}": 1 for number in range(1000)}
-    written = json.dumps({"observed": {"worker": {"template": 1, "requests": names}}})
+    written = json.dumps({"uid": "u", "observed": {"worker": {"template": 1, "requests": names}}})
     assert state_in(written) == JobState()

@@ -56,21 +56,6 @@ DAMAGED: dict[str, tuple[dict[str, Any], CpuState]] = {
         {"written": {"worker": {"0": [[4], [3], [2], [1]]}}},
         CpuState(written={"worker-0": (PodCpu(4, None), PodCpu(3, None), PodCpu(2, None))}),
     ),
-    "limits that kfext 0.2 wrote": (
-        {
-            "asked": {"worker": [20], "worker-1": [400, 400]},
-            "written": {"worker": {"0": [700, 350], "1": [300]}, "ps": {"0": [200]}},
-            "used": 1.5,
-            "countedAt": 9,
-        },
-        CpuState(
-            {"worker": PodCpu(20, None), "worker-1": PodCpu(400, 400)},
-            {
-                "worker-0": (PodCpu(20, 700), PodCpu(20, 350)),
-                "worker-1": (PodCpu(300, 300),),
-            },
-        ),
-    ),
     "a limit that is no number": ({"written": {"worker": {"0": [[700, "1"]]}}}, CpuState()),
     "a request that is a truth": ({"written": {"worker": {"0": [[True]]}}}, CpuState()),
     "a negative request": ({"written": {"worker": {"0": [[-1]]}}}, CpuState()),

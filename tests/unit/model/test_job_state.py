@@ -174,15 +174,14 @@ def test_a_new_state_is_written_as_its_uid_alone() -> None:
 
 
 MINE, OTHER = '{"uid":"uid-1","strikes":2}', '{"uid":"uid-2","strikes":2}'
-FROM_0_1 = '{"strikes":2}'
-PLANNED, COPIED = Plan("uid-1", 1).encode(), Plan("uid-2", 1).encode()
+UNNAMED = '{"strikes":2,"suspendedAt":1000.5}'
+PLANNED = Plan("uid-1", 1).encode()
 WRITTEN: dict[str, tuple[dict[str, str], int]] = {
     "of this job": ({STATE: MINE}, 2),
     "of another job, copied with its manifest": ({STATE: OTHER}, 0),
     "of another job, beside the plan of this one": ({STATE: OTHER, PLAN: PLANNED}, 0),
-    "of version 0.1, beside the plan of this job": ({STATE: FROM_0_1, PLAN: PLANNED}, 2),
-    "of version 0.1, beside a copied plan": ({STATE: FROM_0_1, PLAN: COPIED}, 0),
-    "of version 0.1, alone": ({STATE: FROM_0_1}, 0),
+    "without a uid, beside the plan of this job": ({STATE: UNNAMED, PLAN: PLANNED}, 0),
+    "without a uid, alone": ({STATE: UNNAMED}, 0),
     "with a uid that is no text": ({STATE: '{"uid":null,"strikes":2}', PLAN: PLANNED}, 0),
     "longer than any that kfext writes": ({STATE: MINE + " " * LIMIT}, 0),
     "none": ({}, 0),
@@ -195,12 +194,6 @@ def test_a_state_is_believed_only_if_it_is_known_to_be_of_the_job(
 ) -> None:
     found = state_of(replace(job().build(), annotations=annotations))
     assert found == JobState(strikes=strikes)
-
-
-def test_of_a_state_of_version_0_1_without_a_plan_the_time_of_the_suspension_is_believed() -> None:
-    written = '{"strikes":2,"suspendedAt":1000.5,"retryAt":2000.0,"queuedSince":1.0}'
-    found = state_of(replace(job().build(), annotations={STATE: written}))
-    assert found == JobState(suspended_at=1000.5)
 
 
 def test_a_job_without_a_uid_has_no_state() -> None:

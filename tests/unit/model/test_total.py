@@ -65,7 +65,7 @@ DAMAGED = {
     "half of a plan": '{"uid":"u","gen',
     "brackets without end": "[" * 100_000,
     "a list": "[1]",
-    "a number too long to convert": '{"strikes":' + "9" * 5000 + "}",
+    "a number too long to convert": '{"uid":"u","strikes":' + "9" * 5000 + "}",
 }
 
 
@@ -76,4 +76,4 @@ def test_a_damaged_annotation_counts_as_none(written: str | None) -> None:
 
 
 def test_a_number_beyond_floats_counts_as_zero() -> None:
-    assert state_in('{"retryAt":' + "9" * 400 + "}") == JobState()
+    assert state_in('{"uid":"u","retryAt":' + "9" * 400 + "}") == JobState()

@@ -126,13 +126,11 @@ class CpuBed(Bed):
     def opt(self, name: str, value: str, key: str = names.RESIZE) -> None:
         self.annotate(key, value, name)
 
-    def size_by_hand(
-        self, name: str, *, request: int | None = None, limit: int | None = None
-    ) -> None:
+    def size_by_hand(self, name: str, *, request: int) -> None:
         """Another client resizes a pod."""
         live = self.pod(name)
         container = live.job.job.kind.container
-        patch = resize_patch(live.pod, CpuSize(limit, request), container=container)
+        patch = resize_patch(live.pod, CpuSize(None, request), container=container)
         self.api.resize_pod(live.pod, patch)
 
     def replace_pod(self, name: str, key: ReplicaKey = WORKER) -> None:

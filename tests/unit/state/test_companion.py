@@ -1,6 +1,5 @@
 """The companion drives resize on a node of trainings: what is written, restored and shown."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,7 +12,6 @@ from kfext import names
 from kfext.core.lifecycle.steps import Resize
 from kfext.errors import ApiError, Forbidden
 from kfext.model.cpu_state import CpuState, PodCpu
-from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.quota import LimitRange, Quota
@@ -344,29 +342,6 @@ def test_observe_gives_back_and_goes_on_to_show() -> None:
     bed.after(ROUND)
     assert bed.request("short") == ASKED
     assert bed.after(100).reason("short") == names.REASON_WOULD_MOVE
-
-
-@pytest.mark.parametrize(("user", "given_back"), [(1000, 1000), (0, SIZE)])
-def test_a_limit_that_kfext_0_2_wrote_is_given_back(user: int, given_back: int) -> None:
-    """A limit cannot be removed, so a pod that had none gets its whole node for one."""
-    bed = CpuBed()
-    bed.add("capped", limit=user, takes=1500.0)
-    bed.add("long", takes=4000.0)
-    bed.after(6)
-    bed.size_by_hand("capped", limit=350)
-    asked = [ASKED, user] if user else [ASKED]
-    old = {"asked": {"worker": asked}, "written": {"worker": {"0": [350, 700]}}, "by": ["resize"]}
-    state = {**json.loads(JobState().encode(job_uid="uid-capped")), "cpu": old}
-    bed.opt("capped", json.dumps(state), key=names.STATE)
-    bed.restart()
-    assert bed.after(60).limit("capped") == given_back
-    bed.after(240)
-    assert (bed.limit("capped"), bed.reason("capped")) == (given_back, names.REASON_CPU_MOVED)
-    assert bed.request("capped") > ASKED
-    bed.opt("capped", "off")
-    bed.after(120)
-    assert bed.tracked("capped").state.cpu == CpuState()
-    assert (bed.limit("capped"), bed.request("capped")) == (given_back, ASKED)
 
 
 @pytest.mark.parametrize("how", ["the namespace loses its label", "the policy is switched off"])

@@ -210,11 +210,8 @@ def test_a_namespace_that_is_not_managed_is_not_touched() -> None:
 
 BAD: dict[str, dict[str, str]] = {
     **{key: {key: written} for key, written in MALFORMED.items() if key in OF_A_JOB},
-    "of one type, as it was once": {f"{names.GPU_SHARE}.worker": "0.5"},
     "a share in finer steps": {names.GPU_SHARE: "0.505"},
     "more than one GPU": {names.GPU_SHARE: "2"},
-    "a limit, as there was once": {"kfext.dev/gpu-limit": "0.4"},
-    "isolation, as there was once": {"kfext.dev/gpu-isolation": "none"},
     "a job that is not to be placed": {names.GPU_SHARE: "0.5", names.COLOCATION: "off"},
 }
 
@@ -348,11 +345,6 @@ UNTOUCHED: dict[str, Raw] = {
     "its type has a GPU in each of two containers": sharer(
         {names.GPU_SLOTS: ""}, containers=[limited(), limited(name="side")]
     ),
-    "its type alone did not share, under an earlier version": pod(
-        annotations={f"{names.GPU_SHARE}.worker": "0.5"},
-        labels={names.REPLICA_TYPE: "master", names.REPLICA_INDEX: "0"},
-        spec={"containers": [limited()]},
-    ),
 }
 
 
@@ -419,19 +411,6 @@ def test_its_container_gives_way(annotations: Raw, want: str) -> None:
     env = {variable["name"]: variable.get("value") for variable in spec["containers"][0]["env"]}
     assert env["KFEXT_GPU_PRIORITY"] == want
     assert spec["initContainers"][0]["resources"] == spec["containers"][0]["resources"]
-
-
-def test_a_pod_that_is_replaced_in_a_job_of_an_earlier_version_gets_its_part() -> None:
-    stated = {
-        f"{names.GPU_SHARE}.worker": "0.5",
-        f"{names.GPU_PRIORITY}.worker": "high",
-        names.GPU_SLOTS: "50@0",
-    }
-    labels = {names.JOB_NAME: "train", names.REPLICA_TYPE: "worker", names.REPLICA_INDEX: "0"}
-    raw = pod(annotations=stated, labels=labels, spec={"containers": [limited()]})
-    (container,) = part_of(raw).spec["containers"]
-    assert container["resources"]["limits"] == {"kfext.dev/gpu-0": "50", "cpu": "2"}
-    assert {"name": "KFEXT_GPU_PRIORITY", "value": "high"} in container["env"]
 
 
 def patched(raw: Raw, *, alive: bool = True) -> Raw:

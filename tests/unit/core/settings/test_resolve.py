@@ -198,22 +198,6 @@ def test_parsed_values_are_kept_for_the_features_that_will_use_them() -> None:
     assert found.gpu_share == 50
 
 
-def test_a_former_setting_of_a_job_is_an_error_that_says_what_to_write_now() -> None:
-    found = settings({f"{names.GPU_SHARE}.worker": "0.5" * 100})
-    (error,) = found.errors
-    assert error.field == f"annotation {names.GPU_SHARE}.worker of the job"
-    assert error.allowed.startswith(f"{names.GPU_SHARE}, for all replicas")
-    assert len(str(error)) < 400
-    assert not found.shares_gpus
-
-
-def test_a_former_setting_of_a_namespace_is_ignored_with_a_warning() -> None:
-    found = settings({}, {"kfext.dev/gpu-limit": "0.5"})
-    assert not found.errors
-    (warning,) = found.warnings
-    assert warning.startswith("ignored: annotation kfext.dev/gpu-limit of the namespace")
-
-
 SHARE = {names.GPU_SHARE: "0.5"}
 UNPLACED: dict[str, tuple[Annotations, Annotations, int]] = {
     "the job itself": ({**SHARE, C: "off"}, {}, 1),
@@ -245,7 +229,7 @@ def test_who_shares_gpus_is_never_released_by_itself() -> None:
 @given(
     *[
         st.dictionaries(
-            st.sampled_from([*TABLE, "kfext.dev/gpu-limit", "kfext.dev/x", "other"]),
+            st.sampled_from([*TABLE, "kfext.dev/x", "other"]),
             st.text(max_size=10) | st.sampled_from([*WELL_FORMED.values(), "off"]),
             max_size=4,
         )

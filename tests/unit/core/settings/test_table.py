@@ -11,7 +11,6 @@ from kfext.core.settings.table import (
     TO_PODS,
     Settings,
     field_of,
-    is_setting,
     parse_setting,
     settings_of_pod,
 )
@@ -22,38 +21,6 @@ from kfext.model.gpu import GpuShare
 from tests.setting_samples import MALFORMED
 
 SHARE = names.GPU_SHARE
-FORMER: dict[str, tuple[str, str]] = {
-    "of one type": (f"{SHARE}.worker", SHARE),
-    "of a type that shares no GPU": (f"{names.GPU_MEMORY}.evaluator", names.GPU_MEMORY),
-    "a limit": ("kfext.dev/gpu-limit", SHARE),
-    "a limit of one type": ("kfext.dev/gpu-limit.ps", SHARE),
-    "isolation": ("kfext.dev/gpu-isolation", names.GPU_PRIORITY),
-}
-
-
-@pytest.mark.parametrize(("key", "now"), FORMER.values(), ids=FORMER)
-def test_a_former_setting_is_refused_with_what_to_write_now(key: str, now: str) -> None:
-    with pytest.raises(SettingError) as refused:
-        parse_setting(key, "0.5" * 1000, place="annotation x")
-    assert refused.value.field == "annotation x"
-    assert refused.value.allowed.startswith(now)
-    example, _, value = refused.value.example.partition(": ")
-    parse_setting(example, value, place="the example")
-    assert len(str(refused.value)) < 400
-
-
-KEYS = {
-    "a key of the table": (names.COLOCATION, True),
-    "a former one": (f"{SHARE}.worker", True),
-    "a type behind a key that never had one": (f"{names.COLOCATION}.worker", False),
-    "a typing error": ("kfext.dev/gpu-shrae.worker", False),
-    "what kfext itself writes": (names.HELD, False),
-}
-
-
-@pytest.mark.parametrize(("key", "want"), KEYS.values(), ids=KEYS)
-def test_which_keys_are_settings(key: str, *, want: bool) -> None:
-    assert is_setting(key) is want
 
 
 def test_only_gpu_settings_are_of_a_job_alone() -> None:
