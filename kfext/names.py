@@ -158,7 +158,6 @@ LINKERD_INJECT = "linkerd.io/inject"
 """Annotation on a pod: `enabled` or `ingress` for Linkerd's proxy."""
 
 TRAINING_GROUP = "kubeflow.org"
-TRAINING_VERSION = "v1"
 JOB_NAME = "training.kubeflow.org/job-name"
 JOB_ROLE = "training.kubeflow.org/job-role"
 REPLICA_TYPE = "training.kubeflow.org/replica-type"
@@ -173,7 +172,6 @@ DEFAULT_SCHEDULER = "default-scheduler"
 KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 NATIVE_GPU = "nvidia.com/gpu"
 HOSTNAME = "kubernetes.io/hostname"
-NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 # --- phases of a TrainingPlan -------------------------------------------------------------------
 

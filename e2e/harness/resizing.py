@@ -22,7 +22,7 @@ from kfext.model.pod import Pod, parse_pod
 
 CONTAINER = "pytorch"
 _OWNER = {
-    "apiVersion": f"{names.TRAINING_GROUP}/{names.TRAINING_VERSION}",
+    "apiVersion": f"{names.TRAINING_GROUP}/v1",
     "kind": "PyTorchJob",
     "uid": "none",
     "controller": True,

@@ -157,7 +157,7 @@ class CpuExecutor(Executor):
                         why = f"{written_time(now.wall)}: {proposal.reason}"
                         begun.append(self._begin(replace(proposal, reason=why), job))
                 for job in here.jobs:
-                    self._show(job, here, look, would.get(job.uid), now.monotonic)
+                    self._show(job, look, would.get(job.uid), now.monotonic)
         self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
         return _written(begun)
 
@@ -256,9 +256,7 @@ class CpuExecutor(Executor):
         trial = Trial(proposal, running.cpu.history.of(measure)) if measure else None
         return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
 
-    def _show(
-        self, job: JobSignal, here: Signals, look: _Look, would: Proposal | None, now: float
-    ) -> None:
+    def _show(self, job: JobSignal, look: _Look, would: Proposal | None, now: float) -> None:
         running = self.jobs[job.uid]
         running.cpu.early = job.uid in look.early
         decided = any(job.uid in uids for uids in look.due.values())

@@ -285,7 +285,8 @@ def test_a_webhook_sees_managed_namespaces_only_and_never_the_system_or_ours() -
         selector = webhook["namespaceSelector"]
         assert selector["matchLabels"] == {names.MANAGED: "true"}, webhook["name"]
         (line,) = selector["matchExpressions"]
-        assert (line["key"], line["operator"]) == (names.NAMESPACE_NAME, "NotIn"), webhook["name"]
+        key, operator = line["key"], line["operator"]
+        assert (key, operator) == ("kubernetes.io/metadata.name", "NotIn"), webhook["name"]
         assert set(line["values"]) == {"kube-system", names.NAMESPACE}, webhook["name"]
 
 
@@ -300,7 +301,7 @@ def test_each_webhook_takes_its_own_kinds_on_its_own_path() -> None:
         )
         for webhook in _webhooks()
     }
-    jobs = ([names.TRAINING_GROUP], [names.TRAINING_VERSION], ["pytorchjobs", "tfjobs"])
+    jobs = ([names.TRAINING_GROUP], ["v1"], ["pytorchjobs", "tfjobs"])
     of_trainer = (["trainer.kubeflow.org"], ["v1alpha1"], ["trainjobs"])
     pods = ([""], ["v1"], ["pods"])
     assert seen == {
