@@ -9,7 +9,8 @@ import yaml
 
 from kfext.core.progress.course import Course
 from kfext.core.progress.fields import Table
-from kfext.core.progress.lines import Line, Position, read_line, read_matched
+from kfext.core.progress.lines import Line, read_line, read_matched
+from kfext.core.progress.position import Position
 
 LOGS = Path(__file__).parent / "logs"
 SETS: dict[str, dict[str, Any]] = {
@@ -104,7 +105,7 @@ def test_steps_are_counted_over_the_training(name: str) -> None:
             assert found.total == total, (number, found)
         first = wanted[number].get("epoch") == (0 if from_zero else 1)
         if wanted[number].get("unit", "").endswith("of-epoch") and step is None and not first:
-            assert found.step is None, number
+            assert found.step in {None, wanted[number]["epoch"] + from_zero}, number
         elif "unit" in wanted[number]:
             assert found.step is not None, number
             assert found.step >= last, (number, found)

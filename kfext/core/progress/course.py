@@ -13,15 +13,16 @@ more than a job that prints ten.
 """
 
 import math
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import assert_never
 
-from kfext.core.progress.lines import MOST, Line, Position
+from kfext.core.progress.lines import Line
+from kfext.core.progress.position import MOST, Position
 from kfext.core.progress.reported import GrowthState, Progress
 from kfext.core.progress.step_count import Step, Steps
-from kfext.core.progress.vocabulary import Better, better, is_checking, order
+from kfext.core.progress.vocabulary import WHOLE, Better, better, is_checking, order
 
 SLOTS = 10
 """The slots that a window is divided into."""
@@ -178,8 +179,12 @@ class GrowthList:
 
 _PACES = 64
 """The pairs of time and step that are kept to compute the rate of a job."""
-_OVER_LINES, _OVER_INTERVALS = 10, 5
-"""After so many lines with other measures, and so many intervals, a missing measure is dropped."""
+_RECENT, _VALUES = 40, 3
+"""The lines that tell how often a measure is printed, and the values that make a guess one."""
+_OFTEN = {False: 10, True: 4}
+"""A measure on so many times fewer lines than another is of something else; True: an accuracy."""
+_MANY = 50
+"""So many steps are of a training, and not of an installation."""
 _DISORDER = 0.1
 """Two threads may print out of order by so many seconds although no clock went back."""
 
@@ -200,7 +205,7 @@ class Course:
         self._rank: int | None = None
         self._at: float | None = None
         self._reported: float | None = None
-        self._others = 0
+        self._recent: deque[tuple[str, float]] = deque(maxlen=_RECENT)
         self._steps = Steps()
         self._bare = Steps()
         self._pace: deque[tuple[float, int]] = deque(maxlen=_PACES)
@@ -215,6 +220,11 @@ class Course:
     def step(self) -> int | None:
         """The last step, None before the first."""
         return self._last.number if self._last else None
+
+    @property
+    def counted(self) -> int | None:
+        """The last step, or None without more than its epoch or fold."""
+        return None if self._last and self._last.coarse else self.step
 
     @property
     def _last(self) -> Step | None:
@@ -248,7 +258,11 @@ class Course:
             self._rank = line.rank
         if line.checks:
             self._steps.check()
-        if not line.measures:
+        values = dict(line.measures)
+        name = min(values, key=order, default="")
+        if name:
+            self._recent.append((name, values[name]))
+        if not name or (line.guessed and self._metric not in values and not self._varies(name)):
             if line.position.known:
                 self._steps.note(line.position)
             if not self._metric and _names_a_step(line.position):
@@ -256,15 +270,11 @@ class Course:
             return
         stated = min(at, now)
         self._at = at = self._in_order(stated, now)
-        name = min((name for name, _ in line.measures), key=order)
-        begins = self._prefers(name) and not (self._metric and self._steps.checking)
-        if begins or self._is_over(name, at):
+        if self._prefers(name) and not (self._metric and self._steps.checking):
             self._follow(name)
-        values = dict(line.measures)
         if self._metric not in values:
             # An evaluation counts steps of its own.
             if not (is_checking(name) or self._steps.checking):
-                self._others += 1
                 self._steps.note(line.position)
             self._steps.sum_up(line.position)
             return
@@ -272,7 +282,7 @@ class Course:
         self._steps.sum_up(line.position)
         if self._steps.aside:
             return
-        self._reported, self._others = at, 0
+        self._reported = at
         self._record_value(at, values[self._metric])
 
     def advance(self, position: Position, *, at: float, now: float) -> None:
@@ -313,22 +323,27 @@ class Course:
 
     def _go_to(self, position: Position, at: float, *, timely: bool, checks: bool = False) -> None:
         """Go to the step of a line, and record the pace if the time of the line is `timely`."""
-        restarts = self._steps.restarts
+        restarts, before = self._steps.restarts, self._steps.last
         step = self._steps.take(position, checks=checks)
-        if self._steps.restarts > restarts:
+        recounted = before and step and before.coarse != step.coarse
+        if self._steps.restarts > restarts or recounted:
             self._pace.clear()
         if step is not None and timely:
             self._record_pace(at, step.number)
 
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the followed measure."""
-        return not self._metric or order(name) < order(self._metric)
+        return not self._metric or self._order(name) < self._order(self._metric)
 
-    def _is_over(self, name: str, at: float) -> bool:
-        """Return whether another measure is followed because the old one is no longer printed."""
-        if is_checking(name) or self._reported is None or self._others < _OVER_LINES:
-            return False
-        return at - self._reported >= _OVER_INTERVALS * self.windows.seconds
+    def _order(self, name: str) -> tuple[bool, tuple[int, int]]:
+        """Return the order of a measure; a seldom measure comes last, except a reward."""
+        lines = Counter(name for name, _ in self._recent if not is_checking(name))
+        said = order(name)
+        often = _OFTEN[said[0] > WHOLE] * lines[name] >= max(lines.values(), default=0)
+        return said[0] > 0 and not often, said
+
+    def _varies(self, name: str) -> bool:
+        return len({value for seen, value in self._recent if seen == name}) >= _VALUES
 
     def _follow(self, name: str) -> None:
         """Follow another measure; its lines may count other steps."""
@@ -382,4 +397,5 @@ class Course:
 
 def _names_a_step(at: Position) -> bool:
     """Return whether a line without a measure is surely of a training, not `Step 2/3: install`."""
-    return at.named and not at.bar and (at.steps is None or at.epoch is not None)
+    many = at.steps is None or at.steps >= _MANY
+    return not at.bar and (at.epoch is not None or (at.named and many))

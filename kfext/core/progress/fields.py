@@ -40,6 +40,20 @@ def states(line: str) -> Iterator[str]:
             yield plain
 
 
+_TURNED = re.compile(
+    r"(?<![\w./])第? ?(\d{1,9}(?: ?/ ?\d{1,9})?)"
+    r"(?: ?个?(轮次?|步|批次?|エポック|ステップ|에폭|스텝)|(epoch|step|iter)(?=[:\s,\]]))"
+)
+_COMMA = re.compile(r"(?<=[=: ])(0|[1-9]\d{0,4}(?!,\d{3}(?!\d))),(\d{1,8})(?=[\s;|)\]%]|,\s|$)")
+
+
+def spoken(line: str) -> str:
+    """Return a line with `epoch 3` for `3epoch`, and decimal points for decimal commas."""
+    if not line.isascii() or "epoch" in line:
+        line = _TURNED.sub(lambda said: f" {said[2] or said[3]} {said[1]} ", line)
+    return _COMMA.sub(r"\1.\2", line) if "," in line else line
+
+
 _NUMBER = (
     r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3}){1,5}(?!,?\d)(?:\.\d{1,25})?"
     r"|\d{1,20}(?:\.\d{1,25}|\.(?!\s|$))?|\.\d{1,25})(?:[eE][-+]?\d{1,3})?"
@@ -53,20 +67,22 @@ _CLOCK = (
 )
 _FIELDS = re.compile(
     rf"(?=[-+.\dnNiI])(?<![\w.@/])(?<!\w-)(?<!\.\d:)(?<!\.\d\d:)(?:(?P<clock>{_CLOCK})|(?P<text>{_NUMBER})"
-    rf"(?:\ {{0,12}}(?:/|of|out\ of)\ {{0,12}}(?P<of>{_NUMBER}))?)"
+    rf"(?:\ {{0,12}}(?:/|of|out\ of|von|de|sur|z|из)\ {{0,12}}(?P<of>{_NUMBER}))?)"
 )
 """A number and its end; or a time, and a place as absl prints it, to skip numbers like positions.
 
 The end of `0.5:0.95` is not matched."""
 _BACKWARDS = re.compile(r"[\w@./'-]{1,41}(?: [\w@./'-]{1,41}){0,2}")
 """Up to three words of a name. A wider gap than a space, or a tab, is between two columns."""
-_REMARK = re.compile(r"\([\w ]{1,20}\)$")
+_REMARK = re.compile(r"(?:\([\w ]{1,20}\)|\[[\w -]{1,20}\])$")
 _CALLED = re.compile(r"(?:[:=] ?[A-Za-z][\w.]{1,20}| tensor)$")
 """What stands before the number of `loss: tensor(0.5)`."""
+_CODE = re.compile(r"\d{3}|\d/")
+"""What no word of a name has but the last: `E012 B050/900 loss`."""
 _VERB = re.compile(r" (?:is|was|of)$")
 _QUOTES = frozenset("\"'")
 _OPENING, _BEFORE, _BETWEEN = frozenset("([{<"), " \t([{<#", " \t)]}>,:|-"
-_SIGNS = frozenset(":=|│┃")
+_SIGNS = frozenset(":=|│┃\uff1a")
 _BARS = frozenset("|│━╸╺█─")
 _COUNTED = re.compile(r" ?([A-Za-z]{2,12})(?![\w/=:])")
 _ELAPSED = re.compile(r" ?\[\d\d:\d\d(?::\d\d)?<")
@@ -124,7 +140,7 @@ def fields(line: str) -> list[Field]:
             title, joined = name_of(bare)[0], bool(found) and not bare.strip(_BETWEEN)
             continue
         field = _field(line, match, gap, begins=begins)
-        begins = False
+        begins = begins and field is not None and field.after == "%" and not field.name
         if field is not None:
             barred = bool(field.of) and (title is not None or bool(_ELAPSED.match(line, end)))
             if barred:
@@ -164,7 +180,7 @@ def _field(line: str, match: re.Match[str], gap: str, *, begins: bool) -> Field 
         sign,
         opened,
         quoted,
-        last in _BARS if last else begins,
+        last in _BARS or (begins and not bare.strip(_BETWEEN)),
         not begins and not bare.strip(_BETWEEN),
         ":\t" if line.startswith(":\t", end) else line[end : end + 2].strip()[:1],
         bar=last in _BARS and last != "|",
@@ -188,13 +204,15 @@ def name_of(bare: str) -> tuple[str, str]:
         sign, bare = bare[-1], bare[:-1].rstrip(" \"'")
     elif said := _VERB.search(bare):
         sign, bare = "=", bare[: said.start()]
-    if bare.endswith(")") and (said := _REMARK.search(bare)):
+    if bare.endswith((")", "]")) and (said := _REMARK.search(bare)):
         bare = bare[: said.start()].rstrip()
     words: list[str] = []
     read = _BACKWARDS.match(bare[::-1])
     for word in reversed(read[0][::-1].split(" ")) if read else ():
         plain = word.lstrip("-./@'")
         if not plain[:1].isalpha() or len(plain) > _LONGEST_WORD:
+            break
+        if words and _CODE.search(plain):
             break
         words.append(plain)
         if plain != word:
@@ -206,6 +224,9 @@ def name_of(bare: str) -> tuple[str, str]:
 _GAP = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
 _CELL = re.compile(r"[-+]?(?:[\d.,:/]{1,24}(?:[eE][-+]?\d{1,3})?[a-zA-Z%]{0,2}|nan|inf|-)")
 _RULE = "-=+|│┃─━┼ "
+_SECTION = re.compile(r"(?:\| {0,9}([a-z]{1,30})/ *\||-{9})")
+_IN_SECTION = re.compile(r"\| {1,9}(\w{1,60}) *\| *(\S{1,30}) *\|")
+"""A table of Stable-Baselines3 has sections: `| eval/ |` stands above `|   mean_reward | 5 |`."""
 _NARROWEST, _WIDEST = 2, 32
 _NUMBER_SIGN = "#"
 
@@ -215,6 +236,7 @@ class Table:
 
     def __init__(self) -> None:
         self._names: list[str] = []
+        self._checks = False
 
     def named(self, raw: str) -> str:
         """Return a row with the name of each number before it, any other line as it is.
@@ -224,6 +246,10 @@ class Table:
         """
         names = self._names
         line = visible(raw)
+        if section := _SECTION.match(line):
+            self._checks = section[1] == "eval"
+        elif self._checks and (said := _IN_SECTION.match(line)):
+            return f"eval/{said[1]}: {said[2]}"
         bare = line.strip(_RULE)
         cells = _GAP.split(bare, _WIDEST) if _GAP.search(bare) else bare.split(",", _WIDEST)
         if _is_heading(cells):
@@ -231,6 +257,8 @@ class Table:
         if not names or len(cells) < len(names):
             return raw
         row, behind = cells[: len(names)], cells[len(names) :]
+        if behind and all(map(_CELL.fullmatch, behind)):
+            return raw  # the names do not stand above their columns
         last, colon, bar = row[-1].partition(": ")
         row[-1] = last.rstrip(":")
         if not (any(row) and all(not cell or _CELL.fullmatch(cell) for cell in row)):
@@ -249,14 +277,15 @@ def _is_heading(cells: list[str]) -> bool:
         return False
     said = [meaning(cell) for cell in cells]
     measured = any(column and column.role is Role.MEASURE for column in said)
+    measured |= said[0] is not None and len(cells) > _NARROWEST
     return measured and (len(cells) > _NARROWEST or all(said))
 
 
 _EVALUATION = r"val(?:id[a-z]{0,6})?|eval(?:uat\w{2,4})?|test(?:ing)?|dev|cv|sanity checking"
 _PHASE = re.compile(
     rf"(?<![\w./@-])(?:(?P<checks>{_EVALUATION})|(?P<trains>train(?:ing)?))(?![\w/-]|\.\w)"
-    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on)\b"
-    r"|(?:dataloader|epoch|batch|iter|step)\b))"
+    r"(?=[\"']?\s?(?:[:|\])}\[(>%,]|\.\.\.|\*\*\*|$|-\s|\s\d|(?:set|results?|begin|on|took)\b"
+    r"|(?:dataloader|epoch|batch|iter|step|num_timesteps)\b))"
     rf"|\b(?:phase|split|mode|stage|subset)[\"']?\s?[:=]\s?[\"']?(?P<of>{_EVALUATION})\b"
     r"|saving dict for\b"
 )
@@ -267,7 +296,7 @@ _BEFORE_PHASE = re.compile(
 _HINTS = ("val", "test", "dev", "cv", "sanity", "dict")
 _RANK = re.compile(
     r"\[1,(\d{1,5})\]<std(?:out|err)>:\s?|\[(?:rank|default)[ :_]?(\d{1,5})\]:?\s?"
-    r"|(?<!\w)rank[ :=_]{1,2}(\d{1,5})(?=[\]),:| ])",
+    r"|(?<!\w)rank[\"' :=_]{1,3}(\d{1,5})(?=[\]),:| ])",
     re.IGNORECASE,
 )
 _LONGEST_PREFIX = 100

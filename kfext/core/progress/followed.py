@@ -94,9 +94,10 @@ class Followed:
                 line = None if posts else read_line(text, self.expression)
                 if line is not None:
                     self._take_line(line, at=printed.at, now=now.wall, source=source)
-                    self._checkpoints.go_on(self.course.step)
-                    found += [line] if line.measures else []
-                self._checkpoints.take(printed, step=self.course.step, now=now.wall)
+                    self._checkpoints.go_on(self.course.counted)
+                    known = line.measures and not line.guessed
+                    found += [line] if known or self.course.metric in dict(line.measures) else []
+                self._checkpoints.take(printed, step=self.course.counted, now=now.wall)
             useful = bool(found) or posts
             if useful or not self.fruitless:
                 self._silent_from = now.monotonic

@@ -11,73 +11,35 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from kfext.core.progress.fields import Field, fields, marks_of, name_of, of_rank, phases_of, states
-from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, meaning
+from kfext.core.progress import fields as texts
+from kfext.core.progress.fields import Field, name_of, states
+from kfext.core.progress.position import MOST, Position
+from kfext.core.progress.vocabulary import Meaning, Role, better, is_checking, may_measure, meaning
 from kfext.core.settings.values import compiled
 
 _SETTINGS = re.compile(r"[\w'\"](?:=|: )(?:True|False|None)\b")
 """A setting of a program: `amp=True, iou=0.7`. A line of measures has no such values."""
 _ENDED = re.compile(r"\b(?:done|finished|completed?|ended|end|took)\b(?!\s?[=:])", re.IGNORECASE)
 """The words for the end of an epoch: `Epoch 3 took 20 s`."""
-_STORED = re.compile(r"checkpoint|\b(?:load|restor|resum|sav)(?:e|ed|ing)\b", re.IGNORECASE)
+_STORED = re.compile(r"checkpoint|\b(?:load|restor|resum|sav|continu)(?:e|ed|ing)\b", re.IGNORECASE)
 """The words of a line about a checkpoint, which may name the step of another run."""
 _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing"}
 """Words of the title of a bar that counts the steps of a training."""
-_PARTS = {"layer", "region", "block", "head", "branch"}
+_PARTS = {"micro", "layer", "region", "block", "head", "branch"}
 """Words for a part of a model; the number after the word names the part: `Region 82`."""
 _SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
 """What the bar of a training may count instead of steps. Bytes or files are the setup of data."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _STEP = Meaning(Role.STEP)
+_SHORT = {"e": Meaning(Role.EPOCH), "b": Meaning(Role.BATCH), "i": _STEP}
 _AT = re.compile(r"(.{0,200}\S) (?:at|after|in|for|on|@) [\w ,#:=/]{1,60}$")
 _MOST_MEASURES = 16
+_MOST_GUESSES = 4
+_UNIT = re.compile(r"%| ?(?:[A-Za-z]{1,9}/[A-Za-z]|(?:[mu]?s|sec|min|[KMGT]i?B|W|C)\b)")
 _MOST_STATES = 8
 """A bar overwrites its line: so many of the earlier states are searched for a step."""
-MOST = 10**15
-"""The largest count that a job may print, so that it can be written as int64."""
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The position of a line in the training; a field that the line does not show is None.
-
-    `step`, `steps`: the step and the number of steps.
-    `whole`: True if these count over the run, False if they count within an epoch.
-    `epoch`, `epochs`: the epoch and the number of epochs, as printed.
-    `first`: the number of the first epoch, 0 or 1.
-    `parts`: whether the epoch has a fraction, so that it counts the part of the training done.
-    `bar`: whether the step is on a progress bar.
-    `above`: whether that bar is in an earlier state of the line.
-    `named`: whether the step has a name, or the title of the bar.
-    `doubt`: whether a count that the line calls a total may be the steps so far. It is in `steps`,
-        or in `step` if the line has no other step.
-    `anew`: whether all counts begin again, as in the next fold.
-    `ended`: whether the line says that its epoch is over, and has no step.
-    """
-
-    step: int | None = None
-    steps: int | None = None
-    whole: bool | None = None
-    epoch: float | None = None
-    epochs: int | None = None
-    first: int | None = None
-    parts: bool = False
-    bar: bool = False
-    above: bool = False
-    named: bool = False
-    doubt: bool = False
-    anew: bool = False
-    ended: bool = False
-
-    @property
-    def known(self) -> bool:
-        """Whether the line shows a position."""
-        counted = self.step is not None or self.epoch is not None or self.epochs is not None
-        return counted or self.anew
-
-
-_NOWHERE, _ANEW = Position(), Position(anew=True)
+_NOWHERE = Position()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +47,7 @@ class Line:
     """The content of a line.
 
     `measures`: pairs of name and number, in the order printed.
+    `guessed`: whether the names are unknown, so that many lines must show that they are measures.
     `checks`: whether the line announces an evaluation, so that the next lines may belong to it.
     `rank`: the rank of the process that printed the line; None: unknown.
     """
@@ -93,6 +56,7 @@ class Line:
     position: Position
     checks: bool = False
     rank: int | None = None
+    guessed: bool = False
 
 
 def read_line(raw: str, expression: str = "") -> Line | None:
@@ -100,12 +64,13 @@ def read_line(raw: str, expression: str = "") -> Line | None:
     if expression:
         return read_matched(raw, expression)
     seen = states(raw)
-    line, rank = of_rank(next(seen, ""))
-    found, marks = fields(line), marks_of(line)
+    line, rank = texts.of_rank(next(seen, ""))
+    line = texts.spoken(line)
+    found, marks = texts.fields(line), texts.marks_of(line)
     if not found and not marks:
         return None
     named = _with_inner_steps(line, [(field, _meaning_of(field)) for field in found])
-    phases = phases_of(found, marks)
+    phases = texts.phases_of(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
     if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 2):
         return None
@@ -117,10 +82,15 @@ def read_line(raw: str, expression: str = "") -> Line | None:
     if position.epoch is not None and position.step is None and _ENDED.search(line):
         position = replace(position, ended=True)
     checks = not found and bool(marks[-1][1])
+    guesses = tuple(islice(_guesses(line, named), _MOST_GUESSES))
+    if guessed := not measures and not position.anew and bool(guesses):
+        counted = _position(named, measured=True)
+        if counted.step is not None or counted.epoch is not None:
+            measures, position = guesses, counted
     if measures and position.step is None and not marks:
         position = _overwritten(position, seen)
     if measures or position.known or checks:
-        return Line(measures, position, checks, rank)
+        return Line(measures, position, checks, rank, guessed)
     return None
 
 
@@ -130,7 +100,7 @@ _Named = tuple[Field, Meaning | None]
 
 def _meaning_of(field: Field) -> Meaning | None:
     """Return the meaning of a field's name, or else of its unit: `12/90 Steps`, `1.5s/epoch`."""
-    said = meaning(field.name)
+    said = meaning(field.name) or (_SHORT.get(field.name) if field.of else None)
     if said is None and field.of and field.unit and (counted := meaning(field.unit)):
         units = _OF_BARS if field.bar else _OF_FRACTIONS
         return counted if counted.role in units else None
@@ -163,7 +133,7 @@ def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
     if len(named) < 2:
         return False
     last = max(n for n, (_, said) in enumerate(named) if said and said.role is Role.MEASURE)
-    if any(_is_number(field) and _last_word(field) in _PARTS for field, _ in named[:last]):
+    if any(_counts(field) and _last_word(field) in _PARTS for field, _ in named[:last]):
         return True
     (part, said), (measure, other) = named[:2]
     if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
@@ -182,7 +152,10 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
     for (field, said), phase in zip(named, phases, strict=True):
         if said is None or said.role is not Role.MEASURE:
             continue
-        if not field.sign and " " in field.name and better(_last_word(field)) is None:
+        if field.opened and _is_number(field._replace(opened=False)):
+            continue  # `loss [4001-4500]: 0.5`
+        head, _, last = field.name.removesuffix(" mean").rpartition(" ")
+        if not field.sign and head and better(last) is None:
             continue
         if said.counts and field.text.lstrip("+-").isdecimal():
             continue
@@ -198,10 +171,21 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
             yield name, float(field.text) / (whole or 1)
 
 
+def _guesses(line: str, named: Iterable[_Named]) -> Iterable[tuple[str, float]]:
+    """Yield numbers that may be measures: a name that says nothing, a fraction, and no unit."""
+    for field, said in named:
+        if said or field.of or field.text.lstrip("+-").isdecimal():
+            continue
+        if may_measure(_last_word(field)) and not _UNIT.match(line, field.at + len(field.text)):
+            yield field.name, float(field.text)
+
+
 def _overwritten(position: Position, before: Iterable[str]) -> Position:
     """Return a position with the step of the bar that the line has overwritten, if there is one."""
     for state in islice(before, _MOST_STATES):
-        bar = _position([(field, _meaning_of(field)) for field in fields(state)], measured=False)
+        bar = _position(
+            [(field, _meaning_of(field)) for field in texts.fields(state)], measured=False
+        )
         if bar.bar:
             step, end, whole, named = bar.step, bar.steps, bar.whole, bar.named
             return replace(
@@ -217,8 +201,8 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     for field, said in named:
         if said and said.role is not Role.MEASURE and (role := _role(field, said.role, measured)):
             roles.setdefault(role, field)
-    if Role.OUTER in roles:
-        return _ANEW
+    if outer := roles.get(Role.OUTER):
+        return Position(anew=True, epoch=_epoch(outer, over=False), epochs=_count(outer.of))
     found = [field for field, _ in named]
     epoch, first = roles.get(Role.EPOCH), None
     step, whole = _named(roles)
@@ -234,14 +218,16 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         step = None  # the bar counts something else
     elif step is None:
         step, whole = _unnamed(found, epoch, measured=measured)
+    if epoch and step and (of_epochs := _of_epochs(epoch, step, measured=measured)):
+        epoch, step = of_epochs, None
     if epoch is not None and first is None and not _may_begin_at_zero(epoch, step):
         first = 1
     steps, whole = _end(roles, step, whole)
     if step and step.of and whole is None and epoch is None and _is_within(step, found):
-        whole = False
-    over = (
-        epoch is not None and epoch.bar and not measured
-    )  # the next lines belong to the next epoch
+        whole, ahead = False, found[found.index(step) - 1]
+        epoch = ahead if ahead.first and ahead.opened and ahead.of and not ahead.name else None
+    # After a bar of epochs the next lines belong to the next epoch.
+    over = epoch is not None and epoch.bar and not measured
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
     stated = doubtful or step
     return Position(
@@ -318,13 +304,21 @@ def _unnamed(
         if field.bar and (measured or _is_of_training(field)):
             return field, None
         titled = field.name and _TRAINING.issuperset(field.name.lower().split())
-        if measured and (titled or (not field.name and (field.first or field.opened))):
+        alone = field.first or field.opened or field is found[0]
+        if measured and (titled or (not field.name and alone)):
             return field, False if field.after in {"[", "-"} else None
     ahead = found[0] if found and measured and epoch is None else None
-    ends = "]" if ahead and ahead.opened else ":\t"
-    if ahead and ahead.first and ahead.after == ends and _counts(ahead):
+    ends = {"]", ")"} if ahead and ahead.opened else {":\t"}
+    if ahead and ahead.first and ahead.after in ends and _counts(ahead):
         return ahead, None
     return None, None
+
+
+def _of_epochs(epoch: Field, step: Field, *, measured: bool) -> Field | None:
+    """Return the field of the epochs if the step counts these: `Epoch 5 (18/200)`, or its bar."""
+    if step.joined and step.after == ")" and not (measured or epoch.of):
+        return step
+    return epoch if step.bar and epoch.of and epoch.of == step.of else None
 
 
 def _is_of_training(bar: Field) -> bool:
@@ -339,15 +333,18 @@ def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
     These forms are `Epoch: [2][ 10/100]` and `Epoch 2: 45%|##  | 10/20`.
     """
     bar = step is not None and step.bar and step.joined
-    return not epoch.of and (bar or (epoch.opened and epoch.sign == ":"))
+    return (bar and not epoch.of) or (epoch.opened and epoch.sign == ":")
 
 
 def _end(
     roles: Mapping[Role, Field], step: Field | None, whole: bool | None
 ) -> tuple[int | None, bool | None]:
     """Return the end of the steps, and whether they count over the run."""
-    if step is None or step.of:
-        return _count(step.of) if step else None, whole
+    if step is None:
+        last = roles.get(Role.LAST)
+        return _count(last.text) if last and last.sign else None, whole
+    if step.of:
+        return _count(step.of), whole
     for role in (Role.LAST, Role.END, Role.STEPS):
         if role in roles and roles[role] is not step:
             return _count(roles[role].text), True

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from kfext.core.progress.lines import MOST, Line, Position
+from kfext.core.progress.lines import Line
+from kfext.core.progress.position import MOST, Position
 from kfext.core.progress.vocabulary import Role, is_checking, meaning, order
 from kfext.model.timestamps import timestamp, written_time
 from kfext.model.tolerant import mapping, sequence, text

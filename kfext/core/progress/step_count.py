@@ -5,96 +5,30 @@ agree, the step or its total is unknown, because a wrong value would mislead whi
 and when.
 """
 
+import math
 from dataclasses import dataclass, replace
 
-from kfext.core.progress.lines import MOST, Position
+from kfext.core.progress.bars import Bars, Place
+from kfext.core.progress.position import MOST, Position
 
 _PERSISTS = 5
 """Lines in a row that count to another end before the training has that end."""
+_LAST_DIGIT = 9
+"""Epochs are seldom so many that their number ends in it: `8/299` counts from 0."""
 _ALIKE = 2
 """The end of the steps may change by up to this factor when a job restarts with other workers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far a training is: `number` of `total`; a total of None is unknown."""
+    """How far a training is: `number` of `total`; a total of None is unknown.
+
+    `coarse`: whether these are epochs or folds although the training counts steps within them.
+    """
 
     number: int
     total: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a line was: at a step of `end`, in an epoch; `whole` as in Position."""
-
-    epoch: float
-    step: int
-    end: int | None
-    whole: bool | None
-
-    @property
-    def order(self) -> tuple[float, int]:
-        return (self.epoch, self.step)
-
-    def is_before(self, other: "_Place") -> bool:
-        """Return whether this place is earlier, False if the two do not compare."""
-        if self.whole is True and other.whole is True:
-            return self.step < other.step
-        compare = self.whole is not True and other.whole is not True
-        return compare and self.order < other.order
-
-
-class Bars:
-    """Follows the bars of a log; only some of the bars on lines of their own count the training.
-
-    Other bars count an evaluation, or files. `last`: the bar above the next measure, None without
-    one.
-    """
-
-    def __init__(self) -> None:
-        self.last: Position | None = None
-        self._open: int | None = None
-        self._before: int | None = None
-        self._trusted: int | None = None
-        self._goes_on = True
-
-    def trust(self, bar: Position, *, parts: bool) -> bool:
-        """Return whether the bar above a measure counts its steps, and use the bar up.
-
-        The first bar is not over yet, or has the title of a training, or the epoch is printed with
-        a fraction (`parts`) as into a bar. Later bars have the same end.
-        """
-        before, self.last, self._before = self._before, None, bar.steps
-        unfinished = bar.step is not None and bar.step < (bar.steps or 0)
-        first = self._trusted is None and (bar.named or parts or unfinished)
-        if not (bar.steps in {before, self._trusted} or first):
-            return False
-        self._trusted = bar.steps
-        return True
-
-    def see(self, bar: Position) -> None:
-        """Register a bar without a measure: a bar that is open may hold other bars."""
-        self.last = bar
-        if bar.step == bar.steps:
-            self._open = None if bar.steps == self._open else self._open
-        elif bar.whole is not None or not bar.step:
-            self._open = bar.steps
-
-    def hold(self, bar: Position, place: _Place | None) -> bool:
-        """Return whether a bar with a measure is within an open bar, unless it led to `place`."""
-        own = {self._open, place.end if place else 0}
-        return self._open is not None and not bar.whole and bar.steps not in own
-
-    def measured(self) -> None:
-        """Register a line with a measure: the next bar may go on from its step."""
-        self._goes_on = True
-
-    def goes_on(self, bar: Position, *, since: int) -> bool:
-        """Return whether a bar goes on from a step, and no bar with its end began again before."""
-        if bar.step is None or bar.steps != self._trusted:
-            return False
-        self._goes_on &= bar.step >= since
-        return self._goes_on
+    coarse: bool = False
 
 
 class Steps:
@@ -116,23 +50,26 @@ class Steps:
         self._epochs_end: int | None = None
         self._parts = False
         self._whole: bool | None = None
-        self._place: _Place | None = None
-        self._left: _Place | None = None
+        self._place: Place | None = None
+        self._left: Place | None = None
         self._stride = 0
         self._apart = 0
         self.checking = False
         self._begins_anew = False
-        self._stepped = False
+        self._stepped = self._moved = False
         self._several = False
         self._doubtful: int | None = None
         self._varies = False
         self._within_other = False
         self._summed = False
+        self._outer: Position | None = None
+        self._told = Position()
+        self._ended = self._taken = False
 
     @property
     def moves(self) -> bool:
-        """Whether the last step was after the step before it."""
-        return self._stride > 0
+        """Whether the steps went on."""
+        return self._moved
 
     def count_anew(self) -> None:
         """Forget the last line: the next lines are about another measure."""
@@ -144,14 +81,20 @@ class Steps:
 
     def note(self, position: Position) -> None:
         """Keep the position of a line without a measure: a heading, or a bar above it."""
+        position = self._over_run(position)
         if position.anew:
-            self._anew()
+            self._anew(position)
             return
         around = self._context
         if position.epoch is not None:
-            self._summed = position.ended
+            self._summed = self._ended = position.ended
         if position.step is None and position.epoch is None:
             self._several |= (position.epochs or 0) > 1
+            self._told = replace(
+                self._told,
+                steps=position.steps or self._told.steps,
+                epochs=position.epochs or self._told.epochs,
+            )
             return
         if position.epoch is not None and position.epoch != around.epoch:
             self.checking = False
@@ -165,12 +108,29 @@ class Steps:
             self._bars.last = None
             if position.step is None:
                 around = Position()  # that position was of the epoch before the heading
-            elif self.last and not self.checking and position.named:
+            elif self._holds(position):
+                self._anew(replace(position, epoch=position.step, epochs=position.steps))
+            elif not self.checking and self._goes_with(position):
                 at = _within(position, around)
                 step = self._count(at, self._whole if at.whole is None else at.whole)
-                if step and step.number > self.last.number:
-                    self.last = _step(step.number, step.total or self.last.total)
+                last = self.last or (step if self._taken else None)
+                if step and last and step.number >= last.number:
+                    self.last = _step(step.number, step.total or last.total)
         self._context = _within(position, around)
+
+    def _holds(self, position: Position) -> bool:
+        """Return whether a heading counts more than the steps that are over: `iteration 3/200`."""
+        if not position.named or position.steps is None:
+            return False
+        if self._outer and self._outer.epochs:
+            return position.steps == self._outer.epochs
+        over = self.last is not None and not self.last.coarse and self.last.number
+        return bool(over and self.last and over == self.last.total and position.steps > over)
+
+    def _goes_with(self, position: Position) -> bool:
+        """Return whether a step without the followed measure counts as the last step does."""
+        alike = self.last and position.steps == self.last.total and not self._several
+        return position.named or bool(alike and position.epoch is None and not position.bar)
 
     def sum_up(self, position: Position) -> None:
         """Register a line with any measure: with an epoch and no step it may end that epoch."""
@@ -200,14 +160,17 @@ class Steps:
         `checks`: the measure is of an evaluation, and so is a bar above it without a title.
         """
         if position.anew:
-            self._anew()
-            return None
+            self._anew(position)
+            self.last = self._coarse(position)
+            return self.last
+        position = self._over_run(position)
         if position.bar and not position.above and self._bars.hold(position, self._place):
             position = Position()
         if position.above:
             self._bars.last, position = position, _without_step(position)
         if checks and self._bars.last and not self._bars.last.named:
             self._bars.last, self._stepped = None, True
+        self._taken = True
         self._end_epoch(position)
         at = self._around(position)
         self._bars.measured()
@@ -223,15 +186,37 @@ class Steps:
             return None
         whole = self._scope(at)
         self._go_to(at, whole)
-        found, before = self._count(at, whole), self.last
+        over = self._ended and position.epoch is None and position.step is None
+        found, before = None if over else self._count(at, whole), self.last
+        if found is None and not checks and not over:
+            found = self._coarse(at)
         if found and before and found.number == before.number and found.total is None:
             found = before  # such as a summary of the last step
+        self._moved |= bool(found and before and found.number > before.number)
         self.last = found
         return found
 
-    def _anew(self) -> None:
+    def _over_run(self, position: Position) -> Position:
+        """Return a position; its steps count over the run if the log told their end before."""
+        told = self._told.steps is not None and position.steps == self._told.steps
+        return replace(position, whole=True) if told and position.step is not None else position
+
+    def _coarse(self, at: Position) -> Step | None:
+        """Return the fold, the epoch, or the part of the steps that a part of the epochs makes."""
+        if self._outer and self._outer.epoch and self._outer.epochs:
+            return _step(int(self._outer.epoch), self._outer.epochs, coarse=True)
+        if at.epoch is None:
+            return None
+        if self._parts:
+            share = at.epoch / self._told.epochs if self._told.epochs else math.inf
+            steps = self._told.steps
+            return _step(round(share * steps), steps) if steps and share <= 1 else None
+        return _step(int(at.epoch) + (self._first == 0), self._epochs(at), coarse=True)
+
+    def _anew(self, outer: Position | None = None) -> None:
         """Follow steps that are counted within something else, and so not over the run."""
         self.count_anew()
+        self._outer = outer or self._outer or Position()
         self.aside, self._within_other, self._context = False, True, Position()
 
     def _around(self, position: Position) -> Position:
@@ -259,7 +244,7 @@ class Steps:
             self._first = 1
         elif self._first is None:
             begins = at.step is None or (at.steps or 0) >= 10 * at.step
-            if at.first == 0:
+            if at.first == 0 or (at.epochs or 0) % 10 == _LAST_DIGIT:
                 self._first = 0
             elif (at.epoch == 1 and (at.first == 1 or begins)) or (at.first == 1 and at.epochs):
                 self._first = 1
@@ -339,7 +324,7 @@ class Steps:
         """
         before, step = self._place, at.step
         epoch = -1 if at.epoch is None else at.epoch
-        place = _Place(epoch, -1 if step is None else step, at.steps, whole)
+        place = Place(epoch, -1 if step is None else step, at.steps, whole)
         self._place = place
         if before is None:
             return
@@ -388,7 +373,7 @@ class Steps:
     def _in_epochs(self, at: Position) -> Step | None:
         """Return the epoch as the step if only epochs are counted."""
         if at.epoch is None or self._stepped or self._parts:
-            return self.last if self._stepped else None
+            return self.last if self._stepped and self.last and not self.last.coarse else None
         if self._first is None:
             return None
         return _step(int(at.epoch) + 1 - self._first, self._epochs(at))
@@ -420,8 +405,8 @@ def _without_step(position: Position) -> Position:
     return replace(position, step=None, steps=None, whole=None, bar=False, above=False, named=False)
 
 
-def _step(number: int, total: int | None) -> Step:
+def _step(number: int, total: int | None, *, coarse: bool = False) -> Step:
     """Return a step; a total below the step does not count."""
     if total is not None and total < number:
         total = None
-    return Step(min(number, MOST), None if total is None else min(total, MOST))
+    return Step(min(number, MOST), None if total is None else min(total, MOST), coarse)

@@ -47,8 +47,9 @@ class Meaning:
     `better`: the way in which a measure improves. `checking`: whether the measure is of an
         evaluation.
     `order`: how well the measure shows the progress of a training, the smallest best: training
-        before validation, the whole loss before its parts, losses before accuracies, and among
-        accuracies a name without another word before a name with a word for the training.
+        before validation, rewards before losses, because a program that prints both optimizes the
+        reward; the whole loss before its parts, losses before accuracies, and among accuracies a
+        name without another word before a name with a word for the training.
     `counts`: whether a whole number under this name may be a count or a setting.
     """
 
@@ -71,10 +72,22 @@ _WORDS = re.compile(r"[a-z]+[0-9]*")
 _LONGEST = 80
 _KNOWN = 4096
 
+_FOREIGN = (
+    "loss verlust strata perte pérdida perdida perda perdita 损失 損失 손실 потери|"
+    "accuracy genauigkeit accuratezza exactitude precisión précision 准确率 精度 정확도 точность|"
+    "reward belohnung récompense recompensa 奖励 報酬 보상 награда|cost kosten coût coste custo|"
+    "epoch epoche epoka époque epoque época epoca 轮次 轮 エポック 에폭 에포크 эпоха|"
+    "step schritt étape etape paso passo 步数 步 ステップ 스텝 шаг|batch 批次 バッチ 배치 lote|"
+    "train entraînement treino 训练 訓練 обучение|val validierung validación 验证 検証 검증 测试|"
+    "lr lernrate 学习率 学習率"
+)
+"""English words, each before its words in other languages; these may be parts of a name."""
+_ENGLISH = {w: words.split()[0] for words in _FOREIGN.split("|") for w in words.split()[1:]}
+_OTHER = re.compile("|".join(word if word > "℀" else rf"\b{word}\b" for word in _ENGLISH))
 _RUN_STEPS = _set(
-    "num_updates n_updates nupdates trained_steps env_step "
+    "tick num_updates n_updates nupdates trained_steps env_step "
     "env_steps total_env_steps total_env_interacts num_env_steps num_env_steps_sampled "
-    "total_timesteps timesteps_total timesteps timestep total_num_steps "
+    "total_timesteps total_numsteps timesteps_total timesteps timestep total_num_steps "
     "acc_iter accumulated_iter "
     "optimizer_step optim_step opt_step trainer_step gradient_step"
 )
@@ -98,9 +111,9 @@ _SURELY_LAST = _set("max maximum final optimization train training")
 _OF_COUNTS = _OF_ENDS | _SURELY_LAST | _set("trainer current cur completed mini global")
 """Words that may be joined to a count: train_step, current_epoch."""
 _OF_OTHER_COUNTS = _set(
-    "per micro inner accumulation accum acc grad gradient warmup eval evaluation val valid "
-    "validation test save saved saving checkpoint log logging decay best early every interval "
-    "last size skip skipped patience next from since until resume resumed resuming after "
+    "per episode micro inner local ppo accumulation accum acc grad gradient warmup eval evaluation "
+    "val valid validation test save saved saving checkpoint log logging decay best early every "
+    "interval last size skip skipped patience next from since until resume resumed resuming after "
     "remaining left between fps speed throughput elapsed"
 )
 """Words before a count of something else: `eval_steps`, `warmup steps`, `resumed from step 5`."""
@@ -111,18 +124,27 @@ _LOWER = _set(
 )
 _HIGHER = _set(
     "acc accuracy f1 auc auroc auprc bleu rouge hit hits hr ndcg reward return iou miou map dice "
-    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc r2 kappa jaccard score rew ret"
+    "precision recall top1 top3 top5 top10 psnr ssim mrr mcc r2 kappa jaccard score rew ret "
+    "rewards returns epret"
 )
-_AMBIGUOUS = _HIGHER - {"acc", "accuracy", "f1", "auc", "bleu"} | {"error", "err"}
+_REWARDS = _set("reward rewards rew return returns ret epret")
+_OF_SCORES = _set("critic episode ep")
+"""Words that make a score a reward: `critic/score/mean`."""
+_LOSSES = _set("ctc ce")
+_OF_ASIDES = _set("d disc discriminator real fake temp entropy aux kl reg dur value vf")
+"""Words of losses beside the main one, such as of the discriminator of a GAN."""
+_COSTS = _set("cost costs objective")
+"""Words that are a measure only beside words for the whole: `objective/kl` is another."""
+_AMBIGUOUS = _HIGHER - _set("acc accuracy f1 auc bleu reward rew score") | _set("error err l")
 """Words that, as the whole name of a whole number, are more often a count or a setting."""
 _OF_CHECKING = _set("val valid validation eval evaluation test dev heldout")
 _OF_SETTINGS = _set(
     "scale scaler weight weights coef coeff coefficient factor smoothing fn function type "
     "rate lr threshold thresh time sec secs margin gamma alpha beta patience best min max prev "
-    "delta samples interval every freq frequency count num bound limit window target rank slice "
-    "shard decay clip inf id line code size grad gradient accum accumulation accumulate schedule "
-    "scheduler mode reduction norm improved from k p worst lowest highest ratio seed level version "
-    "std regularize"
+    "delta init samples interval every freq frequency count num bound limit window target rank "
+    "slice shard decay clip inf id line code size grad gradient accum accumulation accumulate "
+    "schedule scheduler mode reduction norm improved from k p worst lowest highest ratio seed "
+    "level version std regularize"
 )
 """Words in names of settings and clocks rather than of measures, e.g. loss_scale."""
 _COUNTERS = _set("step steps epoch epochs iter iters iteration iterations update updates")
@@ -131,7 +153,15 @@ _SPANS = _set("step epoch iter batch")
 """Words that Lightning appends to say over what it measured: loss_step, acc_epoch."""
 _OF_THE_WHOLE = _set("train training lm mean avg average avr running smooth smoothed my on total")
 _OF_TRAINING = _set("train training")
-_TOTAL = _set("total overall sum combined global")
+_TOTAL = _set("total tot overall sum combined global")
+WHOLE, UNKNOWN = 2, 5
+"""In an order: the last of the losses, and names that the vocabulary does not have."""
+_NO_MEASURES = _set(
+    "e eps epsilon temp temperature momentum mom wd mfu tflops flops mem memory ram gpu cpu vram "
+    "gb mb tps wps tok it data wall hours days eta took duration kimg min kl entropy gn gnorm "
+    "tau var gradnorm beta lambda util progress power bs len length dt forward backward "
+    "set bandwidth"
+)
 _NO_LOSSES = _set("gloss logloss")
 """Words that end like a loss. A logloss is a metric that an evaluation has beside its loss."""
 
@@ -145,8 +175,9 @@ def meaning(name: str) -> Meaning | None:
     """
     if not name or len(name) > _LONGEST:
         return None
+    name = _in_english(name)
     role = _counted(name)
-    return Meaning(role) if role else _measured(_words(name))
+    return Meaning(role) if role else _measured(name)
 
 
 def better(name: str) -> Better | None:
@@ -156,9 +187,25 @@ def better(name: str) -> Better | None:
 
 
 def order(name: str) -> tuple[int, int]:
-    """Return how well a measure shows the progress; see Meaning. Unknown names come last."""
+    """Return how well a measure shows the progress; see Meaning.
+
+    An unknown name comes after the measures of a training and before an evaluation.
+    """
     said = meaning(name)
-    return said.order if said else (9, 0)
+    if said:
+        return said.order
+    words = set(_words(name))
+    return (
+        UNKNOWN + bool(words & _OF_CHECKING) * UNKNOWN,
+        len(words & _OF_ASIDES) - len(words & _TOTAL),
+    )
+
+
+def may_measure(name: str) -> bool:
+    """Return whether an unknown name may be of a measure: it has no word of another number."""
+    words = set(_words(name))
+    other = words & (_OF_SETTINGS | _OF_OTHER_COUNTS | _AMOUNTS | _COUNTERS | _NO_MEASURES)
+    return bool(name) and not (other or words & _OF_CHECKING or _counted(name))
 
 
 def is_checking(name: str) -> bool:
@@ -180,8 +227,9 @@ def _counted(name: str) -> Role | None:
     words = {*parts, *_JOINTS.split(head)}
     if core in _OUTER and not parts:
         return Role.OUTER
-    if core in _EPOCHS and "per" in words:
-        return Role.EPOCH_END if words & _STEPS else None
+    if core in _EPOCHS and words & {"per", "update"}:
+        # An `update epoch` of PPO is within an iteration.
+        return Role.EPOCH_END if "per" in words and words & _STEPS else None
     if is_run:
         return Role.RUN_STEP
     if words & _OF_OTHER_COUNTS or not _OF_COUNTS.issuperset(parts):
@@ -200,8 +248,9 @@ def _of_steps(core: str, words: set[str]) -> Role:
     return Role.LAST if words & _SURELY_LAST else Role.END
 
 
-def _measured(words: tuple[str, ...]) -> Meaning | None:
+def _measured(name: str) -> Meaning | None:
     """Return the meaning of a measure, or None for any other name."""
+    words = _words(name)
     spanned = len(words) > 1 and words[-1] in _SPANS
     own = words[:-1] if spanned else words
     if not own or own[-1] in _COUNTERS:
@@ -211,8 +260,9 @@ def _measured(words: tuple[str, ...]) -> Meaning | None:
         present = present - {"rate", "cross", "entropy"} | {"error"}
     if present & _OF_SETTINGS:
         return None
-    is_loss = any(map(_is_loss, own))
-    if is_loss or present & _LOWER or ("cost" in present and present - {"cost"} <= _OF_THE_WHOLE):
+    costs = present & _COSTS and present - _COSTS <= _OF_THE_WHOLE | _OF_CHECKING
+    is_loss = costs or any(map(_is_loss, own)) or name in {"l", "L"}
+    if is_loss or present & _LOWER:
         way = Better.LOWER
     elif present & _HIGHER:
         way = Better.HIGHER
@@ -221,29 +271,50 @@ def _measured(words: tuple[str, ...]) -> Meaning | None:
     checking = bool(present & _OF_CHECKING)
     rest = present - _OF_THE_WHOLE - _OF_CHECKING - _COUNTERS - _SPANS
     if is_loss:
-        rank = 0 if present & _TOTAL or len(rest) == 1 else 1
+        rank = 1 if present & _TOTAL or len(rest) == 1 else 2
+    elif way is Better.HIGHER and _is_reward(name, present):
+        rank, words = 0, (*present - _OF_THE_WHOLE, *present & {"ret"})
     else:
-        rank = 2 if way is Better.LOWER else 3
+        rank = 3 if way is Better.LOWER else 4
     single = len(own) == 1 and own[0] in _AMBIGUOUS
     stands = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
-    if not is_loss and stands > 1:
+    stands += 2 * (is_loss and not present.isdisjoint(_OF_ASIDES | _LOSSES))
+    if rank > WHOLE and stands > 1:
         stands = 2 if present & _OF_TRAINING else stands + 1
     return Meaning(
         Role.MEASURE,
         better=way,
         checking=checking,
-        order=(4 * checking + rank, stands),
+        order=((UNKNOWN + 1) * checking + rank, stands),
         counts=single or spanned,
     )
 
 
 def _is_loss(word: str) -> bool:
-    return word in {"xent", "nll", "losses"} or (word.endswith("loss") and word not in _NO_LOSSES)
+    return word in {"xent", "nll", "losses", *_LOSSES} or (
+        word.endswith("loss") and word not in _NO_LOSSES
+    )
+
+
+def _is_reward(name: str, present: set[str]) -> bool:
+    """Return whether the name is of a whole reward, not of a part: `rewards/chosen`."""
+    folders = (set(_words(folder)) for folder in reversed(name.split("/")))
+    last = next((folder for folder in folders if folder - _OF_THE_WHOLE), present)
+    scored = "score" in last and present & _OF_SCORES
+    return bool(last & _REWARDS or scored)
+
+
+def _in_english(name: str) -> str:
+    """Return a name with English words in place of foreign words."""
+    lower = name.lower()
+    found = _OTHER.search(lower)
+    return _OTHER.sub(lambda word: f" {_ENGLISH[word[0]]} ", lower).strip() if found else name
 
 
 def _words(name: str) -> tuple[str, ...]:
     """Return the words of a name such as train/total_loss, Acc@1 or valLoss, without numbers."""
-    parted = _AT.sub("", _CAMEL.sub(" ", _LOSS.sub("loss ", name)).lower())
+    parted = _CAMEL.sub(" ", _LOSS.sub("loss ", _in_english(name))).lower()
+    parted = _AT.sub("", parted)
     known = _LOWER | _HIGHER
     return tuple(
         word if word in known else word.rstrip("0123456789") for word in _WORDS.findall(parted)

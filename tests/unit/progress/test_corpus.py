@@ -18,7 +18,7 @@ class Case(NamedTuple):
     """A log of `corpus.yaml`.
 
     `lines`: as printed, without line ends.
-    `position`, `total`: steps of the run after the last line, or epochs if only these are counted;
+    `position`, `total`: steps of the run after the last line, or epochs if it does not tell these;
         None without lines that tell.
     `measures`: name and last value of each measure of training that may be followed, or None
         without such measures.

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress.lines import Line, Position, read_line, read_matched
+from kfext.core.progress.lines import Line, read_line, read_matched
+from kfext.core.progress.position import Position
 
 PLAIN = r"loss=(?P<value>[0-9.]+)"
 ALL = r"at (?P<step>\d+)/(?P<total>\d+): (?P<name>\w+) is (?P<value>\S+)"

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kfext.core.progress.course import Course, GrowthList, Windows, progress_of
-from kfext.core.progress.lines import MOST, read_line
+from kfext.core.progress.lines import read_line
+from kfext.core.progress.position import MOST
 from kfext.core.progress.reported import GrowthState, Progress
 from kfext.core.progress.vocabulary import Better
 
@@ -74,8 +75,8 @@ def test_an_evaluation_before_the_training_is_no_step_of_it() -> None:
 
 
 def test_steps_go_on_where_another_measure_states_them() -> None:
-    lines = [(float(step), f"step {step}/1000 reward=3.{step}") for step in (10, 20)]
-    followed = course(*lines, (20.5, "loss=0.52"), (30.0, "step 30/1000 reward=3.3"))
+    lines = [(float(step), f"step {step}/1000 accuracy=0.{step}") for step in (10, 20)]
+    followed = course(*lines, (20.5, "loss=0.52"), (30.0, "step 30/1000 accuracy=0.3"))
     assert (followed.step, followed.progress().at) == (30, 20.5)
     followed.take(read_line("loss=0.5"), at=31.0, now=1e9)  # type: ignore[arg-type]
     assert (followed.step, followed.progress().at) == (30, 31.0)
@@ -183,9 +184,8 @@ def test_steps_of_many_epochs_end_at_the_most_that_can_be_written() -> None:
 
 
 OVER: dict[str, tuple[str, int, float, str]] = {
-    "once it has not been printed for long": ("epoch {} accuracy 0.5", 12, 20.0, "accuracy"),
+    "once it has not been printed for many lines": ("epoch {} accuracy 0.5", 12, 3.0, "accuracy"),
     "not after a few lines": ("epoch {} accuracy 0.5", 9, 60.0, "loss"),
-    "not after a short time": ("epoch {} accuracy 0.5", 40, 3.0, "loss"),
     "not while it is evaluated": ("[{}/99] val_accuracy 0.5", 40, 60.0, "loss"),
 }
 
@@ -195,7 +195,26 @@ def test_another_measure_is_followed(line: str, count: int, apart: float, metric
     lines = [(apart * number, line.format(number)) for number in range(1, count + 1)]
     followed = course((0.0, "Initial loss: 2.3"), *lines)
     assert followed.metric.rpartition(" ")[2] == metric
-    assert course((0.0, "Initial loss: 2.3"), *lines, (1e5, "loss: 1")).progress().value == 1.0
+    again = [(1e5 + number, "loss: 1") for number in range(4)]
+    assert course((0.0, "Initial loss: 2.3"), *lines, *again).progress().value == 1.0
+
+
+GUESSED = {
+    "a name that is not known, once it varies": (["step {n} SILog: 0.{n}"], "SILog"),
+    "no name with a number that stays": (["step {n} alpha_x: 0.5"], ""),
+    "no number with a unit": (["step {n} lap 0.{n} GB/s"], ""),
+    "the training before the rare accuracy of an evaluation": (
+        [*["step {n} SILog: 0.{n}"] * 5, "Start | rmse 0.3471"],
+        "SILog",
+    ),
+    "a known loss before it": (["step {n} SILog: 0.{n}", "step {n} loss: 0.{n}"], "loss"),
+}
+
+
+@pytest.mark.parametrize(("lines", "metric"), GUESSED.values(), ids=GUESSED)
+def test_a_measure_by_an_unknown_name(lines: list[str], metric: str) -> None:
+    printed = [line.format(n=10 + n) for n in range(8) for line in lines]
+    assert course(*((float(n), line) for n, line in enumerate(printed))).metric == metric
 
 
 RESUMED: dict[str, tuple[list[tuple[float, int]], float | None]] = {

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kfext.core.progress import lines
 from kfext.core.progress.fields import Field, fields
-from kfext.core.progress.lines import Position, read_line
+from kfext.core.progress.lines import read_line
+from kfext.core.progress.position import Position
 
 BAR = "Epoch 3:  45%|####| 422/938 [00:05<00:06, 80.1it/s, v_num=0, train_loss=0.213]"
 MMENGINE = "05/12 10:00:00 - mmengine - INFO - Epoch(train)  [1][ 50/196]  lr: 1e-02  loss: 2.3012"
@@ -26,6 +26,16 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
         "step 250: train loss 1.9, val loss 2.1",
         {"train loss": 1.9, "val loss": 2.1},
         Position(step=250),
+    ),
+    "decimal commas, and the epoch and the loss in German": (
+        "Epoche 3 von 12, Schritt 20/200: Verlust 0,5108, Genauigkeit 0,81",
+        {"Verlust": 0.5108, "Genauigkeit": 0.81},
+        Position(step=20, steps=200, epoch=3, epochs=12),
+    ),
+    "the epoch before its unit": (
+        "第 4/20 轮 批次 100/1200 损失=0.26",
+        {"损失": 0.26},
+        Position(step=100, steps=1200, whole=False, epoch=4, epochs=20),
     ),
     "JSON": ('{"step": 10, "loss": 0.5, "time": 1.2}', {"loss": 0.5}, Position(step=10)),
     "numbers in quotes": ("{'loss': '0.41', 'epoch': '1.5'}", {"loss": 0.41}, Position(epoch=1.5)),
@@ -141,7 +151,7 @@ def test_few_states_of_a_line_that_overwrites_itself_are_looked_at(
         looked.append(line)
         return fields(line)
 
-    monkeypatch.setattr(lines, "fields", counted)
+    monkeypatch.setattr("kfext.core.progress.lines.texts.fields", counted)
     assert read_line(f"1{back}" * 2000 + "loss: 1.5") is not None
     assert len(looked) < 10
 

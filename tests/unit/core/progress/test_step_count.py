@@ -2,7 +2,8 @@
 
 import pytest
 
-from kfext.core.progress.lines import Position, read_line
+from kfext.core.progress.lines import read_line
+from kfext.core.progress.position import Position
 from kfext.core.progress.step_count import Step, Steps
 
 
@@ -43,7 +44,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
     ),
     "in an epoch of unknown length": (
         [f"epoch {e} step {s} loss 1" for e in (1, 2, 3) for s in (50, 100)],
-        [Step(50), Step(100), None, None, None, None],
+        [Step(50), Step(100), *[Step(e, coarse=True) for e in (2, 2, 3, 3)]],
     ),
     "of the training, though the epoch is stated": (
         [f"epoch {e} step {s} loss 1" for e, s in ((1, 100), (2, 200), (2, 300))],
@@ -74,7 +75,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["125/125 [00:05<00:00,  25it/s]", "epoch 1 loss 1",
          "125/125 [00:05<00:00,  25it/s]", "epoch 2 loss 1",
          "125/125 [00:05<00:00,  25it/s]", "epoch 3 loss 1"],
-        [None, None, Step(375)],
+        [Step(1, coarse=True), Step(2, coarse=True), Step(375)],
     ),
     "in an epoch with only its first line printed": (
         [f"Epoch: [{epoch}]  [  0/100]  loss: 1" for epoch in (0, 1, 2)],
@@ -95,7 +96,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
     "over what is not known, in the middle of a log": (
         ["epoch: 3, iter: 40/100, loss: 1", "epoch: 3, iter: 50/100, loss: 1",
          "epoch: 4, iter: 10/100, loss: 1"],
-        [None, None, None],
+        [Step(epoch, coarse=True) for epoch in (3, 3, 4)],
     ),
     "within an epoch after all, though lines of it were not read": (
         ["epoch: 1, iter: 10/100, loss: 1", "epoch: 2, iter: 50/100, loss: 1",
@@ -116,7 +117,23 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         [Step(10), Step(20), Step(30, 30)],
     ),
     "within a fold": (["Fold 1/5", "step 10/100 loss 1", "Fold 2/5", "step 10/100 loss 1"],
-        [None, None]),
+        [Step(fold, 5, coarse=True) for fold in (1, 2)]),
+    "by its part of the epochs": (
+        ["Num Epochs = 4", "Total optimization steps = 2,000", "{'loss': 1.0, 'epoch': 2.6}"],
+        [Step(1300, 2000)]),
+    "in an epoch that was entered midway": (
+        ["Epoch: [17]  [ 500/5004]  loss: 1", "Epoch: [17]  [ 600/5004]  loss: 1"],
+        [Step(17, coarse=True)] * 2),
+    "in epochs that end in nine, which count from zero": (
+        ["epoch 8/299 loss 1", "epoch 9/299 loss 1"], [Step(9), Step(10)]),
+    "by its epoch, though a number that is no step stands beside": (
+        ["21epoch:train:1-100batch: loss=1", "21epoch:train:101-200batch: loss=1"],
+        [Step(21, coarse=True)] * 2),
+    "in a loop within another": (
+        ["== iteration 1/9 ==", "rollout 4/4 loss=1", "== iteration 2/9 ==", "rollout 4/4 loss=1",
+         "== iteration 3/9 ==", "rollout 4/4 loss=1"],
+        [Step(4, 4), Step(2, 9, coarse=True), Step(3, 9, coarse=True)]),
+    "in brackets after its epoch": (["[31/90] it 50/500 loss 1"], [Step(31, coarse=True)]),
 }  # fmt: skip
 
 

@@ -11,6 +11,9 @@ WAYS: dict[str, Better | None] = {
     ),
     **dict.fromkeys(("nll_loss", "logloss", "ppl", "train-rmse", "val error", "WER"), Better.LOWER),
     **dict.fromkeys(("acc", "Acc@1", "acc1", "val_accuracy", "f1", "AUC", "bleu"), Better.HIGHER),
+    **dict.fromkeys(("Verlust", "训练损失", "pérdida", "потери", "L", "cost"), Better.LOWER),
+    **dict.fromkeys(("critic/rewards/mean", "AverageEpRet", "Genauigkeit"), Better.HIGHER),
+    **dict.fromkeys(("objective/kl", "SILog", "Lernrate", "reward_std"), None),
     **dict.fromkeys(("hits@10", "mIoU", "ep_rew_mean", "return"), Better.HIGHER),
     **dict.fromkeys(("lr", "grad_norm", "time", "gloss_level", "", "glossary"), None),
     **dict.fromkeys(("loss_scale", "loss scale", "loss_weight", "best_acc", "min_loss"), None),
@@ -35,6 +38,13 @@ BEST = {
     "the whole among parts in a folder": ["Loss/total_loss", "Loss/box_loss"],
     "a bare loss before one over the epoch": ["loss_step", "loss_epoch"],
     "a perplexity before an accuracy": ["ppl", "accuracy"],
+    "a reward before a loss": ["rollout/ep_rew_mean", "train/loss", "train/value_loss"],
+    "a score of a critic as its reward": ["critic/score/mean", "actor/pg_loss"],
+    "a loss before the rewards of its parts": ["loss", "rewards/chosen", "rewards/margins"],
+    "the loss of a generator before its critic": ["loss_G", "loss_D"],
+    "the whole by one letter": ["L", "L_pde"],
+    "an unknown name before an evaluation": ["SILog", "val_loss"],
+    "an unknown name with a word for the whole": ["all total", "rec"],
 }
 
 
@@ -55,6 +65,9 @@ def test_whether_a_whole_number_is_a_count(name: str, want: bool) -> None:
 
 ROLES: dict[str, Role | None] = {
     **dict.fromkeys(("step", "Iter", "train step", "training_step", "current_steps"), Role.STEP),
+    **dict.fromkeys(("Schritt", "步数"), Role.STEP),
+    **dict.fromkeys(("Epoche", "轮次", "エポック"), Role.EPOCH),
+    **dict.fromkeys(("update epoch", "episode steps", "local epoch"), None),
     **dict.fromkeys(("steps", "iterations", "train_steps"), Role.STEPS),
     **dict.fromkeys(("global_step", "train/global_step", "num_updates"), Role.RUN_STEP),
     **dict.fromkeys(("total_timesteps", "timesteps_total"), Role.RUN_STEP),
