@@ -201,6 +201,7 @@ def order(name: str) -> tuple[int, int]:
     )
 
 
+@lru_cache(maxsize=_KNOWN)
 def may_measure(name: str) -> bool:
     """Return whether an unknown name may be of a measure: it has no word of another number."""
     words = set(_words(name))
@@ -208,6 +209,7 @@ def may_measure(name: str) -> bool:
     return bool(name) and not (other or words & _OF_CHECKING or _counted(name))
 
 
+@lru_cache(maxsize=_KNOWN)
 def is_checking(name: str) -> bool:
     """Return whether a measure is of an evaluation, even if its name is unknown."""
     return bool(_OF_CHECKING.intersection(_words(name)))
