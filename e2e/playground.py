@@ -63,10 +63,10 @@ STORY = (
     Scene(
         "Two jobs share the CPU of a node. The job that ends first gets most:",
         "kubectl apply -f examples/resize.yaml && kubectl kfext top --watch --sort left",
-        "Within two minutes: * beside the CPU that kfext has changed, and less LEFT for short.",
+        "Within two minutes: * beside the jobs with a changed request, and less LEFT for short.",
     ),
     Scene(
-        "See what kfext changed, and why:",
+        "While both run: see what kfext changed, and why:",
         "kubectl kfext explain elastic; kubectl kfext explain short --changes",
         "The lines Scaled and Resized.",
     ),
@@ -121,6 +121,7 @@ def _furnish(bed: Testbed) -> None:
 @main.command(help="End the cluster and everything it left.")
 def down() -> None:
     tear_down(NAME)
+    print("the cluster is gone; unset KUBECONFIG in the shell that used it")
 
 
 def tear_down(name: str) -> None:
