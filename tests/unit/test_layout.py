@@ -13,6 +13,8 @@ LAID_OUT = ("core", "gpu/rules", "state")
 
 ELSEWHERE: dict[str, str] = {
     "core/admission/hold": "unit/core/admission/test_new_job decides through it",
+    "core/progress/bars": "unit/core/progress/test_step_count reads bars through it",
+    "core/progress/position": "unit/core/progress/test_step_count compares positions through it",
     "core/lifecycle/steps": "unit/sharing/test_path pins with the terms of shares",
     "state/move_executor": "unit/sim/test_moves drives it in a model cluster",
     "state/queue": "unit/controller/test_queue drives it through the planner",
