@@ -274,8 +274,7 @@ class Course:
             self._follow(name)
         if self._metric not in values:
             # An evaluation counts steps of its own.
-            if not (is_checking(name) or self._steps.checking):
-                self._steps.note(line.position)
+            self._steps.note(line.position, checks=is_checking(name) or self._steps.checking)
             self._steps.sum_up(line.position)
             return
         self._go_to(line.position, at, checks=is_checking(self._metric), timely=at == stated)

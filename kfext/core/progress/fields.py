@@ -259,14 +259,14 @@ class Table:
         row, behind = cells[: len(names)], cells[len(names) :]
         if behind and all(map(_CELL.fullmatch, behind)):
             return raw  # the names do not stand above their columns
-        last, colon, bar = row[-1].partition(": ")
+        last, _, rest = row[-1].partition(" ")
         row[-1] = last.rstrip(":")
         if not (any(row) and all(not cell or _CELL.fullmatch(cell) for cell in row)):
             return raw
         pairs = (
             f"{'step' if n == _NUMBER_SIGN else n}: {c}" for n, c in zip(names, row, strict=True)
         )
-        return ", ".join((*pairs, *([bar] if colon else []), *behind))
+        return ", ".join((*pairs, *([rest] if rest else []), *behind))
 
 
 def _is_heading(cells: list[str]) -> bool:

@@ -89,6 +89,8 @@ def read_line(raw: str, expression: str = "") -> Line | None:
             measures, position = guesses, counted
     if measures and position.step is None and not marks:
         position = _overwritten(position, seen)
+    elif position.bar and not measures and position.step == position.steps:
+        position = _overwritten(position, seen)  # an evaluation has overwritten the bar of the run
     if measures or position.known or checks:
         return Line(measures, position, checks, rank, guessed)
     return None
@@ -148,9 +150,11 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
 
     After `Test Instance Accuracy: 0.4` also `Class Accuracy: 0.3` belongs to the evaluation.
     """
-    seen, evaluated = set(), ""
+    seen: set[str] = set()
+    evaluated = ""
     for (field, said), phase in zip(named, phases, strict=True):
         if said is None or said.role is not Role.MEASURE:
+            seen = set() if said or field.of else seen  # what follows is of a later step
             continue
         if field.opened and _is_number(field._replace(opened=False)):
             continue  # `loss [4001-4500]: 0.5`
@@ -176,7 +180,9 @@ def _guesses(line: str, named: Iterable[_Named]) -> Iterable[tuple[str, float]]:
     for field, said in named:
         if said or field.of or field.text.lstrip("+-").isdecimal():
             continue
-        if may_measure(_last_word(field)) and not _UNIT.match(line, field.at + len(field.text)):
+        if may_measure(field.name.rpartition(" ")[2]) and not _UNIT.match(
+            line, field.at + len(field.text)
+        ):
             yield field.name, float(field.text)
 
 
@@ -186,7 +192,7 @@ def _overwritten(position: Position, before: Iterable[str]) -> Position:
         bar = _position(
             [(field, _meaning_of(field)) for field in texts.fields(state)], measured=False
         )
-        if bar.bar:
+        if bar.bar and bar.steps != position.steps:
             step, end, whole, named = bar.step, bar.steps, bar.whole, bar.named
             return replace(
                 position, step=step, steps=end, whole=whole, bar=True, above=True, named=named

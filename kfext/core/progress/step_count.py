@@ -63,6 +63,7 @@ class Steps:
         self._within_other = False
         self._summed = False
         self._outer: Position | None = None
+        self._heading: tuple[int, Step | None] | None = None
         self._told = Position()
         self._ended = self._taken = False
 
@@ -79,8 +80,16 @@ class Steps:
         """Expect an evaluation."""
         self.checking = True
 
-    def note(self, position: Position) -> None:
-        """Keep the position of a line without a measure: a heading, or a bar above it."""
+    def note(self, position: Position, *, checks: bool = False) -> None:
+        """Keep the position of a line without a measure: a heading, or a bar above it.
+
+        Of a line of an evaluation (`checks`) only a count that holds the others is kept.
+        """
+        if self._may_hold(position):
+            self._hold(position)
+            return
+        if checks:
+            return
         position = self._over_run(position)
         if position.anew:
             self._anew(position)
@@ -108,8 +117,6 @@ class Steps:
             self._bars.last = None
             if position.step is None:
                 around = Position()  # that position was of the epoch before the heading
-            elif self._holds(position):
-                self._anew(replace(position, epoch=position.step, epochs=position.steps))
             elif not self.checking and self._goes_with(position):
                 at = _within(position, around)
                 step = self._count(at, self._whole if at.whole is None else at.whole)
@@ -118,14 +125,22 @@ class Steps:
                     self.last = _step(step.number, step.total or last.total)
         self._context = _within(position, around)
 
-    def _holds(self, position: Position) -> bool:
-        """Return whether a heading counts more than the steps that are over: `iteration 3/200`."""
-        if not position.named or position.steps is None:
+    def _may_hold(self, position: Position) -> bool:
+        """Return whether a heading may count what holds all epochs: `round 3/200`."""
+        if not position.named or position.bar or position.step is None or position.steps is None:
             return False
         if self._outer and self._outer.epochs:
             return position.steps == self._outer.epochs
-        over = self.last is not None and not self.last.coarse and self.last.number
-        return bool(over and self.last and over == self.last.total and position.steps > over)
+        last = self.last
+        return bool(last and last.total and not last.coarse and last.total < position.steps)
+
+    def _hold(self, heading: Position) -> None:
+        """Follow a heading that goes on while the steps below it are over, or stay."""
+        last, step = self.last, heading.step or 0
+        held, self._heading = self._heading, (step, last)
+        over = last is not None and last.number == last.total
+        if self._outer or over or (held and held[0] < step and held[1] == last):
+            self._anew(replace(heading, epoch=heading.step, epochs=heading.steps))
 
     def _goes_with(self, position: Position) -> bool:
         """Return whether a step without the followed measure counts as the last step does."""

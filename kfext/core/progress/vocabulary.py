@@ -69,6 +69,8 @@ _AT = re.compile(r"(?<=[a-z])@(?=[0-9])")
 _LOSS = re.compile(r"(?<![A-Za-z0-9_])[lL]_(?=[A-Za-z])")
 """The prefix of a name of a loss: `l_pix`."""
 _WORDS = re.compile(r"[a-z]+[0-9]*")
+_RATE = re.compile(r"[a-z]Per[A-Z]|(?i:persec|throughput)")
+"""What a joined name of a rate has: `SamplesPerSec`."""
 _LONGEST = 80
 _KNOWN = 4096
 
@@ -77,13 +79,16 @@ _FOREIGN = (
     "accuracy genauigkeit accuratezza exactitude precisión précision 准确率 精度 정확도 точность|"
     "reward belohnung récompense recompensa 奖励 報酬 보상 награда|cost kosten coût coste custo|"
     "epoch epoche epoka époque epoque época epoca 轮次 轮 エポック 에폭 에포크 эпоха|"
-    "step schritt étape etape paso passo 步数 步 ステップ 스텝 шаг|batch 批次 バッチ 배치 lote|"
+    "step schritt étape etape paso passo itération iteración 步数 步 ステップ 스텝 шаг|"
+    "round runde ronda|batch 批次 バッチ 배치 lote|"
     "train entraînement treino 训练 訓練 обучение|val validierung validación 验证 検証 검증 测试|"
     "lr lernrate 学习率 学習率"
 )
 """English words, each before its words in other languages; these may be parts of a name."""
 _ENGLISH = {w: words.split()[0] for words in _FOREIGN.split("|") for w in words.split()[1:]}
-_OTHER = re.compile("|".join(word if word > "℀" else rf"\b{word}\b" for word in _ENGLISH))
+_OTHER = re.compile(
+    "|".join(w if w > "℀" else rf"{w}\b" if len(w) > 6 else rf"\b{w}\b" for w in _ENGLISH)
+)
 _RUN_STEPS = _set(
     "tick num_updates n_updates nupdates trained_steps env_step "
     "env_steps total_env_steps total_env_interacts num_env_steps num_env_steps_sampled "
@@ -204,7 +209,9 @@ def order(name: str) -> tuple[int, int]:
 @lru_cache(maxsize=_KNOWN)
 def may_measure(name: str) -> bool:
     """Return whether an unknown name may be of a measure: it has no word of another number."""
-    words = set(_words(name))
+    if _RATE.search(name):
+        return False
+    words = set(_words(name.lower()))
     other = words & (_OF_SETTINGS | _OF_OTHER_COUNTS | _AMOUNTS | _COUNTERS | _NO_MEASURES)
     return bool(name) and not (other or words & _OF_CHECKING or _counted(name))
 

@@ -23,6 +23,7 @@ class Case(NamedTuple):
     `measures`: name and last value of each measure of training that may be followed, or None
         without such measures.
     `restarts`: how often the run went back.
+    `epoch`: the epoch and its end, if the log does not tell the steps surely.
     """
 
     kind: str
@@ -33,6 +34,7 @@ class Case(NamedTuple):
     total: int | None
     measures: dict[str, float] | None
     restarts: int
+    epoch: Sequence[int] = ()
 
 
 CORPUS = Path(__file__).with_name("corpus.yaml")
@@ -66,9 +68,11 @@ def judged(case: Case, course: Course) -> dict[str, Judgement]:
     measure = NOT_KNOWN if not found.metric else RIGHT if value == found.value else WRONG
     if case.measures is None and not found.metric:
         measure = RIGHT
+    position = (found.step, found.total)
+    step, total = case.epoch if position == tuple(case.epoch) else (case.position, case.total)
     return {
-        "position": _judged(found.step, case.position),
-        "total": _judged(found.total, case.total),
+        "position": _judged(found.step, step),
+        "total": _judged(found.total, total),
         "measure": measure,
         "restarts": RIGHT if course.restarts == case.restarts else WRONG,
     }

@@ -135,6 +135,10 @@ ROWS = {
         ["Epoch   box_loss   Size", " 1/5    0.51       640:  50%|##  | 2/4 [00:01<00:01]"],
         "Epoch: 1/5, box_loss: 0.51, Size: 640, 50%, ##, 2/4 [00:01<00:01]",
     ),
+    "a mark of the best behind a row": (
+        ["epoch | loss | acc | time", "    2 | 0.41 | 0.9 | 5.1s *"],
+        "epoch: 2, loss: 0.41, acc: 0.9, time: 5.1s, *",
+    ),
     "a row after other lines": (
         [HEADING, "saved a checkpoint", "2       0.41         5.1"],
         "epoch: 2, train_loss: 0.41, time: 5.1",

@@ -37,6 +37,11 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
         {"损失": 0.26},
         Position(step=100, steps=1200, whole=False, epoch=4, epochs=20),
     ),
+    "two epochs of one client": (
+        "[Client 2] local epoch 1/2 loss=0.7 | local epoch 2/2 loss=0.5",
+        {"loss": 0.5},
+        Position(),
+    ),
     "JSON": ('{"step": 10, "loss": 0.5, "time": 1.2}', {"loss": 0.5}, Position(step=10)),
     "numbers in quotes": ("{'loss': '0.41', 'epoch': '1.5'}", {"loss": 0.41}, Position(epoch=1.5)),
     "a bar": (BAR, {"train_loss": 0.213}, Position(step=422, steps=938, whole=False, epoch=3)),
@@ -44,6 +49,11 @@ TRAINING: dict[str, tuple[str, dict[str, float], Position]] = {
         "  5%|#  | 50/1000 [00:05<01:40,  9.5it/s]",
         {},
         Position(step=50, steps=1000),
+    ),
+    "the bar of an evaluation over the bar of the run": (
+        " 21%|##  | 400/1911 [1:18:37<4:41:09, 11.16s/it]\r100%|####| 63/63 [06:36<00:00, 5.9s/it]",
+        {},
+        Position(step=400, steps=1911),
     ),
     "a heading": ("Epoch 3/10", {}, Position(epoch=3, epochs=10)),
     "a bar of Keras": (

@@ -133,6 +133,10 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["== iteration 1/9 ==", "rollout 4/4 loss=1", "== iteration 2/9 ==", "rollout 4/4 loss=1",
          "== iteration 3/9 ==", "rollout 4/4 loss=1"],
         [Step(4, 4), Step(2, 9, coarse=True), Step(3, 9, coarse=True)]),
+    "in epochs of clients within a round": (
+        [line for n in (1, 2, 3) for line in
+         (*["client 4 epoch 1/2 loss=1"] * 2, f"== round {n}/9 ==")] + ["epoch 1/2 loss=1"],
+        [*[Step(1, 2)] * 4, *[Step(2, 9, coarse=True)] * 2, Step(3, 9, coarse=True)]),
     "in brackets after its epoch": (["[31/90] it 50/500 loss 1"], [Step(31, coarse=True)]),
 }  # fmt: skip
 
@@ -181,3 +185,10 @@ def test_a_bar_over_all_epochs_that_is_met_in_the_middle_is_no_restart() -> None
     for epoch in (2, 3, 4):
         step = follower.take(Position(step=100 * epoch, steps=500, epoch=float(epoch)))
     assert (step, follower.restarts) == (Step(400, 500), 0)
+
+
+def test_a_bar_goes_on_after_a_measure_that_stood_behind_it() -> None:
+    follower = Steps()
+    follower.take(Position(step=1158, steps=1737, bar=True))
+    follower.note(Position(step=1179, steps=1737, bar=True))
+    assert follower.last == Step(1179, 1737)

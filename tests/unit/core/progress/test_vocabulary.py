@@ -2,7 +2,7 @@
 
 import pytest
 
-from kfext.core.progress.vocabulary import Better, Role, better, meaning, order
+from kfext.core.progress.vocabulary import Better, Role, better, may_measure, meaning, order
 
 WAYS: dict[str, Better | None] = {
     **dict.fromkeys(
@@ -12,7 +12,7 @@ WAYS: dict[str, Better | None] = {
     **dict.fromkeys(("nll_loss", "logloss", "ppl", "train-rmse", "val error", "WER"), Better.LOWER),
     **dict.fromkeys(("acc", "Acc@1", "acc1", "val_accuracy", "f1", "AUC", "bleu"), Better.HIGHER),
     **dict.fromkeys(("Verlust", "训练损失", "pérdida", "потери", "L", "cost"), Better.LOWER),
-    **dict.fromkeys(("critic/rewards/mean", "AverageEpRet", "Genauigkeit"), Better.HIGHER),
+    **dict.fromkeys(("critic/rewards/mean", "AverageEpRet", "Testgenauigkeit"), Better.HIGHER),
     **dict.fromkeys(("objective/kl", "SILog", "Lernrate", "reward_std"), None),
     **dict.fromkeys(("hits@10", "mIoU", "ep_rew_mean", "return"), Better.HIGHER),
     **dict.fromkeys(("lr", "grad_norm", "time", "gloss_level", "", "glossary"), None),
@@ -27,6 +27,11 @@ WAYS: dict[str, Better | None] = {
 @pytest.mark.parametrize(("name", "want"), WAYS.items(), ids=WAYS)
 def test_which_way_a_measure_improves(name: str, want: Better | None) -> None:
     assert better(name) is want
+
+
+@pytest.mark.parametrize("name", ["RunningAvgSamplesPerSec", "samplespersec", "tokensPerGpu"])
+def test_a_rate_is_no_measure_in_any_spelling(name: str) -> None:
+    assert not may_measure(name)
 
 
 BEST = {
