@@ -37,20 +37,17 @@ class Bars:
     def __init__(self) -> None:
         self.last: Position | None = None
         self._open: int | None = None
-        self._before: int | None = None
         self._trusted: int | None = None
         self._goes_on = True
 
-    def trust(self, bar: Position, *, parts: bool) -> bool:
+    def trust(self, bar: Position) -> bool:
         """Return whether the bar above a measure counts its steps, and use the bar up.
 
-        The first bar is not over yet, or has the title of a training, or the epoch is printed with
-        a fraction (`parts`) as into a bar. Later bars have the same end.
+        The first bar is not over yet, or has the title of a training. Later bars have the same end.
         """
-        before, self.last, self._before = self._before, None, bar.steps
+        self.last = None
         unfinished = bar.step is not None and bar.step < (bar.steps or 0)
-        first = self._trusted is None and (bar.named or parts or unfinished)
-        if not (bar.steps in {before, self._trusted} or first):
+        if not (bar.steps == self._trusted or bar.named or unfinished):
             return False
         self._trusted = bar.steps
         return True
@@ -68,13 +65,7 @@ class Bars:
         own = {self._open, place.end if place else 0}
         return self._open is not None and not bar.whole and bar.steps not in own
 
-    def measured(self) -> None:
-        """Register a line with a measure: the next bar may go on from its step."""
-        self._goes_on = True
-
     def goes_on(self, bar: Position, *, since: int) -> bool:
         """Return whether a bar goes on from a step, and no bar with its end began again before."""
-        if bar.step is None:
-            return False
-        self._goes_on &= bar.step >= since
+        self._goes_on &= bar.step is not None and bar.step >= since
         return self._goes_on

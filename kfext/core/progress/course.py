@@ -193,6 +193,8 @@ class Course:
     """Follows the training of one job.
 
     `interval`: the length of the windows that are compared, in seconds.
+    `metric`: the name of the measure that is followed, empty before the first.
+    `at`: when a measure was last printed, in epoch seconds, None before the first.
     `diverged_since`: the time, in epoch seconds, since when all values are NaN or infinite; None:
         the last value is a number.
     """
@@ -200,10 +202,10 @@ class Course:
     def __init__(self, interval: float) -> None:
         self.diverged_since: float | None = None
         self.windows = Windows(interval)
-        self._metric = ""
+        self.metric = ""
         self._value: float | None = None
         self._rank: int | None = None
-        self._at: float | None = None
+        self.at: float | None = None
         self._reported: float | None = None
         self._recent: deque[tuple[str, float]] = deque(maxlen=_RECENT)
         self._steps = Steps()
@@ -229,22 +231,12 @@ class Course:
     @property
     def _last(self) -> Step | None:
         """The last step of the lines with measures; if none has a step, of lines that name one."""
-        return self._steps.last if self._metric or not self._bare.moves else self._bare.last
-
-    @property
-    def at(self) -> float | None:
-        """When a measure was last printed, in epoch seconds, None before the first."""
-        return self._at
-
-    @property
-    def metric(self) -> str:
-        """The name of the measure that is followed, empty before the first."""
-        return self._metric
+        return self._steps.last if self.metric or not self._bare.moved else self._bare.last
 
     @property
     def better(self) -> Better | None:
         """Which way the metric improves, None before the first."""
-        return better(self._metric) if self._metric else None
+        return better(self.metric) if self.metric else None
 
     def take(self, line: Line, *, at: float, now: float) -> None:
         """Register a line in the order printed; `at` is its time, `now` the time of the reader.
@@ -257,37 +249,37 @@ class Course:
                 return  # if several ranks print, the lowest rank counts
             self._rank = line.rank
         if line.checks:
-            self._steps.check()
+            self._steps.checking = True
         values = dict(line.measures)
         name = min(values, key=order, default="")
         if name:
             self._recent.append((name, values[name]))
-        if not name or (line.guessed and self._metric not in values and not self._varies(name)):
+        if not name or (line.guessed and self.metric not in values and not self._varies(name)):
             if line.position.known:
                 self._steps.note(line.position)
-            if not self._metric and _names_a_step(line.position):
+            if not self.metric and _names_a_step(line.position):
                 self._bare.take(line.position)
             return
         stated = min(at, now)
-        self._at = at = self._in_order(stated, now)
-        if self._prefers(name) and not (self._metric and self._steps.checking):
+        self.at = at = self._in_order(stated, now)
+        if self._prefers(name) and not (self.metric and self._steps.checking):
             self._follow(name)
-        if self._metric not in values:
+        if self.metric not in values:
             # An evaluation counts steps of its own.
             self._steps.note(line.position, checks=is_checking(name) or self._steps.checking)
             self._steps.sum_up(line.position)
             return
-        self._go_to(line.position, at, checks=is_checking(self._metric), timely=at == stated)
+        self._go_to(line.position, at, checks=is_checking(self.metric), timely=at == stated)
         self._steps.sum_up(line.position)
         if self._steps.aside:
             return
         self._reported = at
-        self._record_value(at, values[self._metric])
+        self._record_value(at, values[self.metric])
 
     def advance(self, position: Position, *, at: float, now: float) -> None:
         """Register a step that the program states without a new measure; times as in `take`."""
         stated = min(at, now)
-        self._at = at = self._in_order(stated, now)
+        self.at = at = self._in_order(stated, now)
         self._go_to(position, at, timely=at == stated)
 
     def progress(self) -> Progress:
@@ -298,7 +290,7 @@ class Course:
         if rate and step and step.total is not None:
             left = min(max(0, step.total - step.number) / rate, MOST)
         return Progress(
-            metric=self._metric,
+            metric=self.metric,
             value=self._value,
             step=self.step,
             total=step.total if step else None,
@@ -332,7 +324,7 @@ class Course:
 
     def _prefers(self, name: str) -> bool:
         """Return whether a measure shows the training better than the followed measure."""
-        return not self._metric or self._order(name) < self._order(self._metric)
+        return not self.metric or self._order(name) < self._order(self.metric)
 
     def _order(self, name: str) -> tuple[bool, tuple[int, int]]:
         """Return the order of a measure; a seldom measure comes last, except a reward."""
@@ -346,7 +338,7 @@ class Course:
 
     def _follow(self, name: str) -> None:
         """Follow another measure; its lines may count other steps."""
-        self._metric, self._value = name, None
+        self.metric, self._value = name, None
         self.windows = Windows(self.windows.seconds)
         self._steps.count_anew()
         self._pace.clear()
@@ -357,7 +349,7 @@ class Course:
         If a clock went back, the duration of the steps is unknown, so the rate is counted anew.
         After more than an interval back, the new clock counts.
         """
-        back = 0.0 if self._at is None else self._at - at
+        back = 0.0 if self.at is None else self.at - at
         if back > _DISORDER:
             self._pace.clear()
         if back > self.windows.seconds:

@@ -224,9 +224,6 @@ def name_of(bare: str) -> tuple[str, str]:
 _GAP = re.compile(r"\s*[|│┃]\s*|\s{2,}|\t")
 _CELL = re.compile(r"[-+]?(?:[\d.,:/]{1,24}(?:[eE][-+]?\d{1,3})?[a-zA-Z%]{0,2}|nan|inf|-)")
 _RULE = "-=+|│┃─━┼ "
-_SECTION = re.compile(r"(?:\| {0,9}([a-z]{1,30})/ *\||-{9})")
-_IN_SECTION = re.compile(r"\| {1,9}(\w{1,60}) *\| *(\S{1,30}) *\|")
-"""A table of Stable-Baselines3 has sections: `| eval/ |` stands above `|   mean_reward | 5 |`."""
 _NARROWEST, _WIDEST = 2, 32
 _NUMBER_SIGN = "#"
 
@@ -236,7 +233,6 @@ class Table:
 
     def __init__(self) -> None:
         self._names: list[str] = []
-        self._checks = False
 
     def named(self, raw: str) -> str:
         """Return a row with the name of each number before it, any other line as it is.
@@ -246,10 +242,6 @@ class Table:
         """
         names = self._names
         line = visible(raw)
-        if section := _SECTION.match(line):
-            self._checks = section[1] == "eval"
-        elif self._checks and (said := _IN_SECTION.match(line)):
-            return f"eval/{said[1]}: {said[2]}"
         bare = line.strip(_RULE)
         cells = _GAP.split(bare, _WIDEST) if _GAP.search(bare) else bare.split(",", _WIDEST)
         if _is_heading(cells):

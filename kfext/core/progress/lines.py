@@ -27,12 +27,9 @@ _TRAINING = {"train", "training", "fitting", "progress", "learning", "optimizing
 """Words of the title of a bar that counts the steps of a training."""
 _PARTS = {"micro", "layer", "region", "block", "head", "branch"}
 """Words for a part of a model; the number after the word names the part: `Region 82`."""
-_SAMPLES = {"img", "imgs", "image", "images", "sample", "samples"}
-"""What the bar of a training may count instead of steps. Bytes or files are the setup of data."""
 _OF_BARS = {Role.BATCH, Role.EPOCH}
 _OF_FRACTIONS = _OF_BARS | {Role.STEP, Role.STEPS}
 _STEP = Meaning(Role.STEP)
-_SHORT = {"e": Meaning(Role.EPOCH), "b": Meaning(Role.BATCH), "i": _STEP}
 _AT = re.compile(r"(.{0,200}\S) (?:at|after|in|for|on|@) [\w ,#:=/]{1,60}$")
 _MOST_MEASURES = 16
 _MOST_GUESSES = 4
@@ -72,7 +69,7 @@ def read_line(raw: str, expression: str = "") -> Line | None:
     named = _with_inner_steps(line, [(field, _meaning_of(field)) for field in found])
     phases = texts.phases_of(found, marks)
     measures = tuple(islice(_measures(named, phases), _MOST_MEASURES))
-    if measures and (_is_of_part(line, named) or len(_SETTINGS.findall(line)) > 2):
+    if measures and (_is_of_part(named) or len(_SETTINGS.findall(line)) > 2):
         return None
     if marks:
         named = [pair for pair, phase in zip(named, phases, strict=True) if not phase]
@@ -102,7 +99,7 @@ _Named = tuple[Field, Meaning | None]
 
 def _meaning_of(field: Field) -> Meaning | None:
     """Return the meaning of a field's name, or else of its unit: `12/90 Steps`, `1.5s/epoch`."""
-    said = meaning(field.name) or (_SHORT.get(field.name) if field.of else None)
+    said = meaning(field.name)
     if said is None and field.of and field.unit and (counted := meaning(field.unit)):
         units = _OF_BARS if field.bar else _OF_FRACTIONS
         return counted if counted.role in units else None
@@ -130,19 +127,12 @@ def _with_inner_steps(line: str, named: list[_Named]) -> list[_Named]:
     return named
 
 
-def _is_of_part(line: str, named: Sequence[_Named]) -> bool:
+def _is_of_part(named: Sequence[_Named]) -> bool:
     """Return whether the measures are about one part of a model or a job: `layer 2 loss: 0.9`."""
     if len(named) < 2:
         return False
     last = max(n for n, (_, said) in enumerate(named) if said and said.role is Role.MEASURE)
-    if any(_counts(field) and _last_word(field) in _PARTS for field, _ in named[:last]):
-        return True
-    (part, said), (measure, other) = named[:2]
-    if said or not _is_number(part) or not part.name or part.name.lower() in _TRAINING:
-        return False
-    if other is None or other.role is not Role.MEASURE:
-        return False
-    return line[part.at + len(part.text) : measure.at].strip(" :=-'\"") == measure.name
+    return any(_counts(field) and _last_word(field) in _PARTS for field, _ in named[:last])
 
 
 def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[str, float]]:
@@ -156,8 +146,6 @@ def _measures(named: Iterable[_Named], phases: Iterable[str]) -> Iterable[tuple[
         if said is None or said.role is not Role.MEASURE:
             seen = set() if said or field.of else seen  # what follows is of a later step
             continue
-        if field.opened and _is_number(field._replace(opened=False)):
-            continue  # `loss [4001-4500]: 0.5`
         head, _, last = field.name.removesuffix(" mean").rpartition(" ")
         if not field.sign and head and better(last) is None:
             continue
@@ -193,10 +181,7 @@ def _overwritten(position: Position, before: Iterable[str]) -> Position:
             [(field, _meaning_of(field)) for field in texts.fields(state)], measured=False
         )
         if bar.bar and bar.steps != position.steps:
-            step, end, whole, named = bar.step, bar.steps, bar.whole, bar.named
-            return replace(
-                position, step=step, steps=end, whole=whole, bar=True, above=True, named=named
-            )
+            return replace(bar, epoch=position.epoch, epochs=position.epochs, parts=position.parts)
     return position
 
 
@@ -216,12 +201,10 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
         epoch, step, first = _pair(found)
         whole = None if step is None or step.after == "|" else False
     bar = next((field for field in found if field.bar), None)
-    if step and bar and not step.of and epoch is None and _is_at(bar, step):
+    if step and bar and not step.of and epoch is None:
         step = step._replace(of=bar.of)
     elif step and bar and step.of and bar.of != step.of and found[found.index(bar) - 1] is step:
         epoch, step, whole = step, bar, False  # `Episode [3/20]: 10%|# | 5/50`
-    elif step and bar and step.of and bar.of != step.of and bar.text != step.text:
-        step = None  # the bar counts something else
     elif step is None:
         step, whole = _unnamed(found, epoch, measured=measured)
     if epoch and step and (of_epochs := _of_epochs(epoch, step, measured=measured)):
@@ -235,13 +218,13 @@ def _position(named: Sequence[_Named], *, measured: bool) -> Position:
     # After a bar of epochs the next lines belong to the next epoch.
     over = epoch is not None and epoch.bar and not measured
     doubtful = roles.get(Role.END) if step is None and epoch is None and measured else None
-    stated = doubtful or step
+    stated, epochs = doubtful or step, roles.get(Role.EPOCHS)
     return Position(
         step=_count(stated.text) if stated else None,
         steps=steps,
         whole=whole,
         epoch=_epoch(epoch, over=over),
-        epochs=_count((epoch and epoch.of) or _text(roles.get(Role.EPOCHS))),
+        epochs=_count((epoch and epoch.of) or (epochs and epochs.text)),
         first=first,
         parts=bool(epoch and not epoch.of and (epoch.quoted or not epoch.text.isdecimal())),
         bar=bool(step.bar if step else measured and epoch and epoch.bar),
@@ -330,7 +313,7 @@ def _of_epochs(epoch: Field, step: Field, *, measured: bool) -> Field | None:
 def _is_of_training(bar: Field) -> bool:
     """Return whether a bar without a measure may count the steps of a training."""
     titled = _TRAINING.issuperset(bar.name.lower().split())
-    return titled and (not bar.unit or bar.unit in _SAMPLES or meaning(bar.unit) is not None)
+    return titled and (not bar.unit or meaning(bar.unit) is not None)
 
 
 def _may_begin_at_zero(epoch: Field, step: Field | None) -> bool:
@@ -374,17 +357,8 @@ def _last_word(field: Field) -> str:
     return field.name.rpartition(" ")[2].lower()
 
 
-def _text(field: Field | None) -> str:
-    return field.text if field else ""
-
-
 def _counts(field: Field) -> bool:
     return _count(field.text) is not None
-
-
-def _is_at(bar: Field, step: Field) -> bool:
-    """Return whether a bar counts the same steps, before or after it moves on to this step."""
-    return 0 <= int(step.text) - (_count(bar.text) or 0) <= 1
 
 
 def _is_number(field: Field) -> bool:

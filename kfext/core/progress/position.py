@@ -16,7 +16,6 @@ class Position:
     `first`: the number of the first epoch, 0 or 1.
     `parts`: whether the epoch has a fraction, so that it counts the part of the training done.
     `bar`: whether the step is on a progress bar.
-    `above`: whether that bar is in an earlier state of the line.
     `named`: whether the step has a name, or the title of the bar.
     `doubt`: whether a count that the line calls a total may be the steps so far. It is in `steps`,
         or in `step` if the line has no other step.
@@ -32,7 +31,6 @@ class Position:
     first: int | None = None
     parts: bool = False
     bar: bool = False
-    above: bool = False
     named: bool = False
     doubt: bool = False
     anew: bool = False

@@ -34,7 +34,8 @@ class Step:
 class Steps:
     """Follows the positions of a log.
 
-    `restarts`: how often the steps went back. `last`: the last known step, or None.
+    `restarts`: how often the steps went back. `moved`: whether they went on.
+    `last`: the last known step, or None.
     `aside`: whether the last line with a measure was about something else that prints alike, such
         as an evaluation.
     `checking`: whether an evaluation is expected, so that steps which go back may be its steps.
@@ -47,7 +48,6 @@ class Steps:
         self._context = Position()
         self._bars = Bars()
         self._first: int | None = None
-        self._epochs_end: int | None = None
         self._parts = False
         self._whole: bool | None = None
         self._place: Place | None = None
@@ -56,7 +56,7 @@ class Steps:
         self._apart = 0
         self.checking = False
         self._begins_anew = False
-        self._stepped = self._moved = False
+        self._stepped = self.moved = False
         self._several = False
         self._doubtful: int | None = None
         self._varies = False
@@ -67,18 +67,9 @@ class Steps:
         self._told = Position()
         self._ended = self._taken = False
 
-    @property
-    def moves(self) -> bool:
-        """Whether the steps went on."""
-        return self._moved
-
     def count_anew(self) -> None:
         """Forget the last line: the next lines are about another measure."""
         self.last = self._place = None
-
-    def check(self) -> None:
-        """Expect an evaluation."""
-        self.checking = True
 
     def note(self, position: Position, *, checks: bool = False) -> None:
         """Keep the position of a line without a measure: a heading, or a bar above it.
@@ -90,7 +81,6 @@ class Steps:
             return
         if checks:
             return
-        position = self._over_run(position)
         if position.anew:
             self._anew(position)
             return
@@ -105,8 +95,6 @@ class Steps:
                 epochs=position.epochs or self._told.epochs,
             )
             return
-        if position.epoch is not None and position.epoch != around.epoch:
-            self.checking = False
         if position.bar:
             self._bars.see(position)
             self._move_on(position)
@@ -178,17 +166,13 @@ class Steps:
             self._anew(position)
             self.last = self._coarse(position)
             return self.last
-        position = self._over_run(position)
-        if position.bar and not position.above and self._bars.hold(position, self._place):
+        if position.bar and self._bars.hold(position, self._place):
             position = Position()
-        if position.above:
-            self._bars.last, position = position, _without_step(position)
         if checks and self._bars.last and not self._bars.last.named:
             self._bars.last, self._stepped = None, True
         self._taken = True
         self._end_epoch(position)
         at = self._around(position)
-        self._bars.measured()
         self._learn(at)
         begun = position.step is not None and self._began_anew(at)
         self.aside = not begun and self._is_aside(at)
@@ -207,14 +191,9 @@ class Steps:
             found = self._coarse(at)
         if found and before and found.number == before.number and found.total is None:
             found = before  # such as a summary of the last step
-        self._moved |= bool(found and before and found.number > before.number)
+        self.moved |= bool(found and before and found.number > before.number)
         self.last = found
         return found
-
-    def _over_run(self, position: Position) -> Position:
-        """Return a position; its steps count over the run if the log told their end before."""
-        told = self._told.steps is not None and position.steps == self._told.steps
-        return replace(position, whole=True) if told and position.step is not None else position
 
     def _coarse(self, at: Position) -> Step | None:
         """Return the fold, the epoch, or the part of the steps that a part of the epochs makes."""
@@ -237,11 +216,10 @@ class Steps:
     def _around(self, position: Position) -> Position:
         """Return a position with what the lines before it say, and a bar above it that agrees."""
         if position.step is None and not position.bar and (bar := self._bars.last) is not None:
-            if self._bars.trust(bar, parts=position.parts):
+            if self._bars.trust(bar):
                 self._context = _within(replace(bar, epoch=None), self._context)
             else:
-                self._stepped = True
-                self._context = _without_step(self._context)
+                self._stepped, self._context = True, _without_step(self._context)
         return _within(position, self._context)
 
     def _learn(self, at: Position) -> None:
@@ -263,8 +241,6 @@ class Steps:
                 self._first = 0
             elif (at.epoch == 1 and (at.first == 1 or begins)) or (at.first == 1 and at.epochs):
                 self._first = 1
-        if self._first == 0 and at.first != 0 and at.epoch == at.epochs:
-            self._epochs_end = at.epochs + 1
 
     def _began_anew(self, at: Position) -> bool:
         """Return whether an unfinished epoch is at its beginning again, whatever its end.
@@ -387,15 +363,13 @@ class Steps:
 
     def _in_epochs(self, at: Position) -> Step | None:
         """Return the epoch as the step if only epochs are counted."""
-        if at.epoch is None or self._stepped or self._parts:
-            return self.last if self._stepped and self.last and not self.last.coarse else None
-        if self._first is None:
+        if at.epoch is None or self._first is None or self._stepped or self._parts:
             return None
         return _step(int(at.epoch) + 1 - self._first, self._epochs(at))
 
     def _epochs(self, at: Position) -> int | None:
         """Return how many epochs there are. Epoch 0 of 9 may be the first of 9, or of 10."""
-        return at.epochs if self._first == 1 or at.first == 0 else self._epochs_end
+        return at.epochs if self._first == 1 or at.first == 0 else None
 
 
 def _within(position: Position, around: Position) -> Position:
@@ -412,12 +386,11 @@ def _within(position: Position, around: Position) -> Position:
         epochs=epoch.epochs or around.epochs,
         first=epoch.first,
         parts=epoch.parts,
-        above=False,
     )
 
 
 def _without_step(position: Position) -> Position:
-    return replace(position, step=None, steps=None, whole=None, bar=False, above=False, named=False)
+    return replace(position, step=None, steps=None, whole=None, bar=False, named=False)
 
 
 def _step(number: int, total: int | None, *, coarse: bool = False) -> Step:

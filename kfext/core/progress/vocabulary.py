@@ -76,13 +76,9 @@ _KNOWN = 4096
 
 _FOREIGN = (
     "loss verlust strata perte pérdida perdida perda perdita 损失 損失 손실 потери|"
-    "accuracy genauigkeit accuratezza exactitude precisión précision 准确率 精度 정확도 точность|"
-    "reward belohnung récompense recompensa 奖励 報酬 보상 награда|cost kosten coût coste custo|"
-    "epoch epoche epoka époque epoque época epoca 轮次 轮 エポック 에폭 에포크 эпоха|"
-    "step schritt étape etape paso passo itération iteración 步数 步 ステップ 스텝 шаг|"
-    "round runde ronda|batch 批次 バッチ 배치 lote|"
-    "train entraînement treino 训练 訓練 обучение|val validierung validación 验证 検証 검증 测试|"
-    "lr lernrate 学习率 学習率"
+    "accuracy genauigkeit 准确率 精度 정확도|val validierung validación 验证 検証 검증 测试|"
+    "epoch epoche epoka époque epoque época epoca 轮次 轮 エポック 에폭 эпоха|round runde|"
+    "step schritt étape paso passo itération iteración 步数 步 ステップ 스텝 шаг|batch 批次"
 )
 """English words, each before its words in other languages; these may be parts of a name."""
 _ENGLISH = {w: words.split()[0] for words in _FOREIGN.split("|") for w in words.split()[1:]}
@@ -104,13 +100,8 @@ _BATCHES = _set("batch batches minibatch")
 _EPOCHS = {"epoch": Role.EPOCH, "ep": Role.EPOCH, "epochs": Role.EPOCHS}
 _OUTER = _set("fold stage run trial task phase")
 _JOINTS = re.compile(r"[\W_]+")
-_AMOUNTS = _set(
-    "s sec secs second seconds ms time word words token tokens sample samples image images img "
-    "imgs sentence sentences frame frames example examples n"
-)
+_AMOUNTS = _set("time word words token tokens sample samples image images sentences s sec n")
 """Words before a slash that make a name a rate: words/batch."""
-_INDEXES = _set("idx index i num no number")
-"""Words after a count that do not change it: batch_idx."""
 _OF_ENDS = _set("total max maximum num n number final")
 _SURELY_LAST = _set("max maximum final optimization train training")
 _OF_COUNTS = _OF_ENDS | _SURELY_LAST | _set("trainer current cur completed mini global")
@@ -119,7 +110,7 @@ _OF_OTHER_COUNTS = _set(
     "per episode micro inner local ppo accumulation accum acc grad gradient warmup eval evaluation "
     "val valid validation test save saved saving checkpoint log logging decay best early every "
     "interval last size skip skipped patience next from since until resume resumed resuming after "
-    "remaining left between fps speed throughput elapsed"
+    "remaining left between update fps speed throughput elapsed"
 )
 """Words before a count of something else: `eval_steps`, `warmup steps`, `resumed from step 5`."""
 
@@ -135,7 +126,6 @@ _HIGHER = _set(
 _REWARDS = _set("reward rewards rew return returns ret epret")
 _OF_SCORES = _set("critic episode ep")
 """Words that make a score a reward: `critic/score/mean`."""
-_LOSSES = _set("ctc ce")
 _OF_ASIDES = _set("d disc discriminator real fake temp entropy aux kl reg dur value vf")
 """Words of losses beside the main one, such as of the discriminator of a GAN."""
 _COSTS = _set("cost costs objective")
@@ -212,7 +202,7 @@ def may_measure(name: str) -> bool:
     if _RATE.search(name):
         return False
     words = set(_words(name.lower()))
-    other = words & (_OF_SETTINGS | _OF_OTHER_COUNTS | _AMOUNTS | _COUNTERS | _NO_MEASURES)
+    other = words & (_OF_SETTINGS | _OF_OTHER_COUNTS | _COUNTERS | _NO_MEASURES | _AMOUNTS)
     return bool(name) and not (other or words & _OF_CHECKING or _counted(name))
 
 
@@ -230,15 +220,12 @@ def _counted(name: str) -> Role | None:
         return None
     parts = [part for part in _JOINTS.split(last) if part]
     is_run = "_".join(parts) in _RUN_STEPS
-    while len(parts) > 1 and parts[-1] in _INDEXES:
-        parts.pop()
     core = parts.pop() if parts else ""
     words = {*parts, *_JOINTS.split(head)}
     if core in _OUTER and not parts:
         return Role.OUTER
-    if core in _EPOCHS and words & {"per", "update"}:
-        # An `update epoch` of PPO is within an iteration.
-        return Role.EPOCH_END if "per" in words and words & _STEPS else None
+    if core in _EPOCHS and "per" in words:
+        return Role.EPOCH_END if words & _STEPS else None
     if is_run:
         return Role.RUN_STEP
     if words & _OF_OTHER_COUNTS or not _OF_COUNTS.issuperset(parts):
@@ -287,7 +274,7 @@ def _measured(name: str) -> Meaning | None:
         rank = 3 if way is Better.LOWER else 4
     single = len(own) == 1 and own[0] in _AMBIGUOUS
     stands = 0 if present & _TOTAL and is_loss else len(words) + (words[-1] == "epoch")
-    stands += 2 * (is_loss and not present.isdisjoint(_OF_ASIDES | _LOSSES))
+    stands += 2 * (is_loss and not present.isdisjoint(_OF_ASIDES))
     if rank > WHOLE and stands > 1:
         stands = 2 if present & _OF_TRAINING else stands + 1
     return Meaning(
@@ -300,9 +287,7 @@ def _measured(name: str) -> Meaning | None:
 
 
 def _is_loss(word: str) -> bool:
-    return word in {"xent", "nll", "losses", *_LOSSES} or (
-        word.endswith("loss") and word not in _NO_LOSSES
-    )
+    return word in {"xent", "nll", "losses"} or (word.endswith("loss") and word not in _NO_LOSSES)
 
 
 def _is_reward(name: str, present: set[str]) -> bool:

@@ -75,7 +75,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
         ["125/125 [00:05<00:00,  25it/s]", "epoch 1 loss 1",
          "125/125 [00:05<00:00,  25it/s]", "epoch 2 loss 1",
          "125/125 [00:05<00:00,  25it/s]", "epoch 3 loss 1"],
-        [Step(1, coarse=True), Step(2, coarse=True), Step(375)],
+        [Step(epoch, coarse=True) for epoch in (1, 2, 3)],
     ),
     "in an epoch with only its first line printed": (
         [f"Epoch: [{epoch}]  [  0/100]  loss: 1" for epoch in (0, 1, 2)],
@@ -114,7 +114,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
     "below a total that it has passed": (["step 120/100 loss 1"], [Step(120)]),
     "of an epoch 0 of 2, which is the first of three": (
         [f"Epoch {e}/2, step 10/10, loss 1" for e in (0, 1, 2)],
-        [Step(10), Step(20), Step(30, 30)],
+        [Step(10), Step(20), Step(30)],
     ),
     "within a fold": (["Fold 1/5", "step 10/100 loss 1", "Fold 2/5", "step 10/100 loss 1"],
         [Step(fold, 5, coarse=True) for fold in (1, 2)]),
@@ -168,7 +168,7 @@ def test_what_prints_alike_is_no_restart(lines: list[str]) -> None:
         if line.measures:
             follower.take(line.position)
         else:
-            follower.check()
+            follower.checking = True
     assert (follower.restarts, follower.aside) == (0, True)
 
 

@@ -76,7 +76,7 @@ ROLES: dict[str, Role | None] = {
     **dict.fromkeys(("steps", "iterations", "train_steps"), Role.STEPS),
     **dict.fromkeys(("global_step", "train/global_step", "num_updates"), Role.RUN_STEP),
     **dict.fromkeys(("total_timesteps", "timesteps_total"), Role.RUN_STEP),
-    **dict.fromkeys(("batch", "batch_idx"), Role.BATCH),
+    **dict.fromkeys(("batch", "minibatch"), Role.BATCH),
     **dict.fromkeys(("total_steps", "num_steps", "Total iterations"), Role.END),
     **dict.fromkeys(("max_steps", "num_train_steps", "Total optimization steps"), Role.LAST),
     **dict.fromkeys(("steps_per_epoch", "num_batches"), Role.EPOCH_END),
