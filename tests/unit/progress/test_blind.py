@@ -13,9 +13,11 @@ LOGS: list[Log] = [
         Path(__file__).with_name("blind.yaml").read_text(), Loader=yaml.CSafeLoader
     )
 ]
-MOST_WRONG, MOST_WRONG_STEPS = 9, 2
-"""Of 340. The others show another measure of the log, such as the loss of one trial of several."""
-FEWEST_RIGHT = 316
+MOST_WRONG, MOST_WRONG_STEPS = 11, 2
+"""Of 460. Sets F and G were scored before anything was changed for them: 2 of 120 wrong, 113 right.
+The other sets were seen since. The wrong ones show another measure of the log, such as the loss of
+one trial of several."""
+FEWEST_RIGHT = 429
 
 
 def test_few_logs_are_read_wrong() -> None:
