@@ -1,6 +1,7 @@
 """kfext's own kinds on a true API server: what it takes, and what it refuses in which words."""
 
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,9 @@ def _policy(*fields: tuple[str, Any]) -> Object:
 def kinds(testbed: Testbed) -> Testbed:
     """The testbed with kfext's CRDs, applied as a user applies them."""
     _kubectl(testbed, "apply", "--server-side", "-k", str(REPOSITORY / "crds"))
-    crds = [f"crd/{plural}.kfext.dev" for plural in PLURALS]
-    _kubectl(testbed, "wait", "--for=condition=Established", *crds)
+    for plural in PLURALS:  # `kubectl wait` fails for a CRD without any condition yet
+        path = f"/apis/kfext.dev/v1alpha1/{plural}"
+        testbed.wait_for(partial(testbed.api.get, path), what=f"{plural} to be served")
     return testbed
 
 
