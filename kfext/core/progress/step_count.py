@@ -48,6 +48,7 @@ class Steps:
         self._context = Position()
         self._bars = Bars()
         self._first: int | None = None
+        self._epochs_end: int | None = None
         self._parts = False
         self._whole: bool | None = None
         self._place: Place | None = None
@@ -241,6 +242,8 @@ class Steps:
                 self._first = 0
             elif (at.epoch == 1 and (at.first == 1 or begins)) or (at.first == 1 and at.epochs):
                 self._first = 1
+        if self._first == 0 and at.first != 0 and at.epoch == at.epochs:
+            self._epochs_end = at.epochs + 1
 
     def _began_anew(self, at: Position) -> bool:
         """Return whether an unfinished epoch is at its beginning again, whatever its end.
@@ -369,7 +372,7 @@ class Steps:
 
     def _epochs(self, at: Position) -> int | None:
         """Return how many epochs there are. Epoch 0 of 9 may be the first of 9, or of 10."""
-        return at.epochs if self._first == 1 or at.first == 0 else None
+        return at.epochs if self._first == 1 or at.first == 0 else self._epochs_end
 
 
 def _within(position: Position, around: Position) -> Position:

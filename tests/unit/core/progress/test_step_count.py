@@ -114,7 +114,7 @@ CASES: dict[str, tuple[list[str], list[Step | None]]] = {
     "below a total that it has passed": (["step 120/100 loss 1"], [Step(120)]),
     "of an epoch 0 of 2, which is the first of three": (
         [f"Epoch {e}/2, step 10/10, loss 1" for e in (0, 1, 2)],
-        [Step(10), Step(20), Step(30)],
+        [Step(10), Step(20), Step(30, 30)],
     ),
     "within a fold": (["Fold 1/5", "step 10/100 loss 1", "Fold 2/5", "step 10/100 loss 1"],
         [Step(fold, 5, coarse=True) for fold in (1, 2)]),
