@@ -114,7 +114,7 @@ def test_a_required_tfjob_that_runs_in_part_is_stopped_whole_and_resumed_only_wh
     )
     assert view["reason"] == "WaitingForSuspend"
     space.submit(workers("quick", 1, each=GPU))  # whatever kfext does meanwhile, not this
-    space.until(lambda: space.view("quick").get("phase"), "another job was planned")
+    space.until(lambda: space.starts() == 2, "another job was planned")
     assert suspended(space.job("gang", "TFJob"))
     space.kube.delete(space.path("pytorchjobs", "quick"))
     end_now(space, running)

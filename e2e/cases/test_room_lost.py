@@ -1,5 +1,7 @@
 """The room of a plan is taken, or its node goes, before the gang is there."""
 
+import re
+
 from e2e.harness import nodes
 from e2e.harness.jobs import conditions, suspended, workers
 from e2e.harness.pods import FOREIGN_GATE, take_foreign_gate
@@ -114,7 +116,8 @@ def test_capacity_taken_between_pin_and_bind_leaves_no_gang_in_part(space: Space
     space.thief("thief", node, 2)
     pins.go.set()
     view = space.phase("gang", "Queued")
-    assert "2 of 4 pods were bound, and the others have no node" in view["message"]
+    # The second pod may be bound just after the decision.
+    assert re.search("[12] of 4 pods were bound, and the others have no node", view["message"])
     space.until(lambda: not space.pods("gang", ending=True), "no member keeps the node")
     assert suspended(space.job("gang"))
     space.kube.delete(space.path("pods", "thief"), grace=0)
