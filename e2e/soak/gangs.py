@@ -72,7 +72,8 @@ def survivors_alone(cluster: Cluster, memory: Memory) -> Found:
         needed = total(pod.asks for pod in waiting)
         shut = set(gang.state.get("excluded", {}))
         nodes = [name for name in free if name in only - shut and not excess(needed, free[name])]
-        if nodes and not any(pod.selector for pod in waiting):
+        # kfext pins a pod and opens its gate at once, so a gated pod with a pin is a person's.
+        if nodes and not any(pod.selector or (pod.gates and pod.pins) for pod in waiting):
             found[gang.uid] = f"{gang}: {len(waiting)} pods wait; {nodes[0]} has room; {said(gang)}"
     return found
 

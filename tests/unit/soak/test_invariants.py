@@ -389,6 +389,17 @@ def test_a_gang_that_ran_whole_and_lost_a_member_waits_only_while_there_is_no_ro
     assert {violation.rule for violation in checker.violations} == {"survivors_alone"}
 
 
+def test_a_member_that_a_person_pins_elsewhere_is_not_waited_for() -> None:
+    checker = Checker(Limits(bind=5, create=5))
+    checker.look(cluster(at=0.0, **gang()))
+    survivors = gang(
+        pods=(pod(0, node="n1"), pod(1, gates=OURS, pinned="n9")),
+        views=(view("job", "Placed", "n1"),),
+    )
+    for at in (0.0, LONG):
+        assert not checker.look(cluster(at=at, **survivors))
+
+
 def test_a_job_may_fail_once_a_node_took_a_pod_from_it() -> None:
     checker = Checker(Limits(bind=5, create=5))
     lost = pod(0, node="n1", ending=True)
