@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from kfext.core.settings.table import Settings
 from kfext.core.words import listed
 from kfext.model.constraints import Constraints
 from kfext.model.gang_terms import AFFINITY, ANTI_AFFINITY, GangTerm
@@ -20,7 +21,10 @@ from kfext.model.replica_group import ReplicaGroup
 from kfext.model.verdict import Verdict
 from kfext.names import (
     DEFAULT_SCHEDULER,
+    METRICS,
     REASON_HANDS_OFF,
+    REASON_NO_SHARED_VOLUME,
+    REASON_STANDS_DOWN,
     REASON_UNMODELLED,
     REASON_WAITING_FOR_VOLUME,
 )
@@ -180,4 +184,47 @@ def _why_not_there(group: ReplicaGroup) -> str:
         return f"the {group.type} template itself sets where its replicas meet"
     if networking.mesh:
         return f"the {group.type} template requests {networking.mesh}, which needs the pod network"
+    return ""
+
+
+def why_not_moved(job: TrainingJob, settings: Settings) -> Verdict | None:
+    """Return why kfext leaves a job where it is although it opted in to moves, or None.
+
+    Each message is a part of a sentence, and says what would change it.
+    """
+    why = why_others(job) or why_same_slots(job)
+    if not settings.metrics.is_log:
+        why = f"{METRICS} is {settings.metrics.source}, so kfext sees no checkpoint: set it to auto"
+    if why:
+        return Verdict(REASON_STANDS_DOWN, why)
+    if volume := next(filter(None, map(local_volume, job.groups)), ""):
+        message = f"{volume} is on its node: save checkpoints on a volume that all nodes reach"
+        return Verdict(REASON_NO_SHARED_VOLUME, message)
+    return None
+
+
+def local_volume(group: ReplicaGroup) -> str:
+    """Return the volume on its node that may hold the checkpoints of a replica; empty if none does.
+
+    A claim that is bound to a node counts. A directory of the node or of the pod counts if the
+    replica mounts nothing else that it may write to.
+    """
+    for terms in group.constraints.volumes.terms:
+        if terms and all(term.names_node for term in terms):
+            return "the volume of a claim"
+    return group.local_volume
+
+
+def why_same_slots(job: TrainingJob) -> str:
+    """Return why GPU slots tie a job to its pods; empty if it shares no GPUs."""
+    return "it shares GPUs, and keeps its slots" if job.shares_gpus else ""
+
+
+def why_others(job: TrainingJob) -> str:
+    """Return what else manages the size of a job; empty if nothing does."""
+    if job.started_by:
+        return f"{job.started_by} manages it, and accounts for what it has: submit the job alone"
+    if job.scaling.autoscaled:
+        # The autoscaler follows the use of the pods, so both would react to each other's changes.
+        return "a HorizontalPodAutoscaler scales it: remove metrics from its elasticPolicy"
     return ""

@@ -12,7 +12,7 @@ from typing import assert_never
 from kfext.core.companion.arbitration import Chosen, arbitrate
 from kfext.core.companion.operation import Phase
 from kfext.core.companion.proposal import Change, Move, PodSizes, Proposal, Workers
-from kfext.core.companion.scale import starts_anew
+from kfext.core.elastic import starts_anew
 from kfext.core.settings.table import Settings
 from kfext.model.moment import Moment
 from kfext.state.cluster import Cluster

@@ -7,17 +7,11 @@ from dataclasses import replace
 
 from kfext.core.companion.fair import Sharer, fair_ends
 from kfext.core.companion.restoring import Owner, asked_of, owner_of
-from kfext.core.companion.signals import (
-    NO_RAISE,
-    JobSignal,
-    NodeSignal,
-    PodSignal,
-    Signals,
-    use_of,
-)
+from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals, use_of
 from kfext.core.companion.stand_down import why_no_resize, why_unread
 from kfext.core.ledger.claims import pod_key
 from kfext.core.progress.reported import Reported
+from kfext.core.queue.quota import NO_RAISE
 from kfext.core.settings.table import Settings
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState

@@ -9,17 +9,15 @@ from kfext import names
 from kfext.core import words
 from kfext.core.companion.operation import Phase, ScaleOperation
 from kfext.core.companion.proposal import RESTORES, Cause, Proposal, Workers
-from kfext.core.companion.scale import (
-    LEAST_GAIN,
-    SCALE,
-    Sizes,
+from kfext.core.companion.scale import LEAST_GAIN, SCALE, Sizes, sizes_of, workers_proposal
+from kfext.core.elastic import (
+    asked_workers,
     interrupts,
-    sizes_of,
     starts_anew,
-    workers_proposal,
+    why_not_scaled,
+    why_one_size,
+    workers_of,
 )
-from kfext.core.companion.stand_down import why_not_scaled, why_one_size
-from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.lifecycle.steps import RestartWorkers, SaveState, Step
 from kfext.core.settings.values import Range
 from kfext.model.kinds.job_kind import WORKER

@@ -24,8 +24,8 @@ from kfext.core.companion.migrate import (
 from kfext.core.companion.operation import ANSWER_SECONDS, MoveOperation, Phase, Readiness
 from kfext.core.companion.policy import Condition
 from kfext.core.companion.proposal import Move, Proposal
-from kfext.core.companion.stand_down import why_not_moved
 from kfext.core.elastic import workers_of
+from kfext.core.eligibility import why_not_moved
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.queued import SETTLE_SECONDS
 from kfext.core.lifecycle.steps import Step, Suspend

@@ -6,12 +6,12 @@ A new process computes the same order and the same reservation from the cluster.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from kfext.core.companion.scale import SCALE, starts_anew
-from kfext.core.companion.signals import NO_RAISE
+from kfext.core.elastic import scales, starts_anew
 from kfext.core.lifecycle.situation import QueueContext
 from kfext.core.queue.length import USUAL_SECONDS
 from kfext.core.queue.no_fit import Gained, NoFitCache
 from kfext.core.queue.order import Turn, in_line, priority_class, turn
+from kfext.core.queue.quota import NO_RAISE
 from kfext.core.queue.reservation import Reservation
 from kfext.core.settings.table import Settings
 from kfext.core.words import listed, listed_with_others
@@ -111,7 +111,7 @@ class Queue:
         settings = self._settings(tracked)
         if settings.elastic is None:
             return settings.queue_order is QueueOrder.SHORTEST
-        acts = SCALE.effective(settings).mode is Mode.ACT
+        acts = scales(settings) is Mode.ACT
         return acts or settings.queue_order is QueueOrder.SHORTEST
 
     def priority(self, tracked: TrackedJob) -> int:

@@ -13,8 +13,8 @@ from kfext import names
 from kfext.core import words
 from kfext.core.companion.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
 from kfext.core.companion.proposal import GAINS, Cause, Proposal, Rescue, Workers
-from kfext.core.companion.scale import HORIZON, interrupts, starts_anew
-from kfext.core.elastic import with_workers, workers_of
+from kfext.core.companion.scale import HORIZON
+from kfext.core.elastic import interrupts, starts_anew, with_workers, workers_of
 from kfext.core.ledger.claims import pod_key
 from kfext.core.lifecycle.patience import suspended
 from kfext.core.lifecycle.situation import next_plan

@@ -7,7 +7,7 @@ from kfext import names
 from kfext.core.companion.operation import Phase, Readiness
 from kfext.core.companion.proposal import Cause, Proposal, Rank, Workers
 from kfext.core.companion.scale import SCALE, workers_proposal
-from kfext.core.companion.stand_down import why_left_alone, why_one_size
+from kfext.core.elastic import why_left_alone, why_one_size
 from kfext.core.queue.order import Turn, turn
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode

@@ -13,16 +13,8 @@ from kfext import names
 from kfext.core import words
 from kfext.core.companion.guard import Giver, givers_of, kept
 from kfext.core.companion.proposal import Cause, Proposal, Rescue, Workers
-from kfext.core.companion.scale import (
-    SCALE,
-    SEEN_FACTOR,
-    best_size,
-    interrupts,
-    starts_anew,
-    workers_proposal,
-)
-from kfext.core.companion.stand_down import open_range
-from kfext.core.elastic import fewest_workers, workers_of
+from kfext.core.companion.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
+from kfext.core.elastic import fewest_workers, interrupts, open_range, starts_anew, workers_of
 from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
 from kfext.core.settings.table import Settings
 from kfext.model.plan import Places

@@ -8,7 +8,8 @@ from kfext.core.companion.arbitration import Chosen
 from kfext.core.companion.operation import Phase
 from kfext.core.companion.policy import Condition
 from kfext.core.companion.proposal import Cause, Proposal, Rank, Rescue, Workers
-from kfext.core.companion.scale import SCALE, SCALED, starts_anew
+from kfext.core.companion.scale import SCALE, SCALED
+from kfext.core.elastic import starts_anew
 from kfext.model.moment import Moment
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kfext import names
-from kfext.core.companion.scale import SCALE
+from kfext.core.elastic import scales
 from kfext.core.patches.json_patch import Operation, operations, pointer
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import Range
@@ -46,7 +46,7 @@ def made_elastic(
     job: TrainingJob, body: Mapping[str, Any], *, allowed: Range, settings: Settings
 ) -> MadeElastic | str:
     """Return the job made elastic, or why it stays fixed. Never raises."""
-    if (mode := SCALE.effective(settings).mode) is not Mode.ACT:
+    if (mode := scales(settings)) is not Mode.ACT:
         return f"companion.scale of the TrainingPolicy is {mode}"
     spec = mapping(body.get("spec"))
     made = job.kind.made_elastic(job, spec, least=allowed.minimum, most=allowed.maximum)

@@ -7,8 +7,8 @@ from kfext import names
 from kfext.core.admission.hold import outcome, waits, why_not_placed
 from kfext.core.admission.made_elastic import MadeElastic
 from kfext.core.admission.review import ReviewContext
-from kfext.core.companion.stand_down import why_left_alone, why_not_moved
-from kfext.core.eligibility import not_placed, why_no_host_network
+from kfext.core.elastic import why_left_alone
+from kfext.core.eligibility import not_placed, why_no_host_network, why_not_moved
 from kfext.core.patches.host_network import edits_of
 from kfext.core.patches.json_patch import Operation
 from kfext.core.placement.gang import one_each

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from kfext.core.companion.cpu import Part, share_out
 from kfext.core.companion.fair import fair_ends
-from kfext.core.companion.signals import NO_RAISE, JobSignal, NodeSignal, PodSignal, Signals
+from kfext.core.companion.signals import JobSignal, NodeSignal, PodSignal, Signals
+from kfext.core.queue.quota import NO_RAISE
 
 SPARE = 0.1
 """The part of what is free on a node, or in a quota, that no raise takes."""

@@ -1,15 +1,13 @@
 """A policy: how a job opts in to it, its parameters, and what it proposes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kfext.core.companion.proposal import Proposal
 from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.settings.table import Settings
 from kfext.model.policy import Mode, PolicyChoice
 from kfext.model.verdict import Verdict
-
-_HEIGHTS = {mode: height for height, mode in enumerate(Mode)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +59,6 @@ class Parameter:
     type: str = "number"
 
 
-_OFF = PolicyChoice(Mode.OFF)
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A policy of the companion.
@@ -83,16 +78,8 @@ class Policy:
     without_act: str = field(default="", kw_only=True)
 
     def effective(self, settings: Settings) -> PolicyChoice:
-        """Return how the policy runs for a job: in the lower mode of job and TrainingPolicy.
-
-        So a TrainingPolicy cannot make a job opt in.
-        """
-        of_job = self.max_mode(settings) if settings.managed else Mode.OFF
-        if of_job is Mode.OFF:
-            return _OFF  # of most jobs, at each look
-        choice = settings.companion.get(self.name, PolicyChoice())
-        is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[of_job]
-        return choice if is_lower else replace(choice, mode=of_job)
+        """Return how the policy runs for a job."""
+        return settings.choice(self.name, self.max_mode(settings))
 
     def parameter(self, settings: Settings, name: str) -> float:
         """Return a parameter by the settings of a job."""

@@ -18,17 +18,9 @@ import numpy.typing as npt
 from kfext import names
 from kfext.core.companion.policy import Condition, Parameter, Policy
 from kfext.core.companion.proposal import RESTORES, Proposal, Rank, Workers
-from kfext.core.elastic import fewest_workers, with_workers, workers_of
-from kfext.core.settings.table import Settings
+from kfext.core.elastic import SCALE_NAME, fewest_workers, opted, with_workers, workers_of
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
-from kfext.model.kinds.job_kind import WORKER
-from kfext.model.policy import Mode
-
-
-def _opted(settings: Settings) -> Mode:
-    return Mode.OFF if settings.elastic is None else Mode.ACT
-
 
 SCALED = Condition(
     names.SCALED,
@@ -46,11 +38,11 @@ SCALED = Condition(
 """Whether a job has another number of workers than its user asked for."""
 _DAY = 86400.0
 SCALE = Policy(
-    name="scale",
+    name=SCALE_NAME,
     effect="changes the number of workers of running jobs: makes room for a job that waits, and "
     "uses room that no job waits for",
     condition=SCALED,
-    max_mode=_opted,
+    max_mode=opted,
     parameters={
         "acrossNamespaces": Parameter(
             1.0,
@@ -94,22 +86,6 @@ def workers_proposal(job: str, change: Workers, reason: str) -> Proposal:
         reason=reason,
         rank=rank if change.rescue is None else Rank.RESCUE,
     )
-
-
-def starts_anew(job: TrainingJob) -> bool:
-    """Return whether a job must be stopped at a checkpoint and resumed to change its size.
-
-    It must if its number of workers is fixed while it runs, or if a worker that ends with an error
-    fails the job (restartPolicy Never and ExitCode): torchrun exits with an error when its pod is
-    deleted.
-    """
-    fails = any(group.fails for group in job.groups if group.type == WORKER)
-    return fails or not job.scaling.elastic
-
-
-def interrupts(job: TrainingJob) -> bool:
-    """Return whether a change of size loses the work since the last checkpoint."""
-    return job.scaling.restarts_all or starts_anew(job)
 
 
 @dataclass(frozen=True, slots=True)

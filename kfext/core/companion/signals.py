@@ -162,10 +162,6 @@ class NodeSignal:
     gone: tuple[Sharer, ...] = ()
 
 
-NO_RAISE = -(2**40)
-"""The headroom where requests may move between jobs, and their sum may not rise."""
-
-
 @dataclass(frozen=True, slots=True)
 class Signals:
     """One moment: the nodes by name, and the jobs that opted in.

@@ -5,8 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
 
-from kfext.core.companion.stand_down import open_range
-from kfext.core.elastic import asked_workers, with_workers, workers_of
+from kfext.core.elastic import asked_workers, open_range, with_workers, workers_of
 from kfext.core.eligibility import not_placed, unbound
 from kfext.core.ledger.cards import why_unshareable
 from kfext.core.ledger.ledger import Ledger

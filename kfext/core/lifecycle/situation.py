@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kfext.core.companion.stand_down import open_range
-from kfext.core.elastic import fewest_workers, workers_of
+from kfext.core.elastic import fewest_workers, open_range, workers_of
 from kfext.core.eligibility import LeftToOthers
 from kfext.core.placement.gang import Limits, limits_of
 from kfext.core.queue.length import USUAL_SECONDS

@@ -22,6 +22,8 @@ from kfext.names import REASON_QUOTA
 Demand = Mapping[PodCharge, int]
 """How many pods are to be created, by what each of them charges to quotas."""
 
+NO_RAISE = -(2**40)
+"""The headroom for CPU where requests may move between jobs, and their sum may not rise."""
 _PER_REPLICA = ("services", "count/services")
 """The Training Operator makes one headless service for every replica."""
 _CAUSES = 3

@@ -7,7 +7,7 @@ table of docs/settings.md from the rows.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn
 
 from kfext.core.settings.values import (
@@ -34,7 +34,7 @@ from kfext.core.settings.values import (
 from kfext.errors import SettingError
 from kfext.model.bounds import LONGEST_SETTING
 from kfext.model.gpu import UNITS, GpuShare
-from kfext.model.policy import HostNetwork, Placement, PolicyChoice, QueueOrder
+from kfext.model.policy import HostNetwork, Mode, Placement, PolicyChoice, QueueOrder
 from kfext.names import DOMAIN
 
 PREFIX = f"{DOMAIN}/"
@@ -44,6 +44,8 @@ DEFAULT = "the default"
 _LONGEST_SHOWN = 80
 _SHARE = GpuShare(units=UNITS)
 _AT_NEXT_START = "at the next start of the job"
+_OFF = PolicyChoice(Mode.OFF)
+_HEIGHTS = {mode: height for height, mode in enumerate(Mode)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +276,17 @@ class Settings:
         """The annotations of pod templates that tell the pod webhook the settings."""
         found = ((key, of(self.value(key))) for key, of in TO_PODS.items())
         return {key: text for key, text in found if text is not None}
+
+    def choice(self, policy: str, opted: Mode) -> PolicyChoice:
+        """Return how a policy of the companion runs: in the lower mode of job and TrainingPolicy.
+
+        `opted`: the mode of the job. So a TrainingPolicy cannot make a job opt in.
+        """
+        if opted is Mode.OFF or not self.managed:
+            return _OFF  # of most jobs, at each look
+        choice = self.companion.get(policy, PolicyChoice())
+        is_lower = _HEIGHTS[choice.mode] <= _HEIGHTS[opted]
+        return choice if is_lower else replace(choice, mode=opted)
 
     def value(self, key: str) -> Any:
         """Return the value of a key of the table."""

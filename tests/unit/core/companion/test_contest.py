@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kfext.core.companion.contest import LEAST_REQUEST, Contest, contests, favourites
 from kfext.core.companion.fair import Sharer
-from kfext.core.companion.signals import NO_RAISE, JobSignal, Signals
+from kfext.core.companion.signals import JobSignal, Signals
+from kfext.core.queue.quota import NO_RAISE
 from tests.unit.core.companion.jobs import NODE, job, pod, signals
 
 SIZE = 1000

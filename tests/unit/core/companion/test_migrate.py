@@ -8,7 +8,7 @@ import pytest
 from kfext import names
 from kfext.core.companion.migrate import MARGIN, MIGRATE, SPREAD_SPEED, together
 from kfext.core.companion.proposal import Move, Proposal, Rank
-from kfext.core.companion.stand_down import why_not_moved
+from kfext.core.eligibility import why_not_moved
 from kfext.core.settings.table import Settings
 from kfext.core.settings.values import MetricsSource
 from kfext.model.constraints import Constraints, Requirement, Term, VolumeConstraints

@@ -16,11 +16,9 @@ from kfext.core.companion.scale import (
     Speed,
     best_size,
     fitted,
-    interrupts,
     sizes_of,
-    starts_anew,
 )
-from kfext.core.elastic import with_workers
+from kfext.core.elastic import interrupts, starts_anew, with_workers
 from kfext.core.settings.values import Range
 from kfext.model.job import TrainingJob
 from tests.builders import JobBuilder, job

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kfext import names
-from kfext.core.companion.stand_down import why_no_resize, why_not_scaled, why_unread
+from kfext.core.companion.stand_down import why_no_resize, why_unread
+from kfext.core.elastic import why_not_scaled
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.core.settings.values import MetricsSource
 from kfext.model.cpu_state import MOST_RESIZED, CpuState
