@@ -25,7 +25,7 @@ from kfext.model.gpu import decode_terms
 from kfext.model.namespace import Namespace
 from kfext.names import GPU_TERMS, MANAGED
 from kfext.sim.jobs import JobSpec, Pace, Style
-from kfext.state.companion import Companion
+from kfext.state.running.companion import Companion
 from tests.gpu_builders import sharing
 from tests.unit.gpu.agent.hooked import LOW, joined
 from tests.unit.resizing.bed import CpuBed

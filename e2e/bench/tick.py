@@ -40,8 +40,8 @@ from kfext.model.node import parse_node
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
 from kfext.model.quantity import PODS
-from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
 
 _NODES, _PODS_EACH, _JOBS, _SHAPES = 5000, 10, 1000, 200
 _WALL = 100_000.0

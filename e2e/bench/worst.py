@@ -38,7 +38,7 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.node import parse_node
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 from kfext.webhook.review import answer, parse
 
 _NODES = 1000

@@ -14,8 +14,8 @@ from e2e.harness.pods import FOREIGN_GATE, admit_pods, refuse_pods, take_foreign
 from e2e.harness.space import Space
 from kfext import names
 from kfext.controller.training_plan import encode_condition
-from kfext.core.companion.policy import ConditionStatus
 from kfext.model.verdict import Verdict
+from kfext.state.running.policy import ConditionStatus
 
 GPU = {"nvidia.com/gpu": "1", "cpu": "1"}
 

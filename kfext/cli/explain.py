@@ -14,7 +14,6 @@ from kfext.cli.cluster import ClusterOptions, Raw, cluster_options, find_job, ki
 from kfext.cli.jobs import ahead_of
 from kfext.cli.output import age, entry, format_output, job_of, output_option, table
 from kfext.cli.progress import log_lines, progress_in, progress_lines, read_log
-from kfext.core.companion.restoring import Owner, asked_of, cpu_of, owner_of
 from kfext.core.elastic import asked_workers, workers_of
 from kfext.core.patches.host_network import edits_of
 from kfext.core.settings.table import TO_PODS
@@ -32,6 +31,7 @@ from kfext.model.pod import Pod
 from kfext.model.replica_group import ReplicaGroup
 from kfext.model.timestamps import timestamp
 from kfext.model.tolerant import mapping, sequence, text
+from kfext.state.running.cpu.restoring import Owner, asked_of, cpu_of, owner_of
 
 _UNPLACED = "not placed by kfext"
 _MOST_ROWS = 12

@@ -30,8 +30,8 @@ from kfext.model.timestamps import written_time
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BACKING_OFF, REASON_SUSPENDED_BY_USER
-from kfext.state.planner import Outlook, outlooks
-from kfext.state.recording import planner_of
+from kfext.state.planner.planner import Outlook, outlooks
+from kfext.state.planner.recording import planner_of
 
 SourceKey = tuple[str, str, str]
 Sources = dict[SourceKey, Any]

@@ -4,13 +4,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import IO, Any
 
 from kfext.cli.documents import load, title_of
-from kfext.core.companion.policy import Policy
-from kfext.core.companion.registry import POLICIES
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.errors import UserError
 from kfext.model.policy import Mode, QueueOrder, TrainingPolicy, parse_policy
 from kfext.model.tolerant import mapping
 from kfext.names import DOMAIN
+from kfext.state.running.policy import Policy
+from kfext.state.running.registry import POLICIES
 
 _SPEC = (
     *("namespaceSelector", "weight", "settings", "placement", "network"),

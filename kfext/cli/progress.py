@@ -26,7 +26,7 @@ from kfext.model.log_line import LogLine
 from kfext.model.moment import Moment
 from kfext.model.pod import Pod
 from kfext.model.tolerant import mapping, sequence
-from kfext.state.printers import printing_container, printing_pods
+from kfext.state.reports.printers import printing_container, printing_pods
 
 STOPPED = (names.QUEUED, names.SUSPENDED, names.FINISHED)
 """The phases of a job without pods that train."""

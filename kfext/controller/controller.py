@@ -23,7 +23,7 @@ from kfext.kube.lease import LeaseHolder
 from kfext.kube.usage import Usage
 from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 
 _log = structlog.get_logger(__name__)
 

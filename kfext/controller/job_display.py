@@ -4,8 +4,6 @@ import structlog
 
 from kfext.controller.training_plan import status_of
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.companion.policy import ConditionStatus
-from kfext.core.companion.registry import CONDITIONS
 from kfext.core.lifecycle.cards import edited_shares
 from kfext.core.lifecycle.network import why_network
 from kfext.core.settings.values import HOST, POD
@@ -19,8 +17,10 @@ from kfext.names import (
     QUEUED,
     REASON_HANDS_OFF,
 )
-from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.registry import CONDITIONS
 
 _log = structlog.get_logger(__name__)
 

@@ -27,7 +27,7 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.tolerant import mapping, sequence
 from kfext.names import API_GROUP, DECIDE, MARKS_POLICY
 from kfext.runtime import serve_probes, stop_signal
-from kfext.state.recording import snapshot_of
+from kfext.state.planner.recording import snapshot_of
 
 _log = structlog.get_logger(__name__)
 

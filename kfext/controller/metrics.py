@@ -29,8 +29,8 @@ from kfext.core.queue.order import priority_class
 from kfext.kube.informer import Informer
 from kfext.model.job import TrainingJob
 from kfext.names import PHASES
-from kfext.state.planner import Planner
-from kfext.state.queue import Queue
+from kfext.state.planner.planner import Planner
+from kfext.state.waiting.queue import Queue
 
 _log = structlog.get_logger(__name__)
 

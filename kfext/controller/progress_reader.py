@@ -20,9 +20,9 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.moment import Moment
 from kfext.model.tolerant import mapping, text
 from kfext.model.verdict import Verdict
-from kfext.state.planner import Planner
-from kfext.state.progress import MOST_A_SECOND, LogRead
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.reports.progress import MOST_A_SECOND, LogRead
 
 _log = structlog.get_logger(__name__)
 

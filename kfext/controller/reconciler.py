@@ -20,10 +20,10 @@ from kfext.core.lifecycle.steps import (
 from kfext.core.patches.json_patch import Unpatchable
 from kfext.errors import ApiError
 from kfext.model.moment import Moment
-from kfext.state.cards import Reserve, Unreserve
-from kfext.state.executor import TURN_SECONDS
-from kfext.state.planner import Planner, Report
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.cards import Reserve, Unreserve
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner, Report
+from kfext.state.running.executor import TURN_SECONDS
 
 _log = structlog.get_logger(__name__)
 

@@ -38,9 +38,9 @@ from kfext.names import (
     REASON_HOST_NETWORK,
     RESERVATION_TEMPLATE,
 )
-from kfext.state.cards import Reserve, Unreserve
-from kfext.state.cluster import Cluster
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.cards import Reserve, Unreserve
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
 
 _IN_FLIGHT = 64
 """The most requests under way at once, over all jobs."""

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from kfext.core.companion.policy import ConditionStatus
-from kfext.core.companion.registry import CONDITIONS
 from kfext.core.progress.posted import Posted, decode_posted
 from kfext.core.progress.reported import Reported, decode_progress, encode_progress
 from kfext.core.settings.values import HOST, POD
@@ -30,6 +28,8 @@ from kfext.names import (
     REASON_SETTINGS_INVALID,
     REASON_SHARE_EDITED,
 )
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.registry import CONDITIONS
 
 _TYPES = (
     *(PLANNED, REASON_HOST_NETWORK, REASON_SETTINGS_INVALID, REASON_SHARE_EDITED),

@@ -18,8 +18,6 @@ from kfext.controller.training_plan import (
     encode_status,
     same_but_texts,
 )
-from kfext.core.companion.policy import ConditionStatus
-from kfext.core.companion.registry import CONDITIONS
 from kfext.core.progress import reported
 from kfext.core.progress.reported import Reported, looks_the_same
 from kfext.errors import ApiError, Conflict, NotFound, NotServed
@@ -28,6 +26,8 @@ from kfext.kube.client import Client
 from kfext.model.backoff import exponential_backoff
 from kfext.model.job import TrainingJob, planned_uid
 from kfext.names import BINDING, GATED, PLANNED
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.registry import CONDITIONS
 
 _log = structlog.get_logger(__name__)
 

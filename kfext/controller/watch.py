@@ -26,7 +26,7 @@ from kfext.model.namespace import Namespace
 from kfext.model.policy import parse_policy
 from kfext.model.tolerant import mapping, text
 from kfext.names import API_GROUP, API_VERSION
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 
 Raw = Mapping[str, Any]
 _LOGIN_SECONDS = 60.0

@@ -24,7 +24,7 @@ class ScaleState:
 
     `before`: the size before kfext's last change, 0 without a change.
     `changed_at`: when kfext made that change.
-    `cause`: why, a value of core.companion.proposal.Cause; empty once it is over.
+    `cause`: why, a value of state.running.proposal.Cause; empty once it is over.
     `largest`: the largest size that was seen running.
     `failed`: the smallest size with growth that did not pay, 0 if none is known.
     `pause`: how many seconds the last change stopped the training; before the first change an

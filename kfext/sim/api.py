@@ -21,7 +21,7 @@ from kfext.sim.clock import EPOCH, Clock
 from kfext.sim.jobs import JobSpec
 from kfext.sim.objects import LiveJob, LivePod, Raw, copied
 from kfext.sim.training import Training
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 
 TEAM = Namespace("team", labels={MANAGED: "true"})
 """The namespace of all jobs."""

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from kfext.core.companion.registry import POLICIES
 from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
 from kfext.sim.cluster import Cluster, World
+from kfext.state.running.registry import POLICIES
 
 Arm = Callable[[World, int], Cluster]
 """Returns a cluster that has not begun; the number draws what is luck: late writes and retries."""

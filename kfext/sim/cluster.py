@@ -16,7 +16,7 @@ from kfext.sim.kubelets import Kubelets
 from kfext.sim.objects import LiveJob, node
 from kfext.sim.training import Doing, Training
 from kfext.sim.training_operator import TrainingOperator
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 
 LONGEST = 4 * 3600.0
 """Seconds that a run may take at least."""

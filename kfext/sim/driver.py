@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import assert_never
 from zlib import crc32
 
-from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import Change, Step, job_operations, pod_writes
 from kfext.errors import ApiError, Conflict, NotFound
 from kfext.model.cpu_use import CpuUse
@@ -17,8 +16,9 @@ from kfext.sim.api import ApiServer
 from kfext.sim.clock import Clock
 from kfext.sim.kubelets import Kubelets, is_printer, uses_of
 from kfext.sim.objects import LivePod
-from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.running.policy import ConditionStatus
 
 TURN_SECONDS = 5.0
 """The controller's loop turns at least this often."""

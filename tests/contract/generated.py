@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from kfext.core.companion.policy import Policy
-from kfext.core.companion.registry import POLICIES
 from kfext.core.settings.table import PREFIX, TABLE, Row, Settings, field_of
 from kfext.core.settings.values import MetricsSource
 from kfext.model.policy import Mode
+from kfext.state.running.policy import Policy
+from kfext.state.running.registry import POLICIES
 from tests.contract.manifests import CRDS, REPOSITORY
 
 SETTINGS, COMPANION = "the table of settings", "the policies of the companion"

@@ -10,8 +10,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kfext import names
-from kfext.core.companion.policy import Policy
-from kfext.core.companion.registry import POLICIES
 from kfext.core.settings.table import OF_A_JOB, TABLE, parse_setting
 from kfext.gpu.agent.api_server import status_of
 from kfext.gpu.agent.report import SharerReport, SlotReport, SlotState
@@ -25,6 +23,8 @@ from kfext.model.shared_gpu import (
     SharedGpu,
     parse_shared_gpu,
 )
+from kfext.state.running.policy import Policy
+from kfext.state.running.registry import POLICIES
 from tests.contract.manifests import CRDS, crd, read, schema
 
 PLURALS = ["trainingpolicies", "trainingplans", "sharedgpus"]

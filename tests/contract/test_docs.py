@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import yaml
 
-from kfext.core.companion.cpu import RESIZED
-from kfext.core.companion.migrate import MIGRATED
-from kfext.core.companion.policy import Condition
-from kfext.core.companion.registry import CONDITIONS, POLICIES
-from kfext.core.companion.scale import SCALED
 from kfext.core.ledger.columns import ASSUMED
 from kfext.model.policy import TrainingPolicy, parse_policy
+from kfext.state.running.cpu.cpu import RESIZED
+from kfext.state.running.move.migrate import MIGRATED
+from kfext.state.running.policy import Condition
+from kfext.state.running.registry import CONDITIONS, POLICIES
+from kfext.state.running.size.scale import SCALED
 from tests.contract.manifests import MANIFESTS, REPOSITORY, schema
 from tests.contract.tables import Row, only, table
 from tests.contract.test_logs import BY_EXPRESSION, RECOGNISED, TRAINING

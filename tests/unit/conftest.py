@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kfext.gpu.hook.page import Page
-from kfext.state.cluster import Cluster
+from kfext.state.mirror.cluster import Cluster
 from tests.builders import node
 
 

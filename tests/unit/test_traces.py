@@ -10,7 +10,7 @@ MOST = 75
 def test_a_plain_job_visits_few_files() -> None:
     files = traces.plain()
     assert len(files) <= MOST, sorted(files)
-    assert {"core/admission/new_job.py", "core/patches/pod.py", "state/planner.py"} <= files
+    assert {"core/admission/new_job.py", "core/patches/pod.py", "state/planner/planner.py"} <= files
 
 
 def test_a_plain_job_visits_no_file_of_gpu_sharing_and_none_of_the_companion() -> None:
@@ -20,4 +20,4 @@ def test_a_plain_job_visits_no_file_of_gpu_sharing_and_none_of_the_companion() -
 
 
 def test_an_elastic_job_shows_where_the_companion_is_visited() -> None:
-    assert "core/companion/arbitration.py" in traces.elastic()
+    assert "state/running/arbitration.py" in traces.elastic()

@@ -8,7 +8,7 @@ from e2e.bench.companion.run import Outcome, Runs
 from e2e.bench.companion.site import MILLICORES
 from e2e.bench.companion.workload import Schedule
 from e2e.bench.report import spread, table
-from kfext.core.companion.contest import SPARE
+from kfext.state.running.cpu.contest import SPARE
 
 _NODE = 1000
 """The millicores of the node."""

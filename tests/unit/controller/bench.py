@@ -7,15 +7,15 @@ from typing import Any
 from kfext import names
 from kfext.controller.metrics import Metrics
 from kfext.controller.reconciler import Reconciler
-from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import Step, Unsuspend
 from kfext.errors import KfextError
 from kfext.model.namespace import Namespace
 from kfext.model.verdict import Verdict
-from kfext.state.cards import Reserve, Unreserve
-from kfext.state.planner import Planner
-from kfext.state.queue import Queue
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.cards import Reserve, Unreserve
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.waiting.queue import Queue
 from tests.builders import JobBuilder, job, node
 
 Answer = Callable[[TrackedJob, Step], Awaitable[bool]]

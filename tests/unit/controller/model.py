@@ -18,7 +18,7 @@ from kfext.model.node import Node
 from kfext.model.plan import decode_plan
 from kfext.model.pod import Pod, parse_pod
 from kfext.sim.objects import copied
-from kfext.state.cluster import Cluster
+from kfext.state.mirror.cluster import Cluster
 from tests.builders import Raw, moment, raw_pod
 
 Write = Callable[[], None]

@@ -28,7 +28,7 @@ from kfext.model.pod import Pod
 from kfext.model.policy import Placement
 from kfext.model.verdict import Verdict
 from kfext.names import BINDING, PLACED, PLANNED, REASON_CREATE_TIMEOUT
-from kfext.state.pod_backlog import still_to_come
+from kfext.state.mirror.pod_backlog import still_to_come
 from tests.builders import JobBuilder, job, situation_of
 from tests.unit.core.lifecycle.cases import TWO_NODES, plan, worker, workers
 

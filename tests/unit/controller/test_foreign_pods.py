@@ -15,8 +15,8 @@ from kfext.model.job_state import JobState
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.state.cluster import Cluster
-from kfext.state.planner import Planner
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.planner.planner import Planner
 from tests.builders import job, node, pod
 from tests.unit.state.cases import free, planned, worker
 

@@ -7,10 +7,10 @@ import pytest
 from kfext import names
 from kfext.controller.job_display import JobDisplay
 from kfext.controller.training_plan import TrainingPlanStatus
-from kfext.core.companion.policy import ConditionStatus
 from kfext.core.progress.reported import Reported
 from kfext.model.job import TrainingJob
 from kfext.model.verdict import Verdict
+from kfext.state.running.policy import ConditionStatus
 from tests.unit.sharing.stages import World, placed
 
 

@@ -16,7 +16,7 @@ from kfext.model.node import Node
 from kfext.model.pod import Pod
 from kfext.model.quota import LimitRange, Quota
 from kfext.model.volume import Volume, VolumeClaim
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 from tests.builders import job as job_of
 from tests.builders import node, using
 from tests.builders import pod as pod_of

@@ -22,8 +22,8 @@ from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import PLACED
-from kfext.state.planner import Planner
-from kfext.state.progress import JobsProgress, LogRead
+from kfext.state.planner.planner import Planner
+from kfext.state.reports.progress import JobsProgress, LogRead
 from tests.builders import job, pod
 
 PATH = "/api/v1/namespaces/team/pods/train-worker-0/log"

@@ -21,8 +21,8 @@ from kfext.names import (
     REASON_RESERVED,
     REASON_WAITING_FOR_OPERATOR,
 )
-from kfext.state import reservations
-from kfext.state.reservations import MOST_SEARCHES, RESERVED_SECONDS
+from kfext.state.waiting import reservations
+from kfext.state.waiting.reservations import MOST_SEARCHES, RESERVED_SECONDS
 from tests.builders import JobBuilder, node
 from tests.unit.controller.bench import Bench, gang, line, running, told
 

@@ -14,10 +14,10 @@ from kfext.errors import Conflict, Invalid, KfextError, Unavailable
 from kfext.model.moment import Moment
 from kfext.model.verdict import Verdict
 from kfext.names import QUEUED, REASON_NO_ROOM, REASON_TOO_BIG
-from kfext.state import planner as planner_module
-from kfext.state.planner import MOST_DECISIONS
-from kfext.state.running_jobs import News
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner import planner as planner_module
+from kfext.state.planner.planner import MOST_DECISIONS
+from kfext.state.running.running_jobs import News
 from tests.builders import node
 from tests.gpu_builders import plain_node, sharing, slot
 from tests.unit.controller.bench import Bench, done, gang, refusing

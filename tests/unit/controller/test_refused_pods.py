@@ -8,8 +8,8 @@ import pytest
 
 from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, job_operations
 from kfext.names import REASON_CREATE_TIMEOUT, REASON_WAITING_FOR_OPERATOR
-from kfext.state import pod_backlog
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror import pod_backlog
+from kfext.state.mirror.tracked_job import TrackedJob
 from tests.builders import JobBuilder, job, moment, node, pod, pods
 from tests.unit.controller.bench import Bench, gang, told
 

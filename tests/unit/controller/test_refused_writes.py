@@ -10,7 +10,7 @@ from kfext.errors import ApiError, Conflict, Forbidden, Invalid, TooManyRequests
 from kfext.model.plan import Plan
 from kfext.model.pod import ReplicaKey
 from kfext.names import GATED, PLAN, QUEUED, REASON_WRITE_REFUSED
-from kfext.state.tracked_job import MOST_REFUSALS, TrackedJob
+from kfext.state.mirror.tracked_job import MOST_REFUSALS, TrackedJob
 from tests.builders import JobBuilder, job, pods
 from tests.unit.controller.bench import Bench, gang, refusing
 

@@ -18,9 +18,9 @@ from kfext.model.pod import Pod, parse_pod
 from kfext.model.priority import PriorityClass
 from kfext.model.quota import Quota
 from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
-from kfext.state.planner import MOST_DECISIONS, Planner
-from kfext.state.pod_backlog import MOST_OUTSTANDING
-from kfext.state.reservations import MOST_SEARCHES
+from kfext.state.mirror.pod_backlog import MOST_OUTSTANDING
+from kfext.state.planner.planner import MOST_DECISIONS, Planner
+from kfext.state.waiting.reservations import MOST_SEARCHES
 from tests.builders import JobBuilder, job, node
 from tests.unit.controller.bench import gang, running
 

@@ -44,8 +44,8 @@ from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.rendered import parse_rendered
 from kfext.model.verdict import Verdict
 from kfext.names import REASON_BIND_TIMEOUT, REASON_CREATE_TIMEOUT, REASON_PLANNED, STATE
-from kfext.state.cards import Reserve, Unreserve
-from kfext.state.cluster import Cluster
+from kfext.state.mirror.cards import Reserve, Unreserve
+from kfext.state.mirror.cluster import Cluster
 from tests.builders import affinity_to, job, node, pod, pods, raw_pod, state_in
 from tests.gpu_builders import reservation
 from tests.trainjobs import JOB_UID, jobset, train_job

@@ -15,9 +15,6 @@ from kfext.controller.training_plan import (
     encode_status,
     same_but_texts,
 )
-from kfext.core.companion.cpu import RESIZED
-from kfext.core.companion.policy import ConditionStatus
-from kfext.core.companion.scale import SCALED
 from kfext.core.progress.posted import Post, Posted, encode_posted
 from kfext.model.verdict import Verdict
 from kfext.names import (
@@ -29,6 +26,9 @@ from kfext.names import (
     REASON_SHARE_EDITED,
     REASON_WOULD_MOVE,
 )
+from kfext.state.running.cpu.cpu import RESIZED
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.size.scale import SCALED
 from tests.unit.objects import json_values
 
 TYPES = [

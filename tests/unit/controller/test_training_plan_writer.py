@@ -16,7 +16,6 @@ from kfext.controller.training_plan import (
     status_of,
 )
 from kfext.controller.training_plan_writer import TrainingPlanWriter
-from kfext.core.companion.policy import ConditionStatus
 from kfext.core.progress.reported import GrowthState, Progress, Reported
 from kfext.errors import ApiError, Conflict, NotFound, NotServed, Unavailable
 from kfext.model.verdict import Verdict
@@ -34,6 +33,7 @@ from kfext.names import (
     REASON_WOULD_MOVE,
     RESIZED,
 )
+from kfext.state.running.policy import ConditionStatus
 from tests.builders import job
 
 JOB = job().worker(2).build()

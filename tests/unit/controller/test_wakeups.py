@@ -14,8 +14,8 @@ from kfext.model.node import Node
 from kfext.model.pod import parse_pod
 from kfext.model.quota import LimitRange, Quota, parse_quota
 from kfext.names import REASON_NO_ROOM, REASON_TOO_BIG
-from kfext.state import reservations
-from kfext.state.cluster import Cluster
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.waiting import reservations
 from tests.builders import ledger, node, pod, raw_pod
 from tests.unit.controller.bench import Bench, gang, line, refusing, running, told
 

@@ -24,7 +24,7 @@ from kfext.model.kinds.job_kind import JobKind
 from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.names import MANAGED
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 from tests.builders import Raw, job
 
 KINDS = tuple(registered.KINDS.values())

@@ -1,13 +1,24 @@
 """With how many workers an elastic job starts."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
-from kfext.core.elastic import asked_workers, fewest_workers, with_workers, workers_of
+from kfext.core.elastic import (
+    asked_workers,
+    fewest_workers,
+    why_not_scaled,
+    with_workers,
+    workers_of,
+)
 from kfext.core.settings.values import Range
+from kfext.model.gpu import GpuShare
+from kfext.model.job import TrainingJob
 from kfext.model.job_state import JobState
 from tests.builders import JobBuilder, job
+from tests.unit.state.running.elastic_jobs import dynamic as dynamic_job
+from tests.unit.state.running.elastic_jobs import fixed, led, mirrored, torchrun
 
 
 def torch(workers: int, **policy: int) -> JobBuilder:
@@ -58,3 +69,51 @@ ASKED = {
 @pytest.mark.parametrize(("state", "want"), ASKED.values(), ids=ASKED)
 def test_the_workers_that_the_user_asks_for(state: JobState, want: int) -> None:
     assert asked_workers(torch(3).build(), state) == want
+
+
+METRICS = [{"type": "Resource"}]
+QUEUED = job("TFJob").worker(4).queued_by_kueue().build()
+CASES: dict[str, tuple[TrainingJob, str]] = {
+    "Kueue accounts for its workers": (QUEUED, "Kueue manages it"),
+    "its own HorizontalPodAutoscaler scales it": (torchrun(metrics=METRICS), "remove metrics"),
+    "it shares GPUs": (
+        replace(torchrun(), groups=(replace(torchrun().groups[0], share=GpuShare(50)),)),
+        "keeps its slots",
+    ),
+    "it has no workers": (job("TFJob").group("Chief").ps(1).build(), "no workers"),
+    "torchrun may not restart its workers": (torchrun(maxRestarts=0), "maxRestarts"),
+    "it is unset how often torchrun may": (torchrun(maxRestarts=None), "maxRestarts"),
+}
+
+
+@pytest.mark.parametrize(("of", "why"), CASES.values(), ids=CASES)
+def test_a_job_is_left_alone_if(of: TrainingJob, why: str) -> None:
+    assert why in why_not_scaled(of)
+
+
+ELASTIC = {
+    "torchrun": torchrun(),
+    "with restarts": torchrun(maxRestarts=3, metrics=[]),
+    "dynamic": dynamic_job(),
+    "mirrored": mirrored(),
+}
+
+
+@pytest.mark.parametrize("of", ELASTIC.values(), ids=ELASTIC)
+def test_D6_any_other_is_scaled(of: TrainingJob) -> None:
+    assert why_not_scaled(of) == ""
+
+
+NOT_ELASTIC: dict[str, tuple[TrainingJob, str]] = {
+    "a PyTorchJob without elasticPolicy": (fixed(), "set an elasticPolicy"),
+    "a PyTorchJob with a Master": (led(), "Master"),
+    "a PyTorchJob that allows a single number of workers": (
+        job().worker(4).elastic(minReplicas=4).build(),
+        "maxReplicas",
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "why"), NOT_ELASTIC.values(), ids=NOT_ELASTIC)
+def test_D6_a_job_that_is_not_elastic_is_left_alone(of: TrainingJob, why: str) -> None:
+    assert why in why_not_scaled(of)

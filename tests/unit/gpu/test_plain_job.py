@@ -23,7 +23,7 @@ from tests.unit.sharing.stages import World
 (WING,) = map(Path, kfext.gpu.__path__)
 SEAMS = (
     *("core/admission/gpu", "core/ledger/cards", "core/lifecycle/cards"),
-    *("model/gpu", "model/shared_gpu", "state/card_demand", "state/cards"),
+    *("model/gpu", "model/shared_gpu", "state/mirror/card_demand", "state/mirror/cards"),
 )
 """The modules that make GPU sharing part of the house."""
 OF_ALL_PLANNERS = {"Apart.__init__", "CardDemand.__init__", "Cards.__init__"}

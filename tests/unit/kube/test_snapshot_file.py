@@ -14,7 +14,7 @@ from kfext.model.kinds.registered import KINDS
 from kfext.model.namespace import Namespace
 from kfext.model.snapshot import Snapshot
 from kfext.names import MANAGED
-from kfext.state.recording import snapshot_of
+from kfext.state.planner.recording import snapshot_of
 from tests.builders import job, node
 from tests.unit.state.history import ACTS, CROWDED, History
 

@@ -12,7 +12,7 @@ from e2e.bench import worst_objects
 from e2e.bench.worst_objects import Object
 from kfext import names
 from kfext.kube.wire import decode_pod, decode_rendered
-from kfext.state.cluster import Cluster
+from kfext.state.mirror.cluster import Cluster
 
 JOB_BYTES = 100_000
 """Of one job in the mirror; an ordinary one has a tenth."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kfext.model.pod import Pod
-from kfext.state.printers import printing_pods
+from kfext.state.reports.printers import printing_pods
 from tests.builders import JobBuilder, job, pod
 
 MASTERS = job().master(cpu="1").worker(2, cpu="1").resumed()

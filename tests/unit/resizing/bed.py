@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any, Self
 
 from kfext import names
-from kfext.core.companion.policy import ConditionStatus
 from kfext.core.lifecycle.steps import Resize, Unsuspend
 from kfext.core.patches.pod import resize as resize_patch
 from kfext.model.cpu_size import CpuSize, TrainerCpu
@@ -14,7 +13,8 @@ from kfext.model.policy import TrainingPolicy
 from kfext.sim.api import TEAM
 from kfext.sim.jobs import TENSORFLOW, JobSpec, Pace, Style
 from kfext.sim.objects import LiveJob, LivePod
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.policy import ConditionStatus
 from tests.unit.sim.bed import Bed
 
 SIZE, ROUND = 1400, 10.0

@@ -9,13 +9,13 @@ from typing import Any
 from hypothesis import note
 from hypothesis import strategies as st
 
-from kfext.core.companion.contest import LEAST_REQUEST
 from kfext.core.lifecycle.steps import Resize
 from kfext.errors import ApiError, Conflict, Forbidden
 from kfext.model.cpu_size import CpuSize
 from kfext.model.cpu_state import CpuState
 from kfext.model.verdict import Verdict
 from kfext.sim.objects import LivePod
+from kfext.state.running.cpu.contest import LEAST_REQUEST
 from tests.unit.resizing.bed import ROUND, SIZE, CpuBed
 
 MOST_JOBS = 5

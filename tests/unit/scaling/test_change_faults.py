@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.companion.operation import Phase
 from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
 from kfext.errors import ApiError, Forbidden
 from kfext.model.pod import ReplicaKey
 from kfext.model.quota import Quota
+from kfext.state.running.operation import Phase
 from tests.unit.scaling.test_faults import any_rescaled, followed, until_changed
 from tests.unit.sim.bed import GANG, LONG, Bed, resizes, scaled_bed, sizes
 

@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from kfext import names
-from kfext.core.companion.operation import Phase
-from kfext.core.companion.proposal import Cause
 from kfext.core.lifecycle.steps import RequestCheckpoint, RestartWorkers
 from kfext.core.placement.gang import Member
 from kfext.core.placement.place import place
@@ -21,14 +19,17 @@ from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
 from kfext.model.verdict import Verdict
 from kfext.sim.api import TEAM
 from kfext.sim.jobs import JobSpec, Pace, Saving
-from kfext.state import room, size_executor
-from kfext.state.companion import Companion
-from kfext.state.room import ScaleRoom
-from kfext.state.running_job import RunningJob
-from kfext.state.scale_policy import MOST_LOOKED
-from kfext.state.scale_search import ScaleSearch
-from kfext.state.size_executor import SizeExecutor
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running import room
+from kfext.state.running.companion import Companion
+from kfext.state.running.operation import Phase
+from kfext.state.running.proposal import Cause
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.size import executor as size_executor
+from kfext.state.running.size.executor import SizeExecutor
+from kfext.state.running.size.scale_policy import MOST_LOOKED
+from kfext.state.running.size.scale_search import ScaleSearch
 from tests.unit.sim.bed import (
     ANEW,
     CONFLICT,

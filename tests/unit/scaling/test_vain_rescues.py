@@ -8,7 +8,7 @@ from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale
 from kfext.errors import Forbidden
 from kfext.sim.driver import Written
 from kfext.sim.objects import LivePod
-from kfext.state.scale_search import AGAIN_SECONDS
+from kfext.state.running.size.scale_search import AGAIN_SECONDS
 from tests.unit.sim.bed import GANG, LONG, PERIODIC, Bed, refuse, resizes, scaled_bed, sizes
 
 DENIED = Forbidden(status=403, reason="Forbidden", message="denied by a policy")

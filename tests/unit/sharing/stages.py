@@ -18,9 +18,9 @@ from kfext.model.moment import Moment
 from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, ReplicaKey, parse_pod
 from kfext.model.shared_gpu import CardSharer
-from kfext.state.cards import Reserve
-from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.cards import Reserve
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
 from tests.builders import JobBuilder, moment
 from tests.gpu_builders import plain_node, reservation, sharing, slot
 

@@ -16,7 +16,7 @@ from kfext.core.lifecycle.steps import (
 from kfext.model.gpu import GpuShare
 from kfext.model.pod import parse_pod
 from kfext.model.shared_gpu import CALLBACK_LIST, CardSharer
-from kfext.state.cards import Unreserve
+from kfext.state.mirror.cards import Unreserve
 from tests.builders import job, moment
 from tests.gpu_builders import sharing, slot
 from tests.unit.sharing.stages import FIRST, World, admitted, started

@@ -9,8 +9,8 @@ from kfext.model.job_state import JobState
 from kfext.model.plan import Places
 from kfext.model.pod import Pod
 from kfext.model.priority import PriorityClass
-from kfext.state.cards import Unreserve
-from kfext.state.room import ScaleRoom
+from kfext.state.mirror.cards import Unreserve
+from kfext.state.running.room import ScaleRoom
 from tests.builders import JobBuilder, job
 from tests.gpu_builders import sharing
 from tests.unit.sharing.stages import FIRST, OTHERS, World, admitted, decided, placed

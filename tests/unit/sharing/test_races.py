@@ -10,7 +10,7 @@ from kfext.core.ledger.cards import has_priority
 from kfext.core.lifecycle.steps import Pin, Replan, Suspend, Unsuspend
 from kfext.model.pod import ReplicaKey
 from kfext.model.shared_gpu import CardSharer
-from kfext.state.cards import Reserve, Unreserve
+from kfext.state.mirror.cards import Reserve, Unreserve
 from tests.gpu_builders import MEMORY, plain_node, reservation, slot
 from tests.unit.sharing.stages import (
     HOLDING,

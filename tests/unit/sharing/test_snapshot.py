@@ -11,8 +11,8 @@ from kfext.core.lifecycle.steps import Suspend
 from kfext.errors import UserError
 from kfext.kube.snapshot_file import encode_snapshot, read_snapshot_file
 from kfext.model.snapshot import Snapshot
-from kfext.state.planner import outlooks
-from kfext.state.recording import planner_of, snapshot_of
+from kfext.state.planner.planner import outlooks
+from kfext.state.planner.recording import planner_of, snapshot_of
 from tests.gpu_builders import reservation, sharing
 from tests.unit.sharing.stages import STAGES, World, decided, placed, restart, submit
 

@@ -11,7 +11,7 @@ from kfext.model.job_state import EXCLUDED_SECONDS
 from kfext.model.node import Node
 from kfext.model.shared_gpu import SharedGpu
 from kfext.names import NATIVE_GPU
-from kfext.state.cards import Reserve, Unreserve
+from kfext.state.mirror.cards import Reserve, Unreserve
 from tests.builders import moment
 from tests.gpu_builders import reservation, sharing, slot
 from tests.unit.sharing.stages import World, admitted, remove

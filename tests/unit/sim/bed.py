@@ -13,7 +13,7 @@ from kfext.names import CHECKPOINT_REQUEST
 from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.objects import LiveJob, node
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 from tests.unit.sim.faults import inject
 
 TORCHRUN = JobSpec(

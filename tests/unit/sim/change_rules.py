@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kfext.core.companion.proposal import Cause
 from kfext.model.job_state import state_of
 from kfext.sim.cluster import URGENT, Cluster
 from kfext.sim.jobs import Style
 from kfext.sim.objects import LiveJob
+from kfext.state.running.proposal import Cause
 
 WAIT = 5.0
 """Seconds that a job waits before others give for it."""

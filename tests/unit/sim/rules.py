@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kfext import names
-from kfext.core.companion.resize import RESIZE
-from kfext.core.companion.shift import SHIFT
 from kfext.model.cpu_state import PodCpu
 from kfext.model.job_state import state_of
 from kfext.model.kinds.job_kind import WORKER
 from kfext.model.policy import Mode
 from kfext.sim.cluster import Cluster
 from kfext.sim.objects import LiveJob, LivePod
+from kfext.state.running.cpu.resize import RESIZE
+from kfext.state.running.cpu.shift import SHIFT
 from tests.unit.sim.change_rules import ChangeRules
 
 REST = 60.0

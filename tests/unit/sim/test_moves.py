@@ -20,7 +20,7 @@ from kfext.sim.cluster import Cluster, World
 from kfext.sim.jobs import JobSpec, Pace, Saving, Style
 from kfext.sim.training import Doing
 from kfext.sim.worlds import random_world
-from kfext.state.move_executor import HOLD_SECONDS
+from kfext.state.running.move.executor import HOLD_SECONDS
 from tests.unit.sim.bed import MASTER, Bed, refuse
 from tests.unit.sim.rules import Rules
 

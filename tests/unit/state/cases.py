@@ -5,7 +5,7 @@ from typing import Any
 from kfext import names
 from kfext.model.plan import Plan
 from kfext.model.pod import Pod, ReplicaKey
-from kfext.state.cluster import Cluster
+from kfext.state.mirror.cluster import Cluster
 from tests.builders import JobBuilder, job, pod
 
 OF = job().worker(2, cpu="1").build()

@@ -32,9 +32,9 @@ from kfext.model.shared_gpu import CardSharer
 from kfext.model.timestamps import written_time
 from kfext.model.volume import StorageClass, Volume, VolumeClaim
 from kfext.sim.objects import copied
-from kfext.state.cards import Unreserve
-from kfext.state.planner import Planner
-from kfext.state.tracked_job import TrackedJob
+from kfext.state.mirror.cards import Unreserve
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
 from tests.builders import JobBuilder, Raw, affinity_to, apart, job, node, raw_pod, together, using
 from tests.gpu_builders import slot
 

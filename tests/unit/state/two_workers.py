@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-from kfext.core.companion.proposal import Proposal, Size
-from kfext.core.companion.signals import JobSignal, Signals
 from kfext.core.lifecycle.steps import Resize
 from kfext.model.cpu_size import TrainerCpu
 from kfext.model.cpu_state import CpuState
@@ -12,12 +10,14 @@ from kfext.model.job_state import JobState
 from kfext.model.pod import Pod
 from kfext.model.verdict import Verdict
 from kfext.names import STATE
-from kfext.state.cpu_signals import job_signal, signals_of
-from kfext.state.planner import Planner
-from kfext.state.running_job import CpuRecord, RunningJob
-from kfext.state.stages import Stages
+from kfext.state.planner.planner import Planner
+from kfext.state.running.cpu.cpu_signals import job_signal, signals_of
+from kfext.state.running.cpu.stages import Stages
+from kfext.state.running.proposal import Proposal, Size
+from kfext.state.running.running_job import CpuRecord, RunningJob
+from kfext.state.running.signals import JobSignal, Signals
 from tests.builders import job, node, pod
-from tests.unit.core.companion.jobs import proposal
+from tests.unit.state.running.jobs import proposal
 
 NODE, SIZE = "a", 1400
 SHRINK, GROW = Size("uid-1-worker-0", 200), Size("uid-1-worker-1", 600)

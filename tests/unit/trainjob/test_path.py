@@ -29,7 +29,7 @@ from kfext.model.namespace import Namespace
 from kfext.model.pod import Pod, parse_pod
 from kfext.model.rendered import parse_rendered
 from kfext.model.snapshot import Snapshot
-from kfext.state.planner import Planner
+from kfext.state.planner.planner import Planner
 from tests.builders import moment, node
 from tests.trainjobs import JOB_UID, Raw, jobset, replicated_job, train_job, trainer_pod
 

@@ -1,1 +1,0 @@
-"""What kfext changes on running jobs: signals in, decisions out."""

@@ -1,0 +1,344 @@
+"""The books: what pods and plans claim on the ledger, and the pods that are still to come.
+
+The mirror of the cluster calls the books with every change of its jobs and pods.
+"""
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import (
+    card_key,
+    plan_claims,
+    plan_key,
+    pod_claim,
+    pod_key,
+)
+from kfext.core.ledger.fit import UNBOUND_SECONDS, could_run, may_be_bound
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.placement.gang import Limits, limits_of
+from kfext.core.settings.table import Settings
+from kfext.model.gpu import Place
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.replicas import first_with_parts
+from kfext.names import REASON_CREATE_TIMEOUT, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.state.mirror.card_demand import Tolerations
+from kfext.state.mirror.cards import Cards
+from kfext.state.mirror.members import Members
+from kfext.state.mirror.pod_backlog import PodCreationBacklog, still_to_come, to_be_bound
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.mirror.turns import Alarms
+
+
+class Books:
+    """Keeps the ledger and the backlog of pods up to date.
+
+    `limited`: the namespaces with a quota.
+    `refused`: by uid, the pods that fit no node by what kube-scheduler says.
+    `loose`: when the other pods that a scheduler may bind to any node were seen, by uid, the newest
+        last.
+    `plain_pods`: by uid, the pods to be bound of a job that kfext leaves to plain Kubernetes.
+
+    `priority_of` returns the priority that the pods of a job will have, or None without one.
+    `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
+    `freed` is called when capacity came free.
+    `resumed` is called with a namespace and a reason when jobs stopped by it may be planned again.
+    `changed` is called with the uid of a job when a GPU that it shares has changed.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, TrackedJob],
+        members: Members,
+        *,
+        priority_of: Callable[[TrainingJob], int | None],
+        managed: Callable[[str], bool],
+        freed: Callable[[], None],
+        resumed: Callable[[str, str], None],
+        changed: Callable[[str], None],
+    ) -> None:
+        self.ledger = Ledger()
+        self.backlog = PodCreationBacklog()
+        self.limited: Collection[str] = ()
+        self.refused: dict[str, Pod] = {}
+        self.loose: dict[str, float] = {}
+        self.plain_pods: dict[str, int] = {}
+        self._jobs = jobs
+        self._members = members
+        self._pins = _PendingPins(self.ledger, self._is_planned)
+        self.cards = Cards(self.ledger, changed)
+        self._priority_of = priority_of
+        self._managed = managed
+        self._freed = freed
+        self._resumed = resumed
+        self._gains = 0
+
+    # --- pods -----------------------------------------------------------------------------------
+
+    def pinned(self) -> tuple[Pod, ...]:
+        """Return the pods that are pinned to a node and not bound yet."""
+        return self._pins.all()
+
+    def observe_pod(self, uid: str, pod: Pod | None) -> None:
+        """Record the present version of a pod, or None when it is gone."""
+        self._pins.record(uid, pod)
+        self._recount({uid: pod})
+        self.refused.pop(uid, None)
+        if pod is not None and pod.untried:
+            self.loose.setdefault(uid, math.inf)
+        else:
+            self.loose.pop(uid, None)
+        if pod is not None and pod.unschedulable and not (pod.node_name or pod.deleting):
+            self.refused[uid] = pod
+        reserves = pod is not None and pod.reserves is not None
+        if reserves or uid in self.cards.reserving or uid in self.cards.parts:
+            self.cards.observe_pod(uid, pod)
+        if pod is not None and pod.share:
+            owner = self._jobs.get(pod.owner_uid)
+            tracked = owner if owner and owner.job.namespace == pod.namespace else None
+            self._keep_parts([pod], of=tracked, claimed=tracked.claimed if tracked else {})
+
+    def expire_pins(self, now: float) -> None:
+        """Drop the claims of pods that another client pinned and that are not bound in time.
+
+        `now`: in epoch seconds.
+        """
+        self._recount({pod.uid: pod for pod in self._pins.aged(now)})
+        for uid in reversed(self.loose):
+            if self.loose[uid] <= now:
+                break
+            self.loose[uid] = now
+
+    def has_loose(self, now: float) -> bool:
+        """Return whether a scheduler may soon bind a pod to any node; it may not run at all."""
+        return now - next(reversed(self.loose.values()), -math.inf) < UNBOUND_SECONDS
+
+    def recount_pins_on(self, node: str) -> None:
+        """Bring the claims of the pods that are pinned to a changed node up to date."""
+        self._recount({pod.uid: pod for pod in self._pins.on(node)})
+
+    def _recount(self, pods: Mapping[str, Pod | None]) -> None:
+        """Bring the claims of pods, by uid, up to date; a pod that is gone is None."""
+        for uid, pod in pods.items():
+            claim = self._pod_claim(pod) if pod is not None and self._pins.count(pod) else None
+            if claim is not None:
+                self.ledger.claim(pod_key(uid), claim)
+            else:
+                self.ledger.drop(pod_key(uid))
+        self._tell_gains()
+
+    def _pod_claim(self, pod: Pod) -> Claim | None:
+        tracked = self._jobs.get(pod.owner_uid)
+        if tracked is None or tracked.job.namespace != pod.namespace:
+            return pod_claim(pod)
+        return pod_claim(pod, tracked.state.cpu)
+
+    def _tell_gains(self) -> None:
+        if self.ledger.gains != self._gains:
+            self._gains = self.ledger.gains
+            self._freed()
+
+    def _is_planned(self, pod: Pod) -> bool:
+        """Return whether a pod is pinned where the plan of its job has its replica."""
+        tracked = self._jobs.get(pod.owner_uid)
+        if tracked is None or tracked.job.namespace != pod.namespace or pod.replica is None:
+            return False
+        plan = tracked.assumed or tracked.plan
+        if plan is None or plan.assignment.get(pod.replica) != pod.pinned_to:
+            return False
+        return self._managed(pod.namespace) and self._members.namesakes(pod) <= 1
+
+    # --- plans ----------------------------------------------------------------------------------
+
+    def sync(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> None:
+        """Bring the claims of a job's plan and the number of its missing pods up to date."""
+        self._recount_pins(pods)
+        if tracked.state.cpu.asked:
+            self._recount({pod.uid: pod for pod in pods})
+        believed = self._managed(tracked.job.namespace)
+        self._claim_plan(tracked, pods, believed=believed)
+        planned = believed and (tracked.assumed or tracked.plan) is not None
+        if plain := to_be_bound(tracked.started, pods, planned=planned) if believed else 0:
+            self.plain_pods[tracked.job.uid] = plain
+        else:
+            self.plain_pods.pop(tracked.job.uid, None)
+        missing = still_to_come(tracked.started, pods, planned=planned)
+        self._expect(tracked, missing and min(missing, self._planned(tracked)))
+        if tracked.shares_gpus or tracked.job.uid in self.cards.jobs:
+            self.cards.follow(tracked.job.uid, _cards(tracked), left=tracked.state.apart)
+        self._keep_parts(pods, of=tracked, claimed=tracked.claimed)
+        self._tell_gains()
+
+    def _claim_plan(self, tracked: TrackedJob, pods: tuple[Pod, ...], *, believed: bool) -> None:
+        """Bring the claims of a job up to date, except the claims of its pods.
+
+        The plan has a claim for each pod until the pod claims for itself. A plan that is not
+        `believed` claims nothing.
+        """
+        plan = tracked.assumed or tracked.plan if believed else None
+        if tracked.unclaimed and not any(pod.home for pod in pods):
+            plan = None
+        priority = self._priority_of(tracked.job)
+        wanted = plan_claims(tracked.started, plan, pods, priority=priority, lapsed=tracked.lapsed)
+        for key in tracked.claimed.keys() - wanted.keys():
+            self.ledger.drop(key)
+        self.ledger.claim_all(wanted)
+        tracked.claimed = dict(wanted)
+
+    def hand_over(self, tracked: TrackedJob, pod: Pod) -> None:
+        """Drop the plan's claim for a pod that now has a claim of its own."""
+        if pod.home and pod.replica is not None:
+            key = plan_key(tracked.job.uid, pod.replica)
+            if tracked.claimed.pop(key, None) is not None:
+                self.ledger.hand_over(key, to=pod_key(pod.uid))
+
+    def forget(self, tracked: TrackedJob, pods: Iterable[Pod]) -> None:
+        """Forget a job that is gone; `pods` are the pods that it left behind."""
+        self._expect(tracked, None)
+        self.plain_pods.pop(tracked.job.uid, None)
+        if tracked.job.uid in self.cards.jobs:
+            self.cards.forget(tracked.job.uid)
+        pods = tuple(pods)
+        self._keep_parts(pods, of=tracked, claimed={})
+        for key in tracked.claimed:
+            self.ledger.drop(key)
+        self._recount_pins(pods)
+
+    def give_up(self, tracked: TrackedJob) -> None:
+        """Stop waiting for the pods that the operator did not create for a job."""
+        if self.backlog.give_up(tracked.job.uid):
+            self._resumed("", REASON_WAITING_FOR_OPERATOR)
+
+    def limits(self, tracked: TrackedJob, settings: Settings, *, now: float) -> Limits:
+        """Return the limits within which a job is placed now, in epoch seconds."""
+        closed = self.cards.shunned(tracked.job.uid) if tracked.shares_gpus else ()
+        return limits_of(settings, excluded=tracked.state.excluded_nodes(now), closed=closed)
+
+    def claiming_on(self, node: str) -> set[str]:
+        """Return the uids of the jobs that have claims on a node."""
+        return {claim.job for claim in self.ledger.claims_on([node]) if claim.job in self._jobs}
+
+    def _recount_pins(self, pods: Iterable[Pod]) -> None:
+        self._recount({pod.uid: pod for pod in pods if pod.pinned_to and not pod.node_name})
+
+    def _keep_parts(
+        self, pods: Iterable[Pod], *, of: TrackedJob | None, claimed: Mapping[Hashable, Claim]
+    ) -> None:
+        """Let pods claim the parts of GPUs that they have and no plan claims.
+
+        A pin that was sent before the plan changed may have bound a pod to another node. If several
+        pods are called the same replica, the plan counts the first.
+        """
+        first: Mapping[ReplicaKey, str] | None = None
+        for pod in pods:
+            if pod.share is not None:
+                claim = claimed.get(card_key(pod.owner_uid, pod.replica)) if pod.replica else None
+                planned = claim is not None and pod.home in {"", claim.node}
+                if planned and pod.replica and self._members.doubled(pod):
+                    if first is None:
+                        mates = self._members.of(pod.owner_uid, namespace=pod.namespace)
+                        first = first_with_parts(mates)
+                    planned = first.get(pod.replica, pod.uid) == pod.uid
+                tolerations = _tolerations(of.job, pod.replica) if of and pod.replica else ()
+                self.cards.keep(pod, planned=planned, tolerations=tolerations)
+
+    def _planned(self, tracked: TrackedJob) -> int:
+        """Return the number of pods with a claim of a plan on an existing node."""
+        return sum(
+            self.ledger.row(claim.node) is not None
+            for claim in tracked.claimed.values()
+            if claim.requests
+        )
+
+    def _expect(self, tracked: TrackedJob, missing: int | None) -> None:
+        """Record how many pods of a job are still to come; None: it waits for no pod."""
+        uid, namespace = tracked.job.uid, tracked.job.namespace
+        plan = tracked.assumed or tracked.plan
+        # The operator begins with the answer to the patch that unsuspends the job.
+        attempt = (plan.generation if plan else 0, tracked.assumed is None)
+        all_came = self.backlog.missing(uid) and not missing
+        doubted = tracked.state.strikes > 0 and tracked.state.reason == REASON_CREATE_TIMEOUT
+        if self.backlog.expect(uid, missing, attempt=attempt, doubted=doubted):
+            self._resumed("", REASON_WAITING_FOR_OPERATOR)
+        elif all_came and namespace in self.limited:
+            self._resumed(namespace, REASON_QUOTA)  # the quota counts all pods now
+
+
+class _PendingPins:
+    """The pods that are pinned to a node and not bound yet. Times are in epoch seconds.
+
+    `planned` returns whether kfext pinned a pod by a plan: then its lifecycle ends the wait.
+    """
+
+    def __init__(self, ledger: Ledger, planned: Callable[[Pod], bool]) -> None:
+        self._ledger = ledger
+        self._planned = planned
+        self._pods: dict[str, Pod] = {}
+        self._on: dict[str, set[str]] = {}
+        self._ages = Alarms()
+        self._new: set[str] = set()
+        self._old: set[str] = set()
+
+    def all(self) -> tuple[Pod, ...]:
+        """Return all pending pods."""
+        return tuple(self._pods.values())
+
+    def on(self, node: str) -> tuple[Pod, ...]:
+        """Return the pending pods that are pinned to a node."""
+        return tuple(self._pods[uid] for uid in sorted(self._on.get(node, ())))
+
+    def record(self, uid: str, pod: Pod | None) -> None:
+        """Record the present version of a pod, or None when it is gone."""
+        earlier = self._pods.pop(uid, None)
+        if earlier is not None and earlier.pinned_to:
+            self._on[earlier.pinned_to].discard(uid)
+            if not self._on[earlier.pinned_to]:
+                del self._on[earlier.pinned_to]
+        if pod is None or not pod.pinned_to or pod.node_name or pod.finished:
+            self._ages.forget(uid)
+            self._new.discard(uid)
+            self._old.discard(uid)
+            return
+        self._pods[uid] = pod
+        self._on.setdefault(pod.pinned_to, set()).add(uid)
+        if earlier is None:
+            self._new.add(uid)
+
+    def count(self, pod: Pod) -> bool:
+        """Return whether a pod uses capacity of the node that it is bound or pinned to."""
+        if pod.node_name or not pod.pinned_to:
+            return True
+        node = self._ledger.node(pod.pinned_to)
+        if self._planned(pod):
+            return could_run(pod, node)
+        return pod.uid not in self._old and may_be_bound(pod, node)
+
+    def aged(self, now: float) -> list[Pod]:
+        """Return the pods that became overdue since the last call."""
+        for uid in self._new:
+            # A clock that was ahead may have created a pod later than its first sight.
+            self._ages.set(uid, min(self._pods[uid].created, now) + UNBOUND_SECONDS)
+        self._new.clear()
+        overdue = self._ages.due(now)
+        self._old.update(overdue)
+        return [self._pods[uid] for uid in overdue]
+
+
+def _cards(tracked: TrackedJob) -> Mapping[Place, Tolerations]:
+    """Return the slots that need GPUs for a job, and what its pods tolerate."""
+    wanted: dict[Place, Tolerations] = {}
+    plan = tracked.assumed or tracked.plan
+    if plan is None:
+        return {}
+    types = {group.type.lower() for group in tracked.job.groups}
+    for key, slot in plan.slots.items():
+        if card_key(tracked.job.uid, key) in tracked.claimed and key.type in types:
+            wanted.setdefault((plan.assignment[key], slot), _tolerations(tracked.job, key))
+    return wanted
+
+
+def _tolerations(job: TrainingJob, replica: ReplicaKey) -> Tolerations:
+    """Return the tolerations in the template of a replica."""
+    groups = (group for group in job.groups if group.type.lower() == replica.type)
+    return next((group.constraints.tolerations for group in groups), ())

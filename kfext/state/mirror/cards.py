@@ -1,0 +1,329 @@
+"""The GPUs that jobs share: which are reserved, which should be, and the state of each.
+
+A reservation pod requests the GPU of a slot, so that Kubernetes counts the GPU. It exists while a
+plan has a replica in the slot or a pod has time of the slot. Until it is seen, a claim keeps the
+GPU free.
+"""
+
+import math
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from kfext.core.ledger.cards import capacity, has_priority, is_of_card
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import part_claim, reserved_gpu, slots_of
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.situation import CardView
+from kfext.model.backoff import exponential_backoff
+from kfext.model.gpu import Place, parts_in, resource_of
+from kfext.model.job import TrainingJob
+from kfext.model.node import Node
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod
+from kfext.model.shared_gpu import SharedGpu
+from kfext.state.mirror.card_demand import Apart, CardDemand, Tolerations
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_Key = tuple[type, Place]
+"""A kind of step, and its slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Create the reservation pod of a slot; a pod that exists is a success too."""
+
+    place: Place
+    tolerations: Tolerations
+
+
+@dataclass(frozen=True, slots=True)
+class Unreserve:
+    """Delete the reservation pod of a slot that nothing uses, or a reservation pod that ended."""
+
+    place: Place
+    pod: Pod
+
+
+class Cards:
+    """Keeps the claims of shared GPUs on the ledger. Times are in monotonic seconds.
+
+    `apart`: the jobs that do not share a card again.
+    `demand`: the slots that need GPUs.
+    `known`: the slots that agents have reported. `slots`: their numbers, by node.
+    `reserved`: the reservation pods by slot. `reserving`: the slots of these pods, by uid.
+    `parts`: the uids of the pods with parts that no plan claims.
+    `jobs`: the uids of the jobs that share GPUs.
+    `pending`: when each step that was begun may be tried again; infinity while it is written.
+    `changed` is called with the uid of a job when one of its cards has changed.
+
+    Callers read these first, so that nothing here runs for jobs, pods and nodes without a share.
+    """
+
+    def __init__(self, ledger: Ledger, changed: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._changed = changed
+        self.apart, self.demand = Apart(), CardDemand()
+        self.known: dict[Place, SharedGpu] = {}
+        self.slots: dict[str, set[int]] = {}
+        self.reserved: dict[Place, Pod] = {}
+        self.reserving: dict[str, Place] = {}
+        self.parts: set[str] = set()
+        self.jobs: set[str] = set()
+        self.pending: dict[_Key, float] = {}
+        self._tries: dict[_Key, int] = {}
+
+    # --- changes from the watches ---------------------------------------------------------------
+
+    def observe(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
+        """Record the present version of a slot; `new` is None when the slot is gone."""
+        if old is not None:
+            self.known.pop((old.node, old.slot), None)
+            rest = self.slots.pop(old.node, set()) - {old.slot}
+            self.slots |= {old.node: rest} if rest else {}
+        if new is not None:
+            self.known[new.node, new.slot] = new
+            self.slots.setdefault(new.node, set()).add(new.slot)
+        for seen in filter(None, (old, new)):
+            self._tell_jobs_at((seen.node, seen.slot))
+
+    def observe_pod(self, uid: str, pod: Pod | None) -> None:
+        """Record the present version of a pod that may reserve a GPU, or None when it is gone."""
+        place = None
+        if pod is not None and pod.reserves is not None and pod.home:
+            place = (pod.home, pod.reserves)
+        before = self.reserving.pop(uid, None)
+        if before is not None and before != place:
+            del self.reserved[before]
+            self._recount(before)
+        if pod is None:
+            self._drop_part(uid)
+        elif place is not None:
+            # The end of the earlier reservation pod may be seen later.
+            self.reserving = {
+                other: slot for other, slot in self.reserving.items() if slot != place
+            }
+            earlier, self.reserved[place] = self.reserved.get(place), pod
+            self.reserving[uid] = place
+            if earlier is None or earlier.finished != pod.finished:
+                self._recount(place)
+
+    def keep(self, pod: Pod, *, planned: bool, tolerations: Tolerations = ()) -> None:
+        """Let a pod claim its part of a GPU, except the time, unless the plan of its job claims it.
+
+        The pod uses the part until it has ended, also after its job was suspended, released or
+        deleted. Once the pod is bound, its slot needs a GPU too. `tolerations`: of the job, if
+        known.
+        """
+        claim = None if planned else _part_claim(pod)
+        if claim is None:
+            self._drop_part(pod.uid)
+            return
+        self.parts.add(pod.uid)
+        self._ledger.claim(("part", pod.uid), claim)
+        if pod.node_name:
+            (slot,) = parts_in(pod.requests)
+            self._claim_all(self.demand.keep(pod.uid, (pod.node_name, slot), tolerations))
+
+    def follow(
+        self, job_uid: str, places: Mapping[Place, Tolerations], *, left: tuple[str, ...]
+    ) -> None:
+        """Record the slots that a job needs, and the jobs that it had to leave."""
+        self.jobs.add(job_uid)
+        self.want(job_uid, places)
+        self.apart.record(job_uid, left)
+
+    def forget(self, job_uid: str) -> None:
+        """Forget a job that is gone."""
+        self.jobs.discard(job_uid)
+        self.want(job_uid, {})
+        self.apart.forget(job_uid)
+
+    def want(self, job_uid: str, places: Mapping[Place, Tolerations]) -> None:
+        """Record the slots that a job needs, in place of the earlier slots.
+
+        Each slot has the tolerations of its reservation pod.
+        """
+        self._claim_all(self.demand.plan(job_uid, places))
+
+    def with_cards(self, node: Node) -> Node:
+        """Return a node with the resources of its slots, except their time."""
+        allocatable, troubles = dict(without_cards(node).allocatable), []
+        # kubelet has no time of a slot in trouble, so the time of a slot does not count here.
+        for slot in sorted(self.slots.get(node.name, ())):
+            gpu = self.known[node.name, slot]
+            if not gpu.healthy:
+                troubles.append(_trouble(gpu))
+            elif not gpu.moved:
+                allocatable |= capacity(slot, memory=gpu.memory)
+        return replace(node, allocatable=allocatable, troubles=tuple(troubles))
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    def view(self, plan: Plan | None, pods: Iterable[Pod], *, job_uid: str) -> CardView:
+        """Return the facts about cards that the next step of a job depends on."""
+        shunned = self.shunned(job_uid)
+        if plan is None or not plan.slots:
+            return CardView(shunned=shunned)
+        places = sorted(places_of(plan))
+        uids = {pod.uid for pod in pods}
+        gpus = [(place, self.known[place]) for place in places if place in self.known]
+        parts = tuple(
+            (gpu, sharer) for _, gpu in gpus for sharer in gpu.sharers if sharer.pod in uids
+        )
+        evicted = tuple((gpu.node, gpu.slot) for gpu, sharer in parts if sharer.evict)
+        return CardView(
+            unready=tuple(place for place in places if not self._ready(place)),
+            lost=tuple(place for place, gpu in gpus if gpu.moved or not gpu.healthy),
+            troubles={place: _trouble(gpu) for place, gpu in gpus if not gpu.healthy},
+            evicted=evicted,
+            rivals=tuple(sorted({uid for place in evicted for uid in self._high(place)})),
+            shunned=shunned,
+            parts=parts,
+        )
+
+    def unreserved(self, plan: Plan | None) -> tuple[Place, ...]:
+        """Return the slots of a plan without a known reservation pod.
+
+        The agent makes a deleted SharedGPU again; until then the pod alone counts.
+        """
+        places = sorted(places_of(plan)) if plan is not None else ()
+        return tuple(place for place in places if not self._reserved(place))
+
+    def in_use(self, place: Place) -> bool:
+        """Return whether a pod has time of the slot."""
+        node, slot = place
+        claims = self._ledger.claims_on([node])
+        return any(resource_of(slot) in claim.requests for claim in claims if not claim.kept)
+
+    def shunned(self, job_uid: str) -> tuple[Place, ...]:
+        """Return the slots of the jobs that a job must not meet again."""
+        return tuple(sorted(self.demand.of(self.apart.of(job_uid) - {job_uid})))
+
+    # --- steps ----------------------------------------------------------------------------------
+
+    def due(self, now: float) -> Iterator[Reserve | Unreserve]:
+        """Yield the steps that are due, at most one for each slot; call `finish` after each step.
+
+        A GPU is given back at once when no plan has a replica in its slot and no pod has time of
+        the slot. A reservation pod that has ended is deleted, so that a pod of the same name can
+        replace it.
+        """
+        needed = {_key(step): step for step in self._needed()}
+        # A step that is no longer needed is forgotten, unless it is being written.
+        waiting = {key for key, again in self.pending.items() if math.isfinite(again)}
+        for key in waiting - needed.keys():
+            del self.pending[key]
+            self._tries.pop(key, None)
+        for key, step in needed.items():
+            if now >= self.pending.get(key, now):
+                self.pending[key] = math.inf
+                yield step
+
+    def finish(self, step: Reserve | Unreserve, now: float) -> None:
+        """Record that a step was written or has failed.
+
+        A step without effect is tried again, after a longer pause each time.
+        """
+        key = _key(step)
+        tries = self._tries[key] = self._tries.get(key, 0) + 1
+        pause = exponential_backoff(tries, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE)
+        self.pending[key] = now + pause
+
+    def _needed(self) -> Iterator[Reserve | Unreserve]:
+        wanted = self.demand.all()
+        for place in sorted({*wanted, *self.reserved}):
+            pod = self.reserved.get(place)
+            if pod is None:
+                if self._ledger.row(place[0]) is not None:
+                    yield Reserve(place, wanted[place])
+            elif pod.deleting:
+                pass  # the next reservation pod is created after it is gone
+            elif pod.finished or not (place in wanted or self.in_use(place)):
+                yield Unreserve(place, pod)
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _high(self, place: Place) -> Iterator[str]:
+        """Yield the uid of the high-priority job in a slot."""
+        node, slot = place
+        for claim in self._ledger.claims_on([node]):
+            if claim.job and not claim.kept and has_priority(claim.requests, slot):
+                yield claim.job
+
+    def _reserved(self, place: Place) -> bool:
+        gpu, pod = self.known.get(place), self.reserved.get(place)
+        if pod is None or pod.finished:
+            return False
+        return bool(pod.node_name) if gpu is None else gpu.reservation == pod.uid
+
+    def _ready(self, place: Place) -> bool:
+        gpu, pod = self.known.get(place), self.reserved.get(place)
+        if gpu is None or pod is None or not (gpu.healthy and gpu.card):
+            return False
+        stays = not (pod.finished or pod.deleting)
+        return stays and gpu.reservation == pod.uid and not gpu.moved
+
+    def _recount(self, place: Place) -> None:
+        self._claim(place)
+        self._tell_jobs_at(place)
+
+    def _drop_part(self, pod_uid: str) -> None:
+        self.parts.discard(pod_uid)
+        self._ledger.drop(("part", pod_uid))
+        self._claim_all(self.demand.drop(pod_uid))
+
+    def _claim_all(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self._claim(place)
+
+    def _claim(self, place: Place) -> None:
+        """Claim a GPU for a slot that needs one, unless its reservation pod claims it."""
+        key: Hashable = ("reservation", place)
+        pod = self.reserved.get(place)
+        if self.demand.wants(place) and (pod is None or pod.finished):
+            self._ledger.claim(key, reserved_gpu(place))
+        else:
+            self._ledger.drop(key)
+
+    def _tell_jobs_at(self, place: Place) -> None:
+        for uid in self.demand.jobs_at(place):
+            self._changed(uid)
+
+
+def without_cards(node: Node) -> Node:
+    """Return a node as Kubernetes shows it."""
+    native = {name: number for name, number in node.allocatable.items() if not is_of_card(name)}
+    return replace(node, allocatable=native, troubles=())
+
+
+def _part_claim(pod: Pod) -> Claim | None:
+    """Return the claim of a pod on its part of a GPU, except the time.
+
+    Return None before the pod is pinned and after its end.
+    """
+    slots = list(parts_in(pod.requests))
+    if pod.share is None or pod.finished or not pod.home or len(slots) != 1:
+        return None
+    return part_claim(pod.share, slots[0], pod.home, job=pod.owner_uid)
+
+
+def with_slots_in_use(plan: Plan | None, job: TrainingJob, pods: Iterable[Pod]) -> Plan | None:
+    """Return a plan with only the slots of replicas that the job has and that have not ended."""
+    if plan is None or not plan.slots:
+        return plan
+    ended = {pod.replica for pod in pods if pod.finished}
+    slots = {key: slot for key, slot in slots_of(job, plan).items() if key not in ended}
+    return replace(plan, slots=slots)
+
+
+def places_of(plan: Plan) -> Collection[Place]:
+    """Return the slots in which a plan has replicas."""
+    return {(plan.assignment[key], slot) for key, slot in plan.slots.items()}
+
+
+def _trouble(gpu: SharedGpu) -> str:
+    return gpu.trouble or "it is unhealthy"
+
+
+def _key(step: Reserve | Unreserve) -> _Key:
+    return type(step), step.place

@@ -1,0 +1,464 @@
+"""The mirror of the cluster: jobs, pods and the ledger, as last seen.
+
+Everything here can be rebuilt from the API server. The answer to a write of kfext is observed like
+a watch event, so that the next decision is not based on outdated objects. The mirror has no clock:
+`settle` sets the time, and everything seen since the last call counts as seen at that time.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from kfext.core.ledger.cards import as_sharing
+from kfext.core.observed import as_observed
+from kfext.core.patches.basis import basis
+from kfext.model.job import TrainingJob, parse_job
+from kfext.model.job_state import state_of
+from kfext.model.node import Node
+from kfext.model.plan import plan_of, shares_gpus
+from kfext.model.pod import Pod
+from kfext.model.rendered import Rendered, as_rendered, of_job, rendered_key
+from kfext.model.shared_gpu import SharedGpu
+from kfext.model.tolerant import mapping, text
+from kfext.state.mirror.books import Books
+from kfext.state.mirror.cards import with_slots_in_use
+from kfext.state.mirror.members import Members
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.mirror.volumes import ClaimKey, Volumes, claims_of
+
+PLAIN_SECONDS = 30.0
+"""A job that kfext leaves to plain Kubernetes counts as long as it makes progress. The operator
+creates its pods within seconds, or never."""
+_GONE_KEPT = 10_000
+"""How many uids of deleted jobs are remembered; answers are late by seconds at most. So many uids
+of what was rendered of jobs are remembered too."""
+
+
+def _idle() -> None:
+    """Wake nothing: the driver polls."""
+
+
+Stopped = tuple[str, str]
+"""The namespace of waiting jobs, and the reason of their wait; empty: any."""
+ANY: Stopped = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What has changed for waiting jobs.
+
+    `rows`: the rows of the ledger where capacity came free.
+    `resumed`: the waiting jobs to decide on again, wherever capacity came free.
+    """
+
+    rows: Sequence[int]
+    resumed: frozenset[Stopped]
+
+    def resumes(self, tracked: TrackedJob) -> bool:
+        """Return whether a job is one of the resumed jobs."""
+        reason = tracked.verdict.reason if tracked.verdict else ""
+        return not self.resumed.isdisjoint(product(("", tracked.job.namespace), ("", reason)))
+
+
+class Cluster:
+    """The mirror of jobs, pods and nodes.
+
+    `jobs`: the jobs by uid.
+    `changed`: the uids of jobs to decide on again.
+    `books`: the claims of the jobs. `ledger`: the nodes and all claims on them. `backlog`: the pods
+        that the operator still has to create.
+    `volumes`: the volume claims and their volumes.
+    `ends_version`: a count of changes to the time when a job ends.
+    `plain_pods`: the pods to be bound of jobs that kfext leaves to plain Kubernetes.
+
+    `priority_of` returns the priority that the pods of a job will have, or None without one.
+    `managed` returns whether a namespace is opted in: elsewhere no plan is believed.
+    `wake` is called when there is something to decide.
+    """
+
+    def __init__(
+        self,
+        *,
+        wake: Callable[[], None] = _idle,
+        priority_of: Callable[[TrainingJob], int | None] = lambda job: None,
+        managed: Callable[[str], bool] = lambda namespace: True,
+    ) -> None:
+        self.jobs: dict[str, TrackedJob] = {}
+        self.changed: set[str] = set()
+        self.volumes = Volumes(self._mark_claim)
+        self.ends_version = 0
+        self.plain_pods = 0
+        self._members = Members()
+        self._claiming: dict[ClaimKey, set[str]] = {}
+        self._outdated: set[str] = set()
+        self.books = Books(
+            self.jobs,
+            self._members,
+            priority_of=priority_of,
+            managed=managed,
+            freed=wake,
+            resumed=self.mark_queue,
+            changed=self._mark_cards,
+        )
+        self.ledger, self.backlog = self.books.ledger, self.books.backlog
+        self._rendered: dict[tuple[str, str, str], Rendered] = {}
+        self._job_of: dict[str, str] = {}
+        self._unrendered: dict[str, None] = {}
+        self._gone: dict[str, None] = {}
+        self._unsettled: dict[str, TrackedJob] = {}
+        self._untimed: dict[str, TrackedJob] = {}
+        self._resized: set[str] = set()
+        self._enlarged: set[str] = set()
+        self._resumed: set[Stopped] = set()
+        self._inhabited: Counter[str] = Counter()
+        self.wake = wake
+        self._managed = managed
+
+    def pods(self, job_uid: str) -> tuple[Pod, ...]:
+        """Return the pods that the job controls, including terminating pods."""
+        tracked = self.jobs.get(job_uid)
+        return self._members.of(job_uid, namespace=tracked.job.namespace) if tracked else ()
+
+    def members(self) -> tuple[Pod, ...]:
+        """Return the pods of all jobs."""
+        return self._members.all()
+
+    def homes(self, job_uid: str) -> tuple[str, ...]:
+        """Return the nodes where pods of a job are bound, in name order."""
+        bound = (pod for pod in self.pods(job_uid) if pod.node_name and not pod.deleting)
+        return tuple(sorted({pod.node_name for pod in bound}))
+
+    def count(self, phase: str) -> int:
+        """Return how many jobs were last seen in a phase."""
+        return sum(tracked.phase == phase for tracked in self.jobs.values())
+
+    def mark(self, job_uid: str) -> None:
+        """Mark a job to be decided on again."""
+        self.changed.add(job_uid)
+        self.wake()
+
+    def mark_queue(self, namespace: str = "", stopped_by: str = "") -> None:
+        """Mark the waiting jobs of a namespace, or stopped by a reason, to be decided on again.
+
+        `offer` collects many calls.
+        """
+        if not namespace or namespace in self._inhabited:
+            self._resumed.add((namespace, stopped_by))
+            self.wake()
+
+    def offer(self) -> Offer:
+        """Return what has changed for waiting jobs since the last call."""
+        resumed, self._resumed = self._resumed, set()
+        self.backlog.offer()
+        return Offer(self.ledger.offer(), frozenset(resumed))
+
+    # --- changes from the watches ---------------------------------------------------------------
+
+    def observe_job(self, raw: Mapping[str, Any]) -> None:
+        """Record the present version of a job; a version older than the known one is ignored."""
+        metadata = mapping(raw.get("metadata"))
+        tracked = self.jobs.get(text(metadata.get("uid")))
+        if tracked is not None and not is_newer(text(metadata.get("resourceVersion")), tracked.job):
+            return
+        job = parse_job(raw)
+        if job is None or not job.uid:
+            return
+        if job.kind.rendered and (made := self._rendered.get(rendered_key(job))):
+            job = as_rendered(job, made)
+        self.take_job(job, basis(raw, job))
+
+    def take_job(self, job: TrainingJob, raw: Mapping[str, Any]) -> None:
+        """Record a parsed job; `raw` is the JSON object that its patches apply to.
+
+        The recorded job has the replicas as admission makes them, where that has been seen.
+        """
+        if job.uid in self._gone:
+            return
+        job = self.volumes.of_job(job)
+        plan = plan_of(job)
+        state = state_of(job)
+        job = as_observed(job, state)
+        if shares_gpus(job, plan):
+            job = as_sharing(job, plan, busy=state.busy)
+        tracked = self.jobs.get(job.uid)
+        before = frozenset() if tracked is None else claims_of(tracked.job)
+        if tracked is None:
+            tracked = self.jobs[job.uid] = TrackedJob(raw, job, plan, state)
+            self._resized.add(job.uid)
+            self._inhabited[job.namespace] += 1
+        else:
+            if tracked.job.ends != job.ends:
+                self.ends_version += 1
+            if needs_more(job, than=tracked.job):
+                self._enlarged.add(job.uid)
+            tracked.update(raw, job, plan, state)
+        self._follow_claims(job.uid, before=before, now=claims_of(job))
+        self.sync_claims(tracked)
+        self.mark(job.uid)
+
+    def observe_rendered(self, old: Rendered | None, new: Rendered | None) -> None:
+        """Record what an operator has rendered of a job; `new` is None when it is gone.
+
+        Its pods name it and not the job, which keeps the templates until others are rendered.
+        """
+        if new is None:
+            if old is not None:
+                self._forget_rendered(old)
+            return
+        tracked = self.jobs.get(new.job_uid)
+        self._rendered[new.key] = new
+        if tracked is not None and new.is_of(tracked.job):
+            self.take_job(as_rendered(tracked.job, new), tracked.raw)
+        self._job_of[new.uid] = new.job_uid
+        for pod in self._members.of(new.uid, namespace=new.namespace):
+            self._members.remove(pod)
+            self.observe_pod(None, pod)
+
+    def _forget_rendered(self, old: Rendered) -> None:
+        """Forget what is gone, but not its job: its pods may outlive it."""
+        if (last := self._rendered.get(old.key)) is not None and last.uid == old.uid:
+            del self._rendered[old.key]
+        self._unrendered[old.uid] = None
+        if len(self._unrendered) > _GONE_KEPT:
+            first = next(iter(self._unrendered))
+            del self._unrendered[first]
+            self._job_of.pop(first, None)
+
+    def forget_job(self, uid: str) -> None:
+        """Forget a job that is gone; a later answer to a write of kfext is ignored."""
+        self._gone[uid] = None
+        if len(self._gone) > _GONE_KEPT:
+            del self._gone[next(iter(self._gone))]
+        tracked = self.jobs.pop(uid, None)
+        if tracked is None:
+            return
+        self._inhabited -= Counter([tracked.job.namespace])
+        for marked in (self._unsettled, self._untimed):
+            marked.pop(uid, None)
+        self._resized.discard(uid)
+        self._follow_claims(uid, before=claims_of(tracked.job), now=frozenset())
+        self.books.forget(tracked, self._members.of(uid, namespace=tracked.job.namespace))
+        self.mark(uid)
+
+    def observe_pod(self, old: Pod | None, new: Pod | None) -> None:
+        """Record the present version of a pod; `new` is None when the pod is gone."""
+        old, new = self._of_job(old), self._of_job(new)
+        pod = new or old
+        if pod is None:
+            return
+        prior = self._members.known(pod)
+        if new and prior and is_older(new.resource_version, prior.resource_version):
+            return
+        if old and old.owner_uid != pod.owner_uid:
+            self._members.remove(old)
+        elif old and new and pod.owner_uid and not prior:
+            return  # the pod is gone, and this is the late answer to a write of kfext
+        self.books.observe_pod(pod.uid, new)
+        if pod.owner_uid:
+            self._observe_member(pod, prior=prior, gone=new is None)
+
+    def _of_job(self, pod: Pod | None) -> Pod | None:
+        return of_job(pod, self._job_of.get(pod.owner_uid)) if pod and self._job_of else pod
+
+    def _observe_member(self, pod: Pod, *, prior: Pod | None, gone: bool) -> None:
+        first = prior is None
+        if gone:
+            self._members.remove(pod)
+        else:
+            self._members.put(pod)
+        if prior and prior.phase == "Succeeded" and not prior.deleting and (gone or pod.deleting):
+            self._record_succeeded(pod)
+        if prior is not None and not gone and place_of(prior) == place_of(pod):
+            return  # the kubelet's status updates do not affect placement
+        tracked = self.jobs.get(pod.owner_uid)
+        if tracked is not None and tracked.job.namespace == pod.namespace:
+            if first and not gone:
+                self.backlog.record_created(pod.owner_uid, pod.replica)
+            if first or gone:
+                self._resized.add(pod.owner_uid)
+            self.books.hand_over(tracked, pod)
+            # While the pods of a job are pinned, its claims are settled once, at the end.
+            if first or gone or not tracked.busy or tracked.executor:
+                self._unsettled[pod.owner_uid] = tracked
+            self.mark(pod.owner_uid)
+
+    def _record_succeeded(self, pod: Pod) -> None:
+        """Record that a succeeded pod is deleted: the gang does not need the next pod."""
+        tracked = self.jobs.get(pod.owner_uid)
+        if tracked is not None and tracked.job.namespace == pod.namespace and pod.replica:
+            tracked.succeeded.add(pod.replica)
+
+    def observe_node(self, old: Node | None, new: Node | None) -> None:
+        """Record the present version of a node; `new` is None when the node is gone."""
+        if new is not None:
+            if self.ledger.row(new.name) is None:
+                self._recount_claims_on(new.name)
+            gains = self.ledger.gains
+            cards = self.books.cards
+            self.ledger.set_node(cards.with_cards(new) if new.name in cards.slots else new)
+            self.books.recount_pins_on(new.name)
+            if self.ledger.gains != gains:
+                self.mark_queue()
+        elif old is not None:
+            self._recount_claims_on(old.name)
+            self.ledger.remove_node(old.name)
+            self.books.recount_pins_on(old.name)
+            self.mark_queue()  # jobs may now wait for another reason
+
+    def observe_card(self, old: SharedGpu | None, new: SharedGpu | None) -> None:
+        """Record the present version of a slot; `new` is None when the slot is gone."""
+        self.books.cards.observe(old, new)
+        for seen in filter(None, (old, new)):
+            node = self.ledger.node(seen.node)
+            if node is not None and (changed := self.books.cards.with_cards(node)) != node:
+                self.ledger.set_node(changed)
+                self.mark_queue()
+
+    def _mark_cards(self, job_uid: str) -> None:
+        """Mark a job after a change of a GPU that it shares."""
+        if (tracked := self.jobs.get(job_uid)) is not None:
+            self._untimed[job_uid] = tracked
+        self.mark(job_uid)
+
+    def _follow_claims(
+        self, job_uid: str, *, before: frozenset[ClaimKey], now: frozenset[ClaimKey]
+    ) -> None:
+        """Record the volume claims of a job that is up to date with them."""
+        self._outdated.discard(job_uid)
+        for key in now - before:
+            self._claiming.setdefault(key, set()).add(job_uid)
+        for key in before - now:
+            jobs = self._claiming.get(key, set())
+            jobs.discard(job_uid)
+            if not jobs:
+                self._claiming.pop(key, None)
+
+    def _mark_claim(self, key: ClaimKey) -> None:
+        """Mark the jobs that have a volume claim with a changed meaning."""
+        if jobs := self._claiming.get(key):
+            self._outdated |= jobs
+            self.changed |= jobs
+            self.wake()
+
+    def bring_up_to_date(self, tracked: TrackedJob) -> None:
+        """Bring the meaning of a job's volume claims up to date, before a decision on the job.
+
+        This takes milliseconds for a job with hundreds of claims, so events do not do it.
+        """
+        if tracked.job.uid in self._outdated:
+            self._outdated.discard(tracked.job.uid)
+            tracked.job = self.volumes.of_job(tracked.job)
+
+    def recount_priorities(self) -> None:
+        """Recount the claims of plans after PriorityClasses changed: they have a priority."""
+        self._unsettled |= {uid: tracked for uid, tracked in self.jobs.items() if tracked.claimed}
+
+    def recount_namespace(self, namespace: str) -> None:
+        """Recount the claims of a namespace that was opted in or out."""
+        inside = {
+            uid: tracked for uid, tracked in self.jobs.items() if tracked.job.namespace == namespace
+        }
+        if inside:
+            self._unsettled |= inside
+            self.changed.update(inside)
+            self.wake()
+
+    def _recount_claims_on(self, node: str) -> None:
+        """Recount the claims on a node that came or went: no job waits for pods without a node."""
+        self._unsettled |= {uid: self.jobs[uid] for uid in self.books.claiming_on(node)}
+
+    # --- derived state --------------------------------------------------------------------------
+
+    def stand_by(self, now: float) -> None:
+        """Keep the changes bounded while another process leads."""
+        self.settle(now)
+        self.offer()
+        self.changed.intersection_update(self.jobs)
+
+    def settle(self, now: float) -> None:
+        """Bring ledger and clocks up to date before a decision.
+
+        `now`: in monotonic seconds. Changes seen since the last call count as seen now.
+        """
+        unsettled, self._unsettled = self._unsettled, {}
+        for tracked in unsettled.values():
+            self.sync_claims(tracked)
+        self.backlog.settle(now)
+        for uid in self._resized:
+            self.jobs[uid].settled_at = now
+        self._resized.clear()
+        for tracked in self._untimed.values():
+            pods = self.pods(tracked.job.uid)
+            # Opting a namespace out restarts the clock of its jobs.
+            managed = self._managed(tracked.job.namespace)
+            tracked.observe_progress((*progress_of(tracked, pods), managed), at=now)
+            tracked.observe_unbound(pods, at=now)
+            plan = tracked.plan if managed and not tracked.job.finished else None
+            if plan is not None and plan.slots:
+                plan = with_slots_in_use(plan, tracked.job, pods)
+                unreserved = self.books.cards.unreserved(plan)
+            else:
+                unreserved = ()
+            tracked.observe_unreserved(unreserved, at=now)
+        self._untimed.clear()
+        plain = self.books.plain_pods.items()
+        self.plain_pods = sum(n for uid, n in plain if now - self.jobs[uid].since < PLAIN_SECONDS)
+
+    def set_time(self, now: float) -> None:
+        """Set the time, in epoch seconds, of everything seen since the last call."""
+        for uid in self._enlarged & self.jobs.keys():
+            self.jobs[uid].enlarged_at = now
+        self._enlarged.clear()
+        self.books.expire_pins(now)
+
+    def sync_claims(self, tracked: TrackedJob) -> None:
+        """Bring the claims of a job's plan up to date."""
+        if self.jobs.get(tracked.job.uid) is not tracked:
+            return  # the job was deleted while its step was written
+        pods = self.pods(tracked.job.uid)
+        tracked.gated = any(pod.gated for pod in pods)
+        self._untimed[tracked.job.uid] = tracked
+        self.books.sync(tracked, pods)
+
+
+# --- what a change changes ---
+
+
+def progress_of(tracked: TrackedJob, pods: Collection[Pod]) -> tuple[object, ...]:
+    """Return a marker that changes whenever the job makes progress."""
+    return (
+        tracked.job.suspend,
+        tracked.plan.generation if tracked.plan else 0,
+        sum(not pod.deleting for pod in pods),
+        sum(pod.gated for pod in pods),
+        sum(bool(pod.node_name) for pod in pods),
+    )
+
+
+def place_of(pod: Pod) -> tuple[object, ...]:
+    """Return the fields of a pod that its claims and steps depend on."""
+    return (
+        *(pod.node_name, pod.pinned_to, pod.gates, pod.deleting, pod.finished),
+        *(pod.requests, pod.unschedulable, pod.replica, pod.affinity),
+    )
+
+
+def needs_more(job: TrainingJob, *, than: TrainingJob) -> bool:
+    """Return whether an edit made a job larger: it needs more of a resource, or a new resource."""
+    needed = than.requests
+    return any(number > needed.get(name, 0) for name, number in job.requests.items())
+
+
+def is_newer(version: str, known: TrainingJob) -> bool:
+    """Return whether a resource version of a job is newer than the version of the known job."""
+    return version != known.resource_version and not is_older(version, known.resource_version)
+
+
+def is_older(version: str, other: str) -> bool:
+    """Return whether a resource version is older than another version of the same object."""
+    try:
+        return int(version or "0") < int(other or "0")
+    except ValueError:
+        return False  # only numbers can be compared

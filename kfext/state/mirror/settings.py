@@ -1,0 +1,124 @@
+"""Resolve the settings of jobs from the present namespaces and policies."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from kfext.core.lifecycle.network import host_network_request
+from kfext.core.lifecycle.situation import HostNetworkRequest
+from kfext.core.settings.resolve import settings_of
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import HOST
+from kfext.model.job import TrainingJob
+from kfext.model.namespace import Namespace
+from kfext.model.network_policy import NetworkPolicy
+from kfext.model.policy import TrainingPolicy
+from kfext.state.mirror.tracked_job import TrackedJob
+
+_Resolved = tuple[Settings, HostNetworkRequest | None]
+_CacheKey = tuple[int, Namespace | None, Mapping[str, NetworkPolicy] | None]
+"""What a job's settings depend on beside the job: the number of changes of TrainingPolicies, the
+namespace, and its network policies by name."""
+
+
+class SettingsSource:
+    """Resolves settings from namespaces and policies as last seen.
+
+    `on_managed_changed` is called with the name of a namespace that became managed or unmanaged.
+    Informers report namespaces and network policies, with the old and the new object. kopf reports
+    TrainingPolicies, with the new object or the name of the deleted object.
+    """
+
+    def __init__(self) -> None:
+        self.on_managed_changed: Callable[[str], None] = lambda namespace: None
+        self._namespaces: dict[str, Namespace] = {}
+        self._policies: dict[str, TrainingPolicy] = {}
+        self._policy_changes = 0
+        self._network_policies: dict[str, Mapping[str, NetworkPolicy]] = {}
+        self._cache: dict[str, tuple[_CacheKey, TrainingJob, _Resolved]] = {}
+
+    def observe_namespace(self, old: Namespace | None, new: Namespace | None) -> None:
+        """Record the present version of a namespace; `new` is None when it is gone."""
+        name = new.name if new is not None else old.name if old is not None else ""
+        before = self._namespaces.pop(name, None)
+        if new is not None:
+            self._namespaces[name] = new
+        if bool(before and before.managed) != self.is_managed(name):
+            self.on_managed_changed(name)
+
+    def observe_network_policy(self, old: NetworkPolicy | None, new: NetworkPolicy | None) -> None:
+        """Record the present version of a network policy; `new` is None when it is gone."""
+        seen = new or old
+        if seen is None:
+            return
+        # The mapping is replaced, not changed: it is part of the cache key.
+        by_name = dict(self._network_policies.pop(seen.namespace, {}))
+        by_name.pop(seen.name, None)
+        if new is not None:
+            by_name[new.name] = new
+        if by_name:
+            self._network_policies[seen.namespace] = by_name
+
+    def observe_policy(self, policy: TrainingPolicy) -> None:
+        """Record the present version of a TrainingPolicy."""
+        self._policy_changes += 1
+        self._policies[policy.name] = policy
+
+    def forget_policy(self, name: str) -> None:
+        """Forget a deleted TrainingPolicy."""
+        self._policy_changes += 1
+        self._policies.pop(name, None)
+
+    def is_managed(self, namespace: str) -> bool:
+        """Return whether a namespace is managed."""
+        seen = self._namespaces.get(namespace)
+        return seen is not None and seen.managed
+
+    def namespaces(self) -> dict[str, Namespace]:
+        """Return all namespaces by name."""
+        return dict(self._namespaces)
+
+    def network_policies(self) -> tuple[NetworkPolicy, ...]:
+        """Return all network policies."""
+        policies = self._network_policies.values()
+        return tuple(policy for by_name in policies for policy in by_name.values())
+
+    def policies(self) -> Iterable[TrainingPolicy]:
+        """Return all TrainingPolicies."""
+        return self._policies.values()
+
+    def forget(self, uid: str) -> None:
+        """Forget a deleted job."""
+        self._cache.pop(uid, None)
+
+    def of(self, tracked: TrackedJob) -> Settings:
+        """Return the settings of a job; they are resolved again only if a source has changed."""
+        return self._cached(tracked)[0]
+
+    def host_network(self, tracked: TrackedJob) -> HostNetworkRequest | None:
+        """Return a job's request for the host network; None for a job on the pod network."""
+        return self._cached(tracked)[1]
+
+    def _cached(self, tracked: TrackedJob) -> _Resolved:
+        job = tracked.job
+        key = self._cache_key(job.namespace)
+        entry = self._cache.get(job.uid)
+        if entry is None or entry[0] != key or entry[1] is not job:
+            entry = self._cache[job.uid] = (key, job, self.resolve(job))
+        return entry[2]
+
+    def _cache_key(self, namespace: str) -> _CacheKey:
+        seen, network = self._namespaces.get(namespace), self._network_policies.get(namespace)
+        return self._policy_changes, seen, network
+
+    def resolve(self, job: TrainingJob) -> _Resolved:
+        """Return the present settings of a job, and its request for the host network, if any."""
+        namespace = self._namespaces.get(job.namespace, Namespace(job.namespace))
+        settings = settings_of(job, namespace, self._policies.values())
+        if settings.network != HOST:
+            return settings, None
+        request = host_network_request(
+            job,
+            settings,
+            namespace_labels=namespace.labels,
+            network_policies=self._network_policies.get(job.namespace, {}).values(),
+        )
+        return settings, request

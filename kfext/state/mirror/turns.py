@@ -1,0 +1,154 @@
+"""Which job is next: in queue order, by time, by namespace, or a few of many."""
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import TypeVar
+
+from kfext.core.queue.order import Turn
+from kfext.state.mirror.tracked_job import TrackedJob
+
+
+class Agenda:
+    """Jobs of this round and of the next, in the order of the queue, each once in a round.
+
+    A job that changes joins the round unless it has had its turn. Then it waits for the next round,
+    so that jobs that change again and again do not delay the jobs behind them.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Turn, str]] = []
+        self._jobs: dict[str, TrackedJob] = {}
+        self._had: set[str] = set()
+        self._next: dict[str, tuple[TrackedJob, Turn]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs) + len(self._next)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no job is left in this round."""
+        return not self._jobs
+
+    def add(self, tracked: TrackedJob, turn: Turn) -> None:
+        """Put a job on the agenda."""
+        uid = tracked.job.uid
+        if uid in self._had:
+            self._next[uid] = (tracked, turn)
+        elif uid not in self._jobs:
+            self._jobs[uid] = tracked
+            heapq.heappush(self._heap, (turn, uid))
+
+    def pop(self) -> TrackedJob | None:
+        """Remove and return the first job of this round, or None at the end of the round."""
+        if not self._heap:
+            return None
+        _, uid = heapq.heappop(self._heap)
+        self._had.add(uid)
+        return self._jobs.pop(uid)
+
+    def begin_round(self) -> None:
+        """Begin the next round, with the jobs that are left in this round."""
+        self._had.clear()
+        waiting, self._next = self._next, {}
+        for tracked, turn in waiting.values():
+            self.add(tracked, turn)
+
+
+_SPARE = 64
+"""How many outdated entries are tolerated before the heap is built again."""
+
+
+class Alarms:
+    """When time alone may change the next step of a job: at most one alarm for each job, by uid.
+
+    A later alarm replaces an earlier one. Times are in seconds.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._at
+
+    def set(self, uid: str, at: float) -> None:
+        """Set the alarm of a job to the time `at`."""
+        self._at[uid] = at
+        heapq.heappush(self._heap, (at, uid))
+        if len(self._heap) > 2 * len(self._at) + _SPARE:
+            self._heap = [(when, job) for job, when in self._at.items()]
+            heapq.heapify(self._heap)
+
+    def forget(self, uid: str) -> None:
+        """Remove the alarm of a job, if it has one."""
+        self._at.pop(uid, None)
+
+    def next(self) -> float:
+        """Return when the next alarm rings, or infinity without alarms."""
+        self._drop_outdated()
+        return self._heap[0][0] if self._heap else math.inf
+
+    def due(self, now: float) -> list[str]:
+        """Remove the alarms that ring by now and return their jobs."""
+        rung = []
+        while self.next() <= now:
+            _, uid = heapq.heappop(self._heap)
+            del self._at[uid]
+            rung.append(uid)
+        return rung
+
+    def _drop_outdated(self) -> None:
+        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+
+
+class Turns:
+    """The uids of jobs that wait for a scarce resource; their namespaces take turns.
+
+    Within a namespace jobs are served in the order in which they came.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[str]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, namespace: str, uid: str) -> None:
+        """Add a job behind the other jobs of its namespace."""
+        self._waiting.setdefault(namespace, deque()).append(uid)
+
+    def add_first(self, namespace: str, uid: str) -> None:
+        """Add a job before the other jobs of its namespace."""
+        self._waiting.setdefault(namespace, deque()).appendleft(uid)
+
+    def next(self) -> str:
+        """Remove and return the first job of the next namespace."""
+        namespace, uids = next(iter(self._waiting.items()))
+        del self._waiting[namespace]
+        uid = uids.popleft()
+        if uids:
+            self._waiting[namespace] = uids  # behind all other namespaces
+        return uid
+
+
+_Item = TypeVar("_Item")
+
+
+class InTurn:
+    """Goes through sequences, `most` items at a time; the next sequence may differ from the last.
+
+    So each look has a bounded cost, and every item has its turn.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._next = 0
+
+    def some(self, among: Sequence[_Item]) -> Sequence[_Item]:
+        """Return the next items, from the first again after the last."""
+        start = self._next if self._next < len(among) else 0
+        self._next = start + self._most
+        return among[start : self._next]

@@ -1,0 +1,413 @@
+"""The planner: changes and the time go in, steps come out. No I/O, no clock.
+
+Jobs are decided on in rounds, each job once. Queued jobs are decided on in queue order, with the
+capacity that was free when the round began. Capacity that comes free during a round is offered in
+the next round, from the head of the queue, to the jobs that it may help. A round may take many
+ticks.
+
+Each tick: 1. bring the mirror up to date; 2. take the next changed job, in turn a running job and a
+queued job; 3. get its next step from core.lifecycle; 4. record on the ledger the claims of the
+step and of the reservation for the head of the queue; 5. repeat from 2 until no job is left or the
+limit of decisions is reached.
+
+The driver carries out the steps, shows the reports, and returns the outcome of each step. The
+controller and `kubectl kfext plan` are drivers.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kfext.core.lifecycle.next_step import next_step
+from kfext.core.lifecycle.patience import claims_last
+from kfext.core.lifecycle.refused import while_refused
+from kfext.core.lifecycle.situation import CardView, Refused, Situation
+from kfext.core.lifecycle.steps import Step, Unsuspend, Wait
+from kfext.core.placement.gang import members_of
+from kfext.core.queue.order import priority_class
+from kfext.model.moment import Moment
+from kfext.model.plan import Places
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cards import Reserve, Unreserve, with_slots_in_use
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.settings import SettingsSource
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.mirror.turns import Agenda, Alarms
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.companion import Companion
+from kfext.state.waiting.lengths import Lengths
+from kfext.state.waiting.queue import Queue
+
+MOST_DECISIONS = 64
+MOST_PODS = 20_000
+"""A tick ends after this many jobs, or after jobs with this many pods, because larger jobs take
+longer. The limits are counts and not times, so that every driver makes the same steps on any
+machine. The controller lets other work run between two ticks."""
+_LOOK_AGAIN_SECONDS = 30.0
+"""The pause before a job is decided on again after an error of kfext."""
+_REPEAT_SECONDS = 1.0
+"""The pause after a step that could be written only in part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The phase and verdict to show for a job; the phase of a job that kfext ignores is None."""
+
+    tracked: TrackedJob
+    phase: str | None
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The decisions of one tick.
+
+    `steps`: the steps to carry out; call `Planner.finish` after each step.
+    `reports`: what to show of jobs.
+    `failures`: the jobs with a failed decision or reservation, and the error.
+    `phases`: the phases that ended, with their length in seconds.
+    `decided`: the number of jobs that were decided on.
+    `remainder`: the number of jobs left for the next tick, which may follow at once; 1 if only the
+        end of a round is left, such as a search for a reservation.
+    """
+
+    steps: tuple[tuple[TrackedJob, Step], ...] = ()
+    reports: tuple[Report, ...] = ()
+    failures: tuple[tuple[TrackedJob, Exception], ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    decided: int = 0
+    remainder: int = 0
+
+
+class Planner:
+    """Decides the next step of each job. `wake` is called when there is something to decide."""
+
+    def __init__(
+        self, *, wake: Callable[[], None] = lambda: None, most: int = MOST_DECISIONS
+    ) -> None:
+        self.settings = SettingsSource()
+        self.cluster = Cluster(
+            wake=wake,
+            priority_of=lambda job: priority_class(job, self.queue.classes).value,
+            managed=self.settings.is_managed,
+        )
+        self.settings.on_managed_changed = self.cluster.recount_namespace
+        self.progress = JobsProgress(self.cluster, self.settings.of)
+        self.queue = Queue(self.cluster, self.settings.of, Lengths(self.progress))
+        self.companion = Companion(self.cluster, self.queue, self.progress, self.settings.of)
+        self.cards = self.cluster.books.cards
+        self.alarms = Alarms()
+        self._most = most
+        self._queued, self._running = Agenda(), Agenda()
+        self._takes_running, self._in_round = True, False
+        self._adopted = False
+        self._undecided: set[str] = set()
+
+    def tick(self, now: Moment) -> Tick:
+        """Decide on the jobs that changed, and on the jobs with an alarm that is due.
+
+        The sequence of decisions does not depend on where a tick ends.
+        """
+        for uid in self.alarms.due(now.monotonic):
+            self._retry(uid)
+        self.cluster.set_time(now.wall)
+        self.cluster.settle(now.monotonic)
+        draft, calm = _Draft(), False
+        reservations = self.queue.reservations
+        self.queue.begin_tick(now=now.wall)
+        if not self._adopted:
+            self._adopted = True
+            self.companion.adopt(now)
+        if not self._in_round:
+            self._begin_round(now.monotonic)
+        while draft.decided < self._most and draft.pods < MOST_PODS and reservations.may_search:
+            self._collect_changes(now.monotonic)
+            tracked = self._next()
+            if tracked is not None:
+                if self._is_decidable(tracked, now.monotonic) and not self._stands(tracked):
+                    self._decide(tracked, now, draft)
+                continue
+            # The round of the queue is over.
+            draft.show(
+                self.queue.renew_reservation(now=now.wall), *self.queue.moved(at=now.monotonic)
+            )
+            more = self._begin_round(now.monotonic) or self._running
+            calm = not (more or reservations.on_break)
+            if calm:
+                break
+        self._collect_changes(now.monotonic)
+        return Tick(
+            steps=tuple(draft.steps),
+            reports=tuple(
+                Report(tracked, tracked.phase, self.queue.sentence(tracked))
+                for tracked in draft.shown.values()
+                if not tracked.busy
+            ),
+            failures=(*draft.failures, *reservations.failures.take()),
+            phases=tuple(draft.phases),
+            decided=draft.decided,
+            remainder=len(self._queued) + len(self._running)
+            or int(not calm or reservations.unfinished),
+        )
+
+    def next_alarm(self) -> float:
+        """Return when the next decision is due, in monotonic seconds, or infinity."""
+        cards = self.cards.pending.values()
+        parts = self.alarms.next(), self.queue.next_moves(), self.companion.next_look()
+        return min(*parts, *cards)
+
+    def card_steps(self, now: float) -> Iterable[Reserve | Unreserve]:
+        """Return the steps that reserve GPUs for slots or give them back.
+
+        `now`: in monotonic seconds. Call `cards.finish` after each step.
+        """
+        cards, demand = self.cards, self.cards.demand
+        idle = not (demand.by_job or demand.by_pod or cards.reserved or cards.pending)
+        return () if idle else cards.due(now)
+
+    def finish(
+        self,
+        tracked: TrackedJob,
+        now: Moment,
+        *,
+        complete: bool = True,
+        refused: bool = False,
+        final: str = "",
+    ) -> Report | None:
+        """Record the outcome of a step: `complete`, in part, or `refused`.
+
+        After a failure, the job is decided on again from its state at that time. `final`: the
+        answer of an API server that would refuse the step again. Then the report to show meanwhile
+        is returned.
+        """
+        uid, executor = tracked.job.uid, tracked.executor
+        start = tracked.assumed if tracked.step == Unsuspend.__name__ else None
+        tracked.finish()
+        if executor:
+            done = complete and not refused
+            self.companion.finish(uid, executor, complete=done, final=final, now=now.monotonic)
+            self.cluster.sync_claims(tracked)
+            self.cluster.mark(uid)
+            return None
+        if final:
+            tracked.refuse(final, at=now.monotonic)
+        stopped = self.companion.keeps_room(uid)
+        if refused and start is not None and not tracked.failing and not stopped:
+            # Until the next try no other job takes the room; not again, or it would have no end.
+            room = Places(start.assignment, start.slots)
+            self.queue.promises.keep(uid, members_of(tracked.job), room)
+        self.cluster.sync_claims(tracked)
+        if refused:
+            self.alarms.set(uid, now.monotonic + tracked.fail(at=now.monotonic))
+            if not final or self.cluster.jobs.get(uid) is not tracked:
+                return None
+            shown = while_refused(self.situation(tracked, now), tracked.step, final)
+            return Report(tracked, shown.phase, shown.verdict) if shown else None
+        tracked.succeed()
+        if start is not None and not self.companion.moves_now(uid):  # a move may still come back
+            self.queue.promises.drop(uid)
+        if complete:
+            self.cluster.mark(uid)
+        else:
+            self.alarms.set(uid, now.monotonic + _REPEAT_SECONDS)
+        return None
+
+    def _decide(self, tracked: TrackedJob, now: Moment, draft: "_Draft") -> None:
+        draft.decided += 1
+        self._undecided.discard(tracked.job.uid)
+        draft.pods += min(tracked.job.pods, MOST_PODS)
+        try:
+            self.cluster.bring_up_to_date(tracked)
+            situation = self.situation(tracked, now)
+            ledger = self.cluster.ledger
+            # A running job goes first: replacing its lost pods must not wait for the queue.
+            open_to = ledger.offered() if tracked.job.suspend else ledger
+            step = next_step(situation, open_to, self.queue.no_fits)
+            self._enter(tracked, situation, step, now, draft)
+            self.queue.record(tracked)
+            shown = self.queue.renew_reservation_after(tracked, now=now.wall)
+        except Exception as error:
+            # A failed decision on one job must not keep other jobs from being placed.
+            tracked.finish()
+            draft.failures.append((tracked, error))
+            self.alarms.set(tracked.job.uid, now.monotonic + _LOOK_AGAIN_SECONDS)
+            return
+        draft.show(tracked, shown)
+        if not isinstance(step, Wait):
+            draft.steps.append((tracked, step))
+
+    def _enter(
+        self, tracked: TrackedJob, situation: Situation, step: Step, now: Moment, draft: "_Draft"
+    ) -> None:
+        """Record the claims of a step on the ledger, and the alarm of the job."""
+        uid, rest = tracked.job.uid, claims_last(situation)
+        if tracked.lapsed != (rest <= 0):
+            tracked.lapsed = rest <= 0
+            self.cluster.sync_claims(tracked)
+        if situation.quiet >= situation.placement.create_timeout:
+            self.cluster.books.give_up(tracked)
+        claimed = not tracked.unclaimed
+        ended = tracked.decide(step, at=now.monotonic)
+        if claimed == tracked.unclaimed:
+            self.cluster.sync_claims(tracked)
+        if ended is not None:
+            draft.phases.append(ended)
+        if not isinstance(step, Wait):
+            if tracked.assumed is not None:
+                self.cluster.sync_claims(tracked)
+            if isinstance(step, Unsuspend):
+                if not self.companion.keeps_room(uid):  # else the start may be refused
+                    self.queue.promises.drop(uid)  # the plan claims the places now
+                self.queue.started_at = now.monotonic
+            return
+        again = min(math.inf if step.again is None else step.again, rest if rest > 0 else math.inf)
+        if math.isinf(again):
+            self.alarms.forget(uid)
+        else:
+            self.alarms.set(uid, now.monotonic + again)
+
+    def situation(self, tracked: TrackedJob, now: Moment) -> Situation:
+        """Return everything that the next step of a job depends on, except the ledger."""
+        hopeless_since = tracked.hopeless_since
+        pods = self.cluster.pods(tracked.job.uid)
+        return Situation(
+            job=tracked.job,
+            pods=tuple(self.cluster.volumes.of_pods(pods)),
+            plan=tracked.plan,
+            state=tracked.state,
+            now=now.wall,
+            settings=self.settings.of(tracked),
+            host_network=self.settings.host_network(tracked),
+            waited=now.monotonic - tracked.since,
+            quiet=self.cluster.backlog.quiet(tracked.job.uid, now.monotonic),
+            unbound={uid: now.monotonic - since for (uid, _), since in tracked.unbound.items()},
+            unreserved={
+                place: now.monotonic - since for place, since in tracked.unreserved.items()
+            },
+            settled=now.monotonic - tracked.settled_at,
+            succeeded=frozenset(tracked.succeeded),
+            hopeless=0.0 if hopeless_since is None else now.monotonic - hopeless_since,
+            context=self.queue.context(tracked, now=now.wall),
+            cards=self._cards_of(tracked, pods) if tracked.shares_gpus else CardView(),
+            refused={
+                step: Refused(refusal.message, refusal.until - now.monotonic)
+                for step, refusal in tracked.refusals.items()
+                if refusal.until > now.monotonic
+            },
+        )
+
+    def _cards_of(self, tracked: TrackedJob, pods: tuple[Pod, ...]) -> CardView:
+        plan = with_slots_in_use(tracked.plan, tracked.job, pods)
+        return self.cards.view(plan, pods, job_uid=tracked.job.uid)
+
+    def _retry(self, uid: str) -> None:
+        """Mark a job to be decided on again after its alarm."""
+        tracked = self.cluster.jobs.get(uid)
+        if tracked is not None:
+            tracked.not_before = 0.0
+            self.cluster.changed.add(uid)
+
+    def _next(self) -> TrackedJob | None:
+        """Return the next job, in turn a running job and a queued job; None ends the queue's round.
+
+        So running jobs and queued jobs do not wait for each other, however many change.
+        """
+        running = self._running.pop() if self._takes_running else None
+        self._takes_running = running is None
+        return running or self._queued.pop()
+
+    def _begin_round(self, now: float) -> bool:
+        """Offer free capacity to the queued jobs; return whether it may help one of them."""
+        self._observe(self.cluster.changed)
+        for tracked in self.queue.begin_round():
+            self._add(tracked, now)
+        self._queued.begin_round()
+        self._in_round = not self._queued.is_over
+        return self._in_round
+
+    def _collect_changes(self, now: float) -> None:
+        """Put the changed jobs that can be decided on on the agenda."""
+        changed, self.cluster.changed = self.cluster.changed, set()
+        self._undecided |= changed
+        self._observe(changed)
+        for uid in changed:
+            tracked = self.cluster.jobs.get(uid)
+            if tracked is None:
+                self._undecided.discard(uid)
+                for part in (self.queue, self.settings, self.alarms):
+                    part.forget(uid)
+            else:
+                self._add(tracked, now)
+        if self._running.is_over:
+            self._running.begin_round()
+
+    def _observe(self, changed: Iterable[str]) -> None:
+        """Show changed jobs to the queue before any of them takes a turn: ends change turns."""
+        for uid in changed:
+            tracked = self.cluster.jobs.get(uid)
+            if tracked is not None:
+                self.queue.observe(tracked)
+
+    def _add(self, tracked: TrackedJob, now: float) -> None:
+        if self._is_decidable(tracked, now):
+            agenda = self._queued if tracked.job.suspend else self._running
+            agenda.add(tracked, self.queue.turn(tracked))
+
+    def _stands(self, tracked: TrackedJob) -> bool:
+        """Return whether the last decision on a job holds, or 1,000 jobs take 20,000 decisions."""
+        if tracked.job.uid in self._undecided or not tracked.job.suspend:
+            return False
+        return self.queue.still_waits_for_operator(tracked)
+
+    def _is_decidable(self, tracked: TrackedJob, now: float) -> bool:
+        """Return whether a job can be decided on; else it is gone or will be marked again."""
+        exists = self.cluster.jobs.get(tracked.job.uid) is tracked
+        return exists and not tracked.busy and now >= tracked.not_before
+
+
+class _Draft:
+    """The decisions of a tick so far; `shown` are the jobs to report, in order."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[TrackedJob, Step]] = []
+        self.shown: dict[str, TrackedJob] = {}
+        self.failures: list[tuple[TrackedJob, Exception]] = []
+        self.phases: list[tuple[str, float]] = []
+        self.decided = self.pods = 0
+
+    def show(self, *jobs: TrackedJob | None) -> None:
+        """Add jobs to report; None is ignored."""
+        self.shown |= {tracked.job.uid: tracked for tracked in jobs if tracked is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The forecast for a job.
+
+    `step`: its next step, or a Wait while a step of the job is being written.
+    `ahead`: how many jobs are before it in the queue.
+    """
+
+    step: Step
+    ahead: int
+
+
+def outlooks(planner: Planner, now: Moment) -> dict[str, Outlook]:
+    """Return the forecast for every job, by uid, once every changed job has been decided on.
+
+    Steps of other jobs count as begun, so their claims hold.
+    """
+    steps: dict[str, Step] = {}
+    # Each change is decided on once; a decision may free capacity for jobs before it.
+    for _ in range(2 * len(planner.cluster.jobs) + 2):
+        tick = planner.tick(now)
+        steps |= {tracked.job.uid: step for tracked, step in tick.steps}
+        if not tick.remainder:
+            break
+    queued = (tracked.job.uid for tracked in planner.queue.queued() if not tracked.busy)
+    ahead = {uid: number for number, uid in enumerate(queued)}
+    return {
+        uid: Outlook(steps.get(uid) or Wait(tracked.phase, tracked.verdict), ahead.get(uid, 0))
+        for uid, tracked in planner.cluster.jobs.items()
+    }

@@ -1,0 +1,344 @@
+"""Which logs are read when, and the progress of jobs that their logs and posts show.
+
+`due` returns the logs to read now; `take` and `fail` record the outcome of each read, `post` what a
+program posts.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kfext import names
+from kfext.core.progress.followed import Followed
+from kfext.core.progress.posted import MOST_POSTS, PodPosts, Post, Posted
+from kfext.core.progress.reported import Reported
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import AUTO, NEVER, OFF, PUSH
+from kfext.model.backoff import exponential_backoff
+from kfext.model.cpu_use import CpuUse
+from kfext.model.job import TrainingJob
+from kfext.model.log_line import LogLine
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.mirror.turns import Alarms, Turns
+from kfext.state.reports.printers import Printers, printing_container, printing_pods
+from kfext.state.reports.uses import Uses, record_use
+
+OPTED_IN, USUAL, SELDOM = 10.0, 30.0, 300.0
+"""Seconds between two reads of a log: of a job with an opted-in policy, of another job, and of a
+job with a log that shows nothing or may not be read."""
+SOON = 3.0
+"""Seconds between two reads until two of them have shown progress; more if over 60 jobs run."""
+_SHOWN = 2
+"""The reads that show progress before a log is read as usual: a single line shows no rate."""
+MOST_A_SECOND = 20
+"""The reads that begin in a second at most."""
+_PATIENCE, _LESS_PATIENCE = 1800.0, 300.0
+"""A log that shows nothing for so many seconds is read seldom; the second if over 200 jobs run."""
+RESIZED_SECONDS, MEASURED_SECONDS = 15.0, 30.0
+"""Seconds between two measurements of CPU: while `resize` may move it, as often as metrics-server
+measures; else."""
+AWAITED = 2.0
+"""Seconds between two reads while a checkpoint is awaited."""
+_LOOK_AGAIN = 10.0
+_FRUITLESS = 10
+"""The reads in a row that recognise nothing before a log is read seldom, however long they take."""
+MOST_PER_NODE = 2
+"""Reads at once from one node, so that a kubelet that does not answer blocks few reads."""
+_MOST_LOOKED = 1000
+"""The most jobs that one call of `due` checks: most queued jobs have no log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogRead:
+    """A log to read: of a container of a pod of a job."""
+
+    tracked: TrackedJob
+    pod: Pod
+    container: str
+
+    @property
+    def uid(self) -> str:
+        """The uid of the job."""
+        return self.tracked.job.uid
+
+
+class JobsProgress:
+    """The progress of the jobs of a cluster. `settings_of` returns the settings of a job.
+
+    `uses`: the CPU that each pod uses.
+    """
+
+    def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
+        self.uses = Uses()
+        self._cluster = cluster
+        self._settings_of = settings_of
+        self._alarms = Alarms()
+        self._known: frozenset[str] = frozenset()
+        self._waiting = Turns()
+        self._followed: dict[str, Followed] = {}
+        self._statuses: dict[str, PodPosts] = {}
+        self._early: dict[str, tuple[tuple[Post, ...], set[str], str]] = {}
+        self._unread = Followed()
+        self._printers = Printers(cluster)
+        self._read: dict[str, float] = {}
+        self._awaited: set[str] = set()
+        self._reading: dict[str, str] = {}
+        self._at_node: dict[str, list[str]] = {}
+        self._running: set[str] = set()
+        self._soon = SOON
+        self._finished: set[str] = set()
+
+    def due(self, now: float, *, most: int) -> list[LogRead]:
+        """Return at most `most` logs to read now; `now` is monotonic.
+
+        Namespaces take turns, so that the jobs of one namespace do not hold up other namespaces.
+        """
+        self._enrol(now)
+        jobs = self._cluster.jobs
+        started = {uid for uid in self._running if not jobs[uid].job.suspend}
+        self._soon = max(SOON, len(started) / MOST_A_SECOND)
+        for uid in self._alarms.due(now):
+            self._waiting.add(self._cluster.jobs[uid].job.namespace, uid)
+        chosen: list[LogRead] = []
+        nodes = [*self._reading.values()]
+        for _ in range(_MOST_LOOKED):
+            if len(chosen) >= most or not self._waiting:
+                break
+            uid = self._waiting.next()
+            if uid not in self._cluster.jobs:
+                continue
+            read = self._read_of(uid)
+            if read is None:
+                pause = min(_LOOK_AGAIN, self._soon) if uid in started else _LOOK_AGAIN
+                self._alarms.set(uid, now + pause)
+            elif nodes.count(read.pod.node_name) >= MOST_PER_NODE:
+                self._at_node.setdefault(read.pod.node_name, []).append(uid)
+            else:
+                chosen.append(read)
+                nodes.append(read.pod.node_name)
+                self._reading[uid] = read.pod.node_name
+        return chosen
+
+    def stand_by(self, now: float) -> None:
+        """Forget the jobs that are gone, while another controller leads; `now` is monotonic."""
+        self._enrol(now)
+
+    def take(self, read: LogRead, lines: Sequence[LogLine], now: Moment) -> None:
+        """Record the new lines of a log, in the order printed."""
+        followed = self._end(read)
+        if followed is None:
+            return
+        others = (pod for pod in self._cluster.pods(read.uid) if pod.uid != read.pod.uid)
+        beside = {pod.uid for pod in others if not pod.finished}
+        followed.take(lines, now=now, source=read.pod.uid, beside=beside)
+        self._printers.read(read.uid, read.pod, shown=not followed.fruitless)
+        self._read[read.uid] = now.monotonic
+        posts = followed.posts(now.monotonic)
+        period = self._period(read.tracked, followed, posts=posts)
+        self._alarms.set(read.uid, now.monotonic + period)
+
+    def post(self, uid: str, posted: Posted, now: Moment) -> TrackedJob | None:
+        """Record what a program has posted; return its job if it counts.
+
+        It counts for a job with `push`, and of a pod that may be rank 0: others may write it too.
+        """
+        return self._post(uid, posted.posts, now, sources={PUSH}, pod=posted.pod)
+
+    def post_status(self, uid: str, status: Mapping[str, Any], now: Moment) -> TrackedJob | None:
+        """Record what Trainer shows of what a program has posted; return its job if it counts."""
+        if uid not in self._cluster.jobs:
+            return None
+        posts = self._statuses.setdefault(uid, PodPosts())
+        posts.take_status(status)
+        new = tuple(posts.posts)
+        posts.posts.clear()
+        return self._post(uid, new, now, sources={AUTO, PUSH}) if new else None
+
+    def _post(
+        self, uid: str, posts: Sequence[Post], now: Moment, *, sources: set[str], pod: str = ""
+    ) -> TrackedJob | None:
+        """Record posts of `pod`, by default of the first pod that may be rank 0, if they count."""
+        tracked = self._cluster.jobs.get(uid)
+        if tracked is None or tracked.phase is None:  # not listed yet, or not decided on
+            before, _, _ = self._early.get(uid, ((), sources, pod))
+            self._early[uid] = (*before, *posts)[-MOST_POSTS:], sources, pod
+            return None
+        if tracked.job.suspend:
+            return None
+        if tracked.job.finished and uid not in self._followed:
+            return None  # what it last showed stays
+        source, pods = self._settings_of(tracked).metrics, self._cluster.pods(uid)
+        ranked = [found.uid for found in printing_pods(tracked.job, pods)]
+        pod = pod or next(iter(ranked), "")
+        if source.source not in sources or pod not in ranked:
+            return None
+        beside = {found.uid for found in pods if found.uid != pod and not found.finished}
+        followed = self._followed.setdefault(uid, Followed(source.pattern))
+        followed.take_posts(posts, now=now, source=pod, beside=beside)
+        return tracked
+
+    def take_early(self, now: Moment) -> list[TrackedJob]:
+        """Record the posts that came before this process decided on their jobs; return the jobs."""
+        early, self._early = self._early, {}
+        counted = [
+            self._post(uid, posts, now, sources=sources, pod=pod)
+            for uid, (posts, sources, pod) in early.items()
+        ]
+        return [tracked for tracked in counted if tracked is not None]
+
+    def fail(self, read: LogRead, why: Verdict | None, now: Moment) -> None:
+        """Record that a log could not be read; without a reason, the log does not exist yet.
+
+        Each failure in a row doubles the time to the next read.
+        """
+        followed = self._end(read)
+        if followed is None:
+            return
+        pause = _LOOK_AGAIN
+        if why is None and read.pod.finished:
+            self._printers.read(read.uid, read.pod, shown=False)  # its container never started
+        if why is not None:
+            followed.fail(why)
+            pause = exponential_backoff(followed.failures, first=USUAL, longest=SELDOM)
+            if read.uid in self._awaited:
+                pause = _LOOK_AGAIN
+            if why.reason == names.REASON_LOG_FORBIDDEN:
+                pause = SELDOM
+        self._alarms.set(read.uid, now.monotonic + pause)
+
+    def await_checkpoint(self, uid: str, *, awaited: bool) -> None:
+        """Read the log of a job at once and every AWAITED seconds, or as usual again."""
+        if not awaited:
+            self._awaited.discard(uid)
+        elif uid in self._known and uid not in self._awaited:
+            self._awaited.add(uid)
+            if uid in self._alarms:  # else the log is being read, or about to be read
+                self._alarms.set(uid, 0.0)
+
+    def followed(self, uid: str) -> Followed:
+        """Return what is known of the log of a job; nothing of a log that is not read."""
+        return self._followed.get(uid, self._unread)
+
+    def last_read(self, uid: str) -> float | None:
+        """Return when the log of a job was last read, in monotonic seconds; None: never."""
+        return self._read.get(uid)
+
+    def printer(self, uid: str) -> Pod | None:
+        """Return the running pod that prints the progress of a job, if any."""
+        tracked = self._cluster.jobs.get(uid)
+        return self._printers.live(tracked.job) if tracked else None
+
+    def reported(self, uid: str) -> Reported | None:
+        """Return the progress to show for a job, or None without a log that is read."""
+        followed = self._followed.get(uid)
+        return followed.reported() if followed else None
+
+    def reports(self) -> Iterator[tuple[TrainingJob, Reported]]:
+        """Yield the jobs with known progress, and the progress to show."""
+        for uid, followed in self._followed.items():
+            if followed.recognised and uid in self._cluster.jobs:
+                yield self._cluster.jobs[uid].job, followed.reported()
+
+    def running(self) -> list[Pod]:
+        """Return the running pods of jobs with a log that is read; their use of CPU is measured."""
+        pods = (pod for uid in self._followed for pod in self._cluster.pods(uid))
+        return [pod for pod in pods if pod.phase == "Running"]
+
+    def shared_nodes(self) -> set[str]:
+        """Return the nodes where `resize` may move CPU; their use of CPU is measured."""
+        jobs = ((uid, self._cluster.jobs.get(uid)) for uid in self._followed)
+        resized = [
+            uid for uid, tracked in jobs if tracked and self._settings_of(tracked).resize != OFF
+        ]
+        pods = (pod for uid in resized for pod in self._cluster.pods(uid))
+        return {pod.node_name for pod in pods if pod.phase == "Running"}
+
+    @property
+    def measure_seconds(self) -> float:
+        """The seconds to the next measurement of CPU."""
+        return RESIZED_SECONDS if self.shared_nodes() else MEASURED_SECONDS
+
+    def measured(
+        self, found: Mapping[str, CpuUse | Verdict], nodes: Mapping[str, CpuUse] | None = None
+    ) -> None:
+        """Record the use of pods by uid, or why it is unknown, and of nodes by name."""
+        self.uses.take(found, nodes)
+        for uid, followed in self._followed.items():
+            record_use(followed, self._cluster.pods(uid), found, ledger=self._cluster.ledger)
+
+    def _enrol(self, now: float) -> None:
+        """Schedule reads for new jobs and jobs that just finished; forget jobs that are gone.
+
+        The last lines are read at once, because the operator may delete the pods. They are the only
+        read of a job that ended between two reads.
+        """
+        present = self._cluster.jobs.keys()
+        for uid in present - self._known:
+            self._alarms.set(uid, now)
+            if not self._cluster.jobs[uid].job.finished:
+                self._running.add(uid)
+        memories = (self._followed, self._statuses, self._early, self._reading, self._read)
+        for uid in self._known.union(*memories) - present:
+            for memory in memories:
+                memory.pop(uid, None)
+            self._printers.forget(uid)
+            self._awaited.discard(uid)
+            self._running.discard(uid)
+            self._finished.discard(uid)
+            self._alarms.forget(uid)
+        self._known = frozenset(present)
+        for uid in [uid for uid in self._running if self._cluster.jobs[uid].job.finished]:
+            if uid in self._alarms:
+                self._running.discard(uid)
+                self._finished.add(uid)
+                self._alarms.set(uid, now)
+
+    def _read_of(self, uid: str) -> LogRead | None:
+        """Return the log to read for a job, if any."""
+        tracked = self._cluster.jobs[uid]
+        if tracked.job.suspend:
+            return None
+        source, finished = self._settings_of(tracked).metrics, tracked.job.finished
+        followed = self._followed.get(uid)
+        pod = self._printers.next(tracked.job, fruitless=followed.fruitless if followed else 0)
+        if tracked.phase is None or not source.is_log or (finished and pod is None):
+            if self._followed.pop(uid, None) is not None:
+                self._finished.discard(uid)  # the last lines were read
+            return None
+        ended_before = finished and uid not in self._finished
+        if pod is None or (followed is None and ended_before):
+            return None
+        if followed is None or followed.expression != source.pattern:
+            self._followed[uid] = Followed(source.pattern)
+        return LogRead(tracked, pod, printing_container(tracked.job, pod))
+
+    def _end(self, read: LogRead) -> Followed | None:
+        """Record that a read has ended; return the progress of its job, unless the job is gone.
+
+        Jobs that waited for the node stay ahead of the other jobs of their namespaces.
+        """
+        self._reading.pop(read.uid, None)
+        for uid in reversed(self._at_node.pop(read.pod.node_name, [])):
+            if uid in self._cluster.jobs:
+                self._waiting.add_first(self._cluster.jobs[uid].job.namespace, uid)
+        return self._followed.get(read.uid) if read.uid in self._cluster.jobs else None
+
+    def _period(self, tracked: TrackedJob, followed: Followed, *, posts: bool) -> float:
+        """Return the seconds to the next read; `posts`: only checkpoints are read, if needed."""
+        if tracked.job.uid in self._awaited:
+            return AWAITED
+        settings = self._settings_of(tracked)
+        saves = settings.migrate != NEVER or settings.elastic
+        if posts and not saves:
+            return SELDOM
+        usual = OPTED_IN if saves or settings.resize != OFF else USUAL
+        if posts or followed.fruitful >= _SHOWN:
+            return usual
+        patience = _PATIENCE if self._soon <= _LOOK_AGAIN else _LESS_PATIENCE
+        if followed.fruitless >= _FRUITLESS and followed.silent >= patience:
+            return usual if followed.fruitful or followed.checkpoints.shown else SELDOM
+        return min(usual, self._soon)

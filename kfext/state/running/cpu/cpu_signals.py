@@ -1,0 +1,337 @@
+"""What the policies for CPU see of running jobs: their pods, their progress and their nodes."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from kfext.core.ledger.claims import pod_key
+from kfext.core.progress.reported import Reported
+from kfext.core.queue.quota import NO_RAISE
+from kfext.core.settings.table import Settings
+from kfext.model.cpu_size import TrainerCpu
+from kfext.model.cpu_state import CpuState
+from kfext.model.cpu_use import CpuUse
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.quantity import CPU
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.reports.uses import Uses
+from kfext.state.running.cpu.contest import fair_ends
+from kfext.state.running.cpu.refused_pods import RefusedPods
+from kfext.state.running.cpu.restoring import Owner, asked_of, owner_of
+from kfext.state.running.cpu.words import why_no_resize, why_unread
+from kfext.state.running.executor import TURN_SECONDS
+from kfext.state.running.running_job import (
+    EARLY_SECONDS,
+    RunningJob,
+    all_measured,
+    is_whole,
+    live_pods,
+)
+from kfext.state.running.signals import JobSignal, NodeSignal, PodSignal, Sharer, Signals, use_of
+
+_CROWDED = 0.9
+"""Jobs contend for a node from this share of its CPU in use."""
+_REMEMBERED = 32
+"""Jobs of a node that are remembered after their end."""
+_MEASURED_SECONDS = 60.0
+"""After so many seconds all pods are measured again."""
+UNMEASURED_SECONDS = 300.0
+"""No policy visits a job after so long with a missing pod or a pod of unknown CPU use."""
+_UNMEASURED = f"the CPU use of all its pods has not been known for {UNMEASURED_SECONDS:g} s"
+
+
+class CpuSignals:
+    """Makes the signals of running jobs, and keeps what a later look has to compare.
+
+    `settings_of` returns the settings of a job.
+    `paused` returns whether nothing is tried on the CPU of a job for now.
+    `headroom` returns how much more CPU the pods of a namespace may request, None: any amount.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        progress: JobsProgress,
+        settings_of: Callable[[TrackedJob], Settings],
+        paused: Callable[[RunningJob, float], bool],
+        headroom: Callable[[str], int | None],
+    ) -> None:
+        self._cluster = cluster
+        self._progress = progress
+        self._settings_of = settings_of
+        self._paused = paused
+        self._headroom = headroom
+        self._beside: dict[str, frozenset[str]] = {}
+        self._raised: dict[str, int] = {}
+        self._refused = RefusedPods(cluster)
+        self._sharers: dict[str, dict[str, Sharer]] = {}
+        self._crowded_at: dict[str, float] = {}
+        self._parts: dict[str, float] = {}
+
+    def together(self, jobs: Sequence[JobSignal], now: float) -> Signals:
+        """Return the signals of jobs and of their nodes; `now`: in epoch seconds."""
+        running, uses = self._progress.running(), self._progress.uses
+        signals = signals_of(self._cluster, jobs, uses, measured=running)
+        resized = any(job.resized for job in signals.jobs)
+        self._beside = {
+            job.uid: frozenset(pod.uid for pod in job.pods) for job in signals.jobs if resized
+        }
+        self._raised = _raised(signals)
+        free = {name: node.free for name, node in signals.nodes.items()}
+        awaited = self._refused.awaited(free, self._raised, now=now)
+        awaited |= {name for name, raised in self._raised.items() if free[name] < raised}
+        nodes = {
+            name: self._with_the_past(name, signals, now, awaited=name in awaited)
+            for name in signals.nodes
+        }
+        self._sharers = {name: sharers for name, (_, sharers) in nodes.items()}
+        self._parts = _equal_parts(signals)
+        self._crowded_at = {
+            name: self._crowded_at[name] for name in nodes.keys() & self._crowded_at.keys()
+        }
+        return Signals(
+            {name: node for name, (node, _) in nodes.items()}, signals.jobs, self._room_in(signals)
+        )
+
+    def _with_the_past(
+        self, name: str, signals: Signals, now: float, *, awaited: bool
+    ) -> tuple[NodeSignal, dict[str, Sharer]]:
+        """Return a node with the jobs that are gone, and all jobs that shared its CPU.
+
+        Under equal shares a job that is gone would have shared with a job that is still there.
+        """
+        node = signals.nodes[name]
+        present = {job.uid: job.sharer(name) for job in signals.on(name)}
+        sharers = self._sharers.get(name, {}) | present
+        ends = fair_ends(sharers.values(), cores=max(1, node.allocatable - node.others) / 1000)
+        first = min((sharer.came for sharer in present.values()), default=math.inf)
+        ended = [uid for uid in sharers if uid not in present and first < ends[uid] < math.inf]
+        gone = {uid: sharers[uid] for uid in ended[-_REMEMBERED:]}
+        crowded = self._is_crowded(name, signals, now)
+        past = replace(node, crowded=crowded, awaited=awaited, gone=tuple(gone.values()))
+        return past, present | gone
+
+    def _is_crowded(self, name: str, signals: Signals, now: float) -> bool:
+        """Return whether jobs contend for a node; a job of unknown use counts with an equal part.
+
+        What a job leaves shows in the use of the others only when they are measured again.
+        """
+        node, jobs = signals.nodes[name], signals.on(name)
+        uses = [use_of(job.on(name)) for job in jobs]
+        part = node.allocatable // max(1, len(jobs))
+        used = node.others + sum(part if use is None else use for use in uses)
+        if len(jobs) > 1 and used >= _CROWDED * node.allocatable:
+            self._crowded_at[name] = now
+        return now - self._crowded_at.get(name, -math.inf) < _MEASURED_SECONDS
+
+    def _room_in(self, signals: Signals) -> dict[str, int]:
+        """Return by namespace with a quota its headroom, in equal parts for its nodes."""
+        nodes: dict[str, set[str]] = {}
+        for job in signals.jobs:
+            nodes.setdefault(job.namespace, set()).update(job.nodes)
+        return {
+            namespace: room if room == NO_RAISE else room // max(1, len(names))
+            for namespace, names in nodes.items()
+            if (room := self._headroom(namespace)) is not None
+        }
+
+    def looks_early(self) -> bool:
+        """Return whether a pod has ended beside resized pods, or needs the CPU of a raise."""
+        if any(free_on(self._cluster, name) < raised for name, raised in self._raised.items()):
+            return True
+        return any(
+            not pods.issubset(pod.uid for pod in live_pods(self._cluster.pods(uid)))
+            for uid, pods in self._beside.items()
+        )
+
+    def of(self, job: RunningJob, now: Moment) -> tuple[JobSignal, bool]:
+        """Return the signal of a job, and whether its window has ended."""
+        tracked, cpu, uses = job.tracked, job.cpu, self._progress.uses
+        pods, reported = self._cluster.pods(job.uid), self._progress.reported(job.uid)
+        cpu.unfit = why_no_resize(tracked.job, live_pods(pods), tracked.state.cpu)
+        measured = {pod.uid: found.use for pod in live_pods(pods) if (found := uses.of(pod.uid))}
+        for uid, use in (measured or self._assumed(pods, now)).items():
+            cpu.work.measure(uid, use, assumed=not measured)
+        if reported is not None:
+            cpu.work.take(reported.progress)
+        if is_whole(tracked, pods) and all_measured(pods, uses):
+            cpu.measured_at = now.monotonic
+        elif not cpu.unfit and now.monotonic - cpu.measured_at >= UNMEASURED_SECONDS:
+            cpu.unfit = _UNMEASURED
+        rest = cpu.left(reported, now, since=tracked.job.started)
+        source = self._settings_of(tracked).metrics
+        cpu.unread = why_unread(reported, source=source, left=rest)
+        paused = self._paused(job, now.monotonic)
+        signal = job_signal(
+            job,
+            pods,
+            reported,
+            uses,
+            in_flight=paused or _in_flight(job, pods),
+            paused=paused,
+            now=now.wall,
+            settling=cpu.operation is not None and cpu.operation.is_set,
+            left=rest,
+            followed=now.monotonic - cpu.began,
+        )
+        if reported is None:
+            return signal, False
+        return signal, cpu.history.take(reported.progress, signal.use, now=now.monotonic)
+
+    def _assumed(self, pods: Iterable[Pod], now: Moment) -> dict[str, CpuUse]:
+        """Return by uid an equal part of the node for each running pod.
+
+        metrics-server shows a new pod after half a minute or more; until then weights are equal.
+        """
+        parts = (
+            (pod.uid, self._parts.get(pod.node_name)) for pod in pods if pod.phase == "Running"
+        )
+        return {uid: CpuUse(part, at=now.wall, window=TURN_SECONDS) for uid, part in parts if part}
+
+
+def _in_flight(job: RunningJob, pods: tuple[Pod, ...]) -> bool:
+    """Return whether a job has to wait for a write, a kubelet, a pod or another size."""
+    return (
+        job.tracked.busy
+        or job.size.operation is not None
+        or job.move.operation is not None
+        or (job.cpu.operation is not None and not job.cpu.operation.is_set)
+        or not is_whole(job.tracked, pods)
+    )
+
+
+def _equal_parts(signals: Signals) -> dict[str, float]:
+    """Return by node the cores of each pod of the jobs there if all have equal shares."""
+    count = Counter(pod.node for job in signals.jobs for pod in job.pods)
+    return {
+        name: (node.allocatable - node.others) / 1000 / max(1, count[name])
+        for name, node in signals.nodes.items()
+    }
+
+
+def _raised(signals: Signals) -> dict[str, int]:
+    """Return by node what counts there beyond what users wrote."""
+    raised = dict.fromkeys(signals.nodes, 0)
+    for pod in (pod for job in signals.jobs for pod in job.pods):
+        raised[pod.node] += pod.extra
+    return {name: amount for name, amount in raised.items() if amount > 0}
+
+
+def free_on(cluster: Cluster, name: str) -> int:
+    """Return the CPU of a node less all requests, as users wrote them; 0: no such node.
+
+    A reservation does not count: its job does not fit yet. Its pods count once it does.
+    """
+    node = cluster.ledger.node(name)
+    if node is None:
+        return 0
+    claims = (claim for claim in cluster.ledger.claims_on([name]) if not claim.kept)
+    return node.allocatable.get(CPU, 0) - sum(claim.requests.get(CPU, 0) for claim in claims)
+
+
+def signals_of(
+    cluster: Cluster, jobs: Iterable[JobSignal], uses: Uses, *, measured: Iterable[Pod]
+) -> Signals:
+    """Return the signals of jobs, except jobs with a pod on an unknown node.
+
+    `measured`: pods that may have a known use. Other pods on a node count with their requests,
+    which they can claim against the jobs, or with their use if the use of the node shows less.
+    """
+    signals = tuple(jobs)
+    nodes = {pod.node for job in signals for pod in job.pods}
+    uids = {pod.uid for job in signals for pod in job.pods}
+    job_use = dict.fromkeys(nodes, 0)
+    for signal in (pod for job in signals for pod in job.pods):
+        job_use[signal.node] += signal.use or 0
+    others = dict.fromkeys(nodes, 0)
+    counted = {pod_key(uid) for uid in uids}
+    for pod in measured:
+        use = uses.of(pod.uid)
+        if use is not None and pod.node_name in nodes and pod.uid not in uids:
+            others[pod.node_name] += use.millicores
+            counted.add(pod_key(pod.uid))
+    for name in nodes:
+        claims = cluster.ledger.claims_on([name], ignoring=counted)
+        rest = sum(claim.requests.get(CPU, 0) for claim in claims)
+        all_use = uses.of_node(name)
+        if all_use is not None:
+            rest = min(rest, max(0, all_use - others[name] - job_use[name]))
+        others[name] += rest
+    node_signals = {
+        name: NodeSignal(
+            allocatable=node.allocatable.get(CPU, 0),
+            others=others[name],
+            free=free_on(cluster, name),
+        )
+        for name in nodes
+        if (node := cluster.ledger.node(name)) is not None
+    }
+    return Signals(
+        node_signals, tuple(job for job in signals if set(job.nodes) <= node_signals.keys())
+    )
+
+
+def job_signal(
+    job: RunningJob,
+    pods: tuple[Pod, ...],
+    reported: Reported | None,
+    uses: Uses,
+    *,
+    in_flight: bool,
+    paused: bool = False,
+    settling: bool = False,
+    left: float | None = None,
+    followed: float = math.inf,
+    now: float = 0.0,
+) -> JobSignal:
+    """Return the signal of a job with the given pods. No policy visits an unfit job.
+
+    `left`: the core-seconds to its end. `followed`: for how many seconds kfext has followed it.
+    `now`: in epoch seconds.
+    """
+    cpu, state = job.cpu, job.tracked.state.cpu
+    signals = tuple(
+        _pod_signal(pod, pod.trainer, state, uses)
+        for pod in live_pods(pods)
+        if pod.node_name and pod.trainer is not None
+    )
+    signal = JobSignal(
+        uid=job.uid,
+        namespace=job.tracked.job.namespace,
+        pods=signals,
+        policies={} if cpu.unfit else job.cpu_policies,
+        rests=frozenset(state.rests),
+        in_flight=in_flight,
+        paused=paused,
+        settling=settling,
+        reported=reported,
+        rate=cpu.history.rate,
+        whole=is_whole(job.tracked, pods),
+        left=left,
+        followed=followed,
+        done=cpu.work.done(reported.progress) if reported else 0.0,
+        unread=cpu.unread,
+    )
+    return replace(signal, young=now - signal.began < EARLY_SECONDS)
+
+
+def _pod_signal(pod: Pod, trainer: TrainerCpu, state: CpuState, uses: Uses) -> PodSignal:
+    use = uses.of(pod.uid)
+    # A value that another client has changed is the new wish.
+    asked = None if owner_of(pod, state) is Owner.OTHER else asked_of(pod, state)
+    return PodSignal(
+        uid=pod.uid,
+        component=pod.replica.type if pod.replica else "",
+        node=pod.node_name,
+        request=trainer.request,
+        limit=trainer.limit,
+        allocated=trainer.allocated,
+        user=asked,
+        use=use.millicores if use else None,
+        qos=pod.qos,
+        created=pod.created,
+    )

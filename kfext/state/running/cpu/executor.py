@@ -1,0 +1,305 @@
+"""Changes the CPU of pods: the policies visit jobs that share nodes, group by group."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from kfext import names
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.cpu_state import CpuState
+from kfext.model.moment import Moment
+from kfext.model.policy import PolicyChoice
+from kfext.model.timestamps import written_time
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.arbitration import Cadence, Chosen, neighbourhoods
+from kfext.state.running.cpu.cpu import RESIZED
+from kfext.state.running.cpu.cpu_signals import CpuSignals
+from kfext.state.running.cpu.restoring import restoring
+from kfext.state.running.cpu.stages import Stages
+from kfext.state.running.cpu.words import cpu_shown
+from kfext.state.running.executor import TURN_SECONDS, Executor, Steps
+from kfext.state.running.operation import WINDOWS_BEFORE, Phase, Trial
+from kfext.state.running.policy import Condition, ConditionStatus, SignalPolicy
+from kfext.state.running.proposal import Proposal
+from kfext.state.running.registry import CPU_POLICIES
+from kfext.state.running.running_job import CpuRecord, RunningJob, live_pods
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.signals import JobSignal, Signals
+from kfext.state.waiting.queue import Queue
+
+MOST_BEGUN = 16
+"""The most operations that begin after one look."""
+_Due = Mapping[str, frozenset[str]]
+"""By the name of a policy, the uids of the jobs that it visits now."""
+
+
+@dataclass(slots=True)
+class _Look:
+    """One look at all jobs.
+
+    `groups`: the jobs that share nodes, in the order of their turns; a group on which kfext fails
+        is dropped. `due`: whom the policies visit. `ended`: the jobs with a window that has just
+        ended. `begun`: the jobs with an operation that began in it.
+    `early`: the jobs with a proposal too early to judge.
+    """
+
+    groups: list[Signals]
+    due: _Due
+    ended: Collection[str]
+    begun: set[str] = field(default_factory=set)
+    early: set[str] = field(default_factory=set)
+
+
+class CpuExecutor(Executor):
+    """Moves CPU between the pods of jobs."""
+
+    condition: ClassVar[Condition] = RESIZED
+    look_seconds: ClassVar[float] = TURN_SECONDS
+
+    def __init__(
+        self, running: RunningJobs, cluster: Cluster, queue: Queue, progress: JobsProgress
+    ) -> None:
+        super().__init__(running)
+        self._cluster = cluster
+        self._stages = Stages(cluster, progress.uses, queue.quotas.changes)
+        self._signals = CpuSignals(
+            cluster, progress, running.settings_of, self._stages.paused, queue.headroom
+        )
+        self._cadences = {policy.name: Cadence() for policy in CPU_POLICIES}
+        self._look: _Look | None = None
+        self._first = 0
+        self._shrinking: tuple[RunningJob, ...] = ()
+
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        """Return whether a job opted in, or has CPU of kfext."""
+        training = tracked.job
+        if training.finished or training.suspend or training.deleting:
+            return False
+        return tracked.state.cpu != CpuState() or any(
+            policy.name in chosen for policy in CPU_POLICIES
+        )
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow the CPU of a job."""
+        job.cpu = CpuRecord(began=now.monotonic, measured_at=now.monotonic)
+
+    def leave(self, job: RunningJob, now: Moment) -> None:
+        """Forget the CPU of a job."""
+        job.cpu = CpuRecord()
+
+    def looks_early(self) -> bool:
+        """Return whether CPU came free for a pod, or is needed by a pod."""
+        busy = {Phase.WRITING, Phase.SETTLING}
+        shrunk = self._shrinking and not any(
+            job.cpu.operation is not None and job.cpu.operation.phase in busy
+            for job in self._shrinking
+        )
+        return bool(shrunk) or self._signals.looks_early()
+
+    def advance(self, now: Moment) -> Steps:
+        """Go on with operations, and restore what kfext may no longer change."""
+        at = now.monotonic
+        begun: list[tuple[RunningJob, Resize | None]] = []
+        for job in self.jobs.values():
+            with self.running.failures.about(job.tracked):
+                begun.append((job, self._stages.advance(job, now=at)))
+        self._look = None
+        if self.looks:
+            self._shrinking = ()
+            self._look = look = self._new_look(now)
+            for here in list(look.groups):
+                with self._visit(look, here):
+                    for signal in here.jobs:
+                        self.jobs[signal.uid].cpu.meet(here.company)
+                    for job, step in self._give_back(here, at):
+                        look.begun.add(job.uid)
+                        begun.append((job, step))
+        return _written(begun)
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        """Return what the policies propose after a look, and trials that are to be undone."""
+        look, proposals = self._look, list[Proposal]()
+        if look is None:
+            return proposals
+        for here in list(look.groups):
+            with self._visit(look, here):
+                records = {job.uid: self.jobs[job.uid].cpu for job in here.jobs}
+                advised = judged(here, records, ended=look.ended)
+                for policy in CPU_POLICIES:
+                    advised += self._advised(policy, here, look.due[policy.name])
+                ripe = [proposal for proposal in advised if self._ripe(proposal)]
+                any_ripe = {proposal.job for proposal in ripe} | look.begun
+                look.early |= {proposal.job for proposal in advised} - any_ripe
+                busy = look.begun | {job.uid for job in here.jobs if job.in_flight}
+                proposals += [proposal for proposal in ripe if proposal.job not in busy]
+        return proposals
+
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        """Begin the chosen proposals for each group, and set what each job shows."""
+        look = self._look
+        if look is None:
+            return []
+        begun: list[tuple[RunningJob, Resize | None]] = []
+        acting = {proposal.job: proposal for proposal in chosen.act}
+        would = {proposal.job: proposal for proposal in chosen.observe}
+        for here in list(look.groups):
+            with self._visit(look, here):
+                due = [(acting[job.uid], job) for job in here.jobs if job.uid in acting]
+                for proposal, job in sorted(due, key=lambda pair: chosen.act.index(pair[0])):
+                    if len(look.begun) < MOST_BEGUN:
+                        look.begun.add(proposal.job)
+                        why = f"{written_time(now.wall)}: {proposal.reason}"
+                        begun.append(self._begin(replace(proposal, reason=why), job))
+                for job in here.jobs:
+                    self._show(job, look, would.get(job.uid), now.monotonic)
+        self._shrinking = tuple(job for job, step in begun if step is not None and _shrinks(step))
+        return _written(begun)
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write."""
+        self._stages.finish(job, complete=complete, final=final, now=now)
+
+    # --- one look -------------------------------------------------------------------------------
+
+    def _new_look(self, now: Moment) -> _Look:
+        at = now.monotonic
+        jobs: list[JobSignal] = []
+        ended = set()
+        for job in self.jobs.values():
+            with self.running.failures.about(job.tracked):
+                signal, has_ended = self._signals.of(job, now)
+                if has_ended:
+                    ended.add(job.uid)
+                if signal.pods:
+                    jobs.append(signal)
+                elif job.cpu_policies and job.cpu.unfit:
+                    unfit = Verdict(names.REASON_STANDS_DOWN, job.cpu.unfit)
+                    self.running.shown.show(
+                        job, RESIZED.type, ConditionStatus(holds=False, verdict=unfit)
+                    )
+        signals = self._signals.together(jobs, now.wall)
+        due = {policy.name: self._due(policy, signals, at) for policy in CPU_POLICIES}
+        groups = neighbourhoods(signals.jobs)
+        self._first = (self._first + 1) % max(1, len(groups))
+        turns = (*groups[self._first :], *groups[: self._first])
+        return _Look([_among(group, signals) for group in turns], due, ended)
+
+    @contextmanager
+    def _visit(self, look: _Look, here: Signals) -> Iterator[None]:
+        """Keep a group in a look unless kfext fails on it; the error affects no other group."""
+        look.groups.remove(here)
+        with self.running.failures.about(self.jobs[here.jobs[0].uid].tracked):
+            yield
+            look.groups.append(here)
+
+    def _due(self, policy: SignalPolicy, signals: Signals, now: float) -> frozenset[str]:
+        """Return the jobs that a policy visits now."""
+        takers = [job for job in signals.jobs if policy.applies_to(job)]
+        due = self._cadences[policy.name].due(
+            takers, interval=lambda job: policy.parameter_for(job, "interval"), now=now
+        )
+        return frozenset(job.uid for job in due)
+
+    def _advised(self, policy: SignalPolicy, here: Signals, due: frozenset[str]) -> list[Proposal]:
+        """Return a policy's proposals for neighbours, and record the jobs that it leaves alone."""
+        jobs = tuple(job for job in here.jobs if job.uid in due or not policy.applies_to(job))
+        if not any(job.uid in due for job in jobs):
+            return []
+        advice = policy.propose(replace(here, jobs=jobs))
+        for job in jobs:
+            self.jobs[job.uid].cpu.stood_down[policy.name] = advice.stood_down.get(job.uid, "")
+        return list(advice.proposals)
+
+    def _give_back(self, here: Signals, now: float) -> Iterator[tuple[RunningJob, Resize | None]]:
+        """Yield the steps that restore the user's CPU, whatever else is under way."""
+        for job in here.jobs:
+            running = self.jobs[job.uid]
+            cpu, operation = running.cpu, running.cpu.operation
+            pods, state = live_pods(self._cluster.pods(job.uid)), running.tracked.state.cpu
+            cpu.see(pods, state)
+            writing = operation is not None and operation.phase is Phase.WRITING
+            paused = self._stages.paused(running, now, restoring=True)
+            if running.tracked.busy or writing or paused:
+                continue
+            back = restoring(
+                job,
+                here,
+                pods=pods,
+                state=state,
+                seen=cpu.seen,
+                chosen=running.cpu_policies,
+                undo=cpu.undo,
+            )
+            if back is not None:
+                if operation is None or not operation.restores:
+                    yield running, self._stages.begin(running, back, resized=job.resized)
+            elif not running.cpu_policies and operation is None and not job.resized:
+                yield running, self._stages.forget(running)
+
+    def _ripe(self, proposal: Proposal) -> bool:
+        """Return whether enough is known to judge the effect of a proposal later.
+
+        A proposal that gives back need not show a gain, so it never waits.
+        """
+        if proposal.measure is None:
+            return True
+        return len(self.jobs[proposal.job].cpu.history.of(proposal.measure)) >= WINDOWS_BEFORE
+
+    def _begin(self, proposal: Proposal, job: JobSignal) -> tuple[RunningJob, Resize | None]:
+        running, measure = self.jobs[job.uid], proposal.measure
+        trial = Trial(proposal, running.cpu.history.of(measure)) if measure else None
+        return running, self._stages.begin(running, proposal, resized=job.resized, trial=trial)
+
+    def _show(self, job: JobSignal, look: _Look, would: Proposal | None, now: float) -> None:
+        running = self.jobs[job.uid]
+        running.cpu.early = job.uid in look.early
+        decided = any(job.uid in uids for uids in look.due.values())
+        paused = self._stages.paused(running, now)
+        shown = cpu_shown(running, job, would, decided=decided, paused=paused)
+        self.running.shown.show(running, RESIZED.type, shown)
+
+
+def _among(group: tuple[JobSignal, ...], signals: Signals) -> Signals:
+    """Return the signals of a group of jobs that share nodes."""
+    nodes = {node for job in group for node in job.nodes}
+    return replace(signals, nodes={node: signals.nodes[node] for node in nodes}, jobs=group)
+
+
+def _shrinks(step: Resize) -> bool:
+    """Return whether a step lowers the request of a pod, so that other pods may grow."""
+    return any(
+        size.request is not None and pod.trainer is not None and size.request < pod.trainer.request
+        for pod, size in step.sizes
+    )
+
+
+def _written(begun: list[tuple[RunningJob, Resize | None]]) -> Steps:
+    return [(job.tracked, step) for job, step in begun if step is not None]
+
+
+def judged(
+    here: Signals, records: Mapping[str, CpuRecord], *, ended: Collection[str]
+) -> list[Proposal]:
+    """Return the proposals to undo; `ended`: the jobs with a window that has just ended.
+
+    A trial without a gain stays until its undoing begins.
+    """
+    undone = []
+    for job in here.jobs:
+        record = records[job.uid]
+        if record.trial is None:
+            continue
+        if job.uid in ended and not job.in_flight:
+            record.trial = record.trial.with_window(job)
+        gained = record.trial.gained()
+        if gained is False and (undo := record.trial.undo(job)) is not None:
+            undone.append(undo)
+        elif gained:
+            record.trial = None
+    return undone

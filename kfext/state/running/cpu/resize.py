@@ -1,0 +1,180 @@
+"""Resize: the CPU of a node goes first to the job that would end first, by weight.
+
+The request of the favourite of a node is raised, and so its weight; limits stay the user's.
+`contest` says who is favoured and by how much. Sources: Friedman and Henderson, the Fair Sojourn
+Protocol, SIGMETRICS 2003, for the order; Zheng et al., FlowCon, ICPP 2019, for growth.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from kfext.core.words import listed
+from kfext.model.policy import Mode
+from kfext.model.qos import QoS
+from kfext.state.running.cpu.contest import Contest, contests, favourites, lead_of
+from kfext.state.running.cpu.cpu import INTERVAL, RESIZED, opted_in
+from kfext.state.running.policy import Advice, Parameter, SignalPolicy
+from kfext.state.running.proposal import PodSizes, Proposal, Size, in_stages
+from kfext.state.running.signals import JobSignal, PodSignal, Signals
+
+
+def _propose(signals: Signals) -> Advice:
+    willing, stood_down = RESIZE.eligible_jobs(signals, _why_not)
+    stood_down |= {job.uid: job.unread for job in willing if job.unread}
+    acting = [job for job in willing if _acts(job)]
+    proposals = list(_decided(signals, acting, at_once=True))
+    if observing := [job for job in willing if not _acts(job)]:
+        # What is shown is what would be done if all jobs let kfext act.
+        uids = {job.uid for job in observing}
+        would = _decided(signals, [*acting, *observing], at_once=False)
+        proposals += [proposal for proposal in would if proposal.job in uids]
+    return Advice(tuple(proposals), stood_down)
+
+
+RESIZE = SignalPolicy(
+    name="resize",
+    effect="moves CPU between the jobs on a node, by their CPU requests",
+    condition=RESIZED,
+    max_mode=opted_in,
+    parameters={
+        "change": Parameter(
+            0.2, 0.0, 1.0, "the part of a request below which a change is not written"
+        ),
+        "interval": replace(
+            INTERVAL,
+            default=10.0,
+            effect=f"{INTERVAL.effect}; while all jobs that share nodes with it are completing and "
+            "none of them prints a total, the interval doubles, up to eightfold",
+        ),
+    },
+    propose=_propose,
+)
+
+
+def _why_not(job: JobSignal) -> str | None:
+    """Return why a job cannot be resized, or None."""
+    for pod in job.pods:
+        if pod.qos is not QoS.BURSTABLE:
+            return (
+                f"its pod of type {pod.component} is {pod.qos}: "
+                "resize moves the CPU requests of Burstable pods alone"
+            )
+    return None
+
+
+def _acts(job: JobSignal) -> bool:
+    return job.policies[RESIZE.name].mode is Mode.ACT
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node that is decided on.
+
+    `wanted`: by uid, what each job should request. `allowed`: by namespace, what jobs may still
+    grow. `shrinks`: whether a request goes down, so that growth waits for the kubelet.
+    """
+
+    contest: Contest
+    favourite: JobSignal | None
+    wanted: Mapping[str, int]
+    shrinks: bool = False
+    grown: dict[str, int] = field(default_factory=dict)
+
+    def may_grow(self, job: JobSignal, growth: int) -> int:
+        """Return how much of a growth has room, and keep that room."""
+        room = self.contest.allowance(job.namespace) - sum(self.grown.values())
+        given = growth if growth <= room else 0 if self.shrinks else max(0, room)
+        self.grown[job.uid] = given
+        return given
+
+
+def _decided(
+    signals: Signals, candidates: Collection[JobSignal], *, at_once: bool
+) -> Iterator[Proposal]:
+    """Yield the proposals for the candidates; `at_once`: no more than has room now."""
+    of = contests(signals)
+    first = favourites(of, candidates)
+    nodes = {
+        node: _Node(contest, first.get(node), _wanted(contest, first.get(node), candidates))
+        for node, contest in of.items()
+    }
+    for node in nodes.values():
+        node.shrinks = any(_lowers(job, node) for job in candidates)
+    for job in candidates:
+        here = [nodes[node] for node in job.nodes]
+        sizes = [size for node in here for size in _sizes(job, node, at_once=at_once)]
+        if sizes:
+            yield Proposal(
+                policy=RESIZE.name,
+                job=job.uid,
+                change=PodSizes(in_stages(job, sizes)),
+                reason=_reason(job, here, sizes),
+            )
+
+
+def _wanted(
+    of: Contest, favourite: JobSignal | None, candidates: Collection[JobSignal]
+) -> dict[str, int]:
+    """Return by uid what each candidate on a node should request; a job without entry stays."""
+    here = [job for job in candidates if job in of.jobs]
+    if len(of.jobs) > 1 and (
+        not of.is_open or (favourite is None and not of.by_growth and of.unknown)
+    ):
+        return {}
+    wanted = of.requests(favourite, here)
+    return {job.uid: wanted[job.uid] for job in here}
+
+
+def _lowers(job: JobSignal, node: _Node) -> bool:
+    changes = _changes(job, node, node.wanted.get(job.uid))
+    return not job.in_flight and any(to < pod.request for pod, to in changes)
+
+
+def _sizes(job: JobSignal, node: _Node, *, at_once: bool) -> list[Size]:
+    """Return the new requests of a job's pods; `at_once`: no more than has room now."""
+    changes = list(_changes(job, node, node.wanted.get(job.uid)))
+    growth = sum(to - pod.request for pod, to in changes)
+    if at_once and growth > 0 and (given := node.may_grow(job, growth)) < growth:
+        now = sum(pod.request for pod in job.on(node.contest.node))
+        changes = list(_changes(job, node, now + given))
+    return [Size(pod.uid, request=to) for pod, to in changes]
+
+
+def _changes(job: JobSignal, node: _Node, total: int | None) -> Iterator[tuple[PodSignal, int]]:
+    """Yield the pods of a job on a node with a change that is worth a write, and their new request.
+
+    `total`: what they should request together; None: what they do now.
+    """
+    if total is None:
+        return
+    requests = node.contest.split(job, total)
+    change = RESIZE.parameter_for(job, "change")
+    for pod in job.on(node.contest.node):
+        to = requests[pod.uid]
+        back = to == pod.asked.request != pod.request
+        if back or (to != pod.request and abs(to - pod.request) >= change * pod.request):
+            yield pod, to
+
+
+def _reason(job: JobSignal, nodes: Collection[_Node], sizes: Collection[Size]) -> str:
+    to = {size.pod: size.request for size in sizes}
+    before = sum(pod.request for pod in job.pods)
+    after = sum(to.get(pod.uid, pod.request) or 0 for pod in job.pods)
+    return f"CPU request {before}m becomes {after}m: {_why(job, nodes)}"
+
+
+def _why(job: JobSignal, nodes: Collection[_Node]) -> str:
+    shared = [node for node in nodes if len(node.contest.jobs) > 1]
+    names = listed([node.contest.node for node in shared], of="nodes")
+    if not shared:
+        return "no other job shares its nodes"
+    jobs = {other.uid: other for node in shared for other in node.contest.jobs}
+    among = f"of the {len(jobs)} jobs on {names}"
+    if any(node.contest.by_growth for node in shared):
+        share = lead_of(job.growth, list(jobs.values()))
+        return f"it has {share:.0%} of the growth {among}"
+    if any(node.favourite is job for node in shared):
+        return f"it would end first {among}"
+    if job.young and not job.known:
+        return f"it keeps an equal share {among} until its progress is known"
+    return f"another {among} would end first"

@@ -1,0 +1,151 @@
+"""Who set the CPU of a pod, and when the user's CPU is restored."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import REMEMBERED, CpuState, PodCpu
+from kfext.model.pod import Pod
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.qos import QoS
+from kfext.model.verdict import Verdict
+from kfext.state.running.proposal import Proposal, restore_proposal
+from kfext.state.running.signals import JobSignal, Signals
+
+
+class Owner(Enum):
+    """Who set the CPU of a pod: the user, kfext, or another client after kfext."""
+
+    USER = "user"
+    KFEXT = "kfext"
+    OTHER = "other"
+
+
+def owner_of(pod: Pod, state: CpuState) -> Owner:
+    """Return who set the CPU of a pod. CPU that was never changed is the user's."""
+    asked, cpu = asked_of(pod, state), cpu_of(pod)
+    if cpu is None or asked in {None, cpu}:
+        return Owner.USER
+    return Owner.KFEXT if cpu in _written(pod, state) else Owner.OTHER
+
+
+def changed_by_others(pod: Pod, state: CpuState, *, seen: PodCpu | None) -> bool:
+    """Return whether another client has changed the CPU of a pod since kfext wrote it.
+
+    `seen`: the CPU last seen on the pod, if kfext wrote it last. Without it, the pod may have the
+    user's CPU because kfext's write never arrived.
+    """
+    asked, cpu = asked_of(pod, state), cpu_of(pod)
+    if asked is None or cpu is None:
+        return False
+    put_back = seen is not None and cpu == asked != seen == last_written(pod, state)
+    return put_back or owner_of(pod, state) is Owner.OTHER
+
+
+def cpu_of(pod: Pod) -> PodCpu | None:
+    """Return the CPU in the spec of a pod, or None for a pod without a known trainer."""
+    return None if pod.trainer is None else PodCpu(pod.trainer.request, pod.trainer.limit)
+
+
+def asked_of(pod: Pod, state: CpuState) -> PodCpu | None:
+    """Return the size that the user asked for, or None for a type that kfext has not recorded."""
+    return state.asked_of(pod.replica.type, pod.replica.index) if pod.replica else None
+
+
+def noted(
+    state: CpuState,
+    sizes: Iterable[tuple[Pod, CpuSize]],
+    *,
+    by: frozenset[str],
+    pods: Iterable[Pod] = (),
+) -> CpuState:
+    """Return the state to write before new sizes.
+
+    A write may be lost with the controller, or take effect although its answer was lost. So the
+    present CPU of a pod and the last CPU that was to be written also count as kfext's.
+    `by`: the policies that account for all of kfext's sizes. `pods`: all pods of the job.
+    """
+    sizes = tuple(sizes)
+    types = {pod.replica.type for pod, _ in sizes if pod.replica}
+    asked, written = dict(state.asked), dict(state.written)
+    for pod in (*(pod for pod, _ in sizes), *pods):
+        # Until kfext resizes the first pod of a type, its pods have what the user wrote.
+        cpu = cpu_of(pod)
+        if cpu is None or pod.replica is None or pod.replica.type in state.asked:
+            continue
+        if pod.replica.type in types and cpu != asked.setdefault(pod.replica.type, cpu):
+            asked[_name(pod)] = cpu
+    for pod, size in sizes:
+        cpu = cpu_of(pod)
+        if cpu is None or pod.replica is None:
+            continue
+        present = () if owner_of(pod, state) is Owner.USER else (cpu,)
+        request, limit = size.request, size.limit
+        new = PodCpu(cpu.request if request is None else request, limit or cpu.limit)
+        kfexts = dict.fromkeys((new, *present, *_written(pod, state)))
+        written[_name(pod)] = tuple(kfexts)[:REMEMBERED]
+    return replace(state, asked=asked, written=written, by=by)
+
+
+def last_written(pod: Pod, state: CpuState) -> PodCpu | None:
+    """Return the CPU that kfext last wrote for a pod, or was about to write, or None."""
+    return next(iter(_written(pod, state)), None)
+
+
+def _written(pod: Pod, state: CpuState) -> tuple[PodCpu, ...]:
+    return state.written_of(pod.replica.type, pod.replica.index) if pod.replica else ()
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.replica.type}-{pod.replica.index}" if pod.replica else ""
+
+
+_INFEASIBLE = "Infeasible"
+
+
+def restoring(
+    job: JobSignal,
+    signals: Signals,
+    *,
+    pods: Sequence[Pod],
+    state: CpuState,
+    seen: Mapping[str, PodCpu],
+    chosen: Mapping[str, PolicyChoice],
+    undo: tuple[str, Verdict] | None,
+) -> Proposal | None:
+    """Return the proposal to restore sizes of a job, or None.
+
+    `seen`: by pod uid, the last CPU of kfext's that was seen on the pod.
+    `chosen`: the policies that the user and the administrator allow.
+    `undo`: a policy with sizes that were not all written or set, and why.
+    """
+    changed = next(
+        (pod for pod in pods if changed_by_others(pod, state, seen=seen.get(pod.uid))), None
+    )
+    if changed is not None and chosen and not chosen.keys() <= state.rests.keys():
+        reason = f"another client changed the CPU of pod {changed.name}: that is the new wish"
+        return restore_proposal("", job, reason=reason, rests=chosen)
+    if undo is not None:
+        policy, why = undo
+        reason = f"not all CPU was set: {why.message or why.reason}"
+        rests = [policy] if why.reason == _INFEASIBLE else []
+        if (back := restore_proposal("", job, reason=reason, rests=rests)) is not None:
+            return back
+    reason = _why_back(job, signals, state)
+    return restore_proposal("", job, reason=reason) if reason else None
+
+
+def _why_back(job: JobSignal, signals: Signals, state: CpuState) -> str:
+    """Return why a job without faults gets back what its user wrote, or nothing."""
+    if not job.whole and job.resized and any(pod.qos is QoS.GUARANTEED for pod in job.pods):
+        # A new pod may need the CPU that other pods of the job have beyond their requests.
+        return "a pod of the job does not run, and needs what it requests"
+    allowed = {name for name, choice in job.policies.items() if choice.mode is Mode.ACT}
+    acting = allowed - state.rests.keys()
+    if job.resized and not state.by <= acting:
+        return f"{' and '.join(sorted(state.by - acting))} may not act on the job any more"
+    for node in job.nodes:
+        if signals.nodes[node].awaited and any(pod.extra > 0 for pod in job.on(node)):
+            return f"another pod needs what is free on {node}"
+    return ""

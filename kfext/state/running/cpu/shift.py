@@ -1,0 +1,172 @@
+"""Shift: CPU moves between the components of one job on a node, from idle pods to busy pods.
+
+The limits of a job's pods on a node keep the sum that the user gave them, so no other job loses.
+The requests of Guaranteed pods move with their limits. Source: CMS-DL's adjustment at run time.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kfext.core.words import listed
+from kfext.model.qos import QoS
+from kfext.state.running.cpu.cpu import INTERVAL, RESIZED, Part, opted_in, share_out
+from kfext.state.running.policy import Advice, Parameter, SignalPolicy
+from kfext.state.running.proposal import Measure, PodSizes, Proposal, Size, in_stages
+from kfext.state.running.signals import JobSignal, PodSignal, Signals
+
+_STOPPED = 0.95
+"""A pod counts as stopped by its limit from this share of the limit."""
+_LEAST_LIMIT = 50
+"""The lowest limit in millicores: below it the slices of a CFS period get too short."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A pod with a limit that is part of a sum; in millicores.
+
+    `limit`, `use`: now. `asked`: the limit without any change by kfext.
+    """
+
+    pod: PodSignal
+    limit: int
+    use: int
+    asked: int
+
+
+def _propose(signals: Signals) -> Advice:
+    willing, stood_down = SHIFT.eligible_jobs(signals, _why_not)
+    proposals = [_proposal(job) for job in willing]
+    return Advice(tuple(proposal for proposal in proposals if proposal is not None), stood_down)
+
+
+SHIFT = SignalPolicy(
+    name="shift",
+    effect="moves CPU between the components of a job",
+    condition=RESIZED,
+    max_mode=opted_in,
+    parameters={
+        "change": Parameter(
+            0.1, 0.0, 1.0, "the part of a limit below which a change is not written"
+        ),
+        "headroom": Parameter(
+            0.2,
+            0.0,
+            10.0,
+            "what a pod that its limit does not stop keeps beyond its use, as a part of it",
+        ),
+        "interval": INTERVAL,
+    },
+    propose=_propose,
+)
+
+
+def _why_not(job: JobSignal) -> str | None:
+    """Return why nothing can be shifted within a job, or None."""
+    for pod in job.pods:
+        if pod.qos is QoS.BEST_EFFORT:
+            return f"its pod of type {pod.component} is BestEffort, which cannot be resized"
+        if pod.limit is None:
+            return f"its pod of type {pod.component} has no CPU limit, so nothing restricts it"
+    return None
+
+
+def _proposal(job: JobSignal) -> Proposal | None:
+    if job.settling:
+        return None  # what its pods use may be from before the last shift
+    sizes = [size for node in job.nodes for size in _sizes(job, job.on(node))]
+    if not sizes:
+        return None
+    before = {pod.uid: pod for pod in job.pods}
+    moved = [
+        f"{before[size.pod].component} from {before[size.pod].limit}m to {size.limit}m"
+        for size in sizes
+    ]
+    grows = any((size.limit or 0) > (before[size.pod].limit or 0) for size in sizes)
+    favours = grows and any(size.limit != before[size.pod].asked.limit for size in sizes)
+    why = (
+        "CPU goes to the pods of the job that use theirs up"
+        if favours
+        else "the limits of the job get the sum back that it was submitted with"
+    )
+    return Proposal(
+        policy=SHIFT.name,
+        job=job.uid,
+        change=PodSizes(in_stages(job, sizes)),
+        reason=f"{why}: {listed(moved, of='pods')}",
+        measure=_measure(job) if favours else None,
+    )
+
+
+def _measure(job: JobSignal) -> Measure:
+    return Measure.USE if job.rate is None else Measure.RATE
+
+
+def _sizes(job: JobSignal, pods: Sequence[PodSignal]) -> Iterable[Size]:
+    """Yield the new limits of a job's pods on one node."""
+    shared = [
+        _Shared(pod, limit=pod.limit, use=pod.use, asked=pod.asked.limit)
+        for pod in pods
+        if pod.limit is not None and pod.use is not None and pod.asked.limit is not None
+    ]
+    if len(shared) < len(pods):
+        return
+    for pod, limit in zip(shared, _limits(job, shared), strict=True):
+        if limit != pod.limit:
+            guaranteed = pod.pod.qos is QoS.GUARANTEED
+            yield Size(pod.pod.uid, limit, request=limit if guaranteed else None)
+
+
+def _limits(job: JobSignal, shared: Sequence[_Shared]) -> list[int]:
+    """Return the limits of a job's pods on one node, with the sum that the job should have.
+
+    The present sum differs after a pod was replaced, or if a controller died between two stages.
+    """
+    now = [pod.limit for pod in shared]
+    total = sum(pod.asked for pod in shared)
+    busy = any(is_stopped(pod.pod) for pod in shared)
+    if total >= sum(now) and not busy:
+        return now
+    if len({pod.pod.component for pod in shared}) < 2:
+        return now if total == sum(now) else [pod.asked for pod in shared]
+    return _divided(job, shared, total)
+
+
+def _divided(job: JobSignal, shared: Sequence[_Shared], total: int) -> list[int]:
+    """Return the limits by use; a limit that would hardly change stays."""
+    floors = [_floor(pod, SHIFT.parameter_for(job, "headroom")) for pod in shared]
+    if sum(floors) > total:
+        floors = [min(least_limit(pod.pod), pod.limit) for pod in shared]
+    parts = [Part(float(pod.use), floor, total) for pod, floor in zip(shared, floors, strict=True)]
+    while True:
+        limits = share_out(total, parts)
+        hardly = [
+            index
+            for index, pod in enumerate(shared)
+            if 0 < abs(limits[index] - pod.limit) < SHIFT.parameter_for(job, "change") * pod.limit
+        ]
+        if not hardly:
+            return limits
+        for index in hardly:
+            parts[index] = Part(parts[index].weight, shared[index].limit, shared[index].limit)
+
+
+def _floor(pod: _Shared, headroom: float) -> int:
+    """Return the least that a pod keeps: its use plus the headroom, or its present limit."""
+    used = 0 if is_stopped(pod.pod) else int(pod.use * (1 + headroom))
+    return min(max(least_limit(pod.pod), used), pod.limit)
+
+
+def is_stopped(pod: PodSignal) -> bool:
+    """Return whether its limit keeps a pod from using more."""
+    if pod.limit is None or pod.use is None:
+        return False
+    return pod.use >= _STOPPED * pod.limit
+
+
+def least_limit(pod: PodSignal) -> int:
+    """Return the lowest limit that a pod may get.
+
+    The limit of a Burstable pod stays above its request. At the request the pod could become
+    Guaranteed, and Kubernetes refuses a resize that changes the QoS class.
+    """
+    return max(_LEAST_LIMIT, pod.request + 1 if pod.qos is QoS.BURSTABLE else 0)

@@ -1,0 +1,205 @@
+"""Carries out new CPU of the pods of jobs, from the first write to the last.
+
+Each stage is checked against the present pods. If the controller dies, the state of the job says
+which sizes are kfext's, and the next controller decides again.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import assert_never
+
+from kfext import names
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import CpuState
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.reports.uses import Uses
+from kfext.state.running.cpu.restoring import Owner, changed_by_others, noted, owner_of
+from kfext.state.running.operation import (
+    MEASURE_SECONDS,
+    MEASUREMENTS,
+    Phase,
+    ResizeOperation,
+    Trial,
+    all_set,
+    why_not_set,
+)
+from kfext.state.running.proposal import Proposal
+from kfext.state.running.running_job import RunningJob, live_pods
+
+_LASTING = (
+    *("exceeded quota", "failed quota", "maximum cpu usage", "minimum cpu usage"),
+    "cpu max limit to request ratio",
+)
+"""Answers of the API server when a quota or a LimitRange refuses. kfext sees changes of these, and
+does not try again before. Other refusals may end unseen."""
+
+
+class Stages:
+    """Begins and follows operations. `changes` counts the changes of the quotas of a namespace."""
+
+    def __init__(self, cluster: Cluster, uses: Uses, changes: Callable[[str], int]) -> None:
+        self._cluster = cluster
+        self._uses = uses
+        self._changes = changes
+
+    def paused(self, job: RunningJob, now: float, *, restoring: bool = False) -> bool:
+        """Return whether nothing is tried on a job for now, after a failure."""
+        changes = self._changes(job.tracked.job.namespace)
+        pause = job.cpu.pause
+        return pause is not None and pause.holds(now, changes=changes, restoring=restoring)
+
+    def begin(
+        self,
+        job: RunningJob,
+        proposal: Proposal,
+        *,
+        resized: bool,
+        trial: Trial | None = None,
+    ) -> Resize | None:
+        """Begin to carry out a proposal.
+
+        `resized`: whether pods have other CPU than the user's now. `trial`: begins after the last
+        write.
+        """
+        undo, job.cpu.trial, job.cpu.undo = job.cpu.undo, None, None
+        operation = ResizeOperation(proposal, trial=trial)
+        operation.undo = undo
+        before = job.tracked.state.cpu.by if resized else frozenset()
+        operation.by = before if operation.restores else before | {proposal.policy}
+        job.cpu.operation = operation
+        return self._stage(job, job.cpu.operation)
+
+    def advance(self, job: RunningJob, *, now: float) -> Resize | None:
+        """Return the next step of an operation after the last step has taken effect."""
+        operation = job.cpu.operation
+        if operation is None or job.tracked.busy:
+            return None
+        pods = self._pods(job)
+        match operation.phase:
+            case Phase.WRITING:
+                self._break_off(job, operation, "a step was not written, after an error of kfext")
+            case Phase.SETTLING:
+                if all_set(operation, pods):
+                    return self._next_stage(job, operation, now=now)
+                if why := why_not_set(operation, pods, now=now):
+                    self._fail(job, why, shown=f"{why.reason}: {why.message}", now=now)
+            case Phase.MEASURING:
+                late = now - operation.since >= MEASURE_SECONDS
+                counts = ((self._measured(pod), operation.measured.get(pod.uid, 0)) for pod in pods)
+                if late or all(now - then >= MEASUREMENTS for now, then in counts):
+                    self._end(job, operation.trial)
+            case Phase.SAVING | Phase.TRIAL:
+                pass  # a resize costs no work, and the trial of a policy outlasts its operation
+            case _:
+                assert_never(operation.phase)
+        return None
+
+    def _next_stage(
+        self, job: RunningJob, operation: ResizeOperation, *, now: float
+    ) -> Resize | None:
+        """Return the step of the next stage; after the last stage the CPU use is measured."""
+        if not operation.last:
+            operation.stage += 1
+            operation.phase = Phase.WRITING
+            return self._stage(job, operation)
+        operation.enter(Phase.MEASURING, at=now)
+        pods = self._pods(job)
+        operation.measured = {pod.uid: self._measured(pod) for pod in pods}
+        return None
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write; `final`: why it was refused."""
+        operation = job.cpu.operation
+        if complete:
+            if operation is not None and operation.sizes:
+                operation.enter(Phase.SETTLING, at=now)
+            else:
+                self._end(job, None)
+            return
+        lasting = any(answer in final for answer in _LASTING)
+        why = final or "a pod changed, or the API server did not answer"
+        refused = Verdict(names.REASON_RESIZE_REFUSED, why)
+        self._fail(job, refused, shown=final, now=now, lasting=lasting)
+
+    def forget(self, job: RunningJob) -> Resize:
+        """Return the step that removes the record of the CPU of a job."""
+        message = "the CPU is the user's, and kfext keeps no record of it"
+        state = replace(job.tracked.state, cpu=CpuState())
+        return Resize((), state, Verdict(names.REASON_CPU_RESTORED, message))
+
+    def _stage(self, job: RunningJob, operation: ResizeOperation) -> Resize | None:
+        """Return the step of the present stage; None, and no operation, if a pod has changed."""
+        tracked = job.tracked
+        pods = {pod.uid: pod for pod in self._pods(job)}
+        sizes = tuple(
+            (pods[size.pod], CpuSize(size.limit, size.request))
+            for size in operation.sizes
+            if size.pod in pods
+        )
+        if len(sizes) < len(operation.sizes):
+            self._break_off(job, operation, "a pod of the job is gone")
+            return None
+        before = tracked.state.cpu
+        if any(_is_changed(pod, operation, job) for pod, _ in sizes):
+            self._break_off(job, operation, "another client changed the CPU of a pod")
+            return None
+        proposal = operation.proposal
+        cpu = replace(
+            noted(before, sizes, by=operation.by, pods=pods.values()),
+            rests={**before.rests, **dict.fromkeys(proposal.rests, proposal.reason)},
+        )
+        reason = names.REASON_CPU_RESTORED if operation.restores else names.REASON_CPU_MOVED
+        return Resize(sizes, replace(tracked.state, cpu=cpu), Verdict(reason, proposal.reason))
+
+    def _break_off(self, job: RunningJob, operation: ResizeOperation, why: str) -> None:
+        """End an operation before its present stage; earlier stages are to be restored."""
+        job.cpu.operation, job.cpu.undo = None, operation.undo
+        if operation.stage and not operation.restores:
+            job.cpu.undo = operation.proposal.policy, Verdict("BrokenOff", why)
+
+    def _fail(
+        self, job: RunningJob, why: Verdict, *, shown: str, now: float, lasting: bool = False
+    ) -> None:
+        """Record that a stage was not written, or that a kubelet did not set it.
+
+        `shown`: for the user; empty if a second try may succeed. `lasting`: as in Pause.
+        """
+        operation = job.cpu.operation
+        restoring = operation is None or operation.restores
+        changes = self._changes(job.tracked.job.namespace)
+        job.cpu.fail(now, lasting=lasting, restoring=restoring, changes=changes)
+        if shown:
+            job.cpu.refused = Verdict(names.REASON_RESIZE_REFUSED, shown)
+        job.cpu.operation = None
+        if operation is not None:
+            # Some pods may be written: kfext restores them, or tries a restore again.
+            policy = operation.proposal.policy
+            job.cpu.undo = (policy, why) if policy else operation.undo
+
+    def _end(self, job: RunningJob, trial: Trial | None) -> None:
+        restored = job.cpu.operation is not None and job.cpu.operation.restores
+        job.cpu.operation, job.cpu.trial = None, trial
+        if not restored:
+            # Restoring the user's CPU does not mean that the failed write now works.
+            job.cpu.pause = job.cpu.refused = None
+
+    def _pods(self, job: RunningJob) -> tuple[Pod, ...]:
+        return live_pods(self._cluster.pods(job.uid))
+
+    def _measured(self, pod: Pod) -> int:
+        measured = self._uses.of(pod.uid)
+        return measured.number if measured else 0
+
+
+def _is_changed(pod: Pod, operation: ResizeOperation, job: RunningJob) -> bool:
+    """Return whether another client changed a value that an operation would overwrite.
+
+    A restore goes on if another client put back the user's CPU.
+    """
+    state = job.tracked.state.cpu
+    if operation.restores:
+        return owner_of(pod, state) is Owner.OTHER
+    return changed_by_others(pod, state, seen=job.cpu.seen.get(pod.uid))

@@ -1,0 +1,139 @@
+"""What to show of the CPU of a job that opted in, and why kfext leaves it alone."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from kfext import names
+from kfext.core.eligibility import why_others
+from kfext.core.progress.followed import INTERVAL
+from kfext.core.progress.reported import Reported
+from kfext.core.settings.values import MetricsSource
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import MOST_RESIZED, CpuState
+from kfext.model.job import TrainingJob
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.names import METRICS, REASON_RECOGNISED
+from kfext.state.running.cpu.resize import RESIZE
+from kfext.state.running.cpu.restoring import noted
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.proposal import Proposal
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.signals import JobSignal
+
+
+def cpu_shown(
+    job: RunningJob,
+    signal: JobSignal,
+    would: Proposal | None,
+    *,
+    decided: bool,
+    paused: bool,
+) -> ConditionStatus | None:
+    """Return what to show of the CPU of a job, or None without opt-in.
+
+    `would`: what a policy that may only observe would do. `decided`: whether a policy has just
+    visited the job; otherwise, and while the job is resized, the last words stay.
+    `paused`: whether nothing is tried for now, after a failure.
+    """
+    verdict = next(_of_cpu(job, signal, would, paused=paused), None)
+    resized = _resized(job, signal)
+    if verdict is None and job.cpu_policies:
+        before = job.shown.get(names.RESIZED)
+        if job.cpu.early and not resized:
+            message = "too little is known of it yet to judge a change"
+            verdict = Verdict(names.REASON_TOO_EARLY, message)
+        elif before is None or (decided and not resized):
+            verdict = _nothing_to_move(_stood_down(job, signal))
+        else:
+            verdict = before.verdict
+    return None if verdict is None else ConditionStatus(resized, verdict)
+
+
+def _resized(job: RunningJob, signal: JobSignal) -> bool:
+    """Return whether pods have other CPU than the user's, or are about to have it."""
+    operation = job.cpu.operation
+    return signal.resized or (operation is not None and not operation.restores)
+
+
+def _of_cpu(
+    job: RunningJob, signal: JobSignal, would: Proposal | None, *, paused: bool
+) -> Iterator[Verdict]:
+    """Yield the verdicts that replace the last words, the most important first."""
+    cpu, policies = job.cpu, signal.policies
+    if paused and cpu.refused is not None:
+        yield cpu.refused
+    if cpu.operation is not None:
+        restores = cpu.operation.restores
+        reason = names.REASON_CPU_RESTORED if restores else names.REASON_CPU_MOVED
+        yield Verdict(reason, cpu.operation.proposal.reason)
+    if job.cpu_policies and cpu.unfit:
+        yield Verdict(names.REASON_STANDS_DOWN, cpu.unfit)
+    if would is not None:
+        yield Verdict(names.REASON_WOULD_MOVE, would.reason)
+    rests = job.tracked.state.cpu.rests
+    if resting := [rests[name] for name in policies if name in rests]:
+        yield Verdict(names.REASON_RESTS, _listed(resting))
+    reasons = _stood_down(job, signal)
+    if policies and len(reasons) == len(policies):
+        yield Verdict(names.REASON_STANDS_DOWN, _listed(reasons.values()))
+    if policies and signal.use is None:
+        if cpu.unread:
+            yield Verdict(names.REASON_STANDS_DOWN, cpu.unread)
+        yield Verdict(names.REASON_TOO_EARLY, "the CPU use of its pods is not known yet")
+    unknown = not signal.known and signal.growth is None
+    if unknown and RESIZE.name in policies.keys() - reasons.keys():
+        windows = f"two windows of {INTERVAL:g} s"
+        message = f"its progress is not known yet: without a total that takes {windows}"
+        yield Verdict(names.REASON_TOO_EARLY, message)
+
+
+def _stood_down(job: RunningJob, signal: JobSignal) -> dict[str, str]:
+    """Return why policies leave the job alone for now, by the name of the policy."""
+    return {name: why for name in signal.policies if (why := job.cpu.stood_down.get(name))}
+
+
+def _nothing_to_move(reasons: Mapping[str, str]) -> Verdict:
+    """Return that nothing changes, and why some policies leave the job alone."""
+    why = [f"{name} leaves it alone: {reason}" for name, reason in reasons.items()]
+    message = "; ".join(["no change is worth a write", *why])
+    return Verdict(names.REASON_NOTHING_TO_MOVE, message)
+
+
+def _listed(reasons: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(reasons))
+
+
+def why_no_resize(job: TrainingJob, pods: Sequence[Pod], state: CpuState) -> str:
+    """Return why no policy changes the CPU of a job's pods; empty if policies may."""
+    if why := why_others(job):
+        return why
+    unlike = len(noted(state, ((pod, CpuSize()) for pod in pods), by=frozenset()).unlike)
+    if len(pods) + unlike > MOST_RESIZED:
+        varied = f", {unlike} of them with CPU of their own" if unlike else ""
+        limit = f"at most {MOST_RESIZED}, where a pod with CPU of its own counts twice"
+        return f"it has {len(pods)} pods{varied}; kfext changes the CPU of {limit}"
+    for pod in pods:
+        if pod.trainer is None or pod.replica is None:
+            return (
+                f"pod {pod.name} has no container {job.kind.container} with resources of its own: "
+                "it is not known what trains"
+            )
+        if pod.trainer.restarts:
+            return f"a resize restarts the container of pod {pod.name}, by its resizePolicy"
+    return ""
+
+
+def why_unread(reported: Reported | None, *, source: MetricsSource, left: float | None) -> str:
+    """Return why both the growth and the end of a job are unknown; empty while it is too early.
+
+    `source`: of its progress. `left`: the core-seconds to its end, or None.
+    """
+    if not source.is_log:
+        return f"{METRICS} is {source.source}, so neither progress nor CPU use of it is read"
+    if reported is None or reported.growth is not None or left is not None:
+        return ""
+    if reported.known is not None and reported.known.reason != REASON_RECOGNISED:
+        return reported.known.message
+    metric = reported.progress.metric
+    unknown = metric and reported.state is None
+    return f"it is not known whether {metric} improves upwards or downwards" if unknown else ""

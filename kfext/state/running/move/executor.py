@@ -1,0 +1,370 @@
+"""Moves jobs: a checkpoint, one write that suspends the job, and a start on other nodes.
+
+The planner starts the job again like any suspended job. Until its pods run, no other job gets the
+room where it goes or the room where it came from. The job may use both: if the first is gone, the
+planner places it in the second, or anew wherever there is room. Times are monotonic, except that a
+float `now` is in epoch seconds.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar, assert_never
+
+from kfext import names
+from kfext.core import words
+from kfext.core.elastic import workers_of
+from kfext.core.eligibility import why_not_moved
+from kfext.core.lifecycle.patience import suspended
+from kfext.core.lifecycle.queued import SETTLE_SECONDS
+from kfext.core.lifecycle.steps import Step, Suspend
+from kfext.core.placement.gang import members_of, present
+from kfext.model.moment import Moment
+from kfext.model.plan import NO_SLOTS, Assignment, Places
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.scale_state import MoveState
+from kfext.model.timestamps import past, written_time
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.mirror.turns import InTurn
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.arbitration import Chosen
+from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
+from kfext.state.running.handshake import PAUSE_SECONDS, Handshake, miss
+from kfext.state.running.move.migrate import (
+    INTERVAL_SECONDS,
+    MIGRATE,
+    MIGRATED,
+    REST_SECONDS,
+    together,
+)
+from kfext.state.running.move.words import move_shown
+from kfext.state.running.operation import ANSWER_SECONDS, MoveOperation, Phase, Readiness
+from kfext.state.running.policy import Condition
+from kfext.state.running.proposal import Move, Proposal
+from kfext.state.running.running_job import MoveRecord, RunningJob, all_running, may_change
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.scale_search import (
+    GrowthLimit,
+    ScaleSearch,
+    record_start,
+    usual_restart,
+)
+from kfext.state.waiting.queue import Queue
+
+HOLD_SECONDS = 300.0
+"""Both rooms are held for at most this long, because a pod may never end or never run."""
+MOST_LOOKED = 16
+"""The most jobs that one look searches room for."""
+_RETRY_SECONDS = 30.0
+"""After this the write that stops a job did not arrive."""
+_FAILED_REST_SECONDS = 3600.0
+"""A job that a move left on as many nodes is moved again after this: each try stops it."""
+
+
+class MoveExecutor(Executor):
+    """Moves jobs, one after the other."""
+
+    condition: ClassVar[Condition] = MIGRATED
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
+        search: ScaleSearch,
+    ) -> None:
+        super().__init__(running)
+        self._cluster = cluster
+        self._queue = queue
+        self._progress = progress
+        self._room = search.room
+        self._search = search
+        self._handshake = Handshake(progress)
+        self._turns = InTurn(MOST_LOOKED)
+        self._began = -math.inf
+
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        """Return whether a job opted in, or is on its way."""
+        if tracked.job.finished or tracked.job.deleting or tracked.job.released:
+            return False
+        moving = job is not None and job.move.operation is not None
+        return MIGRATE.name in chosen or moving or bool(tracked.state.move.source)
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow a job; a move of an earlier controller goes on."""
+        self.running.shown.hide(job.tracked, MIGRATED.type)
+        pods, state = self._cluster.pods(job.uid), job.tracked.state.move
+        job.move, job.size.starts = MoveRecord(), not all_running(job.tracked, pods)
+        ago = now.wall - past(state.at, now=now.wall)
+        self._began = max(self._began, now.monotonic - ago)
+        if state.source and ago < HOLD_SECONDS:
+            to = self._room.anew(job, now=now.wall) or {}
+            proposal = Proposal(MIGRATE.name, job.uid, Move(), job.tracked.state.message)
+            job.move.operation = operation = MoveOperation(proposal, source=state.source)
+            operation.stopped = True
+            operation.enter(Phase.SETTLING, at=now.monotonic - ago)
+            self._hold(job, to, state.source)
+
+    def leave(self, job: RunningJob, now: Moment) -> None:
+        """End a move of the job."""
+        if job.move.operation is not None:
+            self._end(job, at=now.monotonic)
+
+    def advance(self, now: Moment) -> Steps:
+        """Bring the moves that are under way a phase further."""
+        steps: Steps = []
+        for job in self.jobs.values():
+            operation = job.move.operation
+            if operation is None or job.tracked.busy:
+                continue
+            found: list[Step] | None = None
+            with self.running.failures.about(job.tracked):
+                found = list(self._advance(job, operation, now))
+            if found is None:
+                job.tracked.finish()
+                self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
+            steps += [(job.tracked, step) for step in found or ()]
+        return steps
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        """Return at most one move to carry out, and the moves that are only shown.
+
+        The job with most time left comes first, because it saves most.
+        """
+        if not (self.looks and self.jobs):
+            return []
+        waits = self._why_none(now)
+        free = [(self._left(job, now=now.wall) or 0.0, job) for job in self._free(now)]
+        free.sort(key=lambda found: (-found[0], found[1].uid))
+        proposals: dict[Mode, list[Proposal]] = {Mode.ACT: [], Mode.OBSERVE: []}
+        for job in self._turns.some([job for _, job in free]):
+            with self.running.failures.about(job.tracked):
+                answer = self._weighed(job, waits, now)
+                job.move.stays = job.move.would = None
+                if isinstance(answer, Proposal):
+                    proposals[job.mode(MIGRATE)].append(answer)
+                else:
+                    job.move.stays = answer
+        rests = now.monotonic - self._began < INTERVAL_SECONDS
+        acting = [] if self.changing or rests else proposals[Mode.ACT][:1]
+        return [*acting, *proposals[Mode.OBSERVE]]
+
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        """Begin the chosen move, and set what each job shows."""
+        for proposal in chosen.act:
+            job, self._began = self.jobs[proposal.job], now.monotonic
+            job.move.operation = MoveOperation(proposal, Phase.SAVING, now.monotonic)
+            job.move.refused = None
+            self._progress.await_checkpoint(job.uid, awaited=True)
+        for proposal in chosen.observe:
+            self.jobs[proposal.job].move.would = proposal
+        if self.looks:
+            for job in self.jobs.values():
+                with self.running.failures.about(job.tracked):
+                    self._show(job, now)
+        return []
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write; `final`: why it was refused."""
+        move, operation = job.move, job.move.operation
+        if operation is None:
+            return
+        if operation.phase is not Phase.WRITING:
+            if not complete:
+                operation.requested, move.asks_at = 0, now + LOOK_SECONDS  # ask again
+        elif final:
+            move.refused = Verdict(names.REASON_MOVE_REFUSED, final)
+            self._end(job, at=now, pause=PAUSE_SECONDS)
+        else:  # without an answer the write may have arrived
+            operation.enter(Phase.SETTLING, at=now)
+
+    # --- which job is to move ---------------------------------------------------------------------
+
+    def _why_none(self, now: Moment) -> Verdict | None:
+        """Return why no job is moved now, or None: a job that waits may want the room."""
+        limit = self._search.limit(now=now.wall)
+        if limit is GrowthLimit.PAYING and not self._queue.promises.kept():
+            return None
+        return Verdict(names.REASON_STAYS, "jobs that wait for room come first")
+
+    @property
+    def changing(self) -> bool:
+        """Whether a move is under way."""
+        return any(job.move.operation is not None for job in self.jobs.values())
+
+    def _free(self, now: Moment) -> Iterator[RunningJob]:
+        """Yield the jobs that may be moved; the others show no place that they do not have."""
+        for job in self.jobs.values():
+            with self.running.failures.about(job.tracked):
+                if self._is_free(job, now):
+                    yield job
+                elif job.tracked.job.suspend:
+                    job.move.stays = job.move.would = None
+
+    def _is_free(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether a job runs well, so that it may be moved."""
+        tracked, move = job.tracked, job.move
+        pods = self._cluster.pods(job.uid)
+        move.unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
+        record_start(job, self._progress, pods)
+        return (
+            job.mode(MIGRATE) is not Mode.OFF
+            and move.unfit is None
+            and may_change(job, pods)
+            and tracked.plan is not None
+            and now.monotonic >= move.not_before
+            and self._readiness(job, now=now.wall) is not Readiness.NEVER
+        )
+
+    def _weighed(self, job: RunningJob, waits: Verdict | None, now: Moment) -> Proposal | Verdict:
+        """Return the move of a job, or why it stays; `waits`: why no job is moved now."""
+        homes = set(self._source(job).values())
+        last, message = job.tracked.state.move, f"its pods are on {words.nodes(len(homes))}"
+        at = past(last.at, now=now.wall)
+        if last.before:
+            message += f", after a move from {words.nodes(last.before)} at {written_time(at)}"
+        if len(homes) == 1:
+            return Verdict(names.REASON_TOGETHER, message)
+        if waits is not None:
+            return waits
+        rest = _FAILED_REST_SECONDS if 0 < last.before <= len(homes) else REST_SECONDS
+        if now.wall - at < rest:
+            lately = f"{message}; it was moved less than {rest:g} s ago"
+            return Verdict(names.REASON_STAYS, lately)
+        if refused := self._quota_refuses(job):
+            return Verdict(names.REASON_STAYS, f"{message}; {refused}")
+        return together(
+            job.uid,
+            now=homes,
+            to=(self._better(job, now=now.wall) or {}).values(),
+            left=self._left(job, now=now.wall),
+            cost=self._cost(job, now=now.wall),
+            speed=MIGRATE.parameter(self.running.settings_of(job.tracked), "spreadSpeed"),
+        )
+
+    def _better(self, job: RunningJob, *, now: float) -> Assignment | None:
+        """Return places on fewer nodes, or in fewer topology domains, than the present places."""
+        found = self._room.anew(job, now=now)
+        if found is None:
+            return None
+        then, at_present = (
+            self._room.extent(job, places.values()) for places in (found, self._source(job))
+        )
+        return found if then < at_present else None
+
+    def _quota_refuses(self, job: RunningJob) -> str:
+        """Return why a quota would refuse the pods of a job once it is stopped, or ""."""
+        return self._room.quota_refuses(job, workers_of(job.tracked.job), again=True)
+
+    def _cost(self, job: RunningJob, *, now: float) -> float:
+        """Return the seconds that a move costs: the pause, and work that is done again."""
+        pause = usual_restart(job) + SETTLE_SECONDS
+        return pause + self._handshake.unsaved(job.uid, now=now)
+
+    def _left(self, job: RunningJob, *, now: float) -> float | None:
+        return self._queue.lengths.left(job.tracked.job, now=now)
+
+    def _readiness(self, job: RunningJob, *, now: float) -> Readiness:
+        return self._handshake.readiness(job.uid, job.move.operation, interrupts=True, now=now)
+
+    # --- the move ---------------------------------------------------------------------------------
+
+    def _advance(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
+        match operation.phase:
+            case Phase.SAVING:
+                yield from self._save(job, operation, now)
+            case Phase.SETTLING:
+                self._settle(job, operation, now)
+            case Phase.WRITING | Phase.MEASURING | Phase.TRIAL:
+                self._end(job, at=now.monotonic)  # its step was never written
+            case _:
+                assert_never(operation.phase)
+
+    def _save(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
+        """Wait for a checkpoint, then yield the write that stops the job."""
+        tracked, move = job.tracked, job.move
+        unfit = why_not_moved(tracked.job, self.running.settings_of(tracked))
+        runs = not tracked.job.suspend and all_running(tracked, self._cluster.pods(job.uid))
+        if job.mode(MIGRATE) is not Mode.ACT or unfit or not runs:
+            self._end(job, at=now.monotonic)
+            return
+        ready = self._readiness(job, now=now.wall)
+        if self._handshake.is_stale(job.uid, operation, now=now.wall):
+            operation.requested, ready = 0, Readiness.ASK  # it has trained on since it answered
+        if ready is Readiness.READY:
+            yield from self._stop(job, operation, now)
+        elif now.monotonic - operation.since >= ANSWER_SECONDS:
+            miss(move, at=now.monotonic)
+            self._end(job, at=now.monotonic)
+        elif ready is Readiness.ASK and now.monotonic >= move.asks_at:
+            step = self._handshake.request(job.uid, operation)
+            yield from [step] if step else []
+
+    def _stop(self, job: RunningJob, operation: MoveOperation, now: Moment) -> Iterator[Step]:
+        """Yield the write that stops a job for its move, if there is still a better place."""
+        tracked, source = job.tracked, self._source(job)
+        hindered = self._why_none(now) or self._quota_refuses(job)
+        to = None if hindered else self._better(job, now=now.wall)
+        if to is None:
+            taken = "its better place was taken while it saved its work"
+            job.move.refused = Verdict(names.REASON_STAYS, taken)
+            self._end(job, at=now.monotonic, pause=PAUSE_SECONDS)
+            return
+        why = operation.proposal.reason
+        state = replace(
+            tracked.state,
+            reason=names.REASON_MOVING,
+            message=why,
+            scale=replace(tracked.state.scale, cause=""),
+            move=MoveState(now.wall, len(set(source.values())), source),
+        )
+        pods = self._cluster.pods(job.uid)
+        state = suspended(state, tracked.job, pods, plan=tracked.plan, now=now.wall)
+        self._progress.await_checkpoint(job.uid, awaited=False)
+        operation.source = source
+        self._hold(job, to, source)
+        self._began, job.move.missed = now.monotonic, 0
+        operation.enter(Phase.WRITING, at=now.monotonic)
+        yield Suspend(state, workers=workers_of(tracked.job))
+
+    def _settle(self, job: RunningJob, operation: MoveOperation, now: Moment) -> None:
+        """Follow a job that was stopped until all its pods run somewhere."""
+        training, pods = job.tracked.job, self._cluster.pods(job.uid)
+        operation.stopped |= training.suspend
+        by_others = training.started_by or (training.suspend and not training.held)
+        longest = HOLD_SECONDS if operation.stopped else _RETRY_SECONDS
+        if by_others or now.monotonic - operation.since >= longest:
+            self._end(job, at=now.monotonic)
+        elif operation.stopped and not training.suspend:
+            if all_running(job.tracked, pods):
+                job.size.started_at = now.monotonic
+                self._end(job, at=now.monotonic)
+            else:  # its plan claims where it goes
+                self._hold(job, operation.source)
+
+    def _hold(self, job: RunningJob, *rooms: Assignment) -> None:
+        places = (Places(room, NO_SLOTS) for room in rooms)
+        self._queue.promises.keep(job.uid, members_of(job.tracked.job), *places)
+
+    def _end(self, job: RunningJob, *, at: float, pause: float = 0.0) -> None:
+        """End a move, carried out or given up; `pause`: before the next one."""
+        self._progress.await_checkpoint(job.uid, awaited=False)
+        self._queue.promises.drop(job.uid)
+        job.move.operation = None
+        job.move.not_before = max(job.move.not_before, at + pause)
+
+    def _source(self, job: RunningJob) -> Assignment:
+        """Return where the pods of a job are."""
+        pods = present(job.tracked.job, self._cluster.pods(job.uid))
+        return {key: pod.home for key, pod in pods.items() if pod.home}
+
+    def _show(self, job: RunningJob, now: Moment) -> None:
+        shown = None
+        if job.tracked.phase is not None and job.mode(MIGRATE) is not Mode.OFF:
+            shown = move_shown(job, self._readiness(job, now=now.wall), now=now.monotonic)
+        self.running.shown.show(job, MIGRATED.type, shown)

@@ -1,0 +1,116 @@
+"""A policy: how a job opts in to it, its parameters, and what it proposes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kfext.core.settings.table import Settings
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.verdict import Verdict
+from kfext.state.running.proposal import Proposal
+from kfext.state.running.signals import JobSignal, Signals
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition that the TrainingPlan of a job has while the job opts in to one of some policies.
+
+    `action`: the verb for what its policies do, in events.
+    `refused`: the reason when the API server refused that, which is also an event.
+    `reasons`: all reasons that it may show.
+    """
+
+    type: str
+    action: str
+    refused: str
+    reasons: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionStatus:
+    """What a condition shows.
+
+    `holds`: whether kfext gave the job something, such as CPU limits, that its user did not write.
+    `verdict`: what was done last, what would be done, or why nothing is done.
+    """
+
+    holds: bool
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The proposals of a policy; `stood_down`: by uid, a sentence why it leaves a job alone."""
+
+    proposals: tuple[Proposal, ...] = ()
+    stood_down: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A constant of a policy that an administrator may set.
+
+    `effect`: what it means, in Markdown. `type`: of its value in the schema.
+    """
+
+    default: float
+    minimum: float
+    maximum: float
+    effect: str
+    type: str = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy of the companion.
+
+    `name`: its key in `spec.companion` of a TrainingPolicy. `effect`: what it does, in Markdown.
+    `condition`: where its work is shown; the executor of this condition carries it out.
+    `max_mode`: the highest mode that the settings of a job allow.
+    `parameters`: its constants by name.
+    `without_act`: a sentence on what the other modes do, if they do anything.
+    """
+
+    name: str
+    effect: str
+    condition: Condition
+    max_mode: Callable[[Settings], Mode]
+    parameters: Mapping[str, Parameter]
+    without_act: str = field(default="", kw_only=True)
+
+    def effective(self, settings: Settings) -> PolicyChoice:
+        """Return how the policy runs for a job."""
+        return settings.choice(self.name, self.max_mode(settings))
+
+    def parameter(self, settings: Settings, name: str) -> float:
+        """Return a parameter by the settings of a job."""
+        return self._parameter(settings.companion, name)
+
+    def parameter_for(self, job: JobSignal, name: str) -> float:
+        """Return a parameter that holds for a running job."""
+        return self._parameter(job.policies, name)
+
+    def _parameter(self, choices: Mapping[str, PolicyChoice], name: str) -> float:
+        chosen = choices.get(self.name, PolicyChoice()).parameters
+        return chosen.get(name, self.parameters[name].default)
+
+    def applies_to(self, job: JobSignal) -> bool:
+        """Return whether the policy may decide on a job."""
+        return self.name in job.policies and self.name not in job.rests
+
+
+@dataclass(frozen=True, slots=True)
+class SignalPolicy(Policy):
+    """A policy that decides by signals alone.
+
+    `propose`: what the policy would do now. It keeps no state: equal signals get equal advice.
+    """
+
+    propose: Callable[[Signals], Advice]
+
+    def eligible_jobs(
+        self, signals: Signals, why_not: Callable[[JobSignal], str | None]
+    ) -> tuple[list[JobSignal], dict[str, str]]:
+        """Return the jobs that the policy may change, and by uid why it leaves others alone."""
+        jobs = [job for job in signals.jobs if self.applies_to(job)]
+        stood_down = {job.uid: why for job in jobs if (why := why_not(job))}
+        return [job for job in jobs if job.uid not in stood_down], stood_down

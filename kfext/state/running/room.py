@@ -1,0 +1,185 @@
+"""The room for other sizes of a job, by the same search as for its placement."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Mapping
+
+import numpy as np
+
+from kfext.core.elastic import with_workers
+from kfext.core.ledger.claims import plan_key, pod_key
+from kfext.core.ledger.ports import hosted, joins_block
+from kfext.core.lifecycle.cards import slots_for
+from kfext.core.lifecycle.network import agents_alike
+from kfext.core.placement.gang import Limits, members_of, present
+from kfext.core.placement.place import place
+from kfext.core.queue.quota import demand
+from kfext.core.settings.table import Settings
+from kfext.model.kinds.job_kind import WORKER
+from kfext.model.plan import NO_SLOTS, Assignment, Places
+from kfext.model.quantity import CPU
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.running_job import RunningJob, leaving
+from kfext.state.waiting.queue import Queue
+
+
+class ScaleRoom:
+    """Searches room on the ledger. `now` is in epoch seconds."""
+
+    def __init__(
+        self, cluster: Cluster, queue: Queue, settings_of: Callable[[TrackedJob], Settings]
+    ) -> None:
+        self._cluster = cluster
+        self._queue = queue
+        self._settings_of = settings_of
+
+    @property
+    def version(self) -> int:
+        """A number that changes with the claims and the capacity of the cluster."""
+        return self._cluster.ledger.version + self._cluster.ledger.gains
+
+    def limits(self, tracked: TrackedJob, *, now: float) -> Limits:
+        """Return the limits within which a job is placed now."""
+        return self._cluster.books.limits(tracked, self._settings_of(tracked), now=now)
+
+    def waiting_fits(
+        self, tracked: TrackedJob, workers: int, *, now: float, gone: Iterable[Hashable] = ()
+    ) -> Places | None:
+        """Return the places of a waiting job with so many workers once the claims `gone` are gone.
+
+        Capacity that is kept for another job counts as taken, unless this job comes before it.
+        """
+        context = self._queue.context(tracked, now=now)
+        kept = context.reservation.claims if context.reservation and context.ahead else ()
+        members, ledger = members_of(with_workers(tracked.job, workers)), self._cluster.ledger
+        ignoring = [*context.promised, *kept, *gone]
+        limits = self.limits(tracked, now=now)
+        nodes = place(members, ledger, limits, ignoring=ignoring)
+        if isinstance(nodes, Verdict):
+            return None
+        if not tracked.job.shares_gpus:
+            return Places(nodes, NO_SLOTS)
+        slots = slots_for(members, nodes, ledger, closed=limits.closed, ignoring=ignoring)
+        return None if slots is None else Places(nodes, slots)
+
+    def freed(self, sizes: Mapping[str, int]) -> list[Hashable]:
+        """Return the claims that go when jobs, by uid, have so many workers."""
+        keys: list[Hashable] = []
+        for uid, workers in sizes.items():
+            for pod in leaving(self._cluster.pods(uid), workers):
+                keys.append(pod_key(pod.uid))
+                if pod.replica is not None:
+                    keys.append(plan_key(uid, pod.replica))
+        return keys
+
+    def most(self, job: RunningJob, *, up_to: int, now: float) -> int:
+        """Return how many workers a job has room for, at least its present size.
+
+        No more than `up_to` are tried, because a search takes longer for a larger job.
+        """
+        least, most = job.size.sizes.now, min(job.size.sizes.most, up_to)
+        if most <= least:
+            return least
+        # If so many workers have no room, more workers have no room either.
+        beyond = bisect_left(
+            range(least + 1, most + 1),
+            True,
+            key=lambda n: self.grown(job, n, now=now) is None,
+        )
+        return least + beyond
+
+    def grown(self, job: RunningJob, workers: int, *, now: float) -> Assignment | None:
+        """Return the places of all pods of a job with more workers, or None without room.
+
+        Its pods stay where they are. A job that is on more nodes than it may use does not grow. On
+        the host network the new pods use ports of the job's block.
+        """
+        tracked = job.tracked
+        grown, plan = with_workers(tracked.job, workers), tracked.plan
+        pods = present(grown, self._cluster.pods(job.uid))
+        limits = self.limits(tracked, now=now)
+        torn = not limits.allow({pod.home for pod in pods.values() if pod.home})
+        if plan is None or torn or self.quota_refuses(job, workers):
+            return None
+        members = members_of(hosted(grown) if plan.port else grown, pods.values())
+        nodes = place(
+            members,
+            self._cluster.ledger,
+            limits,
+            bound={key: pod.home for key, pod in pods.items() if pod.home},
+            ignoring=[*tracked.claimed, *self._queue.promises.of(job.uid)],
+        )
+        if isinstance(nodes, Verdict):
+            return None
+        if plan.port and (
+            agents_alike(grown, nodes)
+            or not joins_block(tracked.job, grown, plan, places=nodes, ledger=self._cluster.ledger)
+        ):
+            return None
+        return nodes
+
+    def anew(self, job: RunningJob, *, now: float) -> Assignment | None:
+        """Return the places that a job would get if it were stopped now, or None without any.
+
+        Its present room counts as free for it.
+        """
+        tracked, pods = job.tracked, self._cluster.pods(job.uid)
+        training = hosted(tracked.job) if tracked.plan and tracked.plan.port else tracked.job
+        nodes = place(
+            members_of(training, pods),
+            self._cluster.ledger,
+            self.limits(tracked, now=now),
+            ignoring=[
+                *tracked.claimed,
+                *(pod_key(pod.uid) for pod in pods),
+                *self._queue.promises.of(job.uid),
+            ],
+        )
+        return None if isinstance(nodes, Verdict) else nodes
+
+    def extent(self, job: RunningJob, nodes: Iterable[str]) -> tuple[int, ...]:
+        """Return how many topology domains nodes are in, the widest first, and how many they are.
+
+        The smaller of two tuples is the better place for the job.
+        """
+        keys = self._settings_of(job.tracked).placement.topology_keys
+        found = [self._cluster.ledger.node(name) for name in set(nodes)]
+        labels = [node.labels for node in found if node is not None]
+        domains = (len({of.get(key) for of in labels}) for key in keys)
+        return (*domains, len(found))
+
+    def shrunk(self, job: RunningJob, workers: int) -> Assignment:
+        """Return the places that the pods of a job keep with fewer workers."""
+        shrunk = with_workers(job.tracked.job, workers)
+        return {
+            key: pod.home
+            for key, pod in present(shrunk, self._cluster.pods(job.uid)).items()
+            if pod.home
+        }
+
+    def below_ceiling(self, job: RunningJob, workers: int, *, ceiling: float) -> int:
+        """Return how many workers keep the requested CPU below a share of the cluster's CPU."""
+        ledger = self._cluster.ledger
+        total, free = (
+            int(np.maximum(amounts, 0).sum())
+            for amounts in (ledger.allocatable((CPU,)), ledger.free((CPU,)))
+        )
+        workers_ = (group for group in job.tracked.job.groups if group.type == WORKER)
+        each = next((group.requests.get(CPU, 0) for group in workers_), 0)
+        spare = free - (1 - ceiling) * total
+        more = workers - job.size.sizes.now
+        return job.size.sizes.now + (min(more, max(0, int(spare // each))) if each else more)
+
+    def quota_refuses(self, job: RunningJob, workers: int, *, again: bool = False) -> str:
+        """Return why a quota of the namespace would refuse so many workers, or "" if none does.
+
+        `again`: whether all pods of the job would be created again.
+        """
+        tracked = job.tracked
+        quota = self._queue.quotas.of(tracked, self._queue.classes)
+        if not quota.quotas:
+            return ""
+        pods = () if again else self._cluster.pods(job.uid)
+        shortage = quota.shortage(demand(with_workers(tracked.job, workers), pods), again=again)
+        return shortage.message if shortage else ""

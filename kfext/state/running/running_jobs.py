@@ -1,0 +1,102 @@
+"""The running jobs that executors follow, and the conditions of them that are to be shown."""
+
+from collections import ChainMap
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from kfext.core.settings.table import Settings
+from kfext.model.policy import PolicyChoice
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import Failures, TrackedJob
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.proposal import Proposal
+from kfext.state.running.registry import chosen_policies
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.signals import JobSignal, Signals
+
+News = tuple[TrackedJob, str, ConditionStatus | None]
+"""A job, the type of a changed condition, and what to show; None: the condition is gone."""
+
+
+class ShownConditions:
+    """The conditions of jobs that are to be shown anew."""
+
+    def __init__(self) -> None:
+        self._news: dict[tuple[str, str], News] = {}
+        self._hidden: dict[str, set[str]] = {}
+
+    def show(self, job: RunningJob, type_: str, shown: ConditionStatus | None) -> None:
+        """Set what a condition of a job is to show; None removes the condition."""
+        if shown != job.shown.get(type_):
+            job.shown[type_] = shown
+            self._news[job.uid, type_] = job.tracked, type_, shown
+
+    def hide(self, tracked: TrackedJob, type_: str) -> None:
+        """Remove a condition of a job that an earlier controller may have shown."""
+        self._news[tracked.job.uid, type_] = tracked, type_, None
+
+    def follow(
+        self, type_: str, followed: Collection[str], among: Mapping[str, TrackedJob]
+    ) -> None:
+        """Record the uids of the followed jobs, and hide the condition of other jobs once."""
+        others = {uid for uid, tracked in among.items() if not tracked.busy}.difference(followed)
+        for uid in others - self._hidden.get(type_, set()):
+            self.hide(among[uid], type_)
+        self._hidden[type_] = others
+
+    def news(self) -> list[News]:
+        """Return the news since the last call."""
+        news, self._news = self._news, {}
+        return list(news.values())
+
+
+class RunningJobs:
+    """The jobs that executors follow; a job that several executors follow has one record.
+
+    `shown`: the conditions to show. `failures`: the errors of kfext about single jobs.
+    `settings_of` returns the settings of a job.
+    """
+
+    def __init__(self, cluster: Cluster, settings_of: Callable[[TrackedJob], Settings]) -> None:
+        self.shown = ShownConditions()
+        self.failures = Failures()
+        self.settings_of = settings_of
+        self._cluster = cluster
+        self._followed: ChainMap[str, RunningJob] = ChainMap()
+        self._chosen: dict[str, tuple[Settings, dict[str, PolicyChoice]]] = {}
+
+    def follow(self, followed: dict[str, RunningJob]) -> None:
+        """Register the jobs of an executor."""
+        self._followed.maps.append(followed)
+
+    @property
+    def tracked(self) -> Mapping[str, TrackedJob]:
+        """All jobs of the cluster, by uid."""
+        return self._cluster.jobs
+
+    def record(self, tracked: TrackedJob) -> RunningJob:
+        """Return the record of a job, a new record if no executor follows the job."""
+        return self._followed.get(tracked.job.uid) or RunningJob(tracked)
+
+    def policies(self, tracked: TrackedJob) -> dict[str, PolicyChoice]:
+        """Return by name the policies that may visit a job."""
+        if tracked.phase is None or tracked.job.released or tracked.job.finished:
+            return {}
+        uid, settings = tracked.job.uid, self.settings_of(tracked)
+        known = self._chosen.get(uid)
+        if known is None or known[0] is not settings:
+            known = self._chosen[uid] = (settings, chosen_policies(settings))
+        return known[1]
+
+    def forget_gone(self) -> None:
+        """Forget the jobs that are gone from the cluster."""
+        for uid in self._chosen.keys() - self.tracked.keys():
+            del self._chosen[uid]
+
+    def signals(self, proposals: Iterable[Proposal]) -> Signals:
+        """Return what arbitration has to know of the jobs of the proposals."""
+        uids = {proposal.job for proposal in proposals} & self._followed.keys()
+        return Signals({}, tuple(_signal(self._followed[uid]) for uid in uids))
+
+
+def _signal(job: RunningJob) -> JobSignal:
+    return JobSignal(job.uid, policies=job.chosen, rests=frozenset(job.rests))

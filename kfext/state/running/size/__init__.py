@@ -1,0 +1,1 @@
+"""The number of workers of running jobs."""

@@ -1,0 +1,198 @@
+"""Changes the number of workers of jobs: which jobs give, which grow, and what follows."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from kfext import names
+from kfext.core.elastic import starts_anew
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.arbitration import Chosen
+from kfext.state.running.executor import LOOK_SECONDS, Executor, Steps
+from kfext.state.running.handshake import PAUSE_SECONDS, lengthened
+from kfext.state.running.operation import Phase
+from kfext.state.running.policy import Condition
+from kfext.state.running.proposal import Cause, Proposal, Rank, Rescue, Workers
+from kfext.state.running.running_job import RunningJob, has_kfext_size, is_edited
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.following import STEP_SECONDS, Following
+from kfext.state.running.size.rescaling import Rescaling, SizeStep
+from kfext.state.running.size.scale import SCALE, SCALED
+from kfext.state.running.size.scale_policy import ScaleProposals
+from kfext.state.running.size.scale_search import ScaleSearch
+from kfext.state.running.size.words import size_shown
+from kfext.state.waiting.queue import Queue
+
+_RETRY_SECONDS = 30.0
+
+
+class SizeExecutor(Executor):
+    """Changes the number of workers of jobs."""
+
+    condition: ClassVar[Condition] = SCALED
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
+        search: ScaleSearch,
+    ) -> None:
+        super().__init__(running)
+        self._queue = queue
+        self._progress = progress
+        self._rescaling = rescaling = Rescaling(running, cluster, queue, progress, search)
+        self._scale = ScaleProposals(running, cluster, queue, self.jobs, rescaling, search=search)
+        self._following = Following(running, cluster, progress, rescaling)
+
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        """Return whether a job opted in, or has another size that kfext gave it.
+
+        A job that opted out after a person edited the size that kfext gave it is followed too, so
+        that its state forgets the size. So is a job that an earlier controller stopped.
+        """
+        if tracked.job.finished or tracked.job.deleting or tracked.job.released:
+            return False
+        changing = job is not None and job.size.operation is not None
+        stopped = bool(tracked.state.scale.cause) and tracked.job.suspend and tracked.job.held
+        opted_out = self.running.settings_of(tracked).elastic is None
+        marked = bool(tracked.state.scale.rests) or (is_edited(tracked) and opted_out)
+        return SCALE.name in chosen or has_kfext_size(tracked) or changing or stopped or marked
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow the size of a job."""
+        self.running.shown.hide(job.tracked, SCALED.type)  # until kfext knows what to show
+        self._following.meet(job, now)
+
+    def leave(self, job: RunningJob, now: Moment) -> None:
+        """End an operation of the job."""
+        self._progress.await_checkpoint(job.uid, awaited=False)
+        job.size.end(at=now.monotonic)
+
+    def advance(self, now: Moment) -> Steps:
+        """Follow the present sizes and the operations."""
+        steps: list[SizeStep] = []
+        for job in self.jobs.values():
+            if self.looks or job.size.operation is not None:
+                steps += self._followed_up(job, now)
+        steps += self._rescaling.steps(now)
+        return [(job.tracked, step) for job, step in steps]
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        """Return the proposals of `scale`."""
+        return self._scale.propose(now) if self.looks else []
+
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        """Begin the chosen proposals, and set what each job shows."""
+        at, steps = now.monotonic, list[SizeStep]()
+        if self.looks:
+            self._begin(chosen.act, at)
+            for proposal in chosen.observe:
+                self.jobs[proposal.job].size.would = proposal
+            steps += self._rescaling.steps(now)
+            for job in self.jobs.values():
+                with self.running.failures.about(job.tracked):
+                    self._show(job, now)
+        if self._any_moves(at):
+            self._scale.record_act(at)
+        return [(job.tracked, step) for job, step in steps]
+
+    @property
+    def changing(self) -> bool:
+        """Whether the size of a job changes."""
+        return any(job.size.operation is not None for job in self.jobs.values())
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        """Record the outcome of a write; `final`: why it was refused."""
+        size, operation = job.size, job.size.operation
+        if operation is None:
+            size.resting = None if complete else size.resting
+            if final:
+                size.not_before = now + PAUSE_SECONDS
+            return
+        if operation.phase is not Phase.WRITING:
+            if not complete and operation.phase is Phase.SETTLING:
+                operation.restarted = False  # not all workers were replaced
+            elif not complete:
+                operation.requested, size.asks_at = 0, now + LOOK_SECONDS  # ask again
+            return
+        if complete:
+            size.expected, size.refused = operation.change.workers, None
+            size.settled_at, size.missed = now, 0
+            size.changed_at = job.tracked.state.scale.changed_at
+            size.enter(Phase.SETTLING, at=now)
+            return
+        if operation.change.cause is Cause.TAKE_BACK and not starts_anew(job.tracked.job):
+            self._following.settle_again(job, operation, at=now)
+            return
+        pause = _RETRY_SECONDS
+        if final:  # without an answer the write may have arrived
+            self._queue.promises.drop(job.uid)
+            size.refused = Verdict(names.REASON_SCALE_REFUSED, final)
+            pause = lengthened(size.missed)
+            size.missed += 1  # other jobs may have given workers in vain
+        size.end(at=now, pause=pause)
+
+    def _any_moves(self, at: float) -> bool:
+        """Return whether pods come or go for a change, or a job is on trial; `at` is monotonic.
+
+        A job that is slow to make its first step at a new size, or prints seldom, does not count.
+        """
+        return any(
+            operation.phase is not Phase.MEASURING or at - operation.since < STEP_SECONDS
+            for job in self.jobs.values()
+            if (operation := job.size.operation) is not None
+        )
+
+    def _followed_up(self, job: RunningJob, now: Moment) -> list[SizeStep]:
+        """Return the steps of a job; an error of kfext on the job affects no other job."""
+        steps: list[SizeStep] | None = None
+        with self.running.failures.about(job.tracked):
+            steps = list(self._following.steps(job, now))
+        if steps is None:
+            job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
+        return steps or []
+
+    def _begin(self, chosen: Sequence[Proposal], at: float) -> None:
+        """Begin proposals. All givers of a waiting job begin together, or none of them.
+
+        Growth that is not written yet gives way to them.
+        """
+        groups: dict[str, list[Proposal]] = {}
+        for proposal in chosen:
+            rescue = _rescue_of(proposal)
+            groups.setdefault(rescue.waiting if rescue else proposal.job, []).append(proposal)
+        whole = [group for group in groups.values() if _is_whole(group)]
+        if any(proposal.rank is Rank.RESCUE for group in whole for proposal in group):
+            self._rescaling.drop_growth(at=at)
+        for group in whole:
+            self._rescaling.begin(
+                [(self.jobs[proposal.job], proposal) for proposal in group], at=at
+            )
+
+    def _show(self, job: RunningJob, now: Moment) -> None:
+        unmanaged = job.tracked.phase is None
+        if unmanaged or (job.mode(SCALE) is Mode.OFF and not has_kfext_size(job.tracked)):
+            self.running.shown.show(job, SCALED.type, None)
+            return
+        ready = self._rescaling.readiness(job, now=now.wall)
+        autoscaler = self._queue.autoscaler
+        shown = size_shown(job, ready, now=now.monotonic, autoscaler=autoscaler)
+        self.running.shown.show(job, SCALED.type, shown)
+
+
+def _rescue_of(proposal: Proposal) -> Rescue | None:
+    return proposal.change.rescue if isinstance(proposal.change, Workers) else None
+
+
+def _is_whole(group: Sequence[Proposal]) -> bool:
+    """Return whether the jobs that are to give workers together are all chosen."""
+    rescue = _rescue_of(group[0])
+    return rescue is None or len(group) == len(rescue.sizes)

@@ -1,0 +1,371 @@
+"""Follows the sizes of jobs: the present size, who changed it, and the effect of each change."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+from typing import assert_never
+
+from kfext import names
+from kfext.core import words
+from kfext.core.elastic import (
+    asked_workers,
+    interrupts,
+    starts_anew,
+    why_not_scaled,
+    why_one_size,
+    workers_of,
+)
+from kfext.core.lifecycle.steps import RestartWorkers, SaveState, Step
+from kfext.core.settings.values import Range
+from kfext.model.kinds.job_kind import WORKER
+from kfext.model.moment import Moment
+from kfext.model.pod import Pod
+from kfext.model.policy import Mode
+from kfext.model.timestamps import past
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.handshake import lengthened
+from kfext.state.running.operation import Phase, ScaleOperation
+from kfext.state.running.proposal import RESTORES, Cause, Proposal, Workers
+from kfext.state.running.running_job import (
+    RunningJob,
+    all_running,
+    has_kfext_size,
+    is_edited,
+    leaving,
+    size_record,
+)
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.rescaling import Rescaling, SizeStep
+from kfext.state.running.size.scale import LEAST_GAIN, SCALE, Sizes, sizes_of, workers_proposal
+from kfext.state.running.size.scale_search import record_start
+
+STEP_SECONDS = 120.0
+"""The longest time to the first step at a new size; longer for a job that prints seldom."""
+ADOPT_SECONDS = 600.0
+"""A new controller follows a change that is younger than this to its end."""
+
+SETTLE_SECONDS = 300.0
+"""The longest wait for pods that come or go: a pod on a lost node may never end."""
+_AGAIN_SECONDS = 30.0
+"""The pause after a refused write that takes back workers."""
+WATCHED_SECONDS = 60.0
+"""The end of a job's pause is searched for this long after a change: the agents of torchrun may let
+the processes train on for seconds before they meet."""
+_SELDOM = 4
+"""A job hangs after this many times its longest silence."""
+_SILENT_SECONDS = 60.0
+"""The longest wait for the first step of a job that never printed a step."""
+_TRIAL_SECONDS = 180.0
+_STRIKES = 2
+"""New pods are taken back after this many attempts to bind them; the third would give up the job.
+"""
+_UNSEEN_SECONDS = 30.0
+"""The pause of a change is measured only if kfext saw the change within this time."""
+
+
+class Following:
+    """Keeps the records of sizes up to date, and brings operations a phase further.
+
+    `rescaling` begins the operations that take growth back.
+    """
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        progress: JobsProgress,
+        rescaling: Rescaling,
+    ) -> None:
+        self._running = running
+        self._cluster = cluster
+        self._progress = progress
+        self._rescaling = rescaling
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        """Begin to follow the size of a job; a change of an earlier controller goes on.
+
+        The change does not go on if a person edited the job while no controller ran.
+        """
+        tracked = job.tracked
+        job.size = size_record(tracked, self._sizes_of(tracked))
+        job.size.starts = not all_running(tracked, self._cluster.pods(job.uid))
+        if not job.size.starts:
+            job.size.started_at = now.monotonic  # its progress is not read yet
+        state = tracked.state.scale
+        if is_edited(tracked):
+            job.size.expected = tracked.state.admitted
+        elif state.cause and now.wall - past(state.changed_at, now=now.wall) < ADOPT_SECONDS:
+            self._adopt(job, now)
+
+    def steps(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
+        """Record the state of a job; yield the steps to write."""
+        if job.tracked.busy:
+            return
+        self._record_size(job, now)
+        pods = self._cluster.pods(job.uid)
+        if job.size.phase in {None, Phase.TRIAL}:
+            self._measure(job, pods, now)
+        if job.size.operation is not None:
+            yield from self._advance(job, job.size.operation, pods, now)
+        if job.size.operation is None:
+            yield from self._rest(job, now)
+
+    def _advance(
+        self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
+    ) -> Iterator[SizeStep]:
+        """Bring an operation a phase further."""
+        tracked, at = job.tracked, now.monotonic
+        back: Proposal | None = None
+        match operation.phase:
+            case Phase.SAVING:
+                if self._is_void(job, operation, pods):
+                    job.size.end(at=at)
+            case Phase.WRITING:
+                job.size.end(at=at)  # the step was never written, after an error of kfext
+                tracked.finish()
+                self._cluster.sync_claims(tracked)
+            case Phase.SETTLING:
+                back = self.settle(job, operation, pods, now)
+            case Phase.MEASURING:
+                remedy = self.step(job, operation, pods, now)
+                if isinstance(remedy, str):
+                    job.size.resting = remedy
+                elif remedy is not None:
+                    yield job, remedy
+            case Phase.TRIAL:
+                back = self.judge(job, operation, now)
+            case _:
+                assert_never(operation.phase)
+        if back is not None:
+            self._rescaling.begin([(job, back)], at=at)
+
+    def _adopt(self, job: RunningJob, now: Moment) -> None:
+        """Follow a change that was written without an answer to this controller."""
+        size, state, present = job.size, job.tracked.state.scale, workers_of(job.tracked.job)
+        size.sizes = replace(size.sizes, now=state.before or present)
+        cause = Cause(state.cause) if state.cause in tuple(Cause) else Cause.REGROW
+        why = f"{words.workers(size.sizes.now)} become {present}"
+        change = Workers(cause, present)
+        proposal = workers_proposal(job.uid, change, why)
+        size.begin(proposal, change, Phase.SETTLING, at=now.monotonic)
+        size.expected, size.settled_at = present, now.monotonic
+        size.changed_at = state.changed_at
+        self._rescaling.keep_room(job, now)
+
+    def _sizes_of(self, tracked: TrackedJob) -> Sizes:
+        """Return how many workers a job has and may have; a job without opt-in keeps its number."""
+        asked = asked_workers(tracked.job, tracked.state)
+        elastic = self._running.settings_of(tracked).elastic or Range(asked, asked)
+        return sizes_of(tracked.job, elastic, asked=asked)
+
+    # --- the present size -----------------------------------------------------------------------
+
+    def _record_size(self, job: RunningJob, now: Moment) -> None:
+        """Record how many workers a job has, and who changed the number."""
+        tracked, size = job.tracked, job.size
+        training, state, present = tracked.job, tracked.state, workers_of(tracked.job)
+        if present != size.expected:
+            if state.scale.changed_at != size.changed_at and not is_edited(tracked):
+                self._adopt(job, now)
+            elif present != state.admitted and (state.asked or not training.suspend):
+                self._edited(job, present, now)
+            size.expected = present
+        size.changed_at = state.scale.changed_at
+        size.sizes = self._sizes_of(tracked)
+        if size.operation is not None and training.suspend and not training.held:
+            size.end(at=now.monotonic)  # a person suspended the job
+
+    def _edited(self, job: RunningJob, workers: int, now: Moment) -> None:
+        """Record that a person set the number of workers: that is the new wish.
+
+        If kfext had changed the size of the job before, the policy leaves the job alone, so that
+        kfext and the person do not work against each other.
+        """
+        touched = job.size.operation is not None or job.tracked.state.asked > 0
+        job.size.end(at=now.monotonic)
+        if touched:
+            message = f"a person set its number of workers to {workers}: that is the new wish"
+            job.size.resting = f"{message}; set {names.ELASTIC} off and on to scale again"
+
+    def _rest(self, job: RunningJob, now: Moment) -> Iterator[SizeStep]:
+        """Yield the step that records that a job is left alone from now on, or no longer."""
+        size, state = job.size, job.tracked.state
+        if state.scale.rests and self._running.settings_of(job.tracked).elastic is None:
+            size.resting = ""
+        if size.resting is not None and now.monotonic >= size.not_before:
+            scale = replace(size.remembered(state.scale), rests=size.resting, cause="")
+            resting = replace(state, scale=scale)  # without a cause, so that no change is judged
+            resting = (
+                resting if has_kfext_size(job.tracked) else replace(resting, asked=0, admitted=0)
+            )
+            yield job, SaveState(resting)
+
+    def _is_void(self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...]) -> bool:
+        """Return whether a change that is not written yet is no longer wanted."""
+        cause, training = operation.change.cause, job.tracked.job
+        # kfext gives back a size even if another client scales the job by now, unless its form
+        # has changed.
+        fixed = training.started_by or why_one_size(training)
+        if fixed if cause is Cause.GIVE_BACK else why_not_scaled(training):
+            return True
+        if cause is Cause.GUARD and operation.change.workers < job.size.sizes.least:
+            return True  # its user has raised MIN meanwhile
+        # A change in place may take back workers that found no place.
+        in_place = cause is Cause.TAKE_BACK and not starts_anew(training)
+        if not (in_place or all_running(job.tracked, pods)):
+            return True
+        return training.suspend or (job.mode(SCALE) is not Mode.ACT and cause not in RESTORES)
+
+    # --- the effect of a change -----------------------------------------------------------------
+
+    def settle(
+        self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
+    ) -> Proposal | None:
+        """Record whether the pods have come and gone; return a proposal to take growth back."""
+        size, at = job.size, now.monotonic
+        late, grew = at - operation.since >= SETTLE_SECONDS, _grew(job, operation)
+        if all_running(job.tracked, pods):
+            if grew:
+                size.unplaced = 0
+            size.whole_at = at
+            self._progress.followed(job.uid).pace_anew(now.wall)
+            if starts_anew(job.tracked.job):
+                size.started_at = at
+            size.enter(Phase.MEASURING, at=at)
+        elif grew and (late or job.tracked.state.strikes >= _STRIKES):
+            size.grows_at = at + lengthened(size.unplaced)
+            size.unplaced += 1
+            # Running workers may stay: taking back the others needs no checkpoint.
+            workers = max(operation.before, min(_running(pods), size.sizes.now - 1))
+            return _taken_back(job, workers, "the new workers have found no place")
+        elif late:
+            size.end(at=at)
+        return None
+
+    def settle_again(self, job: RunningJob, operation: ScaleOperation, *, at: float) -> None:
+        """Record that the write was refused that takes back workers without a place."""
+        workers = operation.change.workers
+        operation.before, operation.change = workers, Workers(Cause.REGROW, job.size.sizes.now)
+        job.size.enter(Phase.SETTLING, at=at + _AGAIN_SECONDS - SETTLE_SECONDS)
+
+    def step(
+        self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
+    ) -> Step | str | None:
+        """Record whether the job trains again; return a remedy if it hangs.
+
+        The first remedy replaces the workers; the second is the reason to leave the job alone.
+        """
+        size, reported = job.size, self._progress.reported(job.uid)
+        stepped = reported.progress.at if reported and reported.progress.step is not None else None
+        ago = now.monotonic - operation.since
+        since = now.wall - ago
+        if not self._was_seen(job, now):  # the job may have trained before this controller looked
+            newest = max((pod.created for pod in pods), default=0.0)
+            since = min(since, max(size.changed_at + WATCHED_SECONDS, newest))
+        if stepped is None:
+            if ago >= _SILENT_SECONDS:
+                size.end(at=now.monotonic)
+        elif stepped > since:
+            self._record_pause(job, now)
+            if operation.change.cause is Cause.GROWTH and operation.before in size.speeds:
+                size.speeds.pop(size.sizes.now, None)
+                size.enter(Phase.TRIAL, at=now.monotonic)
+            else:
+                size.end(at=now.monotonic)
+        elif ago >= self._patience(job):
+            return self._remedy(job, operation, pods, now)
+        return None
+
+    def _remedy(
+        self, job: RunningJob, operation: ScaleOperation, pods: tuple[Pod, ...], now: Moment
+    ) -> Step | str | None:
+        """Return the remedy for a job that has made no step for too long."""
+        at, ago = now.monotonic, now.monotonic - operation.since
+        read = self._progress.last_read(job.uid)
+        was_read = read is not None and read > operation.since
+        if not (was_read and self._progress.followed(job.uid).pause):
+            # The job may train without printing, and its workers would lose their work.
+            if ago >= self._patience(job) + SETTLE_SECONDS:
+                job.size.end(at=at)  # its log may never show a step
+            return None
+        whole = all_running(job.tracked, pods)
+        if operation.restarted or starts_anew(job.tracked.job) or not whole:
+            job.size.end(at=at)
+            hangs = operation.restarted and whole
+            return "it did not train on after its number of workers had changed" if hangs else None
+        operation.restarted = True
+        job.size.enter(Phase.SETTLING, at=at)
+        message = f"no step for {ago:.0f} s since its number of workers has changed"
+        return RestartWorkers(
+            leaving(pods, 0), job.tracked.state, Verdict(names.REASON_RESCALING, message)
+        )
+
+    def judge(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> Proposal | None:
+        """Compare the speed of a job on trial; return a proposal to take its growth back."""
+        size, sizes, before = job.size, job.size.sizes, operation.before
+        old, new = size.speeds.get(before), size.speeds.get(sizes.now)
+        if old is not None and new is not None:
+            if new < (1.0 + LEAST_GAIN) * old:
+                size.failed = sizes.now
+                why = f"it is not faster: {new:.3g} steps a second with {sizes.now} workers"
+                back = sizes.asked if before < sizes.asked < sizes.now else before
+                return _taken_back(job, back, f"{why}, {old:.3g} with {before}")
+            size.end(at=now.monotonic)
+        elif now.monotonic - operation.since >= _TRIAL_SECONDS:
+            size.end(at=now.monotonic)
+        return None
+
+    def _patience(self, job: RunningJob) -> float:
+        """Return after how many seconds without a step a job hangs."""
+        return max(STEP_SECONDS, _SELDOM * self._progress.followed(job.uid).pause)
+
+    # --- speed, and the pause of a change -------------------------------------------------------
+
+    def _measure(self, job: RunningJob, pods: tuple[Pod, ...], now: Moment) -> None:
+        """Record the speed of a job, and the pause of its start or its last change."""
+        reported = self._progress.reported(job.uid)
+        if reported is None or not all_running(job.tracked, pods):
+            return
+        job.size.measure(reported.progress, self._progress.followed(job.uid).restarts)
+        record_start(job, self._progress, pods)
+        lately = now.monotonic - job.size.whole_at <= WATCHED_SECONDS
+        if lately:
+            self._record_pause(job, now)
+
+    def _record_pause(self, job: RunningJob, now: Moment) -> None:
+        """Record the pause of the last change, by the times in the log, if it stopped the job."""
+        if not (interrupts(job.tracked.job) and self._was_seen(job, now)):
+            return  # the first step may have come before this controller looked
+        changed_at = job.tracked.state.scale.changed_at
+        whole = now.wall - (now.monotonic - job.size.whole_at)
+        resumed = self._progress.followed(job.uid).resumed(since=changed_at, after=whole)
+        if resumed is not None:
+            job.size.pause = resumed - changed_at
+
+    def _was_seen(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether this controller saw the last change soon after its write."""
+        ago = now.wall - job.tracked.state.scale.changed_at
+        return ago - (now.monotonic - job.size.settled_at) <= _UNSEEN_SECONDS
+
+
+def _grew(job: RunningJob, operation: ScaleOperation) -> bool:
+    """Return whether an operation added workers without stopping the job."""
+    return not starts_anew(job.tracked.job) and operation.change.workers > operation.before
+
+
+def _taken_back(job: RunningJob, workers: int, why: str) -> Proposal:
+    return workers_proposal(job.uid, Workers(Cause.TAKE_BACK, workers), why)
+
+
+def _running(pods: tuple[Pod, ...]) -> int:
+    """Return the number of running workers before the first gap."""
+    running = {
+        pod.replica.index
+        for pod in pods
+        if pod.replica and pod.replica.type == WORKER.lower()
+        if pod.phase == "Running" and not pod.deleting
+    }
+    return next(index for index in count() if index not in running)

@@ -1,0 +1,325 @@
+"""Carries out changes of size until they are written: a checkpoint first, then one write.
+
+Each decision is checked again before the write, because a checkpoint may take two minutes.
+Meanwhile the waiting job may have got room, other jobs may have grown, and a person may have
+changed a size. Times are monotonic, except that a float `now` is in epoch seconds.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from kfext import names
+from kfext.core import words
+from kfext.core.elastic import interrupts, starts_anew, with_workers, workers_of
+from kfext.core.ledger.claims import pod_key
+from kfext.core.lifecycle.patience import suspended
+from kfext.core.lifecycle.situation import next_plan
+from kfext.core.lifecycle.steps import Rescale, Step, Suspend
+from kfext.core.placement.gang import members_of
+from kfext.model.moment import Moment
+from kfext.model.plan import NO_SLOTS, Assignment, Places
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.handshake import PAUSE_SECONDS, Handshake, miss
+from kfext.state.running.operation import ANSWER_SECONDS, Phase, Readiness, ScaleOperation
+from kfext.state.running.proposal import GAINS, Cause, Proposal, Rescue, Workers
+from kfext.state.running.running_job import RunningJob, leaving
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.scale import HORIZON
+from kfext.state.running.size.scale_search import GrowthLimit, ScaleSearch
+from kfext.state.waiting.queue import Queue
+
+SizeStep = tuple[RunningJob, Step]
+"""A job and the step to write for a change of its size."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """Operations that are written together or not at all; `since` is monotonic.
+
+    `again`: whether jobs that had saved long before the last job were asked again.
+    `after`: a job of the same rescue that was refused before, so that it is written first.
+    """
+
+    jobs: tuple[RunningJob, ...]
+    since: float
+    again: bool = False
+    after: RunningJob | None = None
+
+    @property
+    def changes(self) -> list[Workers]:
+        """The changes that have not ended."""
+        return [job.size.operation.change for job in self.jobs if job.size.operation is not None]
+
+    @property
+    def rescue(self) -> Rescue | None:
+        """The rescue that the jobs give up workers for, if any."""
+        return next((change.rescue for change in self.changes), None)
+
+
+class Rescaling:
+    """The operations on sizes that are not written yet.
+
+    `search`: how far a job may grow when its size is written, and the needs of a waiting job.
+    """
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        queue: Queue,
+        progress: JobsProgress,
+        search: ScaleSearch,
+    ) -> None:
+        self._running = running
+        self._cluster = cluster
+        self._queue = queue
+        self._progress = progress
+        self._search = search
+        self._room = search.room
+        self._handshake = Handshake(progress)
+        self._open: list[_Decision] = []
+
+    @property
+    def rescuing(self) -> bool:
+        """Whether jobs are about to give up workers for a waiting job."""
+        return any(decision.rescue is not None for decision in self._open)
+
+    def begin(self, proposals: Iterable[tuple[RunningJob, Proposal]], *, at: float) -> None:
+        """Begin operations that are written together."""
+        jobs = []
+        for job, proposal in proposals:
+            assert isinstance(proposal.change, Workers)
+            job.size.begin(proposal, proposal.change, Phase.SAVING, at=at)
+            awaited = self._interrupts(job)
+            self._progress.await_checkpoint(job.uid, awaited=awaited)
+            jobs.append(job)
+        self._open.append(_Decision(tuple(jobs), at))
+
+    def about_to_grow(self) -> list[RunningJob]:
+        """Return the jobs with growth that is not written yet."""
+        return [job for decision in self._growing() for job in decision.jobs]
+
+    def drop_growth(self, *, at: float) -> None:
+        """Give up growth that is not written yet, because its room is needed."""
+        for decision in self._growing():
+            self._drop(decision, at=at)
+
+    def _growing(self) -> list[_Decision]:
+        return [
+            decision
+            for decision in self._open
+            if any(change.cause in GAINS for change in decision.changes)
+        ]
+
+    def steps(self, now: Moment) -> Iterator[SizeStep]:
+        """Yield the steps to write now."""
+        for decision in list(self._open):
+            first = decision.after
+            writes = first is not None and first.size.phase is Phase.WRITING
+            failed = first is not None and first.size.refused is not None and not writes
+            if failed or any(job.size.phase is not Phase.SAVING for job in decision.jobs):
+                self._drop(decision, at=now.monotonic)  # a job is no longer to change
+            elif not (writes or any(job.tracked.busy for job in decision.jobs)):
+                yield from self._attempted(decision, now)
+
+    def _attempted(self, decision: _Decision, now: Moment) -> list[SizeStep]:
+        """Return the steps of a decision; an error of kfext gives the decision up."""
+        steps: list[SizeStep] | None = None
+        with self._running.failures.about(decision.jobs[0].tracked):
+            steps = list(self._steps(decision, now))
+        if steps is None:
+            self._open = [other for other in self._open if other is not decision]
+            for job in decision.jobs:
+                self._await_nothing(job)
+                job.tracked.finish()
+                self._cluster.sync_claims(job.tracked)
+                job.size.end(at=now.monotonic, pause=PAUSE_SECONDS)
+        return steps or []
+
+    def _steps(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
+        states = {job.uid: self.readiness(job, now=now.wall) for job in decision.jobs}
+        late = [job for job in decision.jobs if states[job.uid] is not Readiness.READY]
+        stale = [] if late or decision.again else self._stale(decision.jobs, now=now.wall)
+        if stale:
+            for operation in stale:
+                operation.requested = 0
+            place = self._open.index(decision)
+            self._open[place] = replace(decision, since=now.monotonic, again=True)
+        elif not late:
+            self._open.remove(decision)
+            yield from self._write(decision, now)
+        elif now.monotonic - decision.since >= ANSWER_SECONDS:
+            for job in late:
+                miss(job.size, at=now.monotonic)
+            self._drop(decision, at=now.monotonic)
+        else:
+            for job in late:
+                asked, size = states[job.uid] is Readiness.ASK, job.size
+                if asked and size.operation is not None and now.monotonic >= size.asks_at:
+                    step = self._handshake.request(job.uid, size.operation)
+                    if step is not None:
+                        yield job, step
+
+    def _drop(self, decision: _Decision, *, at: float) -> None:
+        self._open.remove(decision)
+        self._end(decision, at=at)
+
+    def _end(self, decision: _Decision, *, at: float) -> None:
+        for job in decision.jobs:
+            self._await_nothing(job)  # also if the operation ended for another reason
+            if job.size.phase is Phase.SAVING:
+                job.size.end(at=at)
+
+    # --- checkpoints ----------------------------------------------------------------------------
+
+    def readiness(self, job: RunningJob, *, now: float) -> Readiness:
+        """Return whether a job can be interrupted now."""
+        interrupts = self._interrupts(job) and not self.loses_nothing(job, now=now)
+        operation = job.size.operation
+        return self._handshake.readiness(job.uid, operation, interrupts=interrupts, now=now)
+
+    def loses_nothing(self, job: RunningJob, *, now: float) -> bool:
+        """Return whether a job that lacks workers has shown no step, though its log was read.
+
+        The log has to be read again after the operation began. The job may have made steps that
+        kfext does not recognise, so the time since its pods were created must be at most the time
+        that the missing workers save within HORIZON.
+        """
+        sizes, reported = job.size.sizes, self._progress.reported(job.uid)
+        if sizes.now >= sizes.asked or reported is None or reported.progress.step is not None:
+            return False
+        created = (pod.created for pod in self._cluster.pods(job.uid))
+        ran = now - min(created, default=-math.inf)
+        operation = job.size.operation
+        saving = operation is not None and operation.phase is Phase.SAVING
+        begun = operation.since if operation is not None and saving else -math.inf
+        read = self._progress.last_read(job.uid)
+        return read is not None and read > begun and ran <= HORIZON * (1 - sizes.now / sizes.asked)
+
+    def _stale(self, jobs: Iterable[RunningJob], *, now: float) -> list[ScaleOperation]:
+        """Return the operations of jobs that have trained on since they answered a request."""
+        return [
+            operation
+            for job in jobs
+            if (operation := job.size.operation) is not None
+            if self._handshake.is_stale(job.uid, operation, now=now)
+        ]
+
+    def _await_nothing(self, job: RunningJob) -> None:
+        self._progress.await_checkpoint(job.uid, awaited=False)
+
+    def _interrupts(self, job: RunningJob) -> bool:
+        """Return whether a change costs a job its work since the last checkpoint.
+
+        Taking back workers that never ran does not affect the other workers.
+        """
+        operation = job.size.operation
+        if operation is not None and operation.change.cause is Cause.TAKE_BACK:
+            gone = leaving(self._cluster.pods(job.uid), operation.change.workers)
+            if not any(pod.phase == "Running" for pod in gone):
+                return False
+        return interrupts(job.tracked.job)
+
+    # --- the write ------------------------------------------------------------------------------
+
+    def _write(self, decision: _Decision, now: Moment) -> Iterator[SizeStep]:
+        """Yield the writes of a decision after all its jobs have saved their work.
+
+        A job is written alone after a failed change, so that no other job gives in vain.
+        """
+        rescue = decision.rescue
+        if rescue is not None:
+            if not self._search.still_needed(rescue, now=now.wall):
+                self._end(decision, at=now.monotonic)
+                return
+            self._promise(rescue, now)
+        jobs = [job for job in decision.jobs if job.size.refused is not None][:1] or decision.jobs
+        if rest := tuple(job for job in decision.jobs if all(job is not other for other in jobs)):
+            self._open.append(_Decision(rest, now.monotonic, after=jobs[0]))
+        for job in jobs:
+            self._await_nothing(job)
+            step = self._step(job, now)
+            if step is None:
+                job.size.end(at=now.monotonic)
+            else:
+                job.size.enter(Phase.WRITING, at=now.monotonic)
+                yield job, step
+
+    def _promise(self, rescue: Rescue, now: Moment) -> None:
+        """Promise the freed capacity to the waiting job, since it may come free pod by pod."""
+        waiting = self._cluster.jobs[rescue.waiting]
+        waiting.served = waiting.state.strikes, now.wall
+        places = self._search.places(waiting, rescue.workers, rescue.sizes, now=now.wall)
+        if places is not None:
+            members = members_of(with_workers(waiting.job, rescue.workers))
+            self._queue.promises.keep(rescue.waiting, members, places)
+
+    def keep_room(self, job: RunningJob, now: Moment) -> None:
+        """Keep the room of a job that an earlier controller stopped for its new size.
+
+        The old pods may still exist.
+        """
+        with self._running.failures.about(job.tracked):
+            training = job.tracked.job
+            stopped = training.suspend and training.held and starts_anew(training)
+            if not stopped or self._queue.promises.of(job.uid):
+                return
+            places = self._room.waiting_fits(
+                job.tracked,
+                workers_of(training),
+                now=now.wall,
+                gone=[pod_key(pod.uid) for pod in self._cluster.pods(job.uid)],
+            )
+            if places is not None:
+                self._queue.promises.keep(job.uid, members_of(training), places)
+
+    def _step(self, job: RunningJob, now: Moment) -> Step | None:
+        """Return the write that gives a job its new size, or None without room."""
+        operation, present = job.size.operation, job.size.sizes.now
+        if operation is None:
+            return None
+        if operation.change.workers < present:
+            places: Assignment | None = self._room.shrunk(job, operation.change.workers)
+        else:
+            most = min(operation.change.workers, self._most_now(job, operation, now))
+            if most <= present:
+                return None
+            operation.change = replace(operation.change, workers=most)
+            places = self._room.grown(job, most, now=now.wall)
+        return None if places is None else self._written(job, operation, places, now)
+
+    def _most_now(self, job: RunningJob, operation: ScaleOperation, now: Moment) -> int:
+        """Return how many workers a job may have now: another job may have grown meanwhile."""
+        limit = self._search.limit(now=now.wall)
+        if operation.change.cause is not Cause.GIVE_BACK:
+            return self._search.size(job, limit, now=now.wall)
+        if limit is GrowthLimit.NONE:
+            return job.size.sizes.now
+        return self._room.most(job, up_to=operation.change.workers, now=now.wall)
+
+    def _written(
+        self, job: RunningJob, operation: ScaleOperation, places: Assignment, now: Moment
+    ) -> Step:
+        tracked, change, present = job.tracked, operation.change, job.size.sizes.now
+        state = job.size.state_with(tracked.state, change.workers, cause=change.cause, now=now.wall)
+        plan = tracked.plan
+        why = f"{words.workers(present)} become {change.workers}: {operation.proposal.reason}"
+        if starts_anew(tracked.job):
+            state = replace(state, reason=names.REASON_RESCALING, message=why)
+            pods = self._cluster.pods(job.uid)
+            state = suspended(state, tracked.job, pods, plan=plan, now=now.wall)
+            members = members_of(with_workers(tracked.job, change.workers))
+            self._queue.promises.keep(job.uid, members, Places(places, NO_SLOTS))
+            return Suspend(state, workers=change.workers)
+        port = plan.port if plan else 0
+        following = next_plan(
+            plan, tracked.state, places, job_uid=job.uid, port=port, why=why, now=now.wall
+        )
+        reason = names.REASON_SHRUNK if change.workers < present else names.REASON_GROWN
+        # At once, so that no other change of this turn and no start uses the same room.
+        tracked.assumed, tracked.assumed_workers = following, change.workers
+        self._cluster.sync_claims(tracked)
+        return Rescale(following, change.workers, state, Verdict(reason, why))

@@ -1,0 +1,255 @@
+"""The proposals of `scale`: give back sizes, make room for a starved job, then let jobs grow."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from kfext import names
+from kfext.core.elastic import why_left_alone, why_one_size
+from kfext.core.queue.order import Turn, turn
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.mirror.turns import InTurn
+from kfext.state.running.operation import Phase, Readiness
+from kfext.state.running.proposal import Cause, Proposal, Rank, Workers
+from kfext.state.running.running_job import RunningJob, has_kfext_size, may_change
+from kfext.state.running.running_jobs import RunningJobs
+from kfext.state.running.size.rescaling import Rescaling
+from kfext.state.running.size.scale import SCALE, workers_proposal
+from kfext.state.running.size.scale_search import GrowthLimit, ScaleSearch
+from kfext.state.waiting.queue import Queue
+
+PROMISE_SECONDS = 300.0
+"""Capacity is promised to a waiting job for this long, because a pod may never end."""
+MOST_LOOKED = 16
+"""The most jobs that one look searches room for."""
+
+
+class ScaleProposals:
+    """Proposes sizes of `jobs`."""
+
+    def __init__(
+        self,
+        running: RunningJobs,
+        cluster: Cluster,
+        queue: Queue,
+        jobs: Mapping[str, RunningJob],
+        rescaling: Rescaling,
+        *,
+        search: ScaleSearch,
+    ) -> None:
+        self._running = running
+        self._cluster = cluster
+        self._queue = queue
+        self._jobs = jobs
+        self._rescaling = rescaling
+        self._room = search.room
+        self._search = search
+        self._promised: dict[str, float] = {}
+        self._backs = InTurn(MOST_LOOKED)
+        self._turns = {mode: InTurn(MOST_LOOKED) for mode in (Mode.ACT, Mode.OBSERVE)}
+        self._quiet_since = math.inf
+
+    def record_act(self, at: float) -> None:
+        """Record that workers came or went: until then their room was not idle."""
+        self._quiet_since = at
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        """Return the next proposals for jobs that are scaled and for jobs that only observe."""
+        at = now.monotonic
+        self._quiet_since = max(min(self._quiet_since, at), self._queue.started_at)
+        self._end_promises(at)
+        if not self._jobs:
+            return []
+        limit = self._search.limit(now=now.wall)
+        free = list(self._free(now))
+        proposals = self._back(free, limit, now)
+        taken = {proposal.job for proposal in proposals}
+        acting = [job for job in free if job.uid not in taken and self._may_act(job)]
+        rested = [job for job in acting if self._has_rested(job, at=at)]
+        able = [*acting, *self._rescaling.about_to_grow()]
+        observing = [job for job in free if self._may_observe(job)]
+        self._forget(observing)
+        for waiting in self._starving(now):
+            if rescue := self._rescue(waiting, able, rested, now):
+                proposals += rescue
+                break
+            proposals += self._rescue(waiting, observing, observing, now)
+        proposals += self._grow(rested, proposals, limit, now)
+        return proposals + self._growth(observing, Mode.OBSERVE, limit, now)
+
+    def _back(self, free: Sequence[RunningJob], limit: GrowthLimit, now: Moment) -> list[Proposal]:
+        """Return the proposals that give back sizes, or take back growth that did not pay."""
+        proposals = []
+        for job in self._backs.some([job for job in free if self._is_to_give_back(job)]):
+            with self._running.failures.about(job.tracked):
+                if back := self._give_back(job, limit, now):
+                    proposals.append(back)
+        given = {proposal.job for proposal in proposals}
+        for job in free:
+            acts = job.uid not in given and self._may_act(job)
+            rested = self._has_rested(job, at=now.monotonic)
+            if acts and rested and (back := _unprofitable_growth(job)):
+                proposals.append(back)
+        return proposals
+
+    def _starving(self, now: Moment) -> Iterable[TrackedJob]:
+        """Return the waiting jobs that need workers of other jobs, unless a rescue is under way."""
+        if self._rescaling.rescuing or self._queue.promises.kept():
+            return ()
+        return self._search.due(now=now.wall)
+
+    def _rescue(
+        self,
+        waiting: TrackedJob,
+        able: Sequence[RunningJob],
+        rested: Sequence[RunningJob],
+        now: Moment,
+    ) -> list[Proposal]:
+        """Return the proposals that make room for a waiting job."""
+        with self._running.failures.about(waiting):
+            uids = {job.uid for job in rested}
+            return self._search.rescue(waiting, able, uids, now=now.wall)
+        return []
+
+    def _grow(
+        self,
+        acting: Sequence[RunningJob],
+        before: Sequence[Proposal],
+        limit: GrowthLimit,
+        now: Moment,
+    ) -> list[Proposal]:
+        """Return the growth of the jobs that are ready, in the order of the queue."""
+        idle, taken = now.monotonic - self._quiet_since, {proposal.job for proposal in before}
+        ripe = [
+            job
+            for job in acting
+            if job.uid not in taken
+            and (
+                idle >= self._parameter(job, "idle")
+                or self._rescaling.loses_nothing(job, now=now.wall)
+            )
+            and now.monotonic >= job.size.grows_at
+            and job.size.sizes.now < job.size.sizes.most
+        ]
+        ripe.sort(key=lambda job: self._turn(job, now))
+        return self._growth(ripe, Mode.ACT, limit, now)
+
+    def _turn(self, job: RunningJob, now: Moment) -> Turn:
+        """Return the sort key of a running job among the jobs that want workers."""
+        tracked = job.tracked
+        rest, sizes = self._queue.lengths.rest(tracked.job, now=now.wall), job.size.sizes
+        rest *= min(1.0, sizes.now / max(1, sizes.asked))  # as large as it asked
+        return turn(tracked.job, self._queue.priority(tracked), rest)
+
+    def _growth(
+        self, jobs: Sequence[RunningJob], mode: Mode, limit: GrowthLimit, now: Moment
+    ) -> list[Proposal]:
+        """Return the growth of jobs, a few of many at a time."""
+        proposals = []
+        for job in self._turns[mode].some(jobs):
+            job.size.would = None
+            with self._running.failures.about(job.tracked):
+                if growth := self._search.growth(job, limit, now=now.wall):
+                    proposals.append(growth)
+        return proposals
+
+    def _forget(self, observing: Sequence[RunningJob]) -> None:
+        """Forget shown proposals, except the growth of observing jobs that have a later turn."""
+        uids = {job.uid for job in observing}
+        for job in self._jobs.values():
+            would = job.size.would
+            if would is not None and (job.uid not in uids or would.rank is Rank.RESCUE):
+                job.size.would = None
+
+    def _give_back(self, job: RunningJob, limit: GrowthLimit, now: Moment) -> Proposal | None:
+        """Return the proposal that gives a job the size that it asked for, if there is room."""
+        settings, sizes = self._running.settings_of(job.tracked), job.size.sizes
+        if sizes.asked > sizes.now and (
+            limit is GrowthLimit.NONE
+            or self._room.most(job, up_to=sizes.asked, now=now.wall) <= sizes.now
+        ):
+            return None
+        off = f"{names.ELASTIC} is off" if settings.elastic is None else ""
+        why = off or job.size.unfit or "the policy does not act"
+        change = Workers(Cause.GIVE_BACK, sizes.asked)
+        return workers_proposal(job.uid, change, f"it gets back its own size: {why}")
+
+    def _is_to_give_back(self, job: RunningJob) -> bool:
+        """Return whether a job gets its own size again, because kfext may no longer choose it."""
+        training, sizes = job.tracked.job, job.size.sizes
+        if not has_kfext_size(job.tracked) or training.started_by or why_one_size(training):
+            return False
+        if job.size.unfit:  # a client that scales the job now may want the workers kfext gave it
+            return sizes.now < sizes.asked
+        return job.mode(SCALE) is not Mode.ACT
+
+    def _free(self, now: Moment) -> Iterator[RunningJob]:
+        for job in self._jobs.values():
+            with self._running.failures.about(job.tracked):
+                if self._is_free(job, now):
+                    yield job
+
+    def _is_free(self, job: RunningJob, now: Moment) -> bool:
+        """Return whether a job runs well, so that its size may change."""
+        tracked, size = job.tracked, job.size
+        size.unfit = why_left_alone(tracked.job, self._running.settings_of(tracked))
+        return (
+            may_change(job, self._cluster.pods(job.uid))
+            and size.resting is None
+            and now.monotonic >= size.not_before
+            and self._rescaling.readiness(job, now=now.wall) is not Readiness.NEVER
+        )
+
+    def _may_act(self, job: RunningJob) -> bool:
+        return (
+            job.mode(SCALE) is Mode.ACT and not job.tracked.state.scale.rests and not job.size.unfit
+        )
+
+    def _has_rested(self, job: RunningJob, *, at: float) -> bool:
+        since = max(job.size.settled_at, job.size.started_at)
+        return at - since >= self._parameter(job, "rest")
+
+    def _may_observe(self, job: RunningJob) -> bool:
+        return job.mode(SCALE) is Mode.OBSERVE and not job.size.unfit
+
+    def _parameter(self, job: RunningJob, name: str) -> float:
+        return SCALE.parameter(self._running.settings_of(job.tracked), name)
+
+    def _end_promises(self, at: float) -> None:
+        """Drop the promises to jobs that are gone, wait for too long or need none."""
+        promises = self._queue.promises
+        self._promised = {uid: self._promised.get(uid, at) for uid in promises.kept()}
+        for uid, since in self._promised.items():
+            tracked = self._cluster.jobs.get(uid)
+            if tracked is None or at - since >= PROMISE_SECONDS or self._is_in_vain(tracked):
+                promises.drop(uid)
+
+    def _is_in_vain(self, tracked: TrackedJob) -> bool:
+        """Return whether a promise does not help a job.
+
+        Either the job no longer waits, or it waits although all workers were given up: a size was
+        refused, or the job needs more by now. A job that moves or changes its own size keeps its
+        promise until its pods run: it is stopped for that, and may not even be suspended yet.
+        """
+        job = self._running.record(tracked)
+        runs = job.size.phase in {None, Phase.MEASURING, Phase.TRIAL}
+        if job.move.operation is not None or not runs:
+            return False
+        return tracked.settled and not (tracked.job.suspend and self._any_rescaled())
+
+    def _any_rescaled(self) -> bool:
+        return any(job.size.operation is not None for job in self._jobs.values())
+
+
+def _unprofitable_growth(job: RunningJob) -> Proposal | None:
+    """Return the proposal to take back growth that did not pay and still lasts.
+
+    The job may have saved no checkpoint in time. It always keeps the workers that it asked for.
+    """
+    failed, sizes = job.size.failed, job.size.sizes
+    if not failed or sizes.now < failed or sizes.now <= sizes.asked:
+        return None
+    change = Workers(Cause.TAKE_BACK, max(failed - 1, sizes.asked))
+    return workers_proposal(job.uid, change, f"it was not faster with {failed} workers")

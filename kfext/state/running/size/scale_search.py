@@ -1,0 +1,307 @@
+"""Searches sizes of jobs: how far each job may grow, and what jobs give up for a waiting job.
+
+Sources: DRAGON (Lin et al., CLOSER 2019), all or nothing as in its second version; the marginal
+gain of Optimus and Pollux as the end of growth. `now` is in epoch seconds.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from enum import Enum
+
+from kfext import names
+from kfext.core import words
+from kfext.core.elastic import fewest_workers, interrupts, open_range, starts_anew, workers_of
+from kfext.core.lifecycle.capacity import WAITS_FOR_CAPACITY
+from kfext.core.settings.table import Settings
+from kfext.model.plan import Places
+from kfext.model.pod import Pod
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.handshake import Handshake
+from kfext.state.running.proposal import Cause, Proposal, Rescue, Workers
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.size.guard import Giver, givers_of, kept
+from kfext.state.running.size.scale import SCALE, SEEN_FACTOR, best_size, workers_proposal
+from kfext.state.waiting.queue import Queue
+
+USUAL_START = 30.0
+"""Assumed seconds from the pods of a job to its first step, if unknown."""
+SERVED_SECONDS = 5.0
+"""The guard looks at a waiting job within this time after its `wait`."""
+AGAIN_SECONDS = 3600.0
+"""After this long jobs give again for a waiting job that could not use what they had given."""
+_MOST_IN_VAIN = 4
+"""Searches that are remembered: for the job with the reservation and the job after it, among the
+jobs that are scaled and the jobs that only observe."""
+MOST_SHUT_SECONDS = 300.0
+"""New jobs keep other jobs from getting back their workers for at most this long at a time."""
+
+
+class GrowthLimit(Enum):
+    """How far jobs may grow: not at all, to the size that they asked for, or while it pays."""
+
+    NONE = "none"
+    ASKED = "asked"
+    PAYING = "paying"
+
+
+class ScaleSearch:
+    """Searches sizes by the `room` on the ledger."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        room: ScaleRoom,
+        progress: JobsProgress,
+        settings_of: Callable[[TrackedJob], Settings],
+    ) -> None:
+        self._queue = queue
+        self.room = room
+        self._progress = progress
+        self._handshake = Handshake(progress)
+        self._settings_of = settings_of
+        self._shut_since = math.inf
+        self._in_vain: deque[tuple[object, ...]] = deque(maxlen=_MOST_IN_VAIN)
+
+    # --- growth ---------------------------------------------------------------------------------
+
+    def limit(self, *, now: float) -> GrowthLimit:
+        """Return how far jobs may grow beside the waiting jobs.
+
+        Jobs do not grow while a waiting job may yet be served, for MOST_SHUT_SECONDS at a time: a
+        user may submit one job after the other, or edit a job again and again.
+        """
+        limit = self._limit(now)
+        if limit is not GrowthLimit.NONE:
+            self._shut_since = math.inf
+            return limit
+        self._shut_since = min(self._shut_since, now)
+        return GrowthLimit.NONE if now - self._shut_since < MOST_SHUT_SECONDS else GrowthLimit.ASKED
+
+    def _limit(self, now: float) -> GrowthLimit:
+        """Return how far jobs may grow beside the jobs that wait now.
+
+        A new job may be served at once or by the guard, so jobs do not grow. A job that the
+        guard did not serve cannot use the free room, so jobs may grow to the size that they asked
+        for, and give the workers up again when it helps. They grow further only once capacity is
+        reserved for the waiting job, since the ledger then claims it.
+        """
+        limit = GrowthLimit.PAYING
+        for tracked in self._queue.queued():
+            if tracked.verdict is None or tracked.verdict.reason not in WAITS_FOR_CAPACITY:
+                continue
+            settings = self._settings_of(tracked)
+            served = SCALE.parameter(settings, "wait") + SERVED_SECONDS
+            if tracked.waits(now) < served:
+                return GrowthLimit.NONE
+            if self._queue.reservations.due_in(tracked, now=now) > 0:
+                limit = GrowthLimit.ASKED
+        return limit
+
+    def growth(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> Proposal | None:
+        """Return the proposal to grow a job, if it is to grow now."""
+        workers, sizes = self.size(job, limit, now=now), job.size.sizes
+        if workers <= sizes.now:
+            short = sizes.now < sizes.asked
+            job.size.hindered = self.room.quota_refuses(job, sizes.now + 1) if short else ""
+            return None
+        more = words.workers(workers - sizes.now)
+        if workers <= sizes.asked:
+            why = f"it gets back {more} of the {sizes.asked} that it asked for: there is room"
+            return workers_proposal(job.uid, Workers(Cause.REGROW, workers), why)
+        why = f"it gets {more} beyond what it had: there is room that no job waits for"
+        return workers_proposal(job.uid, Workers(Cause.GROWTH, workers), why)
+
+    def size(self, job: RunningJob, limit: GrowthLimit, *, now: float) -> int:
+        """Return the size that a job is to grow to, or its present size.
+
+        An autoscaler would keep or add nodes for growth that no user asked for.
+        """
+        size, sizes = job.size, job.size.sizes
+        # Before the job was seen to train, its user's wish is the best guess.
+        largest = max(size.largest or sizes.asked, sizes.now)
+        up_to = SEEN_FACTOR * largest
+        if limit is GrowthLimit.ASKED or self._queue.autoscaler:
+            up_to = min(up_to, sizes.asked)
+        if limit is GrowthLimit.NONE or up_to <= sizes.now:
+            return sizes.now
+        room = self.room.most(job, up_to=up_to, now=now)
+        if room > max(sizes.asked, sizes.now):
+            ceiling = SCALE.parameter(self._settings_of(job.tracked), "ceiling")
+            below = self.room.below_ceiling(job, room, ceiling=ceiling)
+            room = max(below, min(room, sizes.asked))
+        if size.failed:
+            room = min(room, max(size.failed - 1, sizes.asked))
+        return best_size(
+            sizes,
+            speeds=size.speeds,
+            largest=largest,
+            room=max(room, sizes.now),
+            pause=self.cost(job, now=now),
+            left=self._queue.lengths.left(job.tracked.job, now=now),
+        )
+
+    def cost(self, job: RunningJob, *, now: float) -> float:
+        """Return the seconds that a change of size costs a job by itself.
+
+        The pause of the training is the pause of the last change. Before the first change it is the
+        time from the creation of the pods to the first step, and the grace period of the pods,
+        because a change may have to wait for it. Lost work that is done again counts too. If the
+        other workers train on, only the start counts, because new workers are of no use earlier.
+        """
+        if not interrupts(job.tracked.job):
+            return max(0.0, usual_pause(job) - _grace(job))
+        return usual_pause(job) + self._handshake.unsaved(job.uid, now=now)
+
+    # --- the starvation guard -------------------------------------------------------------------
+
+    def due(self, *, now: float) -> Iterator[TrackedJob]:
+        """Yield the jobs that have waited long enough for the guard, in the order of the queue.
+
+        A later job comes only after a job with the reservation, which no later job delays, and
+        after jobs that could have no reservation, because no end of a job makes room for them.
+        A job that could not use what others gave is left out for AGAIN_SECONDS, unless it starts.
+        """
+        reservations = self._queue.reservations
+        holder = reservations.holder
+        for tracked in self._queue.queued():
+            verdict = tracked.verdict
+            if verdict is None or verdict.reason != names.REASON_NO_ROOM or tracked.job.excess:
+                continue
+            strikes, at = tracked.served
+            if tracked.state.strikes > strikes and now - at < AGAIN_SECONDS:
+                continue
+            wait = SCALE.parameter(self._settings_of(tracked), "wait")
+            if tracked.settled and tracked.waits(now) >= wait:
+                yield tracked
+            before = holder is not None and self._queue.turn(tracked) < self._queue.turn(holder)
+            hopeless = before and reservations.due_in(tracked, now=now) <= 0
+            if not (hopeless or reservations.holds(tracked)):
+                return
+
+    def rescue(
+        self,
+        waiting: TrackedJob,
+        candidates: Collection[RunningJob],
+        rested: Set[str],
+        *,
+        now: float,
+    ) -> list[Proposal]:
+        """Return the workers that `candidates` give up for the waiting job, all or nothing.
+
+        The whole waiting job has to fit then, with the fewest workers that it may have.
+        `rested`: the uids of the candidates that may give below their wish.
+        """
+        settings = self._settings_of(waiting)
+        workers = fewest_workers(waiting.job, open_range(waiting.job, settings))
+        length = self._length(waiting, workers, now)
+        givers = self._givers(waiting, length, candidates, rested, now)
+        limits = self.room.limits(waiting, now=now)
+        offered = tuple((giver.uid, giver.now, giver.keeps) for giver in givers)
+        basis = (waiting.job, workers, limits, self.room.version, offered)
+        if not givers or basis in self._in_vain:
+            return []
+
+        def fits(sizes: Mapping[str, int]) -> bool:
+            return self.places(waiting, workers, sizes, now=now) is not None
+
+        priority = self._queue.priority(waiting)
+        sizes = None if fits({}) else givers_of(givers, fits, priority=priority)
+        if not sizes:
+            self._in_vain.append(basis)
+            return []
+        rescue = Rescue(waiting.job.uid, workers, sizes)
+        return [
+            workers_proposal(
+                giver.uid,
+                Workers(Cause.GUARD, size, rescue),
+                f"{words.workers(giver.now - size)} make room for a job of about {length:.0f} s; "
+                f"this job has about {giver.left:.0f} s left",
+            )
+            for giver in givers
+            if (size := sizes.get(giver.uid)) is not None
+        ]
+
+    def places(
+        self, waiting: TrackedJob, workers: int, sizes: Mapping[str, int], *, now: float
+    ) -> Places | None:
+        """Return the places of a waiting job once other jobs, by uid, have so many workers."""
+        gone = self.room.freed(sizes)
+        return self.room.waiting_fits(waiting, workers, now=now, gone=gone)
+
+    def still_needed(self, rescue: Rescue, *, now: float) -> bool:
+        """Return whether a waiting job still needs a rescue, and the rescue is enough."""
+        return any(
+            self.places(waiting, rescue.workers, {}, now=now) is None
+            and self.places(waiting, rescue.workers, rescue.sizes, now=now) is not None
+            for waiting in self.due(now=now)
+            if waiting.job.uid == rescue.waiting
+        )
+
+    def _length(self, waiting: TrackedJob, workers: int, now: float) -> float:
+        """Return the seconds that a waiting job takes with so many workers.
+
+        With fewer workers than it asked for, it takes longer in proportion.
+        """
+        rest = self._queue.lengths.rest(waiting.job, now=now)
+        return USUAL_START + rest * max(1, workers_of(waiting.job)) / max(1, workers)
+
+    def _givers(
+        self,
+        waiting: TrackedJob,
+        length: float,
+        candidates: Collection[RunningJob],
+        rested: Set[str],
+        now: float,
+    ) -> list[Giver]:
+        """Return the jobs that may give workers to a waiting job, in the order of their uids."""
+        lengths = self._queue.lengths
+        across = SCALE.parameter(self._settings_of(waiting), "acrossNamespaces")
+        givers = []
+        for job in sorted(candidates, key=lambda job: job.uid):
+            namespace, settings = job.tracked.job.namespace, self._settings_of(job.tracked)
+            allowed = across and SCALE.parameter(settings, "acrossNamespaces")
+            if not (allowed or namespace == waiting.job.namespace):
+                continue
+            sizes, left = job.size.sizes, lengths.rest(job.tracked.job, now=now)
+            keeps = kept(sizes, left=left, length=length, rested=job.uid in rested)
+            if sizes.now > keeps:
+                priority, missed = self._queue.priority(job.tracked), job.size.missed
+                saved = self._progress.followed(job.uid).checkpoints.saved
+                doubts = missed, saved is None and interrupts(job.tracked.job)
+                givers.append(Giver(job.uid, priority, sizes.now, keeps, sizes.asked, left, doubts))
+        return givers
+
+
+def usual_pause(job: RunningJob) -> float:
+    """Return the seconds that the last change of its size stopped a job, or an estimate."""
+    return job.size.pause or USUAL_START + _grace(job)
+
+
+def usual_restart(job: RunningJob) -> float:
+    """Return the seconds that a stop and a start of all pods cost a job.
+
+    A change in place takes less, so its pause says little of a stop.
+    """
+    pause = usual_pause(job)
+    in_place = job.size.changed_at > 0 and not starts_anew(job.tracked.job)
+    return max(pause, USUAL_START + _grace(job)) if in_place else pause
+
+
+def record_start(job: RunningJob, progress: JobsProgress, pods: Collection[Pod]) -> None:
+    """Record how long a job took to its first step, if its size has never changed.
+
+    A controller that found the job running may not have read its first lines.
+    """
+    size, created = job.size, max((pod.created for pod in pods), default=math.inf)
+    if size.starts and not size.pause:
+        first = progress.followed(job.uid).resumed(since=created, after=created)
+        if first is not None and first > created:
+            size.pause = first - created + _grace(job)
+
+
+def _grace(job: RunningJob) -> int:
+    """Return the longest grace period of the pods of a job, in seconds."""
+    return max((group.grace for group in job.tracked.job.groups), default=0)

@@ -1,0 +1,72 @@
+"""What to show of the number of workers of a job that opted in."""
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from kfext import names
+from kfext.core import words
+from kfext.model.verdict import Verdict
+from kfext.state.running.handshake import why_not_saved
+from kfext.state.running.operation import Phase, Readiness, ScaleOperation
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.proposal import Cause, Proposal, Workers
+from kfext.state.running.running_job import RunningJob, has_kfext_size
+
+
+def size_shown(
+    job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool = False
+) -> ConditionStatus:
+    """Return what to show of the number of workers of a job.
+
+    `now` is monotonic. `autoscaler`: whether the cluster has one.
+    """
+    verdict = next(_of_size(job, ready, now=now, autoscaler=autoscaler))
+    return ConditionStatus(has_kfext_size(job.tracked), verdict)
+
+
+def _of_size(
+    job: RunningJob, ready: Readiness, *, now: float, autoscaler: bool
+) -> Iterator[Verdict]:
+    """Yield the verdicts on the size of a job, the most important first."""
+    size, sizes = job.size, job.size.sizes
+    if size.operation is not None and (under_way := _under_way(job, size.operation)):
+        yield under_way
+    if rests := job.tracked.state.scale.rests:
+        yield Verdict(names.REASON_RESTS, rests)
+    if size.unfit:
+        yield Verdict(names.REASON_STANDS_DOWN, size.unfit)
+    yield from why_not_saved(size, ready, change="another number of workers", now=now)
+    match size.would:
+        case Proposal(change=Workers(Cause.GUARD, number)):
+            message = f"it would go down to {words.workers(number)}, for a waiting job"
+            yield Verdict(names.REASON_WOULD_SCALE, message)
+        case Proposal(change=Workers(_, number)):
+            yield Verdict(names.REASON_WOULD_SCALE, f"it would get {words.workers(number)}")
+    has = f"it has {sizes.now} of the {words.workers(sizes.asked)} that it asked for"
+    if sizes.now < sizes.asked:
+        others = size.hindered or "it gets the others once there is room"
+        yield Verdict(names.REASON_SHRUNK, f"{has}; {others}")
+    if sizes.now > sizes.asked:
+        message = f"it asked for {words.workers(sizes.asked)} and has {sizes.now}"
+        yield Verdict(names.REASON_GROWN, message)
+    message = f"it has the {words.workers(sizes.now)} that it asked for"
+    message += f"; it may have {sizes.least} to {sizes.most}"
+    if autoscaler and sizes.now < sizes.most:
+        message += ", but gets no more than it asked for while the cluster has an autoscaler"
+    yield Verdict(names.REASON_AS_ASKED, message)
+
+
+def _under_way(job: RunningJob, operation: ScaleOperation) -> Verdict | None:
+    """Return how far an operation is; None on trial, when the job already has its new size."""
+    now, then = words.workers(job.size.sizes.now), operation.change.workers
+    why = operation.proposal.reason
+    match operation.phase:
+        case Phase.SAVING:
+            message = f"it waits for a checkpoint to go from {now} to {then}: {why}"
+            return Verdict(names.REASON_AWAITS_CHECKPOINT, message)
+        case Phase.WRITING | Phase.SETTLING | Phase.MEASURING:
+            return Verdict(names.REASON_RESCALING, f"it has {now}: {why}")
+        case Phase.TRIAL:
+            return None
+        case _:
+            assert_never(operation.phase)

@@ -1,0 +1,365 @@
+"""The queue: the order and the position of jobs, and when the reservation is renewed.
+
+A new process computes the same order and the same reservation from the cluster.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from kfext.core.elastic import scales, starts_anew
+from kfext.core.lifecycle.situation import QueueContext
+from kfext.core.queue.length import USUAL_SECONDS
+from kfext.core.queue.no_fit import Gained, NoFitCache
+from kfext.core.queue.order import Turn, in_line, priority_class, turn
+from kfext.core.queue.quota import NO_RAISE
+from kfext.core.queue.reservation import Reservation
+from kfext.core.settings.table import Settings
+from kfext.core.words import listed, listed_with_others
+from kfext.model.job import TrainingJob
+from kfext.model.policy import Mode, QueueOrder
+from kfext.model.priority import PriorityClass
+from kfext.model.verdict import Verdict
+from kfext.names import QUEUED, REASON_QUOTA, REASON_WAITING_FOR_OPERATOR
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.waiting.lengths import Lengths
+from kfext.state.waiting.quotas import Quotas
+from kfext.state.waiting.reservations import Promises, ReservationManager
+
+_MOVE_SECONDS = 1.0
+"""Positions are shown anew at most this often: each start of a job moves all others."""
+_EXACT = 19
+"""Up to here positions are exact. Others are rounded, to within a tenth: otherwise each start of a
+job would rewrite the position of all other jobs."""
+
+
+class Queue:
+    """The queue over a cluster's jobs. `now` is in epoch seconds.
+
+    `promises`, `reservations`: the capacity that is kept for waiting jobs.
+    `no_fits`: the refusals that still hold.
+    `started_at`: when a job last started, in monotonic seconds.
+    """
+
+    def __init__(
+        self, cluster: Cluster, settings: Callable[[TrackedJob], Settings], lengths: Lengths
+    ) -> None:
+        self.classes: dict[str, PriorityClass] = {}
+        self.no_fits = NoFitCache()
+        self.autoscaler = False
+        self.started_at = -math.inf
+        self.promises = Promises(cluster.ledger, cluster.wake)
+        self.quotas = Quotas(cluster, self.promises.kept)
+        self.reservations = ReservationManager(cluster, settings, self.promises, lengths)
+        self.lengths = lengths
+        self._settings = settings
+        self._cluster = cluster
+        self._queued: dict[str, TrackedJob] = {}
+        self._priorities: dict[str, tuple[TrainingJob, int]] = {}
+        self._shown: dict[str, int] = {}
+        self._moved = False
+        self._moves_at = -math.inf
+        self._looked_at: tuple[int, int] | None = None
+        self._break_is_offered = False
+        self._only_reopened = False
+        self._expected: Mapping[str, float] | None = None
+
+    def begin_tick(self, *, now: float) -> None:
+        """Begin a tick: progress and jobs may have changed, and searches are allowed again."""
+        self._expected = None
+        self.reservations.begin_tick(now=now)
+
+    def observe_class(self, old: PriorityClass | None, new: PriorityClass | None) -> None:
+        """Record the present version of a PriorityClass; `new` is None when it is gone."""
+        if old is not None:
+            self.classes.pop(old.name, None)
+        if new is not None:
+            self.classes[new.name] = new
+        self._priorities.clear()
+        self._moved = True
+        self._cluster.recount_priorities()
+        self._cluster.mark_queue()
+
+    def observe_autoscaler(self, *, present: bool) -> None:
+        """Record whether the cluster has an autoscaler."""
+        if present != self.autoscaler:
+            self.autoscaler = present
+            self._cluster.mark_queue()
+
+    def headroom(self, namespace: str) -> int | None:
+        """Return how much more CPU the pods of a namespace may request for now; None: any amount.
+
+        It is NO_RAISE while a job waits for a quota there, or if an autoscaler sizes the cluster by
+        what pods request.
+        """
+        waits = any(
+            tracked.job.namespace == namespace
+            and tracked.verdict is not None
+            and tracked.verdict.reason == REASON_QUOTA
+            for tracked in self._queued.values()
+        )
+        return NO_RAISE if waits or self.autoscaler else self.quotas.cpu_headroom(namespace)
+
+    def turn(self, tracked: TrackedJob) -> Turn:
+        """Return the sort key of a waiting job."""
+        counts = self._counts_length(tracked)
+        length = self.lengths.rest(tracked.job, now=0.0) if counts else USUAL_SECONDS
+        return turn(tracked.job, self.priority(tracked), length)
+
+    def _counts_length(self, tracked: TrackedJob) -> bool:
+        """Return whether the length of a job counts for its turn."""
+        settings = self._settings(tracked)
+        if settings.elastic is None:
+            return settings.queue_order is QueueOrder.SHORTEST
+        acts = scales(settings) is Mode.ACT
+        return acts or settings.queue_order is QueueOrder.SHORTEST
+
+    def priority(self, tracked: TrackedJob) -> int:
+        """Return the priority of a job; it is looked up again only if it may have changed."""
+        cached = self._priorities.get(tracked.job.uid)
+        if cached is None or cached[0] is not tracked.job:
+            cached = (tracked.job, priority_class(tracked.job, self.classes).value)
+            self._priorities[tracked.job.uid] = cached
+        return cached[1]
+
+    def record(self, tracked: TrackedJob) -> None:
+        """Record the decision on a job."""
+        uid = tracked.job.uid
+        was, now = uid in self._queued, tracked.queued
+        if now != was:
+            self._moved = True
+        if now or was:
+            self._looked_at = None
+        if now:
+            if tracked.turns is None:
+                tracked.turns = self._round(tracked)
+            if not was:
+                self._shown[uid] = _rounded(len(self._queued))  # until the next look
+            self._queued[uid] = tracked
+        else:
+            self._queued.pop(uid, None)
+            tracked.turns = None
+
+    def _round(self, tracked: TrackedJob) -> int:
+        """Return the round in which a job that enters the queue takes its turns.
+
+        It is the latest round of the jobs ahead. Otherwise a series of new jobs would keep a job
+        that has had its turn from its next turn without end.
+        """
+        position = self.turn(tracked)
+        jobs = self._queued.values()
+        ahead = (job.turns for job in jobs if job.turns and self.turn(job) < position)
+        return max(ahead, default=0)
+
+    def observe(self, tracked: TrackedJob) -> None:
+        """Record a changed job: the end of a job may change the turns of its series.
+
+        The length of a job that kfext stopped is not known, because it shows only its last start.
+        """
+        if tracked.job.took is None:
+            return
+        state = tracked.state
+        stopped = state.move.at > 0 or (state.scale.changed_at > 0 and starts_anew(tracked.job))
+        if not stopped:
+            self._moved |= self.lengths.observe(tracked.job)
+
+    def forget(self, uid: str) -> None:
+        """Forget a job that is gone."""
+        self._priorities.pop(uid, None)
+        self.lengths.forget(uid)
+        self._shown.pop(uid, None)
+        self.promises.drop(uid)
+        if self._queued.pop(uid, None) is not None:
+            self._moved = True
+            self._looked_at = None
+
+    def queued(self) -> list[TrackedJob]:
+        """Return the jobs in the queue, in order."""
+        queued = (tracked for tracked in self._queued.values() if tracked.queued)
+        return sorted(queued, key=self.turn)
+
+    def begin_round(self) -> Iterator[TrackedJob]:
+        """Offer free capacity; yield the waiting jobs that it may help.
+
+        By the end of this round every waiting job was offered the capacity that a break of the
+        reservations left free.
+        """
+        self._break_is_offered = self.reservations.on_break
+        self.quotas.offer()
+        offer, kept = self._cluster.offer(), self.reservations.kept
+        self._only_reopened = offer.resumed <= {("", REASON_WAITING_FOR_OPERATOR)}
+        if not (offer.rows or offer.resumed):
+            return
+        self.reservations.record_offer(offer)
+        gained = Gained(self._cluster.ledger, offer.rows, ignoring=kept.claims if kept else ())
+        for tracked in tuple(self._cluster.jobs.values()):
+            if tracked.waiting and (offer.resumes(tracked) or self._may_help(gained, tracked)):
+                yield tracked
+
+    def _may_help(self, gained: Gained, tracked: TrackedJob) -> bool:
+        """Return whether a job is decided on again: it may fit, or its reservation may change.
+
+        A job with gated pods or with a promise is always decided on again.
+        """
+        if not tracked.job.suspend or self.promises.of(tracked.job.uid):
+            return True
+        if self.reservations.holds(tracked):
+            return True
+        priority = priority_class(tracked.job, self.classes)
+        preempting = priority.value if priority.preempts else None
+        return gained.may_help(tracked.job.groups, preempting=preempting)
+
+    def still_waits_for_operator(self, tracked: TrackedJob) -> bool:
+        """Return whether an unchanged job waits for the operator to create pods, as it did before.
+
+        The first jobs of a round start, and then the operator has too many pods to create again.
+        """
+        verdict = tracked.verdict
+        waited = verdict is not None and verdict.reason == REASON_WAITING_FOR_OPERATOR
+        return waited and self._only_reopened and self._cluster.backlog.crowd > 0
+
+    # --- the reservation ------------------------------------------------------------------------
+
+    def renew_reservation(self, *, now: float) -> TrackedJob | None:
+        """Renew the reservation at the end of a round; a break ends with its round.
+
+        Return the job that got or lost the reservation, if it changed.
+        """
+        kept, holder = self.reservations.kept, self.reservations.holder
+        if self._break_is_offered:
+            self.reservations.on_break = self._break_is_offered = False
+            self._looked_at = None
+        if self.reservations.is_over(now=now):
+            self.reservations.end_turn(now=now)
+        elif not self.reservations.on_break:
+            self._renew_reservation(now=now)
+        return None if self.reservations.kept == kept else self.reservations.holder or holder
+
+    def _renew_reservation(self, *, now: float) -> TrackedJob | None:
+        """Give the reservation to the job that is due for it; return the holder if it changed.
+
+        The due job changes only after a decision on a queued job (there is one when `reserveAfter`
+        ends) or with the capacity of the cluster.
+        """
+        basis = (self._cluster.ledger.gains, self._cluster.ends_version)
+        if basis == self._looked_at:
+            return None
+        self._looked_at = basis
+        due = [job for job in self._queued.values() if self.reservations.is_due(job, now=now)]
+        due.sort(key=self._reservation_turn)
+        renewed = self.reservations.renew(due, now=now)
+        if self.reservations.unfinished:
+            self._looked_at = None
+        return self.reservations.holder if renewed else None
+
+    def renew_reservation_after(self, tracked: TrackedJob, *, now: float) -> TrackedJob | None:
+        """Renew the reservation after a decision, before the next job may take its capacity."""
+        holder = self.reservations.holder
+        if self.reservations.holds(tracked):
+            return self._renew_reservation(now=now)
+        if not self.reservations.is_due(tracked, now=now):
+            return None
+        if holder and self._reservation_turn(holder) < self._reservation_turn(tracked):
+            return None
+        renewed = self.reservations.give(tracked, now=now)
+        return tracked if renewed else None
+
+    def _reservation_turn(self, tracked: TrackedJob) -> tuple[int, Turn]:
+        """Return the sort key of a job among the jobs that are due for the reservation."""
+        return (tracked.turns or 0, self.turn(tracked))
+
+    # --- input for decisions and messages ---------------------------------------------------------
+
+    def context(self, tracked: TrackedJob, *, now: float) -> QueueContext:
+        """Return the state of the queue around a job."""
+        job = tracked.job
+        priority = priority_class(job, self.classes)
+        holder, kept = self.reservations.holder, self.reservations.kept
+        return QueueContext(
+            priority=priority.value,
+            preempts=priority.preempts,
+            reservation=kept,
+            reserved_for=_named([holder.job] if holder else [], to=tracked.job) or "another job",
+            awaited=self._awaited(kept, to=tracked.job) if kept else "",
+            estimated=kept is not None and self._is_estimated(kept),
+            reservable_in=self.reservations.due_in(tracked, now=now),
+            ahead=kept is not None and (holder is None or self.turn(tracked) <= self.turn(holder)),
+            crowded=self._cluster.backlog.crowd,
+            autoscaler=self.autoscaler,
+            promised=self.promises.of(job.uid),
+            quota=self.quotas.of(tracked, self.classes),
+            disturbed=((self._cluster.plain_pods or self._cluster.books.has_loose(now)) and "pods")
+            or (self.quotas.changes(job.namespace) and "quota")
+            or "",
+            plain_pods=self._cluster.plain_pods,
+            length=lambda: self.lengths.rest(tracked.job, now=now),
+            ends=lambda: self._ends(now),
+        )
+
+    def _is_estimated(self, kept: Reservation) -> bool:
+        """Return whether progress, and no deadline, says when a reservation ends."""
+        awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
+        deadlines = (tracked.job.ends for tracked in awaited if tracked)
+        return any(deadline is None or deadline > kept.until for deadline in deadlines)
+
+    def _ends(self, now: float) -> Mapping[str, float]:
+        """Return by uid when running jobs are expected to end; many jobs ask in a tick."""
+        if self._expected is None:
+            running = (job.job for job in self._cluster.jobs.values() if not job.job.suspend)
+            rest = self.lengths.rest
+            self._expected = {job.uid: now + rest(job, now=now) for job in running}
+        return self._expected
+
+    def next_moves(self) -> float:
+        """Return when positions are to be shown anew, in monotonic seconds; infinity: never."""
+        return self._moves_at if self._moved and self._queued else math.inf
+
+    def moved(self, *, at: float) -> Iterator[TrackedJob]:
+        """Yield the queued jobs that show an outdated position, and record the new position.
+
+        `at`: in monotonic seconds.
+        """
+        if self.next_moves() > at:
+            return
+        self._moved, self._moves_at = False, at + _MOVE_SECONDS
+        for ahead, tracked in enumerate(self.queued()):
+            shown = self._shown.get(tracked.job.uid)
+            if shown is None or abs(shown - ahead) > (ahead // 10 if ahead > _EXACT else 0):
+                self._shown[tracked.job.uid] = _rounded(ahead)
+                yield tracked
+
+    def ahead(self, tracked: TrackedJob) -> int | None:
+        """Return how many jobs are shown as ahead of a job; None of a job that is not queued."""
+        return self._shown.get(tracked.job.uid) if tracked.phase == QUEUED else None
+
+    def sentence(self, tracked: TrackedJob) -> Verdict | None:
+        """Return why a job is in its phase, with its position in the queue."""
+        ahead = self.ahead(tracked)
+        if tracked.verdict is None or ahead is None:
+            return tracked.verdict
+        kept, nodes, awaited = self.reservations.kept, "", ""
+        if kept is not None and self.reservations.holds(tracked):
+            nodes, awaited = listed(kept.nodes, of="nodes"), self._awaited(kept, to=tracked.job)
+        return in_line(
+            tracked.verdict, ahead=ahead, exact=_EXACT, kept_nodes=nodes, awaited=awaited
+        )
+
+    def _awaited(self, kept: Reservation, *, to: TrainingJob) -> str:
+        """Return the jobs that a reservation waits for, as the users of `to` may see them."""
+        awaited = (self._cluster.jobs.get(uid) for uid in kept.waits_for)
+        return _named([tracked.job for tracked in awaited if tracked], to=to)
+
+
+def _rounded(ahead: int) -> int:
+    """Return a position as it is shown."""
+    unit = 1 if ahead <= _EXACT else 5 if ahead < 100 else 10 ** (len(str(ahead)) - 2)
+    return round(ahead / unit) * unit
+
+
+def _named(jobs: Sequence[TrainingJob], *, to: TrainingJob) -> str:
+    """Return the names of jobs in the namespace of the job `to`, and the number of the others.
+
+    A user who may see a job need not be allowed to see other namespaces.
+    """
+    visible = sorted(job.title for job in jobs if job.namespace == to.namespace)
+    return listed_with_others(visible, others=len(jobs) - len(visible))

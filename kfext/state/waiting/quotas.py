@@ -1,0 +1,151 @@
+"""The quotas of each namespace, and the pods of started jobs that are not charged yet."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+from kfext.core.queue.order import Classes, default_class
+from kfext.core.queue.quota import QuotaView, demand
+from kfext.model.charge import PodCharge
+from kfext.model.quantity import CPU
+from kfext.model.quota import LimitRange, Quota
+from kfext.names import REASON_QUOTA
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+
+
+class Quotas:
+    """ResourceQuotas and LimitRanges as last seen.
+
+    A quota that grows counts as grown from the next call of `offer`, like free capacity on the
+    ledger. Nothing is kept for a namespace without quotas and LimitRanges.
+    `promised`: returns the uids of the jobs that have a promise.
+    """
+
+    def __init__(self, cluster: Cluster, promised: Callable[[], Iterable[str]]) -> None:
+        self._cluster = cluster
+        self._promised = promised
+        self._quotas: dict[str, dict[str, Quota]] = {}
+        self._ranges: Counter[str] = Counter()
+        self._changes: dict[str, int] = {}
+        self._withheld: dict[str, dict[str, Quota]] = {}
+        self._count = 0
+        cluster.books.limited = self._quotas.keys()
+
+    def observe_quota(self, old: Quota | None, new: Quota | None) -> None:
+        """Record the present version of a quota; `new` is None when the quota is gone."""
+        if old is not None:
+            quotas = self._quotas.pop(old.namespace, {})
+            quotas.pop(old.name, None)
+            self._quotas |= {old.namespace: quotas} if quotas else {}
+        if new is not None:
+            self._quotas.setdefault(new.namespace, {})[new.name] = new
+        if old is not None and (new is None or _looser(old, new)):
+            withheld = self._withheld.setdefault(old.namespace, {})
+            withheld[old.name] = old.tightened(withheld.get(old.name))
+        if old is None or new is None or _looser(old, new):
+            self._count_change(old or new)
+
+    def observe_limit_range(self, old: LimitRange | None, new: LimitRange | None) -> None:
+        """Record the present version of a LimitRange; `new` is None when it is gone."""
+        if new is not None:
+            self._ranges[new.namespace] += 1
+        if old is not None:
+            self._ranges[old.namespace] -= 1
+            if self._ranges[old.namespace] <= 0:
+                del self._ranges[old.namespace]
+        self._count_change(old or new)
+
+    def _count_change(self, changed: Quota | LimitRange | None) -> None:
+        if changed is None:
+            return
+        self._count += 1
+        self._changes[changed.namespace] = self._count
+        if changed.namespace not in self._quotas and changed.namespace not in self._ranges:
+            del self._changes[changed.namespace]
+            self._withheld.pop(changed.namespace, None)
+        self._cluster.mark_queue(changed.namespace, stopped_by=REASON_QUOTA)
+
+    def cpu_headroom(self, namespace: str) -> int | None:
+        """Return the CPU requests that the quotas of a namespace have room for; None: any amount.
+
+        A tenth of each quota stays free, for pods that come.
+        """
+        rooms = [
+            quota.hard[key] - quota.hard[key] // 10 - quota.used.get(key, 0)
+            for quota in self._quotas.get(namespace, {}).values()
+            for key in (CPU, f"requests.{CPU}")
+            if key in quota.hard
+        ]
+        return min(rooms, default=None)
+
+    def offer(self) -> None:
+        """Apply the quotas as they are now."""
+        self._withheld.clear()
+
+    def changes(self, namespace: str) -> int:
+        """Return the number of the last change that may end a refusal in a namespace.
+
+        It is 0 in a namespace without quotas and LimitRanges.
+        """
+        return self._changes.get(namespace, 0)
+
+    def all(self) -> tuple[Quota, ...]:
+        """Return every quota."""
+        return tuple(quota for quotas in self._quotas.values() for quota in quotas.values())
+
+    def limit_ranges(self) -> frozenset[str]:
+        """Return the namespaces that have a LimitRange."""
+        return frozenset(self._ranges)
+
+    def of(self, tracked: TrackedJob, classes: Classes) -> QuotaView:
+        """Return the quotas that apply to a job."""
+        namespace = tracked.job.namespace
+        quotas = self._quotas.get(namespace)
+        withheld = self._withheld.get(namespace, {})
+        if not quotas:
+            return QuotaView()
+        return QuotaView(
+            quotas=tuple(quota.tightened(withheld.get(name)) for name, quota in quotas.items()),
+            pending=self._pending(namespace, but=tracked),
+            sharing=self._sharing(namespace),
+            default_class=default_class(classes).name,
+            defaulted=namespace in self._ranges,
+        )
+
+    def _pending(self, namespace: str, *, but: TrackedJob) -> Counter[PodCharge]:
+        """Return the pods that the operator still has to create for the jobs of a namespace.
+
+        A job that was stopped for a move starts again, and keeps its part of the quotas.
+        """
+        total: Counter[PodCharge] = Counter()
+        for uid in {*self._cluster.backlog.jobs(), *self._moving()}:
+            tracked = self._cluster.jobs[uid]
+            if tracked.job.namespace == namespace and tracked is not but:
+                total += demand(tracked.job, self._cluster.pods(uid))
+        return total
+
+    def _moving(self) -> Iterator[str]:
+        """Yield the jobs that are stopped for a move."""
+        for uid in self._promised():
+            tracked = self._cluster.jobs.get(uid)
+            if tracked is not None and tracked.job.suspend and tracked.state.move.source:
+                yield uid
+
+    def _sharing(self, namespace: str) -> Counter[PodCharge]:
+        """Return the pods of a namespace that have parts of GPUs."""
+        total: Counter[PodCharge] = Counter()
+        for uid in self._cluster.books.cards.demand.by_job:
+            tracked = self._cluster.jobs.get(uid)
+            if tracked is not None and tracked.job.namespace == namespace:
+                groups = {group.type.lower(): group for group in tracked.job.groups}
+                pods = self._cluster.pods(uid)
+                types = (pod.replica.type for pod in pods if pod.replica and not pod.finished)
+                total.update(groups[type_].charge for type_ in types if type_ in groups)
+        return total
+
+
+def _looser(old: Quota, new: Quota) -> bool:
+    """Return whether a quota may leave more capacity than before."""
+    if old.rules != new.rules or old.hard != new.hard:
+        return True
+    return any(new.used.get(key, 0) < number for key, number in old.used.items())

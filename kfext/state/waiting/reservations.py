@@ -1,0 +1,387 @@
+"""The capacity that is kept for waiting jobs: promises, and one reservation at a time."""
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from kfext.core.ledger.cards import kept_requests
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.claims import replica_claim, reserved_gpu
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.capacity import HOPELESS, WAITS_FOR_CAPACITY
+from kfext.core.observed import expecting_tolerations
+from kfext.core.placement.gang import Limits, Member, members_of
+from kfext.core.placement.place import place
+from kfext.core.queue.no_fit import MOST_SHAPES, Gained, shape_of
+from kfext.core.queue.reservation import Reservation, reserve
+from kfext.core.settings.table import Settings
+from kfext.model.plan import Assignment, Places
+from kfext.model.quantity import Resources
+from kfext.model.replica_group import ReplicaGroup
+from kfext.model.snapshot import PromiseRecord
+from kfext.model.timestamps import past
+from kfext.model.verdict import Verdict
+from kfext.names import REASON_WAITING_FOR_OPERATOR
+from kfext.state.mirror.cluster import ANY, Cluster, Offer
+from kfext.state.mirror.tracked_job import Failures, TrackedJob
+from kfext.state.waiting.lengths import Lengths
+
+
+class Promises:
+    """Capacity that no other job may take meanwhile, by the uid of the job that it is for.
+
+    Others are about to free it, or a job that moves leaves it and may come back. `freed` is called
+    when capacity is no longer promised.
+    """
+
+    def __init__(self, ledger: Ledger, freed: Callable[[], None]) -> None:
+        self._ledger = ledger
+        self._freed = freed
+        self._kept: dict[str, dict[Hashable, Claim]] = {}
+
+    def keep(self, uid: str, members: Sequence[Member], *rooms: Places) -> None:
+        """Promise a job the places of its members in each room, in place of an earlier promise.
+
+        Pods that are about to end may still exist, so a node can have more claims than room.
+        """
+        claims: dict[Hashable, Claim] = {}
+        for places in rooms:
+            for member in members:
+                if node := places.nodes.get(member.key):
+                    requests = _kept_requests(member, places.slots.get(member.key))
+                    claim = replica_claim(member.constraints, requests, node)
+                    claims["promise", uid, member.key, node] = claim
+            if places.slots:
+                claims |= self._gpus(uid, places)
+        if claims != self._kept.get(uid):
+            self.drop(uid)
+            self._claim(uid, claims)
+
+    def _gpus(self, uid: str, places: Places) -> dict[Hashable, Claim]:
+        """Return the claims of the GPUs that the slots of a job lack."""
+        cards, claims = self._ledger.cards(), dict[Hashable, Claim]()
+        for node, slot in {(places.nodes[key], slot) for key, slot in places.slots.items()}:
+            row = self._ledger.row(node)
+            if row is not None and not cards.is_reserved(row, slot):
+                claims["promise", uid, (node, slot)] = reserved_gpu((node, slot))
+        return claims
+
+    def record(self) -> Iterator[PromiseRecord]:
+        """Yield the promises, for `restore`."""
+        for uid, claims in self._kept.items():
+            for claim in claims.values():
+                place = claim.node, claim.requests, claim.host_ports
+                yield PromiseRecord(uid, *place, claim.gang_terms, claim.reserves)
+
+    def restore(self, records: Iterable[PromiseRecord]) -> None:
+        """Restore recorded promises."""
+        by_job: dict[str, dict[Hashable, Claim]] = {}
+        for number, record in enumerate(records):
+            by_job.setdefault(record.job_uid, {})["promise", record.job_uid, number] = Claim(
+                record.node,
+                record.requests,
+                record.host_ports,
+                gang_terms=record.gang_terms,
+                reserves=record.reserves,
+            )
+        for uid, claims in by_job.items():
+            self._claim(uid, claims)
+
+    def _claim(self, uid: str, claims: dict[Hashable, Claim]) -> None:
+        self._ledger.claim_all(claims)
+        self._kept[uid] = claims
+
+    def drop(self, uid: str) -> None:
+        """End the promise to a job."""
+        claims = self._kept.pop(uid, {})
+        for key in claims:
+            self._ledger.drop(key)
+        if claims:
+            self._freed()
+
+    def kept(self) -> tuple[str, ...]:
+        """Return the uids of the jobs that have a promise."""
+        return tuple(self._kept)
+
+    def of(self, uid: str) -> tuple[Hashable, ...]:
+        """Return the claims that only a job may use."""
+        return tuple(self._kept.get(uid, ()))
+
+
+_KEEPS = WAITS_FOR_CAPACITY | {REASON_WAITING_FOR_OPERATOR}
+"""A job keeps its reservation for these reasons, because they pass; a quota may not pass."""
+RESERVED_SECONDS = 3600.0
+"""Capacity is reserved for at most this long without a break, for all holders together."""
+MOST_SEARCHES = 4
+"""The most searches of one tick; each may take half a second if many jobs run."""
+
+
+class ReservationManager:
+    """Keeps a reservation for the first job of the queue that has waited long enough.
+
+    The reservation is computed again only when its basis has changed. `now` is in epoch seconds.
+
+    `kept`: the reservation. `since`: since when capacity has been reserved without a break.
+    `on_break`: whether nothing is reserved until every waiting job was decided on once.
+    `failures`: errors of searches.
+    `unfinished`: whether the last search ended before it reached all jobs that are due.
+
+    A break begins when the holder loses its reservation, and when capacity was reserved for too
+    long. In the second case the holder comes after the other jobs that are due.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Callable[[TrackedJob], Settings],
+        promises: Promises,
+        lengths: Lengths,
+    ) -> None:
+        self.kept: Reservation | None = None
+        self.since: float | None = None
+        self.on_break = self.unfinished = False
+        self._searches = 0
+        self.failures = Failures()
+        self._cluster = cluster
+        self._settings = settings
+        self._promises = promises
+        self._lengths = lengths
+        self._basis: tuple[object, ...] = ()
+        self._known: tuple[int, int] = (-1, -1)
+        self._nowhere: dict[Hashable, tuple[ReplicaGroup, ...]] = {}
+        self._gained: set[int] = set()
+
+    @property
+    def holder(self) -> TrackedJob | None:
+        """The job that has the reservation."""
+        return self._cluster.jobs.get(self.kept.job_uid) if self.kept else None
+
+    def begin_tick(self, *, now: float) -> None:
+        """Allow the searches of one tick, and expect the end of the wait by what is known now."""
+        self._searches = 0
+        if self.kept is not None:
+            awaited = (self._cluster.jobs.get(uid) for uid in self.kept.waits_for)
+            ends = (self._lengths.end(other.job, now=now) for other in awaited if other)
+            until = max((math.inf if end is None else end for end in ends), default=math.inf)
+            self.kept = replace(self.kept, until=until)
+
+    @property
+    def may_search(self) -> bool:
+        """Whether another search is allowed in this tick."""
+        return self._searches < MOST_SEARCHES
+
+    def holds(self, tracked: TrackedJob) -> bool:
+        """Return whether a job has the reservation."""
+        return self.kept is not None and self.kept.job_uid == tracked.job.uid
+
+    def is_due(self, tracked: TrackedJob, *, now: float) -> bool:
+        """Return whether a job is due for a reservation, if no earlier job needs it too."""
+        if not (tracked.settled and tracked.queued) or tracked.verdict is None:
+            return False
+        if tracked.job.excess:
+            return False  # the job was edited after the verdict
+        if tracked.verdict.reason not in (_KEEPS if self.holds(tracked) else WAITS_FOR_CAPACITY):
+            return False
+        return self.due_in(tracked, now=now) <= 0
+
+    def due_in(self, tracked: TrackedJob, *, now: float) -> float:
+        """Return in how many seconds a job has waited long enough at its present size."""
+        placement = self._settings(tracked).placement
+        return placement.reserve_after - tracked.waits(now)
+
+    def reserved_for(self, *, now: float) -> float:
+        """Return for how many seconds capacity has been reserved without a break."""
+        return 0.0 if self.since is None else now - self.since
+
+    def renew(self, due: Iterable[TrackedJob], *, now: float) -> bool:
+        """Give the reservation to the first due job that can have one, else to no job.
+
+        Return whether the reservation changed.
+        """
+        candidates = tuple(due)
+        if self.kept is not None and not any(map(self.holds, candidates)):
+            self.unfinished = False
+            return self._begin_break(now=now)
+        for tracked in () if self.on_break else candidates:
+            if not self.may_search:
+                self.unfinished = len(self._nowhere) < MOST_SHAPES  # else the search never ends
+                return False
+            reservation = self._for(tracked, now=now)
+            if reservation is not None:
+                self.unfinished = False
+                return self._set(reservation, now=now)
+            if self.holds(tracked):
+                self.unfinished = False
+                return not self._fits(tracked, now=now) and self._begin_break(now=now)
+        self.unfinished = False
+        return self._set(None, now=now)
+
+    def record_offer(self, offer: Offer) -> None:
+        """Record an offer; shapes that it cannot help are not searched again."""
+        if ANY in offer.resumed:
+            self._nowhere.clear()
+        self._gained.update(offer.rows)
+
+    def _search_again(self) -> None:
+        """Forget the refusals of shapes that may get a reservation now.
+
+        A search that has begun ends first. Otherwise it would never get past the first shapes.
+        """
+        rows, self._gained = sorted(self._gained), set()
+        if rows and self._nowhere:
+            emptied = self._cluster.ledger.without(lambda tier: tier.of_job)
+            gained = Gained(emptied, rows)
+            self._nowhere = {
+                shape: groups
+                for shape, groups in self._nowhere.items()
+                if not gained.may_help(groups)
+            }
+
+    def give(self, tracked: TrackedJob, *, now: float) -> bool:
+        """Give a job the reservation if it can have one; return whether the reservation changed."""
+        reservation = None if self.on_break else self._for(tracked, now=now)
+        return reservation is not None and self._set(reservation, now=now)
+
+    def is_over(self, *, now: float) -> bool:
+        """Return whether capacity has been reserved for too long."""
+        return self.since is not None and now - past(self.since, now=now) >= RESERVED_SECONDS
+
+    def end_turn(self, *, now: float) -> None:
+        """Begin a break after the turn of the holder."""
+        if self.holder is not None:
+            self.holder.turns = (self.holder.turns or 0) + 1
+        self._begin_break(now=now)
+
+    def is_outdated(self, *, now: float) -> bool:
+        """Return whether something changed since the reservation was computed."""
+        holder = self.holder
+        return (
+            self._known != self._versions()
+            or holder is None
+            or self.kept is None
+            or self._basis != self._basis_of(holder, self.kept, self._limits(holder, now=now))
+        )
+
+    def adopt(
+        self, reservation: Reservation, *, outdated: bool, held_for: float, now: float
+    ) -> None:
+        """Continue with the reservation of an earlier planner, until something changes.
+
+        `held_for`: the seconds that capacity has been reserved.
+        """
+        self._set(reservation, now=now - held_for)
+        holder = self.holder
+        if holder is not None and not outdated:
+            self._known = self._versions()
+            self._basis = self._basis_of(holder, reservation, self._limits(holder, now=now))
+
+    def _begin_break(self, *, now: float) -> bool:
+        self.on_break = True
+        return self._set(None, now=now)
+
+    def _set(self, reservation: Reservation | None, *, now: float) -> bool:
+        if reservation == self.kept:
+            return False
+        if reservation is None:
+            self.since = None
+        elif self.since is None:
+            self.since = now
+        ledger = self._cluster.ledger
+        old = self.kept.claims if self.kept else {}
+        new = reservation.claims if reservation else {}
+        self.kept = reservation
+        for key in old.keys() - new.keys():
+            ledger.drop(key)
+        for key, claim in new.items():
+            ledger.claim(key, claim)
+        return True
+
+    def _for(self, tracked: TrackedJob, *, now: float) -> Reservation | None:
+        """Return a reservation for a job, or None without any that makes the job fit."""
+        versions = self._versions()
+        if versions != self._known:
+            self._known, self._basis = versions, ()
+        if not self.unfinished:
+            self._search_again()
+        kept = self.kept if self.holds(tracked) else None
+        limits = self._limits(tracked, now=now)
+        if kept is not None and self._basis == self._basis_of(tracked, kept, limits):
+            return kept
+        shape = (shape_of(tracked.job), limits)
+        if shape in self._nowhere:
+            return None
+        self._searches += 1
+        reservation = self._search(tracked, limits, now=now)
+        if reservation is None:
+            if len(self._nowhere) >= MOST_SHAPES:
+                self._nowhere.clear()
+            self._nowhere[shape] = tracked.job.groups
+        else:
+            self._basis = self._basis_of(tracked, reservation, limits)
+        return reservation
+
+    def _search(self, tracked: TrackedJob, limits: Limits, *, now: float) -> Reservation | None:
+        ledger, uid = self._cluster.ledger, tracked.job.uid
+        jobs = (other.job for other in self._cluster.jobs.values())
+        found = ((job.uid, self._lengths.end(job, now=now)) for job in jobs)
+        ends = {awaited: end for awaited, end in found if end is not None}
+        ignoring = self._open_to(tracked)
+
+        def reserved(members: Sequence[Member]) -> Reservation | None:
+            return reserve(uid, members, ledger, limits, ends=ends, ignoring=ignoring)
+
+        # A failed search for one job must not keep other jobs from being placed.
+        with self.failures.about(tracked):
+            members = members_of(tracked.job)
+            if (reservation := reserved(members)) is not None:
+                return reservation
+            in_pool = expecting_tolerations(tracked.job, tracked.state, ledger)
+            if in_pool is None or limits.excluded:
+                return None
+            if not _is_hopeless(place(members, ledger, limits)):
+                return None
+            return reserved(members_of(in_pool))
+        return None
+
+    def _open_to(self, tracked: TrackedJob) -> tuple[Hashable, ...]:
+        """Return the claims that do not count for a job: the reservation and its promise."""
+        return (*(self.kept.claims if self.kept else ()), *self._promises.of(tracked.job.uid))
+
+    def _fits(self, tracked: TrackedJob, *, now: float) -> bool:
+        """Return whether the holder fits with free capacity that is not offered yet."""
+        if not self._cluster.ledger.withholds:
+            return False
+        ignoring = self._open_to(tracked)
+        limits, ledger = self._limits(tracked, now=now), self._cluster.ledger
+        return not isinstance(
+            place(members_of(tracked.job), ledger, limits, ignoring=ignoring), Verdict
+        )
+
+    def _versions(self) -> tuple[int, int]:
+        """Return a value that changes whenever another reservation may be possible."""
+        return self._cluster.ledger.gains, self._cluster.ends_version
+
+    def _basis_of(
+        self, tracked: TrackedJob, reservation: Reservation, limits: Limits
+    ) -> tuple[object, ...]:
+        """Return what the reservation of a job depends on, besides free capacity.
+
+        The slots in use count, because a job that starts on a partly kept card uses its kept GPU.
+        """
+        demand = self._cluster.books.cards.demand
+        shared = demand.on(reservation.nodes) if demand.by_job or demand.by_pod else frozenset()
+        return tracked.job, limits, shared
+
+    def _limits(self, tracked: TrackedJob, *, now: float) -> Limits:
+        return self._cluster.books.limits(tracked, self._settings(tracked), now=now)
+
+
+def _kept_requests(member: Member, slot: int | None) -> Resources:
+    """Return the resources that are kept on a node for a waiting member, which may share a GPU."""
+    if member.card is None or slot is None:
+        return member.requests
+    return kept_requests(member.requests, member.card, slot)
+
+
+def _is_hopeless(placed: Assignment | Verdict) -> bool:
+    return isinstance(placed, Verdict) and placed.reason in HOPELESS

@@ -1,0 +1,95 @@
+from collections.abc import Callable
+
+import pytest
+
+from kfext.model.constraints import Toleration
+from kfext.state.mirror.card_demand import Apart, CardDemand
+
+HERE = ("n", 0)
+NOTES: dict[str, tuple[list[Callable[[Apart], None]], dict[str, set[str]]]] = {
+    "no job had to leave": ([], {"low": set(), "high": set()}),
+    "both jobs are kept apart": (
+        [lambda apart: apart.record("low", ("high",))],
+        {"low": {"high"}, "high": {"low"}, "other": set()},
+    ),
+    "a job left two jobs, and two jobs left a job": (
+        [
+            lambda apart: apart.record("low", ("high", "first")),
+            lambda apart: apart.record("b", ("high",)),
+        ],
+        {"low": {"high", "first"}, "high": {"low", "b"}, "first": {"low"}},
+    ),
+    "the state of the job has forgotten a job": (
+        [lambda apart: apart.record("low", ("a", "b")), lambda apart: apart.record("low", ("b",))],
+        {"low": {"b"}, "a": set(), "b": {"low"}},
+    ),
+    "the job that left is gone": (
+        [lambda apart: apart.record("low", ("high",)), lambda apart: apart.forget("low")],
+        {"low": set(), "high": set()},
+    ),
+    "the job that it left is gone": (
+        [
+            lambda apart: apart.record("low", ("high",)),
+            lambda apart: apart.forget("high"),
+            lambda apart: apart.record("low", ("high", "next")),
+        ],
+        {"high": set(), "next": {"low"}},
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "want"), NOTES.values(), ids=NOTES)
+def test_who_is_kept_from_whom(
+    given: list[Callable[[Apart], None]], want: dict[str, set[str]]
+) -> None:
+    apart = Apart()
+    for happens in given:
+        happens(apart)
+    assert {uid: apart.of(uid) for uid in want} == want
+
+
+def test_nothing_stays_of_jobs_that_are_gone() -> None:
+    apart = Apart()
+    for number in range(100):
+        apart.record(f"low-{number}", ("high", f"high-{number}"))
+    for number in range(100):
+        apart.forget(f"low-{number}")
+    assert (len(apart._left), len(apart._leavers)) == (0, 0)
+
+
+THERE = ("m", 1)
+ON_GPU, ON_SPOT = ((Toleration(key=key, operator="Exists"),) for key in ("gpu", "spot"))
+
+
+def test_a_plan_that_changes_says_which_slots_that_concerns() -> None:
+    demand = CardDemand()
+    assert demand.plan("uid-1", {HERE: ()}) == {HERE}
+    assert demand.plan("uid-1", {HERE: (), THERE: ()}) == {THERE}
+    assert demand.plan("uid-1", {THERE: ()}) == {HERE}
+    assert (demand.wants(HERE), demand.wants(THERE)) == (False, True)
+    assert (list(demand.by_job), demand.jobs_at(THERE)) == (["uid-1"], ["uid-1"])
+    assert demand.of(["uid-1", "gone"]) == {THERE}
+    demand.plan("uid-1", {})
+    assert not demand.by_job
+
+
+def test_so_does_a_pod_that_keeps_its_part() -> None:
+    demand = CardDemand()
+    assert demand.keep("pod", HERE, ()) == {HERE}
+    assert demand.keep("pod", HERE, ()) == set()
+    assert demand.on({"n", "m"}) == {HERE}
+    assert not demand.on({"m"})
+    assert (list(demand.by_job), demand.jobs_at(HERE)) == ([], []), "no plan has it"
+    assert demand.drop("pod") == {HERE}
+    assert demand.drop("pod") == ()
+    assert not demand.wants(HERE)
+
+
+def test_what_a_plan_tolerates_comes_first_and_that_of_a_job_which_is_gone_still_holds() -> None:
+    demand = CardDemand()
+    demand.keep("pod", HERE, ON_SPOT)
+    demand.keep("pod", HERE, ())
+    assert demand.all() == {HERE: ON_SPOT}
+    demand.plan("uid-1", {HERE: ON_GPU, THERE: ()})
+    demand.plan("uid-2", {HERE: ON_SPOT})
+    assert demand.all() == {HERE: ON_GPU, THERE: ()}

@@ -1,0 +1,340 @@
+"""The GPUs that jobs share: what is known of each, and the steps."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.ledger.cards import taken_by
+from kfext.core.ledger.claim import Claim
+from kfext.core.ledger.ledger import Ledger
+from kfext.core.lifecycle.situation import CardView
+from kfext.core.settings.table import Settings
+from kfext.model.constraints import Toleration
+from kfext.model.gpu import GpuShare, resource_of
+from kfext.model.job_state import JobState
+from kfext.model.plan import Plan
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.model.shared_gpu import CardSharer, SharedGpu
+from kfext.state.mirror.cards import Cards, Reserve, Unreserve, without_cards
+from kfext.state.mirror.cluster import Cluster
+from tests.builders import job
+from tests.gpu_builders import plain_node, reservation, sharing, sharing_node, slot
+
+HERE = ("n", 0)
+PLAN = Plan(
+    "uid-1",
+    1,
+    assignment={ReplicaKey("worker", 0): "n"},
+    shares={"worker": GpuShare(50)},
+    slots={ReplicaKey("worker", 0): 0},
+)
+POD = Pod("team", "train-worker-0", "uid-pod")
+GPU = slot("n", card="GPU-1", reservation="uid")
+
+
+class Bed:
+    """Cards over a ledger of one node, and the jobs that were called."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger([plain_node("n", cards=2)])
+        self.called: list[str] = []
+        self.cards = Cards(self.ledger, self.called.append)
+
+    def free(self) -> int:
+        return int(self.ledger.free([names.NATIVE_GPU])[0, 0])
+
+
+def reserved(*, uid: str = "uid", **more: object) -> Callable[[Bed], None]:
+    pod = replace(reservation("n", uid=uid), **more)  # type: ignore[arg-type]
+    return lambda bed: bed.cards.observe_pod(uid, pod)
+
+
+def reported(**more: object) -> Callable[[Bed], None]:
+    found = replace(GPU, **more)  # type: ignore[arg-type]
+    return lambda bed: bed.cards.observe(None, found)
+
+
+UNREADY = CardView(unready=(HERE,))
+LEAVER = CardSharer("uid-pod", evict=True)
+LOST = CardView(unready=(HERE,), lost=(HERE,))
+MIG = "it is split by MIG"
+VIEWS: dict[str, tuple[list[Callable[[Bed], None]], CardView]] = {
+    "nothing is there": ([], UNREADY),
+    "the pod alone": ([reserved()], UNREADY),
+    "the agent has reported its card": ([reserved(), reported()], CardView()),
+    "the agent has reported the card of an earlier pod": (
+        [reserved(), reported(), reserved(uid="new")],
+        UNREADY,
+    ),
+    "the card is not healthy": (
+        [reserved(), reported(healthy=False, trouble=MIG)],
+        replace(LOST, troubles={HERE: MIG}),
+    ),
+    "no report says why it is not healthy": (
+        [reserved(), reported(healthy=False)],
+        replace(LOST, troubles={HERE: "it is unhealthy"}),
+    ),
+    "its sharers have another card": (
+        [reserved(), reported(moved=True)],
+        LOST,
+    ),
+    "the job is to leave": (
+        [reserved(), reported(sharers=(LEAVER,))],
+        CardView(evicted=(HERE,), parts=((replace(GPU, sharers=(LEAVER,)), LEAVER),)),
+    ),
+    "another job is to leave": (
+        [reserved(), reported(sharers=(CardSharer("other", evict=True),))],
+        CardView(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "want"), VIEWS.values(), ids=VIEWS)
+def test_what_a_job_sees_of_its_cards(given: list[Callable[[Bed], None]], want: CardView) -> None:
+    bed = Bed()
+    for happens in given:
+        happens(bed)
+    assert bed.cards.view(PLAN, [POD], job_uid="uid-1") == want
+    assert bed.cards.view(None, [POD], job_uid="uid-1") == CardView()
+
+
+RESERVED: dict[str, tuple[list[Callable[[Bed], None]], bool]] = {
+    "nothing is there": ([], False),
+    "the pod alone, on a node": ([reserved()], True),
+    "the pod alone, on no node yet": (
+        [reserved(node_name="", pinned_to="n")],
+        False,
+    ),
+    "the agent has reported its card": ([reserved(), reported()], True),
+    "its card is not healthy": ([reserved(), reported(healthy=False)], True),
+    "it is being deleted": (
+        [reserved(deleting=True), reported()],
+        True,
+    ),
+    "the agent has reported the card of an earlier pod": ([reported(), reserved(uid="new")], False),
+    "the pod has ended": (
+        [reserved(phase="Failed"), reported()],
+        False,
+    ),
+    "the agent has reported no card": ([reserved(), reported(card="", reservation="")], False),
+}
+
+
+@pytest.mark.parametrize(("given", "known"), RESERVED.values(), ids=RESERVED)
+def test_whether_a_gpu_is_reserved_for_a_slot(
+    given: list[Callable[[Bed], None]], *, known: bool
+) -> None:
+    bed = Bed()
+    for happens in given:
+        happens(bed)
+    assert bed.cards.unreserved(PLAN) == (() if known else (HERE,))
+    assert bed.cards.unreserved(None) == ()
+
+
+def test_a_job_is_kept_from_the_jobs_that_it_had_to_leave() -> None:
+    bed = Bed()
+    bed.ledger.claim("high", Claim("n", taken_by(GpuShare(50, high=True).need, 0), job="uid-high"))
+    bed.ledger.claim("low", Claim("n", taken_by(GpuShare(20).need, 0), job="uid-1"))
+    bed.cards.want("uid-high", {HERE: ()})
+    reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
+    assert bed.cards.view(PLAN, [POD], job_uid="uid-1").rivals == ("uid-high",)
+    bed.cards.apart.record("uid-1", ("uid-high", "gone"))
+    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
+
+
+def test_a_job_is_kept_from_the_jobs_that_had_to_leave_it_wherever_they_are_now() -> None:
+    bed = Bed()
+    bed.cards.apart.record("uid-a", ("uid-1",))
+    bed.cards.apart.record("uid-b", ("uid-1",))
+    bed.cards.want("uid-b", {HERE: ()})
+    bed.cards.want("uid-a", {HERE: (), ("m", 1): ()})
+    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (("m", 1), HERE)
+    bed.cards.want("uid-a", {})
+    assert bed.cards.view(None, [], job_uid="uid-1").shunned == (HERE,)
+
+
+def test_a_job_is_placed_on_other_nodes_and_slots_than_the_slots_that_failed_it() -> None:
+    cluster = Cluster()
+    cluster.books.cards.want("uid-high", {HERE: ()})
+    state = JobState(excluded={"m": 100.0, "n": 50.0}, apart=("uid-high",))
+    for made, closed in ((sharing(), (HERE,)), (job().worker(1, gpus=1), ())):
+        made.raw["metadata"]["uid"] = "uid-1"
+        cluster.observe_job(made.annotated(names.STATE, state.encode(job_uid="uid-1")).held().raw)
+        (tracked,) = cluster.jobs.values()
+        found = cluster.books.limits(tracked, Settings(), now=60.0)
+        assert (found.excluded, found.closed) == (("m",), closed)
+        cluster = Cluster()
+        cluster.books.cards.want("uid-high", {HERE: ()})
+
+
+def test_the_slots_in_which_jobs_have_parts_by_node() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {HERE: (), ("m", 1): ()})
+    bed.cards.want("uid-2", {("n", 1): ()})
+    assert bed.cards.demand.on(["n"]) == {HERE, ("n", 1)}
+    assert bed.cards.demand.on([]) == set()
+
+
+def test_only_what_is_there_or_promised_needs_the_gpu_of_a_slot() -> None:
+    bed, taken = Bed(), taken_by(GpuShare(50, high=True).need, 0)
+    bed.ledger.claim("kept", Claim("n", taken, job="uid-head", kept=True))
+    reported(sharers=(CardSharer("uid-pod", evict=True),))(bed)
+    assert not bed.cards.in_use(HERE)
+    assert bed.cards.view(PLAN, [POD], job_uid="uid-1").rivals == ()
+    bed.ledger.claim("promise", Claim("n", taken))
+    assert bed.cards.in_use(HERE)
+
+
+def test_a_gpu_is_kept_for_a_plan_until_the_pod_that_reserves_it_claims_it() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.cards.want("uid-2", {HERE: ()})
+    assert bed.free() == 1
+    bed.cards.observe_pod("uid", reservation("n"))
+    assert bed.free() == 2, "the claim of that pod stands elsewhere"
+    bed.cards.observe_pod("uid", reservation("n", phase="Failed"))
+    assert bed.free() == 1, "it has ended, and claims nothing"
+    bed.cards.observe_pod("uid", None)
+    bed.cards.want("uid-1", {})
+    assert bed.free() == 1
+    bed.cards.want("uid-2", {})
+    assert bed.free() == 2
+
+
+SHARER = replace(
+    POD, share=GpuShare(50), node_name="n", requests={resource_of(0): 50}, phase="Running"
+)
+KEPT: dict[str, tuple[Pod, bool, bool]] = {
+    "it runs, and no plan counts it": (SHARER, False, True),
+    "a plan counts it": (SHARER, True, False),
+    "it has no node yet": (replace(SHARER, node_name="", pinned_to="n"), False, False),
+    "it has ended": (replace(SHARER, phase="Succeeded"), False, False),
+}
+
+
+@pytest.mark.parametrize(("pod", "planned", "kept"), KEPT.values(), ids=KEPT)
+def test_a_pod_with_a_part_that_no_plan_counts_needs_its_gpu_until_it_has_ended(
+    pod: Pod, *, planned: bool, kept: bool
+) -> None:
+    bed = Bed()
+    bed.cards.keep(pod, planned=planned)
+    assert (HERE in bed.cards.demand.all(), bed.free()) == (kept, 2 - kept)
+    bed.cards.observe_pod(pod.uid, None)
+    assert (HERE in bed.cards.demand.all(), bed.free()) == (False, 2)
+
+
+def test_jobs_hear_of_their_cards_alone() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.cards.observe(None, slot("n", 1))
+    bed.cards.observe_pod("uid", reservation("n", 1))
+    assert bed.called == []
+    bed.cards.observe(None, slot("n", 0))
+    bed.cards.observe_pod("uid-0", reservation("n", 0))
+    assert bed.called == ["uid-1", "uid-1"]
+
+
+def test_a_node_has_what_its_agent_reports() -> None:
+    bed, plain = Bed(), plain_node("n", cards=2)
+    assert bed.cards.with_cards(plain) == plain
+    for number in range(2):
+        bed.cards.observe(None, slot("n", number))
+    whole = bed.cards.with_cards(plain)
+    assert whole == sharing_node("n", cards=2)
+    assert bed.cards.with_cards(whole) == whole
+    sick: SharedGpu = slot("n", 1, healthy=False, trouble=MIG)
+    bed.cards.observe(slot("n", 1), sick)
+    found = bed.cards.with_cards(whole)
+    assert "card 1 memory" not in found.allocatable
+    assert found.troubles == (MIG,)
+    assert without_cards(found) == plain
+
+
+def test_a_node_keeps_its_other_slots_while_kubelet_has_no_time_of_one_in_trouble() -> None:
+    bed, plain = Bed(), plain_node("n", cards=2)
+    time = {name: n for name, n in plain.allocatable.items() if name != resource_of(0)}
+    for number, trouble in enumerate((MIG, "")):
+        bed.cards.observe(None, slot("n", number, healthy=not trouble, trouble=trouble))
+    found = bed.cards.with_cards(replace(plain, allocatable=time))
+    assert "card 0 memory" not in found.allocatable
+    assert "card 1 memory" in found.allocatable
+    assert found.troubles == (MIG,)
+    bed.cards.observe(slot("n", 0), None)
+    assert bed.cards.with_cards(found).troubles == ()
+
+
+# --- steps --------------------------------------------------------------------------------------
+
+TOLERATES = (Toleration(key="gpu", operator="Exists"),)
+
+
+def test_a_gpu_that_a_plan_needs_is_reserved_once() -> None:
+    bed = Bed()
+    found = bed.cards
+    bed.cards.want("uid-1", {HERE: TOLERATES})
+    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    assert list(found.due(1.0)) == [], "it is being written"
+    found.finish(Reserve(HERE, TOLERATES), 1.0)
+    bed.cards.observe_pod("uid", reservation("n"))
+    assert list(found.due(2.0)) == []
+    assert not found.pending
+
+
+def test_a_gpu_that_a_pod_without_a_plan_still_uses_is_reserved_again() -> None:
+    bed = Bed()
+    found, pod = bed.cards, reservation("n")
+    bed.cards.observe_pod("uid", pod)
+    bed.cards.keep(SHARER, planned=False, tolerations=TOLERATES)
+    assert list(found.due(0.0)) == []
+    bed.cards.observe_pod("uid", None)
+    assert list(found.due(0.0)) == [Reserve(HERE, TOLERATES)]
+    found.finish(Reserve(HERE, TOLERATES), 0.0)
+    bed.cards.observe_pod("uid", pod)
+    bed.cards.observe_pod(SHARER.uid, None)
+    assert list(found.due(1.0)) == [Unreserve(HERE, pod)]
+
+
+def test_a_node_that_is_gone_gets_no_reservation() -> None:
+    bed = Bed()
+    bed.cards.want("uid-1", {("gone", 0): ()})
+    assert list(bed.cards.due(0.0)) == []
+
+
+def test_what_nothing_comes_of_is_tried_again_later_each_time() -> None:
+    bed = Bed()
+    found = bed.cards
+    bed.cards.want("uid-1", {HERE: ()})
+    (step,) = found.due(0.0)
+    found.finish(step, 0.0)
+    assert list(found.due(0.5)) == []
+    assert [*found.pending.values()] == [1.0]
+    (step,) = found.due(1.0)
+    found.finish(step, 1.0)
+    assert [*found.pending.values()] == [3.0]
+
+
+def test_G4_a_card_is_given_back_at_once_when_nothing_uses_it() -> None:
+    bed = Bed()
+    found, pod = bed.cards, reservation("n")
+    bed.cards.observe_pod("uid", pod)
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.ledger.claim(("pod", "sharer"), Claim("n", {"kfext.dev/gpu-0": 50}))
+    assert list(found.due(0.0)) == []
+    bed.cards.want("uid-1", {})
+    assert list(found.due(0.0)) == [], "a pod still has time of it"
+    bed.ledger.drop(("pod", "sharer"))
+    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
+
+
+def test_a_pod_that_has_ended_makes_way_for_the_next() -> None:
+    bed = Bed()
+    found, pod = bed.cards, reservation("n", phase="Failed")
+    bed.cards.want("uid-1", {HERE: ()})
+    bed.cards.observe_pod("uid", pod)
+    assert list(found.due(0.0)) == [Unreserve(HERE, pod)]
+    found.finish(Unreserve(HERE, pod), 0.0)
+    bed.cards.observe_pod("uid", None)
+    assert list(found.due(0.0)) == [Reserve(HERE, ())]
+    assert names.NATIVE_GPU in pod.requests

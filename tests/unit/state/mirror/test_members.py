@@ -1,0 +1,45 @@
+from kfext.state.mirror.members import Members
+from tests.builders import job, pod
+
+ONE = job(uid="one").worker(2).build()
+OTHER = job(name="other", uid="other").worker(1).build()
+
+
+def test_pods_are_found_by_their_job_until_they_are_removed() -> None:
+    members = Members()
+    pods = [pod(ONE, "worker", 0, uid="p0"), pod(ONE, "worker", 1, uid="p1")]
+    pods.append(pod(OTHER, "worker", 0, uid="p2"))
+    for member in pods:
+        members.put(member)
+    assert members.of("one", namespace="team") == tuple(pods[:2])
+    assert members.of("one", namespace="theirs") == ()
+    assert members.of("unknown", namespace="team") == ()
+    assert members.all() == tuple(pods)
+    members.remove(pods[2])
+    members.remove(pods[2])
+    assert members.of("other", namespace="team") == ()
+    assert members.all() == tuple(pods[:2])
+
+
+def test_pods_of_one_name_are_counted_while_none_of_them_is_being_deleted() -> None:
+    members = Members()
+    assert members.namesakes(pod(ONE, "worker", 0)) == 0
+    for uid in ("p0", "p1"):
+        members.put(pod(ONE, "worker", 0, uid=uid))
+        members.put(pod(ONE, "worker", 0, uid=uid, bound="a"))
+    members.put(pod(ONE, "worker", 1, uid="p2"))
+    assert members.namesakes(pod(ONE, "worker", 0)) == 2
+    members.put(pod(ONE, "worker", 0, uid="p0", deleting=True))
+    assert members.namesakes(pod(ONE, "worker", 0)) == 1
+    for uid in ("p0", "p1"):
+        members.remove(pod(ONE, "worker", 0, uid=uid))
+    assert members.namesakes(pod(ONE, "worker", 0)) == 0
+
+
+def test_a_newer_pod_takes_the_place_of_the_older() -> None:
+    members = Members()
+    old, new = (pod(ONE, "worker", 0, uid="p", bound=to) for to in ("", "a"))
+    members.put(old)
+    assert members.known(new) == old
+    members.put(new)
+    assert members.of("one", namespace="team") == (new,)

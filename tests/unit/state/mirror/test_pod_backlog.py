@@ -1,0 +1,203 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.pod import Pod, ReplicaKey
+from kfext.state.mirror.pod_backlog import (
+    MOST_OUTSTANDING,
+    PodCreationBacklog,
+    still_to_come,
+    to_be_bound,
+)
+from tests.builders import JobBuilder, job, pod, pods
+
+OF = job().worker(3).build()
+
+
+def test_more_is_planned_again_only_when_half_of_too_many_exist() -> None:
+    backlog = PodCreationBacklog()
+    assert not backlog.expect("a", MOST_OUTSTANDING - 1)
+    assert (backlog.crowded, backlog.crowd) == (False, 0)
+    assert not backlog.expect("b", 1)
+    assert (backlog.crowded, backlog.crowd) == (True, MOST_OUTSTANDING // 2)
+    assert not backlog.expect("a", MOST_OUTSTANDING // 2)
+    assert backlog.crowded
+    assert backlog.expect("b", 0)
+    assert not backlog.crowded
+    assert not backlog.expect("a", 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, MOST_OUTSTANDING)), max_size=30))
+def test_the_sum_is_that_of_the_jobs(expected: list[tuple[str, int]]) -> None:
+    backlog, want = PodCreationBacklog(), dict[str, int]()
+    for uid, missing in expected:
+        backlog.expect(uid, missing)
+        want[uid] = missing
+    assert backlog.pods == sum(want.values())
+    assert {uid: backlog.missing(uid) for uid in want} == want
+    assert set(backlog.jobs()) == {uid for uid, missing in want.items() if missing}
+
+
+def worker(index: int) -> ReplicaKey:
+    return ReplicaKey("worker", index)
+
+
+def started(*uids: str) -> PodCreationBacklog:
+    """Gangs of three pods that were unsuspended one after the other, all at the time 0."""
+    backlog = PodCreationBacklog()
+    for uid in uids:
+        backlog.expect(uid, 3, attempt=1)
+    backlog.settle(0.0)
+    return backlog
+
+
+def at(backlog: PodCreationBacklog, now: float, *uids: str) -> list[float]:
+    """Return for how long the gangs have waited in vain."""
+    backlog.settle(now)
+    return [backlog.quiet(uid, now) for uid in uids]
+
+
+def test_a_gang_waits_for_its_own_pods_and_for_the_pods_of_gangs_before_it() -> None:
+    backlog = started("first", "second", "third")
+    backlog.record_created("second", worker(0))
+    assert at(backlog, 10.0, "first", "second", "third") == [10.0, 0.0, 0.0]
+
+
+def test_the_last_pod_of_a_gang_before_it_counts_too() -> None:
+    backlog = started("first", "second")
+    backlog.record_created("first", worker(2))
+    backlog.expect("first", None)
+    assert at(backlog, 50.0, "second") == [0.0]
+    assert at(backlog, 60.0, "first", "second") == [0.0, 10.0]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_gang_that_was_whole_and_lost_a_pod_is_waited_for_by_no_earlier_gang(
+    settled: bool,
+) -> None:
+    backlog = started("whole", "waits")
+    backlog.expect("whole", None)
+    if settled:
+        backlog.settle(1.0)
+    backlog.expect("whole", 1, attempt=1)
+    assert backlog.missing("whole") == 1
+    backlog.settle(2.0)
+    backlog.record_created("whole", worker(0))
+    assert at(backlog, 40.0, "waits") == [40.0]
+
+
+def test_a_pod_that_is_created_and_deleted_forever_does_not_make_the_wait_endless() -> None:
+    backlog = started("one", "next")
+    for number in range(100):
+        backlog.record_created("one", worker(number % 2))
+        backlog.settle(float(number))
+    assert at(backlog, 100.0, "one", "next") == [99.0, 99.0]
+
+
+def test_another_plan_has_the_pods_created_anew() -> None:
+    backlog = started("one")
+    backlog.record_created("one", worker(0))
+    backlog.settle(5.0)
+    backlog.expect("one", 3, attempt=2)
+    assert at(backlog, 10.0, "one") == [0.0]
+    backlog.record_created("one", worker(0))
+    assert at(backlog, 20.0, "one") == [0.0]
+
+
+def test_pods_that_did_not_come_in_time_keep_no_gang_waiting() -> None:
+    backlog = PodCreationBacklog()
+    backlog.expect("late", MOST_OUTSTANDING, attempt=1)
+    assert backlog.crowded
+    assert backlog.give_up("late")
+    assert (backlog.crowded, backlog.pods, list(backlog.jobs())) == (False, 0, [])
+    assert not backlog.give_up("late")
+    assert not backlog.expect("late", MOST_OUTSTANDING - 1, attempt=1)
+    assert backlog.pods == 0
+    backlog.expect("late", MOST_OUTSTANDING, attempt=2)
+    assert backlog.crowded
+
+
+def test_what_is_known_of_the_gangs_is_taken_over() -> None:
+    backlog = started("first", "second", "third")
+    backlog.record_created("second", worker(1))
+    backlog.settle(4.0)
+    backlog.give_up("first")
+    records = list(backlog.record(10.0))
+    again = started("third", "second", "first", "new")
+    again.restore(records, crowded=True, now=100.0)
+    assert list(again.record(100.0))[:3] == records
+    assert (again.pods, again.crowded) == (9, True)
+    again.record_created("second", worker(1))
+    assert at(again, 100.0, "second", "third", "new") == [6.0, 6.0, 100.0]
+
+
+COMING: dict[str, tuple[JobBuilder, tuple[Pod, ...], int | None]] = {
+    "a job that was just started": (job().worker(3).resumed(), (), 3),
+    "a job with two of its pods": (
+        job().worker(3).resumed(),
+        (pod(OF, "worker", 0), pod(OF, "worker", 1)),
+        1,
+    ),
+    "a job that runs and has lost pods": (
+        job().worker(3).resumed(),
+        (pod(OF, "worker", 0, bound="a"),),
+        0,
+    ),
+    "a job with a pod that still ends": (
+        job().worker(3).resumed(),
+        (*pods(OF)[:2], pod(OF, "worker", 2, deleting=True)),
+        0,
+    ),
+    "a job that is whole": (job().worker(3).resumed(), tuple(pods(OF)), None),
+    "a job in the queue": (job().worker(3).held(), (), None),
+    "a job that ended": (job().worker(3).resumed().condition("Succeeded"), (), None),
+    "a job that is being deleted": (job().worker(3).resumed().deleting(), (), None),
+    "a job that was let go": (job().worker(3).resumed().released(), (), None),
+}
+UNPLANNED: dict[str, tuple[tuple[Pod, ...], int | None]] = {
+    "none of its pods is gated": ((pod(OF, "worker", 0),), None),
+    "its first pod is gated": ((pod(OF, "worker", 0, gated=True),), 0),
+}
+
+
+@pytest.mark.parametrize(("there", "want"), UNPLANNED.values(), ids=UNPLANNED)
+def test_the_pods_of_a_job_that_another_system_started_keep_no_gang_waiting(
+    there: tuple[Pod, ...], want: int | None
+) -> None:
+    assert still_to_come(job().worker(3).resumed().build(), there, planned=False) == want
+
+
+@pytest.mark.parametrize(("of", "pods", "want"), COMING.values(), ids=COMING)
+def test_what_the_operator_has_yet_to_create(
+    of: JobBuilder, pods: tuple[Pod, ...], want: int | None
+) -> None:
+    assert still_to_come(of.build(), pods) == want
+
+
+LEFT: dict[str, tuple[JobBuilder, list[Pod], int]] = {
+    "none exists: all are to come": (job().worker(3).resumed(), [], 3),
+    "one is bound, one is new, one is to come": (
+        job().worker(3).resumed(),
+        [pod(OF, "worker", 0, bound="a"), pod(OF, "worker", 1)],
+        2,
+    ),
+    "kube-scheduler has refused one, and one waits behind another gate": (
+        job().worker(3).resumed(),
+        [
+            pod(OF, "worker", 0, bound="a"),
+            pod(OF, "worker", 1, unschedulable="0/1 nodes are available"),
+            pod(OF, "worker", 2, gates=["other/gate"]),
+        ],
+        0,
+    ),
+    "it is suspended": (job().worker(3).suspended(), [], 0),
+    "it has ended": (job().worker(3).resumed().condition("Succeeded"), [], 0),
+    "it has more pods than kfext looks at": (job().worker(100_000).resumed(), [], 0),
+}
+
+
+@pytest.mark.parametrize(("of", "there", "want"), LEFT.values(), ids=LEFT)
+def test_the_pods_of_a_job_left_to_plain_kubernetes(
+    of: JobBuilder, there: list[Pod], want: int
+) -> None:
+    assert to_be_bound(of.build(), there) == want

@@ -1,0 +1,145 @@
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.situation import HostNetworkRequest
+from kfext.core.settings.table import Settings, parse_setting
+from kfext.kube.wire import decode_namespace
+from kfext.model.job import TrainingJob
+from kfext.model.label_selector import LabelSelector
+from kfext.model.namespace import Namespace
+from kfext.model.network_policy import NetworkPolicy
+from kfext.model.policy import Placement, TrainingPolicy
+from kfext.names import COLOCATION
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.settings import SettingsSource
+from tests.builders import JobBuilder, job
+from tests.setting_samples import WELL_FORMED
+
+TEAM = Namespace("team", {"kind": "research"}, {COLOCATION: "required"})
+POLICY = TrainingPolicy(
+    name="p",
+    selector=LabelSelector({"kind": "research"}),
+    settings={COLOCATION: "off"},
+    placement=Placement(bind_timeout=7.0),
+)
+
+
+def source(*, namespace: bool = False, policy: bool = False) -> SettingsSource:
+    made = SettingsSource()
+    labels = Namespace("team", TEAM.labels, TEAM.annotations if namespace else {})
+    made.observe_namespace(None, labels)
+    if policy:
+        made.observe_policy(POLICY)
+    return made
+
+
+def test_settings_are_resolved_again_only_for_jobs_of_the_namespace_that_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, settings, resolved = Cluster(), source(), []
+    real = SettingsSource.resolve
+
+    def counted(
+        self: SettingsSource, of: TrainingJob
+    ) -> tuple[Settings, HostNetworkRequest | None]:
+        resolved.append(of.namespace)
+        return real(self, of)
+
+    monkeypatch.setattr(SettingsSource, "resolve", counted)
+    for namespace in ("team", "other"):
+        made = job(uid=namespace, name=namespace).worker(2)
+        made.raw["metadata"]["namespace"] = namespace
+        cluster.observe_job(made.raw)
+
+    def resolve() -> list[str]:
+        resolved.clear()
+        for tracked in cluster.jobs.values():
+            settings.of(tracked)
+        return resolved
+
+    assert resolve() == ["team", "other"]
+    policy = NetworkPolicy("other", "p")
+    edited = NetworkPolicy("other", "p", LabelSelector({"app": "x"}))
+    for old, new in ((None, policy), (policy, edited), (edited, None)):
+        settings.observe_network_policy(old, new)
+        assert resolve() == ["other"]
+    settings.observe_namespace(None, Namespace("other", {"kind": "x"}))
+    assert resolve() == ["other"]
+    settings.observe_policy(POLICY)
+    assert resolve() == ["team", "other"]
+    assert resolve() == []
+
+
+def spoilt(*, admitted: str) -> JobBuilder:
+    """A job with a good value in its template, where admission wrote it, and a bad one since."""
+    made = job().worker(2).annotated(COLOCATION, "sometimes")
+    template = made.raw["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    template["metadata"] = {"annotations": {COLOCATION: admitted}}
+    return made
+
+
+CASES: dict[str, tuple[JobBuilder, SettingsSource, str]] = {
+    "the default": (job(), source(), "preferred"),
+    "the policy": (job(), source(policy=True), "off"),
+    "the namespace before the policy": (job(), source(namespace=True, policy=True), "required"),
+    "the job before all": (
+        job().annotated(COLOCATION, "preferred"),
+        source(namespace=True, policy=True),
+        "preferred",
+    ),
+    "a job with an annotation that was spoilt later": (
+        job().annotated(COLOCATION, "sometimes"),
+        source(namespace=True),
+        "required",
+    ),
+    "a spoilt annotation, and the value as admission left it": (
+        spoilt(admitted="off"),
+        source(namespace=True),
+        "off",
+    ),
+    "a namespace that was never seen": (job(), SettingsSource(), "preferred"),
+}
+
+
+@pytest.mark.parametrize(("made", "of", "want"), CASES.values(), ids=CASES.keys())
+def test_colocation(made: JobBuilder, of: SettingsSource, want: str) -> None:
+    assert of.resolve(made.build())[0].colocation == want
+
+
+def test_what_an_edit_spoilt_is_told() -> None:
+    assert source().resolve(job().build())[0].errors == ()
+    (told,) = map(str, source().resolve(spoilt(admitted="off").build())[0].errors)
+    assert f"annotation {COLOCATION} of the job" in told
+    assert "'sometimes'" in told
+
+
+def test_timeouts_come_from_the_policy_that_selects_the_namespace() -> None:
+    of = source(policy=True)
+    assert of.resolve(job().build())[0].placement.bind_timeout == 7.0
+    of.observe_namespace(TEAM, Namespace("team", {"kind": "product"}))
+    assert of.resolve(job().build())[0].placement == Placement()
+
+
+def test_what_is_gone_holds_no_more() -> None:
+    of = source(namespace=True, policy=True)
+    of.observe_namespace(TEAM, None)
+    of.forget_policy("p")
+    assert of.resolve(job().build())[0].colocation == "preferred"
+    assert not list(of.policies())
+
+
+def test_a_namespace_from_the_wire() -> None:
+    raw = b'{"metadata":{"name":"team","labels":{"kind":"research"},"annotations":{"a":1}}}'
+    assert decode_namespace(raw) == Namespace("team", {"kind": "research"}, {})
+
+
+@pytest.mark.parametrize("key", [names.ELASTIC, names.RESIZE, names.MIGRATE, names.METRICS])
+def test_an_edit_of_a_running_job_holds_as_soon_as_it_is_seen(cluster: Cluster, key: str) -> None:
+    of, name = SettingsSource(), key.removeprefix(f"{names.DOMAIN}/")
+    cluster.observe_job(job().worker(2).version(1).raw)
+    default = getattr(of.of(cluster.jobs["uid-1"]), name)
+    cluster.observe_job(job().worker(2).annotated(key, WELL_FORMED[key]).version(2).raw)
+    edited = getattr(of.of(cluster.jobs["uid-1"]), name)
+    assert edited == parse_setting(key, WELL_FORMED[key], place=key) != default
+    cluster.observe_job(job().worker(2).version(3).raw)
+    assert getattr(of.of(cluster.jobs["uid-1"]), name) == default

@@ -1,0 +1,154 @@
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Step, Suspend, Unsuspend, Wait
+from kfext.model.job_state import JobState
+from kfext.model.plan import Plan
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.tracked_job import MOST_REFUSALS, REFUSED_SECONDS, Failures, TrackedJob
+from tests.builders import job, pod
+
+PLAN = Plan("uid-1", 1, {})
+NO_ROOM = Wait(names.QUEUED, Verdict(names.REASON_NO_ROOM, "no node has 8 CPUs free"))
+TOO_BIG = Wait(names.QUEUED, Verdict(names.REASON_TOO_BIG, "no node has 64 CPUs"))
+PLACED = Wait(names.PLACED, Verdict(names.REASON_PLACED, "all pods are bound"))
+
+
+@pytest.fixture
+def tracked() -> TrackedJob:
+    built = job().worker(2, cpu="1").held()
+    return TrackedJob(built.raw, built.build(), None, JobState())
+
+
+def test_a_phase_ends_when_another_begins(tracked: TrackedJob) -> None:
+    assert tracked.decide(NO_ROOM, at=10.0) is None
+    assert tracked.decide(TOO_BIG, at=12.0) is None
+    assert tracked.verdict == TOO_BIG.verdict
+    assert tracked.decide(PLACED, at=17.0) == (names.QUEUED, 7.0)
+
+
+STEPS: dict[str, tuple[Step, Plan | None]] = {
+    "a start assumes its plan": (Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), PLAN),
+    "a suspend assumes none": (Suspend(JobState()), None),
+}
+
+
+@pytest.mark.parametrize(("step", "assumed"), STEPS.values(), ids=STEPS)
+def test_a_step_is_being_written_until_it_is_finished(
+    tracked: TrackedJob, step: Step, assumed: Plan | None
+) -> None:
+    tracked.decide(step, at=1.0)
+    assert (tracked.busy, tracked.settled, tracked.assumed) == (True, False, assumed)
+    tracked.finish()
+    assert (tracked.busy, tracked.settled, tracked.assumed) == (False, True, None)
+
+
+def test_a_job_is_hopeless_from_the_first_such_verdict_until_another(tracked: TrackedJob) -> None:
+    since = []
+    for at, step in enumerate([NO_ROOM, TOO_BIG, TOO_BIG, NO_ROOM, TOO_BIG]):
+        tracked.decide(step, at=float(at))
+        since.append(tracked.hopeless_since)
+    assert since == [None, 1.0, 1.0, None, 4.0]
+
+
+def test_refused_writes_back_off_until_one_is_taken_or_the_job_changes(tracked: TrackedJob) -> None:
+    assert [tracked.fail(at=0.0) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert tracked.not_before == 30.0
+    tracked.update(tracked.raw, replace(tracked.job), None, JobState())
+    assert tracked.not_before == 0.0
+    tracked.succeed()
+    assert tracked.fail(at=5.0) == 1.0
+    assert tracked.not_before == 6.0
+
+
+def test_only_a_change_of_what_counts_as_progress_restarts_the_clock(tracked: TrackedJob) -> None:
+    for at, marker in enumerate([("a",), ("a",), ("b",), ("b",)]):
+        tracked.observe_progress(marker, at=float(at))
+    assert tracked.since == 2.0
+
+
+def test_each_pod_without_a_node_has_a_clock_of_its_own(tracked: TrackedJob) -> None:
+    gated, pinned = pod(tracked.job, "worker", 0, gated=True), pod(tracked.job, "worker", 1)
+    tracked.observe_unbound([gated, pinned], at=1.0)
+    tracked.observe_unbound([pinned], at=2.0)  # the other pod went,
+    tracked.observe_unbound([gated, pinned], at=3.0)  # and came back
+    assert tracked.unbound == {(gated.uid, True): 3.0, (pinned.uid, False): 1.0}
+    tracked.observe_unbound(
+        [replace(gated, gates=0, gate=None), replace(pinned, node_name="a")], at=4.0
+    )
+    assert tracked.unbound == {(gated.uid, False): 4.0}
+
+
+def test_so_has_each_slot_without_a_reserved_gpu(tracked: TrackedJob) -> None:
+    tracked.observe_unreserved([("n", 0), ("n", 1)], at=1.0)
+    tracked.observe_unreserved([("n", 1)], at=2.0)
+    tracked.observe_unreserved([("n", 0), ("n", 1)], at=3.0)
+    assert tracked.unreserved == {("n", 0): 3.0, ("n", 1): 1.0}
+
+
+def test_a_step_is_given_up_after_so_many_refusals_in_a_row(tracked: TrackedJob) -> None:
+    def attempt(*, at: float) -> bool:
+        tracked.decide(Unsuspend(PLAN, Verdict(names.REASON_PLANNED, "")), at=at)
+        tracked.finish()
+        tracked.refuse("denied", at=at)
+        return tracked.refusals["Unsuspend"].until > at
+
+    assert [attempt(at=1.0) for _ in range(MOST_REFUSALS)] == [False] * 4 + [True]
+    assert tracked.unclaimed
+    assert attempt(at=2.0 + REFUSED_SECONDS), "once more, some time later"
+    tracked.succeed()
+    assert not attempt(at=1000.0)
+
+
+def test_a_step_that_was_refused_is_forgotten_when_what_it_rests_on_changes(
+    tracked: TrackedJob,
+) -> None:
+    tracked.refuse("denied", at=1.0)
+    tracked.update(tracked.raw, replace(tracked.job, labels={"a": "b"}), None, JobState())
+    assert tracked.refusals
+    tracked.update(tracked.raw, replace(tracked.job, suspend=False), None, JobState())
+    assert not tracked.refusals
+
+
+NOW = 1_000.0
+WAITS: dict[str, tuple[float, float, float, float]] = {
+    # created, suspended, enlarged -> how long
+    "since it was created": (NOW - 50, 0.0, 0.0, 50.0),
+    "since it was suspended": (NOW - 50, NOW - 20, 0.0, 20.0),
+    "since it was edited to need more": (NOW - 50, NOW - 20, NOW - 5, 5.0),
+    "suspended by a clock that was ahead": (NOW - 50, NOW + 3600, 0.0, 50.0),
+    "edited before the clock was set back": (NOW - 50, NOW - 20, NOW + 3600, 20.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("created", "suspended_at", "enlarged_at", "want"), WAITS.values(), ids=WAITS
+)
+def test_how_long_a_job_waits_at_its_present_size(
+    created: float, suspended_at: float, enlarged_at: float, want: float
+) -> None:
+    built = job().worker(2, cpu="1").held().created(created)
+    tracked = TrackedJob(built.raw, built.build(), None, JobState(suspended_at=suspended_at))
+    tracked.enlarged_at = enlarged_at
+    assert tracked.waits(NOW) == want
+
+
+def test_errors_are_kept_with_the_job_until_they_are_taken(tracked: TrackedJob) -> None:
+    failures, error = Failures(), ValueError("a bug")
+    with failures.about(tracked):
+        raise error
+    with failures.about(tracked):
+        pass
+    assert failures.take() == [(tracked, error)]
+    assert failures.take() == []
+
+
+def test_a_process_that_is_to_end_ends(tracked: TrackedJob) -> None:
+    failures = Failures()
+    for ends in (KeyboardInterrupt, asyncio.CancelledError):
+        with pytest.raises(ends), failures.about(tracked):
+            raise ends
+    assert failures.take() == []

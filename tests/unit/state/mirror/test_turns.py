@@ -1,0 +1,158 @@
+"""Which job is next: by the queue, by time, by namespace, and a few of many."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.queue.order import turn
+from kfext.model.job_state import JobState
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.mirror.turns import Agenda, Alarms, InTurn, Turns
+from tests.builders import job
+
+
+def tracked(name: str, created: float) -> TrackedJob:
+    built = job(name=name, uid=name).created(created)
+    return TrackedJob(built.raw, built.build(), None, JobState())
+
+
+def add(agenda: Agenda, *jobs: TrackedJob) -> None:
+    for waiting in jobs:
+        agenda.add(waiting, turn(waiting.job, 0, 0.0))
+
+
+def taken(agenda: Agenda, *, most: int) -> list[str]:
+    """Return the next jobs of a round, at most so many."""
+    found = (agenda.pop() for _ in range(most))
+    return [waiting.job.name for waiting in found if waiting is not None]
+
+
+@given(ages=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 3)), again=st.booleans())
+def test_jobs_come_once_and_in_order(ages: dict[str, int], again: bool) -> None:
+    agenda, want = Agenda(), []
+    for name, created in ages.items():
+        waiting = tracked(name, created)
+        want.append((turn(waiting.job, 0, 0.0), name))
+        add(agenda, *[waiting] * (1 + again))
+    assert len(agenda) == len(ages)
+    assert taken(agenda, most=9) == [name for _, name in sorted(want)]
+    assert agenda.is_over
+    assert len(agenda) == 0
+
+
+def test_a_job_that_changes_after_its_turn_waits_for_the_next_round() -> None:
+    agenda = Agenda()
+    first, second = tracked("first", 1), tracked("second", 2)
+    add(agenda, second, first)
+    assert agenda.pop() is first
+    add(agenda, first)
+    assert len(agenda) == 2
+    assert taken(agenda, most=9) == ["second"]
+    assert agenda.is_over
+    agenda.begin_round()
+    assert taken(agenda, most=9) == ["first"]
+
+
+def test_a_job_that_comes_ahead_of_the_others_joins_the_round() -> None:
+    agenda = Agenda()
+    add(agenda, tracked("second", 2), tracked("third", 3))
+    assert taken(agenda, most=1) == ["second"]
+    add(agenda, tracked("first", 1))
+    assert taken(agenda, most=9) == ["first", "third"]
+
+
+@given(changes=st.lists(st.sampled_from("abcdefg"), max_size=60))
+def test_whatever_changes_in_between_the_last_has_its_turn_in_its_round(changes: str) -> None:
+    agenda = Agenda()
+    jobs = {name: tracked(name, ord(name)) for name in "abcdefg"}
+    add(agenda, *jobs.values(), tracked("last", 999))
+    found: list[str] = []
+    for name in [*changes, *"abcdefgh"]:
+        found += taken(agenda, most=1)
+        if name in jobs:
+            add(agenda, jobs[name])
+    assert found.index("last") == len(jobs)
+
+
+acts = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 50)), max_size=300)
+
+
+@given(acts=acts, now=st.integers(0, 50))
+def test_each_job_rings_once_at_the_last_time_that_was_set(
+    acts: list[tuple[str, int | None]], now: int
+) -> None:
+    alarms, want = Alarms(), dict[str, int]()
+    for uid, at in acts:
+        if at is None:
+            alarms.forget(uid)
+            want.pop(uid, None)
+        else:
+            alarms.set(uid, at)
+            want[uid] = at
+    assert {uid for uid in "abc" if uid in alarms} == want.keys()
+    assert alarms.next() == min(want.values(), default=float("inf"))
+    rung = alarms.due(now)
+    assert sorted(rung) == sorted(uid for uid, at in want.items() if at <= now)
+    assert [want[uid] for uid in rung] == sorted(want[uid] for uid in rung)
+    assert alarms.due(now) == []
+    assert not any(uid in alarms for uid in rung)
+    assert alarms.next() == min((at for at in want.values() if at > now), default=float("inf"))
+
+
+def test_alarms_that_are_set_again_and_again_do_not_pile_up() -> None:
+    alarms = Alarms()
+    for at in range(10_000):
+        alarms.set("a", at)
+    assert len(alarms._heap) < 100
+    assert alarms.due(9_998) == []
+    assert alarms.due(9_999) == ["a"]
+
+
+names = st.lists(st.sampled_from("abcd"), max_size=40)
+
+
+@given(names)
+def test_each_job_comes_once_in_the_order_of_its_namespace(namespaces: list[str]) -> None:
+    turns = Turns()
+    for number, namespace in enumerate(namespaces):
+        turns.add(namespace, f"{namespace}{number}")
+    served = []
+    while turns:
+        served.append(turns.next())
+    assert sorted(served) == sorted(f"{name}{number}" for number, name in enumerate(namespaces))
+    for name in set(namespaces):
+        numbers = [int(uid[1:]) for uid in served if uid[0] == name]
+        assert numbers == sorted(numbers)
+
+
+@given(names)
+def test_no_namespace_is_served_twice_while_another_waits(namespaces: list[str]) -> None:
+    turns = Turns()
+    for namespace in namespaces:
+        turns.add(namespace, namespace)
+    waiting, since = Counter(namespaces), Counter[str]()
+    while turns:
+        served = turns.next()
+        waiting[served] -= 1
+        since[served] = 0
+        for other in waiting:
+            if other != served and waiting[other]:
+                since[other] += 1
+                assert since[other] < len(waiting)
+
+
+@given(st.integers(1, 9), st.integers(0, 40))
+def test_each_has_a_turn_before_the_first_has_another(most: int, number: int) -> None:
+    turns, among = InTurn(most), range(number)
+    for _ in range(2):
+        looked: list[int] = []
+        while len(looked) < number:
+            looked += turns.some(among)
+        assert looked == list(among)
+
+
+def test_a_sequence_that_has_become_shorter_begins_anew() -> None:
+    turns = InTurn(3)
+    turns.some("abcdef")
+    assert turns.some("ab") == "ab"

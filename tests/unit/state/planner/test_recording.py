@@ -1,0 +1,160 @@
+"""`plan -f` answers what the controller then does, on any snapshot.
+
+A controller lives through a random history, to the end of its round. Then a job is planned with
+what that controller knows, and submitted to it: both come to the same answer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import event, given, note, settings
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.cli.plan import NOT_HELD, STARTS, WAITS, Forecast
+from kfext.core.lifecycle.steps import Release, Unsuspend
+from kfext.state.planner.planner import outlooks
+from kfext.state.planner.recording import planner_of, snapshot_of
+from tests.unit.state.history import ACTS, CROWDED, History, jobs, made
+
+acts = st.builds(
+    lambda beginning, acts: [*beginning, *acts],
+    st.sampled_from([(), CROWDED]),
+    st.lists(st.sampled_from(ACTS), max_size=60),
+)
+Act = Callable[[History], None]
+Answer = tuple[str, str, dict[str, str]]
+
+
+def planned(history: History, fields: dict[str, Any]) -> Answer:
+    """What `plan -f` answers: the outcome, the reason, and the node of each replica."""
+    raw = made("asked", uid="", created=0, **fields).raw
+    raw["metadata"] = {key: raw["metadata"][key] for key in ("name", "annotations", "namespace")}
+    del raw["metadata"]["annotations"]["kfext.dev/held"]
+    del raw["spec"]["runPolicy"]["suspend"]
+    snapshot = snapshot_of(history.planner, history.moment)
+    found = Forecast(snapshot, now=history.now).submit(raw, home="team")
+    return found.outcome, found.reason, found.nodes
+
+
+def decided(history: History, fields: dict[str, Any]) -> Answer:
+    """What the controller does with the same job."""
+    history.put_job(made("asked", uid="planned-1", created=int(history.now), **fields).raw)
+    step = outlooks(history.planner, history.moment)["planned-1"].step
+    if isinstance(step, Unsuspend):
+        places = step.plan.assignment.items()
+        nodes = {f"asked-{key.type}-{key.index}": node for key, node in places}
+        return STARTS, step.verdict.reason, nodes
+    outcome = NOT_HELD if isinstance(step, Release) else WAITS
+    return outcome, step.verdict.reason, {}  # type: ignore[union-attr]
+
+
+@pytest.mark.histories
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), fields=jobs)
+def test_plan_answers_what_the_controller_then_does(
+    data: st.DataObject, fields: dict[str, Any]
+) -> None:
+    history = History(data)
+    for act in data.draw(acts, label="acts"):
+        note(act.__name__)
+        act(history)
+    history.opt_in()
+    history.end_round()
+    answer = planned(history, fields)
+    event(" ".join(answer[:2]))
+    assert answer == decided(history, fields)
+
+
+class Script:
+    """Draws what a test says, in its order."""
+
+    def __init__(self, *values: Any) -> None:
+        self._values = list(values)
+
+    def draw(self, strategy: Any, label: str | None = None) -> Any:
+        return self._values.pop(0)
+
+
+def of(workers: int, **more: Any) -> dict[str, Any]:
+    fields = {"cpu": "1", "colocation": "", "network": "", "priority": "", "deadline": 0}
+    return {"workers": workers, "elastic": False, "claim": "", "terms": None, **fields, **more}
+
+
+AT_ONCE = 64
+DIVERGED: dict[str, tuple[Script, tuple[Act, ...], dict[str, Any]]] = {
+    "a waiting job with a colocation that an edit made malformed": (
+        Script(AT_ONCE, of(10, colocation="required"), "job-1", (names.COLOCATION, "requierd")),
+        (History.submit, History.go_on, History.edit),
+        of(4),
+    ),
+    "pods that could be preempted, after a restart": (
+        Script(AT_ONCE, of(8), of(4), AT_ONCE),
+        (History.submit, History.submit, History.go_on, History.restart),
+        of(2, priority="high"),
+    ),
+    "a reservation that was found before a job was deleted": (
+        Script(AT_ONCE, of(1), of(1), of(5, cpu="2"), of(1), of(1), of(1), "job-1"),
+        (*CROWDED, History.go_on, History.delete),
+        of(1),
+    ),
+    "a job that was just started, and a refused write": (
+        Script(2, of(6), of(6), of(1), of(1), of(6), of(1), 0, "refused"),
+        (*CROWDED, History.tick, History.tick, History.write),
+        of(1),
+    ),
+}
+
+
+@pytest.mark.parametrize(("script", "acts", "fields"), DIVERGED.values(), ids=DIVERGED.keys())
+def test_they_agree_where_they_once_did_not(
+    script: Script, acts: tuple[Act, ...], fields: dict[str, Any]
+) -> None:
+    history = History(script)  # type: ignore[arg-type]
+    for act in acts:
+        act(history)
+    assert planned(history, fields) == decided(history, fields)
+
+
+@pytest.mark.histories
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_a_snapshot_of_a_planner_made_from_a_snapshot_is_that_snapshot(
+    data: st.DataObject,
+) -> None:
+    history = History(data)
+    for act in data.draw(acts, label="acts"):
+        act(history)
+    history.end_round()
+    _assert_equal_again(history)
+
+
+def test_they_are_equal_where_a_reservation_is_lost_while_the_namespace_is_opted_out() -> None:
+    history = History(Script(AT_ONCE, of(1, gpu="low"), "reservation-3"))  # type: ignore[arg-type]
+    for act in (History.submit, History.go_on, History.opt_out, History.end_round):
+        act(history)
+    history.lose_reservation()
+    _assert_equal_again(history)
+
+
+def test_they_are_equal_where_a_slot_of_a_finished_job_is_reserved_for_another_job() -> None:
+    low, high = of(1, gpu="low"), of(1, gpu="high")
+    history = History(Script(AT_ONCE, low, "job-1", high))  # type: ignore[arg-type]
+    for act in (History.submit, History.go_on, History.finish, History.go_on):
+        act(history)
+    history.now += 301
+    for act in (History.go_on, History.submit, History.go_on, History.end_round):
+        act(history)
+    _assert_equal_again(history)
+
+
+def _assert_equal_again(history: History) -> None:
+    first = snapshot_of(history.planner, history.moment)
+    again = snapshot_of(planner_of(first, history.moment), history.moment)
+    for field in type(first).__dataclass_fields__:
+        assert _sorted(getattr(again, field)) == _sorted(getattr(first, field)), field
+
+
+def _sorted(value: object) -> object:
+    return sorted(value, key=repr) if isinstance(value, tuple) else value

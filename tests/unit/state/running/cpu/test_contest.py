@@ -1,0 +1,348 @@
+"""Who is favoured on a node, and what each job there then requests."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.queue.quota import NO_RAISE
+from kfext.state.running.cpu.contest import LEAST_REQUEST, Contest, contests, fair_ends, favourites
+from kfext.state.running.signals import JobSignal, Sharer, Signals
+from tests.unit.state.running.jobs import NODE, job, pod, signals
+
+SIZE = 1000
+
+
+def ends(uid: str, left: float | None, **fields: Any) -> JobSignal:
+    """A job with a pod of 100m that needs so many core-seconds; it came at 0 s."""
+    own = {key: fields.pop(key) for key in fields.keys() & POD_FIELDS}
+    return job(uid, pod(f"{uid}-0", **{"request": 100, "use": 300, **own}), left=left, **fields)
+
+
+POD_FIELDS = {"request", "user_request", "limit", "created", "node", "allocated"}
+
+
+def contest(*jobs: JobSignal, headroom: dict[str, int] | None = None, **node: Any) -> Contest:
+    here = signals(*jobs, allocatable=SIZE)
+    here = replace(here, headroom=headroom or {})
+    return replace(contests(here)[NODE], of=replace(here.nodes[NODE], **node))
+
+
+def requests(of: Contest, favourite: str) -> dict[str, int]:
+    first = next((job for job in of.jobs if job.uid == favourite), None)
+    return of.requests(first, of.jobs)
+
+
+# --- the favourite --------------------------------------------------------------------------------
+
+A, B, C = ends("a", 50.0), ends("b", 100.0), ends("c", 80.0)
+YOUNG = ends("y", math.inf, young=True)
+FIRST: dict[str, tuple[list[JobSignal], str | None]] = {
+    "would end first": ([A, B, C], "a"),
+    "would end first, although it has more left": (
+        [ends("old", 60.0, done=10.0, created=0.0), ends("new", 50.0, created=100.0)],
+        "old",
+    ),
+    "is known, not a job that has just begun": ([YOUNG, B], "b"),
+    "is none where no length is known": ([YOUNG, ends("z", math.inf)], None),
+    "stays, until another clearly ends before it": (
+        [ends("a", 95.0), ends("b", 100.0, request=500, user_request=100)],
+        "b",
+    ),
+    "gives way to a job that clearly ends before it": (
+        [ends("a", 50.0), ends("b", 100.0, request=500, user_request=100)],
+        "a",
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "want"), FIRST.values(), ids=FIRST)
+def test_the_favourite_of_a_node(jobs: list[JobSignal], want: str | None) -> None:
+    of = {NODE: contest(*jobs)}
+    found = favourites(of, jobs).get(NODE)
+    assert (found and found.uid) == want
+
+
+def test_jobs_that_have_ended_count_in_the_order() -> None:
+    """Without the job that is gone, the old job would have been ahead of the new job."""
+    jobs = [ends("old", 140.0, created=0.0), ends("new", 50.0, created=100.0)]
+    assert favourites({NODE: contest(*jobs)}, jobs)[NODE].uid == "old"
+    gone = contest(*jobs, gone=(Sharer("gone", 0.0, 90.0),))
+    assert favourites({NODE: gone}, jobs)[NODE].uid == "new"
+
+
+def test_only_candidates_are_favoured() -> None:
+    assert favourites({NODE: contest(A, B)}, [B])[NODE].uid == "b"
+
+
+CLOSED: dict[str, tuple[list[JobSignal], dict[str, Any]]] = {
+    "nothing contends for it": ([A, B], {"crowded": False}),
+    "a pod waits for its CPU": ([A, B], {"awaited": True}),
+    "a new controller does not know the job with a raise yet": (
+        [A, replace(ends("b", math.inf, request=500, user_request=100), followed=299.0)],
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "node"), CLOSED.values(), ids=CLOSED)
+def test_a_node_has_no_favourite_while(jobs: list[JobSignal], node: dict[str, Any]) -> None:
+    assert favourites({NODE: contest(*jobs, **node)}, jobs) == {}
+
+
+def spread(uid: str, left: float) -> JobSignal:
+    pods = (pod(f"{uid}-{node}", node=node, request=100, use=300) for node in ("n1", "n2"))
+    return job(uid, *pods, left=left)
+
+
+def test_a_job_with_a_raise_that_shows_no_end_keeps_it_from_no_other_job_for_long() -> None:
+    silent = ends("b", math.inf, request=500, user_request=100)
+    late = replace(silent, followed=300.0)
+    assert favourites({NODE: contest(A, late)}, [A, late])[NODE].uid == "a"
+
+
+def test_nothing_is_raised_while_all_other_jobs_have_just_begun() -> None:
+    """All have equal shares already; a favourite that has its raise shares it with newcomers."""
+    asked = {"a": 100, "y": 100}
+    assert requests(contest(A, YOUNG, free=800), "a") == asked
+    raised = ends("a", 50.0, request=820, user_request=100)
+    shared = requests(contest(raised, YOUNG, free=800), "a")
+    assert shared["a"] > shared["y"] - 20 > asked["y"]
+
+
+SEVERAL_NODES: dict[str, tuple[list[JobSignal], dict[str, str]]] = {
+    "all of them": (
+        [spread("w", 50.0), ends("a", 80.0), ends("b", 90.0, node="n2")],
+        {"n1": "w", "n2": "w"},
+    ),
+    "none, if another job ends first on one of them": (
+        [spread("w", 100.0), ends("a", 10.0), ends("b", 90.0, node="n2")],
+        {"n1": "a", "n2": "b"},
+    ),
+    "the nodes where others contend with it": (
+        [spread("w", 50.0), ends("a", 80.0)],
+        {"n1": "w"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("jobs", "want"), SEVERAL_NODES.values(), ids=SEVERAL_NODES)
+def test_a_job_on_several_nodes_is_favoured_on(jobs: list[JobSignal], want: dict[str, str]) -> None:
+    of = contests(signals(*jobs, allocatable=SIZE))
+    assert {node: job.uid for node, job in favourites(of, jobs).items()} == want
+
+
+# --- what each job requests -----------------------------------------------------------------------
+
+FULL = {"free": 0}
+ELSEWHERE = ends("b", 100.0, namespace="other")
+REQUESTS: dict[str, tuple[list[JobSignal], dict[str, Any], dict[str, int]]] = {
+    "raise first: nine tenths of what is free on the node": (
+        [A, B, C], {"free": 700}, {"a": 730, "b": 100, "c": 100}
+    ),
+    "its limit bounds a raise": (
+        [ends("a", 50.0, limit=400), B], {"free": 800}, {"a": 399, "b": 100}
+    ),
+    "a tenth of a quota stays free": (
+        [A, B], {"free": 800, "headroom": {"": 200}}, {"a": 300, "b": 100}
+    ),
+    "shift where the node is full: the sum stays": (
+        [A, B, C], FULL, {"a": 280, "b": LEAST_REQUEST, "c": LEAST_REQUEST}
+    ),
+    "shift beside what little is free": (
+        [A, B, C], {"free": 50}, {"a": 325, "b": LEAST_REQUEST, "c": LEAST_REQUEST}
+    ),
+    "others give no more than its limit lets it take": (
+        [ends("a", 50.0, limit=161), B, C], FULL, {"a": 160, "b": 70, "c": 70}
+    ),
+    "no namespace gives way for another": ([A, ELSEWHERE], FULL, {"a": 100, "b": 100}),
+    "a quota that is full leaves the shift": (
+        [A, B, C],
+        {"free": 500, "headroom": {"": -50}},
+        {"a": 280, "b": LEAST_REQUEST, "c": LEAST_REQUEST},
+    ),
+    "a job that has just begun keeps an equal share": (
+        [A, B, YOUNG], {"free": 700}, {"a": 520, "b": 100, "y": 310}
+    ),
+    "although its growth is known sooner than its end": (
+        [A, B, ends("y", math.inf, young=True, growth=0.4)],
+        {"free": 700},
+        {"a": 520, "b": 100, "y": 310},
+    ),
+    "and does not give way": ([A, B, YOUNG], FULL, {"a": 190, "b": LEAST_REQUEST, "y": 100}),
+    "a job alone has what its user wrote": (
+        [ends("a", 50.0, request=500, user_request=100)], {"free": 900}, {"a": 100}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("jobs", "node", "want"), REQUESTS.values(), ids=REQUESTS)
+def test_requests(jobs: list[JobSignal], node: dict[str, Any], want: dict[str, int]) -> None:
+    node = dict(node)
+    headroom = node.pop("headroom", {})
+    assert requests(contest(*jobs, headroom=headroom, **node), "a") == want
+
+
+GROWTH: dict[str, tuple[list[JobSignal], dict[str, int]]] = {
+    "what is free is shared out by it": (
+        [ends("a", 50.0, growth=0.3), ends("b", None, growth=0.1)], {"a": 640, "b": 280}
+    ),
+    "a job that has converged keeps what its user wrote": (
+        [ends("a", None, growth=0.3), ends("b", None, growth=0.0)], {"a": 820, "b": 100}
+    ),
+    "without any growth all do": (
+        [ends("a", None, growth=0.0), ends("b", None, growth=0.0)], {"a": 100, "b": 100}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("jobs", "want"), GROWTH.values(), ids=GROWTH)
+def test_F3_where_a_job_does_not_show_its_end_growth_decides(
+    jobs: list[JobSignal], want: dict[str, int]
+) -> None:
+    assert requests(contest(*jobs, free=800), "a") == want
+
+
+def test_pods_of_a_job_share_its_request_as_their_user_wrote_it() -> None:
+    pods = (pod("ps", request=100), pod("worker", request=300, limit=500))
+    of = contest(job("a", *pods, left=50.0), B)
+    assert of.split(of.jobs[0], 400) == {"ps": 100, "worker": 300}
+    assert of.split(of.jobs[0], 800) == {"ps": 301, "worker": 499}
+    assert of.split(of.jobs[0], 20) == {"ps": 5, "worker": 15}
+
+
+GROWN: dict[str, tuple[list[JobSignal], dict[str, Any], int]] = {
+    "what is free": ([A, B], {"free": 800}, 720),
+    "less what is raised already": (
+        [ends("a", 50.0, request=500, user_request=100), B], {"free": 800}, 320
+    ),
+    "less what another namespace has raised": (
+        [A, replace(ends("b", 9.0, request=500, user_request=100), namespace="x")],
+        {"free": 800}, 320
+    ),
+    "and what others of its namespace gave": (
+        [A, ends("b", 9.0, request=10, user_request=100)], FULL, 90
+    ),
+    "but only once the kubelet has taken it": (
+        [A, ends("b", 9.0, request=10, allocated=100, user_request=100)], FULL, 0
+    ),
+    "never what another namespace gave": (
+        [A, replace(ends("b", 9.0, request=10, user_request=100), namespace="x")], FULL, 0
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("jobs", "node", "want"), GROWN.values(), ids=GROWN)
+def test_a_job_may_grow_by(jobs: list[JobSignal], node: dict[str, Any], want: int) -> None:
+    assert contest(*jobs, **node).allowance("") == want
+
+
+# --- whatever the jobs ----------------------------------------------------------------------------
+
+
+@st.composite
+def any_contest(draw: st.DrawFn) -> Signals:
+    jobs = []
+    for index in range(draw(st.integers(1, 6))):
+        request = draw(st.integers(0, 300))
+        limit = draw(st.none() | st.integers(request + 1, 2000))
+        jobs.append(
+            job(
+                f"j{index}",
+                pod(f"j{index}-0", request=request, limit=limit, use=200),
+                left=draw(st.sampled_from([None, math.inf, 20.0, 90.0])),
+                growth=draw(st.none() | st.floats(0, 1)),
+                young=draw(st.booleans()),
+                namespace=draw(st.sampled_from(["a", "b"])),
+            )
+        )
+    return signals(*jobs, allocatable=draw(st.integers(0, 2000)))
+
+
+@given(any_contest())
+def test_sums_stay_below_the_node_and_no_namespace_pays_for_another(here: Signals) -> None:
+    (of,) = contests(here).values()
+    first = favourites({NODE: of}, here.jobs).get(NODE)
+    wanted = of.requests(first, here.jobs)
+    asked = {job.uid: of.asked(job) for job in here.jobs}
+    assert sum(wanted.values()) <= max(sum(asked.values()), of.of.allocatable)
+    for job_ in here.jobs:
+        assert wanted[job_.uid] >= min(asked[job_.uid], LEAST_REQUEST)
+        assert wanted[job_.uid] <= of.most(job_)
+        assert sum(of.split(job_, wanted[job_.uid]).values()) == wanted[job_.uid]
+    for namespace in ("a", "b"):
+        mine = [job_.uid for job_ in here.jobs if job_.namespace == namespace]
+        if first is None or first.namespace != namespace:
+            assert all(wanted[uid] >= asked[uid] for uid in mine)
+        else:
+            assert sum(wanted[uid] for uid in mine) >= sum(asked[uid] for uid in mine)
+
+
+def test_a_full_quota_takes_no_raise_from_jobs_of_other_namespaces() -> None:
+    pair = [ends(name, None, growth=0.5, namespace=name) for name in ("a", "b")]
+    of = contest(*pair, headroom={"a": NO_RAISE}, crowded=True)
+    wanted = of.requests(None, of.jobs)
+    assert wanted["a"] == 100
+    assert wanted["b"] > 100
+
+
+# --- equal shares ---------------------------------------------------------------------------------
+
+ENDS: dict[str, tuple[list[Sharer], float, dict[str, float]]] = {
+    "no job": ([], 1.0, {}),
+    "a job alone": ([Sharer("a", 5.0, 10.0)], 1.0, {"a": 15.0}),
+    "two that come together": ([Sharer("a", 0, 10), Sharer("b", 0, 30)], 1.0, {"a": 20, "b": 40}),
+    "a job that comes later": ([Sharer("a", 0, 20), Sharer("b", 10, 20)], 1.0, {"a": 30, "b": 40}),
+    "after a pause": ([Sharer("a", 0, 5), Sharer("b", 100, 5)], 1.0, {"a": 5, "b": 105}),
+    "on more cores": ([Sharer("a", 0, 20), Sharer("b", 0, 60)], 2.0, {"a": 20, "b": 40}),
+    "a job that cannot use its part leaves the rest": (
+        [Sharer("a", 0, 20, most=0.5), Sharer("b", 0, 60)], 2.0, {"a": 40, "b": 40}
+    ),
+    "a job of unknown length takes its part and never ends": (
+        [Sharer("a", 0, 10), Sharer("b", 0, math.inf)], 1.0, {"a": 20, "b": math.inf}
+    ),
+    "times since the epoch": (
+        [Sharer("a", 1.7e9, 10), Sharer("b", 1.7e9, 30)], 1.0, {"a": 1.7e9 + 20, "b": 1.7e9 + 40}
+    ),
+    "after work with a rounding error of over a second": (
+        [Sharer("a", 32393.0, 2.481261937993402e16), Sharer("b", 9785.0, 7.618072987939312e16)],
+        1.0, {"a": 4.962523875986804e16, "b": 1.0099334925932714e17}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("sharers", "cores", "want"), ENDS.values(), ids=ENDS)
+def test_a_job_would_end(sharers: list[Sharer], cores: float, want: dict[str, float]) -> None:
+    assert fair_ends(sharers, cores=cores) == pytest.approx(want)
+
+
+def ends_in_fair_order(sharers: Sequence[Sharer]) -> dict[str, float]:
+    """When jobs end on one core if the job that would end first has all of it."""
+    fair = fair_ends(sharers, cores=1.0)
+    left, now, ends = {sharer.uid: sharer.work for sharer in sharers}, 0.0, dict[str, float]()
+    while left:
+        here = [s for s in sharers if s.uid in left and s.came <= now + 1e-9]
+        coming = [s.came for s in sharers if s.uid in left and s.came > now + 1e-9]
+        if not here:
+            now = min(coming)
+            continue
+        first = min(here, key=lambda sharer: fair[sharer.uid])
+        spent = min(left[first.uid], min(coming, default=math.inf) - now)
+        now += spent
+        left[first.uid] -= spent
+        if left[first.uid] <= 1e-9:
+            ends[first.uid] = now
+            del left[first.uid]
+    return ends
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 200)), min_size=1, max_size=12))
+def test_no_job_ends_later_than_under_equal_shares(jobs: list[tuple[int, int]]) -> None:
+    sharers = [Sharer(f"{at}", float(came), float(work)) for at, (came, work) in enumerate(jobs)]
+    fair, first = fair_ends(sharers, cores=1.0), ends_in_fair_order(sharers)
+    for sharer in sharers:
+        assert first[sharer.uid] <= fair[sharer.uid] + 1e-6

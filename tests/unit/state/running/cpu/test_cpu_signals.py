@@ -1,0 +1,166 @@
+"""What the policies for CPU see of running jobs."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.progress.reported import GrowthState, Progress, Reported
+from kfext.core.queue.reservation import kept_claims
+from kfext.core.settings.table import Settings
+from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.cpu_use import CpuUse
+from kfext.model.job_state import JobState
+from kfext.model.policy import PolicyChoice
+from kfext.state.running.cpu.cpu_signals import CpuSignals, job_signal, signals_of
+from kfext.state.running.signals import NodeSignal, PodSignal
+from tests.builders import job, node, pod
+from tests.unit.state.two_workers import NODE, SIZE, TwoWorkers
+
+ASKED = {"worker": PodCpu(20, 1000)}
+
+
+def cores(used: float) -> CpuUse:
+    return CpuUse(used, at=0.0, window=30.0)
+
+
+OTHERS: dict[str, tuple[float | None, float | None, float | None, int]] = {
+    "requests where the use of the node is not known": (None, 0.1, None, 300),
+    "no more than all that is used beside the job": (0.25, 0.1, None, 150),
+    "no more than its requests": (2.0, 0.1, None, 300),
+    "nothing where the job uses all": (0.1, 0.1, None, 0),
+    "nothing where the job was measured after the node": (0.05, 0.1, None, 0),
+    "requests where the use of the job is not known": (2.0, None, None, 300),
+    "its use where that is known, whatever the node's": (0.1, 0.1, 0.75, 750),
+}
+
+
+@pytest.mark.parametrize(("all_use", "own", "use", "want"), OTHERS.values(), ids=OTHERS)
+def test_of_a_pod_that_may_not_be_measured_counts(
+    all_use: float | None, own: float | None, use: float | None, want: int
+) -> None:
+    bed = TwoWorkers()
+    beside = pod(job(name="o", uid="o").worker(1, cpu="300m").build(), "worker", 0, bound=NODE)
+    bed.cluster.observe_pod(None, beside)
+    found = {bed.pod(0).uid: own, bed.pod(1).uid: own and 0.0, beside.uid: use}
+    bed.uses.take(
+        {uid: cores(used) for uid, used in found.items() if used is not None},
+        {NODE: cores(all_use)} if all_use is not None else {},
+    )
+    of = bed.signals()[0]
+    signals = signals_of(bed.cluster, [of], bed.uses, measured=[*bed.pods, beside])
+    assert signals.nodes == {NODE: NodeSignal(SIZE, want, free=SIZE - 340)}
+
+
+def test_pods_of_the_jobs_themselves_do_not_count_among_the_others() -> None:
+    bed = TwoWorkers()
+    bed.measure(0.0)
+    assert bed.signals()[1].nodes[NODE].others == 0
+
+
+def test_what_is_free_counts_raised_requests_as_their_user_wrote_them() -> None:
+    bed = TwoWorkers(limit=None)
+    state = CpuState(asked={"worker": PodCpu(20, None)}, written={"worker-0": (PodCpu(370, None),)})
+    bed.take(state)
+    before = bed.signals()[1].nodes[NODE].free
+    requests = {**bed.pod(0).requests, "cpu": 370}
+    bed.change(0, request=370, allocated=370, requests=requests)
+    assert bed.signals()[1].nodes[NODE].free == before
+
+
+def test_a_reservation_takes_nothing_of_what_is_free() -> None:
+    bed = TwoWorkers()
+    before = bed.signals()[1].nodes[NODE].free
+    for key, claim in kept_claims("waits", {NODE: {"cpu": 500}}).items():
+        bed.cluster.ledger.claim(key, claim)
+    assert bed.signals()[1].nodes[NODE].free == before
+
+
+def test_a_job_is_whole_while_all_of_its_pods_run() -> None:
+    bed = TwoWorkers()
+    assert bed.signals()[0].whole
+    bed.change(0, phase="Pending")
+    assert not bed.signals()[0].whole
+
+
+def test_a_job_with_a_pod_on_an_unknown_node_is_left_out() -> None:
+    bed = TwoWorkers()
+    bed.cluster.observe_node(node(NODE, cpu=f"{SIZE}m"), None)
+    found = bed.signals()[1]
+    assert (found.jobs, found.nodes) == ((), {})
+
+
+def test_a_node_with_only_a_job_that_lost_another_node_does_not_end_the_look() -> None:
+    bed = TwoWorkers()
+    bed.change(1, node_name="gone")
+    planner = bed.planner
+    of = CpuSignals(
+        bed.cluster, planner.progress, lambda _: Settings(), lambda *_: False, lambda _: None
+    )
+    found = of.together([bed.signals()[0]], 0.0)
+    assert (found.jobs, list(found.nodes)) == ((), [NODE])
+
+
+def test_a_pod_is_seen_with_its_size_and_its_use() -> None:
+    bed = TwoWorkers(limit=400)
+    bed.measure(0.0, 0)
+    seen = {pod.uid: pod for pod in bed.signals()[0].pods}
+    first = PodSignal(bed.pod(0).uid, "worker", NODE, request=20, limit=400, use=100)
+    assert seen[bed.pod(0).uid] == first
+    assert seen[bed.pod(1).uid].use is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "want"),
+    [
+        pytest.param(350, 1000, id="what is recorded of a pod that kfext resized"),
+        pytest.param(1000, 1000, id="what it has if that is the user's"),
+        pytest.param(777, 777, id="what another client wrote since"),
+    ],
+)
+def test_the_limit_of_the_user_is(limit: int, want: int) -> None:
+    bed = TwoWorkers(limit=limit)
+    state = CpuState(
+        asked=ASKED, written=dict.fromkeys(["worker-0", "worker-1"], (PodCpu(20, 350),))
+    )
+    bed.job.tracked.state = JobState(cpu=state)
+    assert {pod.asked.limit for pod in bed.signals()[0].pods} == {want}
+
+
+def test_pods_that_ended_are_unbound_or_of_unknown_cpu_are_not_seen() -> None:
+    bed = TwoWorkers()
+    bed.change(0, phase="Succeeded")
+    second = bed.pod(1)
+    for unseen in (replace(second, node_name=""), replace(second, trainer=None)):
+        seen = job_signal(bed.job, (bed.pod(0), unseen), None, bed.uses, in_flight=False)
+        assert seen.pods == ()
+
+
+def test_a_job_is_seen_with_its_progress_and_what_rests() -> None:
+    bed = TwoWorkers()
+    bed.job.chosen = {"resize": PolicyChoice()}
+    bed.job.tracked.state = JobState(cpu=CpuState(rests={"shift": "why"}))
+    bed.job.cpu.history.rate = 2.0
+    reported = Reported(Progress(), growth=0.4, state=GrowthState.COMPLETING)
+    seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=True)
+    assert (seen.uid, seen.growth, seen.state) == ("uid-1", 0.4, GrowthState.COMPLETING)
+    assert (seen.rests, seen.rate, seen.in_flight) == (frozenset({"shift"}), 2.0, True)
+    assert seen.policies == {"resize": PolicyChoice()}
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        pytest.param(None, id="no progress was ever read"),
+        pytest.param(Reported(), id="its metric is unknown"),
+    ],
+)
+def test_a_job_is_new_if(reported: Reported | None) -> None:
+    bed = TwoWorkers()
+    seen = job_signal(bed.job, bed.pods, reported, bed.uses, in_flight=False)
+    assert (seen.state, seen.growth) == (GrowthState.NEW, None)
+
+
+def test_no_policy_looks_at_a_job_that_is_unfit() -> None:
+    bed = TwoWorkers()
+    bed.job.chosen, bed.job.cpu.unfit = {"resize": PolicyChoice()}, "why"
+    assert bed.signals()[0].policies == {}

@@ -1,0 +1,172 @@
+"""What a job has shown in windows, and what it still takes."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.progress.followed import INTERVAL
+from kfext.core.progress.reported import Progress
+from kfext.model.cpu_use import CpuUse
+from kfext.state.running.cpu.history import History, Work
+from kfext.state.running.proposal import Measure
+
+LOOK = 10.0
+
+
+def shown(step: int | None, at: float | None) -> Progress:
+    return Progress(step=step, at=at)
+
+
+def test_a_window_ends_after_its_length_however_often_a_job_is_looked_at() -> None:
+    history = History()
+    ended = [history.take(Progress(), 1, now=look * LOOK) for look in range(1, 9)]
+    assert ended == [True, False, False, True, False, False, True, False]
+    assert history.of(Measure.USE) == (1, 1, 1)
+
+
+Report = tuple[int | None, float | None]
+RATES: dict[str, tuple[list[Report], float | None]] = {
+    "steps a second between two windows": ([(100, 5), (160, 35)], 2.0),
+    "of the last two alone": ([(0, 0), (600, 30), (660, 60)], 2.0),
+    "by the time of the job, not by kfext's": ([(100, 5), (160, 25)], 3.0),
+    "none in the first window": ([(100, 5)], None),
+    "none without a step": ([(100, 5), (None, 35)], None),
+    "none without a time": ([(100, 5), (160, None)], None),
+    "none in the window after one without": ([(100, 5), (None, 35), (160, 65)], None),
+    "none if nothing new was printed": ([(100, 5), (100, 5)], None),
+    "none if the clock of the job went back": ([(100, 35), (160, 5)], None),
+    "none if its steps went back": ([(160, 5), (100, 35)], None),
+    "zero if it prints and does not go on": ([(100, 5), (100, 35)], 0.0),
+}
+
+
+@pytest.mark.parametrize(("reports", "want"), RATES.values(), ids=RATES)
+def test_the_rate_is_that_of_the_last_window(reports: list[Report], want: float | None) -> None:
+    history = History()
+    for number, (step, at) in enumerate(reports):
+        history.take(shown(step, at), None, now=number * INTERVAL)
+    assert history.rate == want
+
+
+def test_only_the_last_windows_with_a_value_are_kept() -> None:
+    history = History()
+    for number, use in enumerate([1, 2, None, 3, None, 4, 5]):
+        history.take(Progress(), use, now=number * INTERVAL)
+    assert history.of(Measure.USE) == (2, 3, 4, 5)
+    assert history.of(Measure.RATE) == ()
+
+
+def test_what_is_forgotten_does_not_end_the_window() -> None:
+    history = History()
+    history.take(shown(100, 5), 1, now=0)
+    history.forget()
+    assert history.of(Measure.USE) == ()
+    assert not history.take(shown(130, 20), 1, now=LOOK)
+    assert history.take(shown(160, 35), 1, now=INTERVAL)
+    assert history.of(Measure.RATE) == (2.0,)
+
+
+def at(step: int | None, seconds: float = 0.0, *, total: int | None = 1000) -> Progress:
+    return Progress(metric="loss", step=step, total=total, at=seconds)
+
+
+def value_of(work: Work, cores: float, seconds: float, pod: str = "p") -> None:
+    work.measure(pod, CpuUse(cores, at=seconds, window=15.0))
+
+
+def followed(*seen: tuple[float, int, float], late: float = 0.0) -> Work:
+    """A job that showed these steps at these times, each with its use since the time before.
+
+    `late`: how long before a step is shown the use was measured.
+    """
+    work = Work()
+    for seconds, step, cores in seen:
+        value_of(work, cores, seconds - late)
+        work.take(at(step, seconds))
+    return work
+
+
+STEADY = [(30.0 * part, 100 * part, 0.5) for part in range(5)]
+LEFT: dict[str, tuple[Work, Progress, float | None]] = {
+    "nothing is known yet": (followed(), at(10), math.inf),
+    "one step shows nothing": (followed((0, 10, 1.0)), at(10), math.inf),
+    "by what its steps took": (followed(*STEADY), at(400), 90.0),
+    "however late its use is known": (followed(*STEADY, late=12.0), at(400), 90.0),
+    "of all of them alike": (followed(*STEADY, (150, 450, 0.25)), at(450), 82.5),
+    "a use that was measured before it showed a step": (
+        followed((0, 0, 1.0), (30, 100, 0.5), late=60.0), at(100), math.inf
+    ),
+    "too short a time shows nothing": (
+        followed((0, 0, 1.0), (4, 40, 0.5), (8, 80, 0.5)), at(80), math.inf
+    ),
+    "its steps went back: as before, until it has shown more": (
+        followed(*STEADY, (150, 50, 0.9)), at(50), 142.5
+    ),
+    "all is done": (followed((0, 0, 1.0)), at(1000), 0.0),
+    "more than all": (followed((0, 0, 1.0)), at(1200), 0.0),
+    "it prints no total": (followed(*STEADY), at(400, total=None), None),
+    "it prints no steps": (followed(), at(None), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("work", "progress", "want"), LEFT.values(), ids=LEFT)
+def test_what_is_left(work: Work, progress: Progress, want: float | None) -> None:
+    assert work.left(progress) == pytest.approx(want)
+
+
+def test_the_rate_of_the_first_read_stands_for_the_steps_before_it() -> None:
+    work = Work()
+    for seconds, step in ((20.0, 50), (30.0, 100)):
+        value_of(work, 0.5, seconds)
+        work.take(replace(at(step, seconds), rate=5.0))
+    assert work.left(at(100)) == pytest.approx(90.0)
+
+
+def test_a_share_that_falls_does_not_make_steps_dearer() -> None:
+    """Its use is known 20 s late, so it looks higher than what its last steps had."""
+    work, step, cpu = Work(), 0.0, []
+    for second in range(0, 200, 10):
+        cores = 1.0 if second < 100 else 0.25
+        cpu.append(cores)
+        if second >= 30:
+            value_of(work, cpu[-4], second - 20)
+        work.take(at(round(step), second))
+        step += cores * 10 / 0.05
+    assert work.left(at(0)) == pytest.approx(50.0, rel=0.05)
+
+
+@pytest.mark.parametrize("later", [-12.0, 0.0, 3.0, 12.0])
+def test_it_does_not_matter_how_much_later_than_a_step_the_use_is_measured(later: float) -> None:
+    work = Work()
+    for part in range(6):
+        value_of(work, 0.5, 30.0 * part + later)
+        work.take(at(100 * part, 30.0 * part))
+    assert work.left(at(500)) == pytest.approx(75.0)
+
+
+def test_the_use_of_all_pods_counts_and_each_measurement_once() -> None:
+    work = Work()
+    for part in range(3):
+        for pod in ("a", "b", "b"):
+            value_of(work, 0.5, 30.0 * part, pod)
+        work.take(at(100 * part, 30.0 * part))
+    assert work.left(at(200)) == pytest.approx(240.0)
+
+
+def test_steps_from_before_the_first_measured_window_do_not_count() -> None:
+    work = Work()
+    for seconds, step in ((0, 0), (50, 500)):
+        work.take(at(step, seconds))
+    for seconds, step in ((60, 600), (90, 700), (120, 800)):
+        value_of(work, 0.5, seconds)
+        work.take(at(step, seconds))
+    assert work.left(at(800)) == pytest.approx(200 * (0.5 * 75) / (800 - 450))
+
+
+def test_a_job_that_counts_its_steps_in_each_epoch_does_not_seem_short_for_ever() -> None:
+    work = Work()
+    for seconds in range(0, 3600, 15):
+        value_of(work, 1.0, seconds)
+        work.take(progress := at(1 + seconds // 15 % 20, seconds, total=20))
+    assert work.done(progress) >= 3500.0

@@ -1,0 +1,101 @@
+"""Pods that kube-scheduler refused: which nodes give raised requests back to them, and how long."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext.model.pod import Pod, parse_pod
+from kfext.state.planner.planner import Planner
+from kfext.state.running.cpu.refused_pods import GIVEN_SECONDS, REST_SECONDS, RefusedPods
+from tests.builders import affinity_to, node
+
+REFUSED = "0/2 nodes are available: 2 Insufficient cpu."
+FREE, RAISED = {"a": 1000, "b": 1000}, {"a": 900, "b": 900}
+
+
+def foreign(name: str = "p", *, namespace: str = "other", cpu: str = "600m", **spec: Any) -> Pod:
+    """A pod of no job that kube-scheduler has refused."""
+    container = {"name": "main", "resources": {"requests": {"cpu": cpu, **spec.pop("more", {})}}}
+    refused = {"type": "PodScheduled", "reason": "Unschedulable", "message": REFUSED}
+    return parse_pod(
+        {
+            "metadata": {"namespace": namespace, "name": name, "uid": name},
+            "spec": {"containers": [container], **spec},
+            "status": {"phase": "Pending", "conditions": [refused]},
+        }
+    )
+
+
+class Nodes:
+    """Two nodes, each with a raise that leaves 100m."""
+
+    def __init__(self, *pods: Pod) -> None:
+        self.cluster = Planner().cluster
+        self.of = RefusedPods(self.cluster)
+        for name in FREE:
+            self.cluster.observe_node(None, node(name, cpu="1400m", memory="1Gi"))
+        for pod in pods:
+            self.cluster.observe_pod(None, pod)
+
+    def awaited(self, now: float = 0.0, **raised: int) -> list[str]:
+        return sorted(self.of.awaited(FREE, {**RAISED, **raised}, now=now))
+
+
+WANTS: dict[str, tuple[Pod, list[str]]] = {
+    "first node with room but for a raise": (foreign(), ["a"]),
+    "node that it is pinned to": (foreign(affinity=affinity_to("b")), ["b"]),
+    "no node, because it fits beside the raises": (foreign(cpu="100m"), []),
+    "no node, because it does not fit without raises": (foreign(cpu="1001m"), []),
+    "no node with the label that it requires": (foreign(nodeSelector={"gpu": "yes"}), []),
+    "no node with the memory that it requests": (foreign(more={"memory": "2Gi"}), []),
+    "no node with the GPU that it requests": (foreign(more={"nvidia.com/gpu": "1"}), []),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), WANTS.values(), ids=WANTS)
+def test_a_refused_pod_waits_for_the(pod: Pod, want: list[str]) -> None:
+    assert Nodes(pod).awaited() == want
+
+
+def test_room_that_no_raise_takes_yet_is_left_to_a_refused_pod() -> None:
+    assert Nodes(foreign()).awaited(a=0) == ["a"]
+
+
+def test_a_pod_that_is_not_bound_costs_each_node_a_minute_in_eleven() -> None:
+    of, seen = Nodes(foreign()), list[list[str]]()
+    period = int(GIVEN_SECONDS + REST_SECONDS)
+    for now in range(0, 2 * period, 10):
+        seen.append(of.awaited(now))
+    assert max(map(len, seen)) == 1, "one node at a time"
+    for name in FREE:
+        assert sum(name in nodes for nodes in seen) * 10 == 2 * GIVEN_SECONDS
+
+
+def test_pods_made_anew_cost_no_more_than_one_pod() -> None:
+    of, given = Nodes(), 0
+    for number in range(200):
+        before = next(iter(of.cluster.books.refused.values()), None)
+        if before is not None:
+            of.cluster.observe_pod(before, None)
+        of.cluster.observe_pod(None, foreign(f"p{number}", affinity=affinity_to("a")))
+        given += bool(of.awaited(10 * number))
+    assert given * 10 <= 2000 / (GIVEN_SECONDS + REST_SECONDS) * GIVEN_SECONDS + GIVEN_SECONDS
+
+
+def test_a_pod_that_fits_nowhere_does_not_keep_the_pods_of_another_namespace_waiting() -> None:
+    of = Nodes(foreign(affinity=affinity_to("a")))
+    of.awaited(0)
+    assert of.awaited(GIVEN_SECONDS) == []
+    of.cluster.observe_pod(None, foreign("q", namespace="third", affinity=affinity_to("a")))
+    assert of.awaited(GIVEN_SECONDS + 10) == ["a"]
+
+
+def test_a_node_on_which_a_pod_was_bound_waits_for_the_next_pod_at_once() -> None:
+    of, first = Nodes(foreign()), foreign()
+    of.awaited(0)
+    bound = replace(first, node_name="a", unschedulable="", resource_version="2")
+    of.cluster.observe_pod(first, bound)
+    assert of.awaited(50) == []
+    of.cluster.observe_pod(None, foreign("q"))
+    assert of.awaited(GIVEN_SECONDS + 10) == ["a"]

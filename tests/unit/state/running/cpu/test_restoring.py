@@ -1,0 +1,263 @@
+"""Who wrote the CPU of a pod, and when the user's CPU is restored."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.cpu_size import CpuSize
+from kfext.model.cpu_state import REMEMBERED, CpuState, PodCpu, decode_cpu
+from kfext.model.pod import Pod
+from kfext.model.policy import Mode, PolicyChoice
+from kfext.model.qos import QoS
+from kfext.model.verdict import Verdict
+from kfext.state.running.cpu.restoring import (
+    Owner,
+    asked_of,
+    noted,
+    owner_of,
+    restoring,
+)
+from kfext.state.running.proposal import Proposal, Rank, Size
+from tests.unit.state.running.jobs import job, pod, signals
+from tests.unit.state.running.pods import REQUEST, running
+
+BY = frozenset({"resize"})
+NOTED = CpuState(
+    asked={"worker": PodCpu(20, 1000)},
+    written={"worker-0": (PodCpu(20, 350), PodCpu(370, 1000))},
+    by=BY,
+)
+
+OWNERS: dict[str, tuple[Pod, Owner]] = {
+    "what the user asked for": (running(0, 1000), Owner.USER),
+    "what was written last": (running(0, 350), Owner.KFEXT),
+    "the request that was written before": (running(0, 1000, request=370), Owner.KFEXT),
+    "a request beside another limit": (running(0, 350, request=370), Owner.OTHER),
+    "any other request": (running(0, 1000, request=300), Owner.OTHER),
+    "any other limit": (running(0, 777), Owner.OTHER),
+    "what was written to another pod": (running(1, 350), Owner.OTHER),
+    "a type without a record": (running(0, 350, of="ps"), Owner.USER),
+    "a pod that is no replica": (running(0, 777, replica=None), Owner.USER),
+}
+
+
+@pytest.mark.parametrize(("pod", "want"), OWNERS.values(), ids=OWNERS)
+def test_who_set_a_limit(pod: Pod, want: Owner) -> None:
+    assert owner_of(pod, NOTED) is want
+
+
+def test_what_the_user_asked_for_is_noted_once_for_a_type() -> None:
+    first = noted(CpuState(), [(running(0, 1000), CpuSize(350))], by=BY)
+    then = noted(first, [(running(0, 350), CpuSize(500)), (running(1, 1000), CpuSize(500))], by=BY)
+    assert asked_of(running(3), then) == first.asked["worker"] == PodCpu(REQUEST, 1000)
+    assert asked_of(running(0, of="ps"), then) is None
+
+
+def test_what_the_user_wrote_for_single_pods_is_noted_for_all_pods_before_the_first_write() -> None:
+    pods = [running(0, 400), running(1, 800), running(2, 400, request=30), running(0, of="ps")]
+    first = noted(CpuState(), [(pods[0], CpuSize(200))], by=BY, pods=pods)
+    assert first.asked == {
+        "worker": PodCpu(REQUEST, 400),
+        "worker-1": PodCpu(REQUEST, 800),
+        "worker-2": PodCpu(30, 400),
+    }
+    assert [owner_of(pod, first) for pod in pods] == [Owner.USER] * 4
+    assert owner_of(running(1, 400), first) is Owner.OTHER
+    assert decode_cpu(first.encode()) == first
+    again = noted(first, [(running(1, 800), CpuSize(300))], by=BY, pods=[running(0, 200)])
+    assert again.asked == first.asked
+
+
+def test_a_pod_without_a_known_container_is_not_noted() -> None:
+    state = noted(CpuState(), [(running(0, replica=None), CpuSize(1))], by=BY)
+    assert (state.asked, state.written) == ({}, {})
+
+
+def test_the_rest_of_the_state_stays() -> None:
+    before = CpuState(rests={"shift": "why"}, by=frozenset({"shift"}))
+    after = noted(before, [(running(0, 1000), CpuSize(350))], by=BY)
+    assert (after.rests, after.by) == (before.rests, BY)
+
+
+requests = st.integers(1, 2000)
+ARRIVES, LOST, DIED = "arrives", "its answer is lost", "the controller dies before it"
+
+
+@given(
+    user=requests,
+    writes=st.lists(st.tuples(requests, st.sampled_from([ARRIVES, LOST, DIED])), min_size=1),
+)
+def test_whatever_a_write_came_to_the_request_is_never_taken_for_that_of_others(
+    user: int, writes: list[tuple[int, str]]
+) -> None:
+    """After an answer that was lost, the mirror has not seen yet what the pod has."""
+    state, really, seen = CpuState(), user, user
+    for request, outcome in writes:
+        state = noted(state, [(running(0, request=seen), CpuSize(request=request))], by=BY)
+        state = decode_cpu(state.encode())
+        before, really = really, really if outcome == DIED else request
+        for cpu in (before, seen, really):
+            assert owner_of(running(0, request=cpu), state) is not Owner.OTHER
+        seen = before if outcome == LOST else really
+    assert len(state.written["worker-0"]) <= REMEMBERED
+
+
+@given(user=requests, writes=st.lists(requests, min_size=1), other=requests)
+def test_a_request_that_was_never_noted_is_that_of_others(
+    user: int, writes: list[int], other: int
+) -> None:
+    state, now = CpuState(), user
+    for request in writes:
+        size = CpuSize(request=request)
+        state, now = noted(state, [(running(0, request=now), size)], by=BY), request
+    if other not in {user, *writes}:
+        assert owner_of(running(0, request=other), state) is Owner.OTHER
+
+
+ACTS, SHOWS = PolicyChoice(Mode.ACT), PolicyChoice(Mode.OBSERVE)
+INFEASIBLE, DEFERRED = Verdict("Infeasible", "too much"), Verdict("Deferred", "no room")
+RESTS = {"resize": "why"}
+
+
+def state(**fields: Any) -> CpuState:
+    """The state of a job with a pod that resize has raised from 20m to 370m."""
+    defaults: dict[str, Any] = {
+        "asked": {"worker": PodCpu(20, 1000)},
+        "written": {"worker-0": (PodCpu(370, 1000),)},
+        "by": frozenset({"resize"}),
+    }
+    return CpuState(**{**defaults, **fields})
+
+
+def found(
+    *,
+    request: int = 370,
+    seen: int | None = None,
+    recorded: CpuState | None = None,
+    chosen: Mapping[str, PolicyChoice] | None = None,
+    undo: tuple[str, Verdict] | None = None,
+    fit: bool = True,
+    awaited: bool = False,
+) -> Proposal | None:
+    recorded = recorded or state()
+    by_hand = request == 777
+    chosen = {"resize": ACTS, "shift": ACTS} if chosen is None else chosen
+    asked = request if by_hand else REQUEST
+    worker = pod("worker-0", limit=1000, request=request, user_request=asked)
+    of = job("j", worker, policies=chosen if fit else {})
+    here = signals(of)
+    nodes = {name: replace(node, awaited=awaited) for name, node in here.nodes.items()}
+    return restoring(
+        of,
+        replace(here, nodes=nodes),
+        pods=[running(0, 1000, request=request)],
+        state=recorded,
+        seen={} if seen is None else {"worker-0": PodCpu(seen, 1000)},
+        chosen=chosen,
+        undo=undo,
+    )
+
+
+RESTORED: dict[str, tuple[dict[str, Any], str]] = {
+    "no policy looks at it any more": ({"fit": False}, "resize may not act"),
+    "the job has opted out": ({"chosen": {}}, "resize may not act"),
+    "it is only to be shown": ({"chosen": {"resize": SHOWS, "shift": SHOWS}}, "may not act"),
+    "the policy was switched off": ({"chosen": {"shift": ACTS}}, "resize may not act"),
+    "the policy rests": ({"recorded": state(rests=RESTS)}, "resize may not act"),
+    "a kubelet did not set it": ({"undo": ("resize", DEFERRED)}, "no room"),
+    "a pod waits for what its raise takes": ({"awaited": True}, "needs what is free on n1"),
+}
+
+
+@pytest.mark.parametrize(("case", "why"), RESTORED.values(), ids=RESTORED)
+def test_what_the_user_wrote_is_restored(case: dict[str, Any], why: str) -> None:
+    back = found(**case)
+    assert back is not None
+    assert back.stages == ((Size("worker-0", request=REQUEST),),)
+    assert (back.rank, back.measure) == (Rank.RESTORE, None)
+    assert why in back.reason
+    assert not back.rests
+
+
+LEFT: dict[str, dict[str, Any]] = {
+    "the policy may act": {},
+    "another that rests has not written it": {"recorded": state(rests={"shift": "why"})},
+    "another is switched off": {"chosen": {"resize": ACTS}},
+    "kfext has written the request of another pod alone": {
+        "request": REQUEST,
+        "recorded": state(written={"worker-1": (PodCpu(370, 1000),)}),
+    },
+    "a pod waits for CPU, and nothing is raised": {"request": REQUEST, "awaited": True},
+    "nothing is resized": {"request": REQUEST, "chosen": {}},
+    "a kubelet did not set what it has by now": {"request": REQUEST, "undo": ("resize", DEFERRED)},
+}
+
+
+@pytest.mark.parametrize("case", LEFT.values(), ids=LEFT)
+def test_nothing_is_restored_while(case: dict[str, Any]) -> None:
+    assert found(**case) is None
+
+
+@pytest.mark.parametrize(
+    ("qos", "whole", "restored"),
+    [
+        pytest.param(QoS.GUARANTEED, False, True, id="Guaranteed, as a new pod may not fit"),
+        pytest.param(QoS.GUARANTEED, True, False, id="not while all of them run"),
+        pytest.param(QoS.BURSTABLE, False, False, id="not Burstable: the node counts its request"),
+    ],
+)
+def test_while_a_pod_is_missing_what_others_have_of_it_is_restored(
+    qos: QoS, *, whole: bool, restored: bool
+) -> None:
+    worker = pod("worker-0", limit=350, user_limit=1000, qos=qos)
+    acts = {"shift": ACTS}
+    of = job("j", worker, policies=acts, whole=whole)
+    by = state(by=frozenset({"shift"}))
+    back = restoring(of, signals(of), pods=[], state=by, seen={}, chosen=acts, undo=None)
+    assert (back is not None) is restored
+
+
+def test_what_a_kubelet_can_never_set_makes_the_policy_rest() -> None:
+    back = found(undo=("resize", INFEASIBLE))
+    assert back is not None
+    assert back.rests == {"resize"}
+
+
+HANDS: dict[str, dict[str, Any]] = {
+    "another request": {"request": 777},
+    "the user's request in place of kfext's": {"request": REQUEST, "seen": 370},
+}
+
+
+@pytest.mark.parametrize("case", HANDS.values(), ids=HANDS)
+def test_after_a_hand_of_others_every_policy_rests_and_the_cpu_of_theirs_stays(
+    case: dict[str, Any],
+) -> None:
+    back = found(**case)
+    assert back is not None
+    assert back.rests == {"resize", "shift"}
+    assert back.stages == ()
+    assert "is the new wish" in back.reason
+
+
+def test_a_request_of_the_users_that_kfext_never_replaced_is_of_no_other_hand() -> None:
+    assert found(request=REQUEST) is None
+    back = state(written={"worker-0": (PodCpu(REQUEST, 1000), PodCpu(370, 1000))})
+    assert found(request=REQUEST, seen=370, recorded=back) is None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(
+            {"recorded": state(rests=dict.fromkeys(["resize", "shift"], "why"))}, id="once"
+        ),
+        pytest.param({"chosen": {}}, id="not for a job that has opted out"),
+    ],
+)
+def test_that_is_noted(case: dict[str, Any]) -> None:
+    assert found(request=777, **case) is None

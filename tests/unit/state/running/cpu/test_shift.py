@@ -1,0 +1,309 @@
+"""CPU moves between the components of a job, and its sum stays what it is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.model.qos import QoS
+from kfext.state.running.cpu.shift import SHIFT, is_stopped, least_limit
+from kfext.state.running.policy import Advice
+from kfext.state.running.proposal import Measure, Size
+from kfext.state.running.signals import JobSignal, PodSignal
+from tests.unit.state.running.jobs import job, pod, signals
+
+INTERVALS = 3
+"""Within which a job's limits have to follow its use."""
+
+
+def ps(limit: int | None, use: int | None, **fields: Any) -> PodSignal:
+    return _pod("ps-0", limit, component="ps", use=use, **fields)
+
+
+def worker(limit: int | None, use: int | None, index: int = 0, **fields: Any) -> PodSignal:
+    return _pod(f"worker-{index}", limit, use=use, **fields)
+
+
+def _pod(uid: str, limit: int | None, **fields: Any) -> PodSignal:
+    return pod(uid, limit=limit, **{"user_limit": limit, **fields})
+
+
+def of(*pods: PodSignal, **fields: Any) -> JobSignal:
+    return job("j", *pods, policy="shift", **fields)
+
+
+def advice(*pods: PodSignal, **fields: Any) -> Advice:
+    return SHIFT.propose(signals(of(*pods, **fields)))
+
+
+def carried_out(of: JobSignal, found: Advice) -> JobSignal:
+    """Return a job after what was proposed for it."""
+    sizes = {s.pod: s for proposal in found.proposals for stage in proposal.stages for s in stage}
+    pods = tuple(
+        replace(
+            pod,
+            limit=sizes[pod.uid].limit if pod.uid in sizes else pod.limit,
+            request=(sizes[pod.uid].request if pod.uid in sizes else None) or pod.request,
+        )
+        for pod in of.pods
+    )
+    return replace(of, pods=pods)
+
+
+def with_use(of: JobSignal, wants: dict[str, int]) -> JobSignal:
+    """Return a job with pods that use what they want within their limits."""
+    pods = [replace(pod, use=min(wants[pod.uid], pod.limit or 10**6)) for pod in of.pods]
+    return replace(of, pods=tuple(pods))
+
+
+@pytest.mark.parametrize("qos", [QoS.BURSTABLE, QoS.GUARANTEED])
+@pytest.mark.parametrize(
+    ("wants", "want"),
+    [
+        pytest.param({"ps-0": 100, "worker-0": 5000}, {"ps-0": 167, "worker-0": 833}, id="worker"),
+        pytest.param({"ps-0": 5000, "worker-0": 200}, {"ps-0": 714, "worker-0": 286}, id="server"),
+        pytest.param(
+            {"ps-0": 0, "worker-0": 5000}, {"ps-0": 50, "worker-0": 950}, id="idle server"
+        ),
+    ],
+)
+def test_C5_limits_follow_the_use_within_a_few_intervals_and_keep_their_sum(
+    wants: dict[str, int], want: dict[str, int], qos: QoS
+) -> None:
+    request = 500 if qos is QoS.GUARANTEED else 20
+    followed = of(ps(500, 0, qos=qos, request=request), worker(500, 0, qos=qos, request=request))
+    for _ in range(INTERVALS):
+        followed = with_use(followed, wants)
+        followed = carried_out(followed, SHIFT.propose(signals(followed)))
+        assert sum(pod.limit or 0 for pod in followed.pods) == 1000
+        assert all((pod.request == pod.limit) is (qos is QoS.GUARANTEED) for pod in followed.pods)
+    assert {pod.uid: pod.limit for pod in followed.pods} == want
+    assert SHIFT.propose(signals(with_use(followed, wants))) == Advice()
+
+
+def flipped(before: JobSignal, after: JobSignal) -> JobSignal:
+    """Return the job after the opposite change: what was to grow has shrunk as much."""
+    pods = [
+        replace(old, limit=2 * (old.limit or 0) - (new.limit or 0))
+        for old, new in zip(before.pods, after.pods, strict=True)
+    ]
+    return replace(before, pods=tuple(pods))
+
+
+@pytest.mark.parametrize("busy", ["ps-0", "worker-0"])
+def test_C5_shift_makes_a_job_faster_and_with_its_sign_flipped_slower(busy: str) -> None:
+    wants = {"ps-0": 100, "worker-0": 100, busy: 900}
+
+    def pace(of: JobSignal) -> float:
+        """Its components wait for one another, so the component that lacks most sets the pace."""
+        return min((pod.use or 0) / wants[pod.uid] for pod in with_use(of, wants).pods)
+
+    before = with_use(of(ps(500, 0), worker(500, 0)), wants)
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert pace(after) > 1.5 * pace(before) > 2 * pace(flipped(before, after))
+
+
+def test_C5_nothing_moves_while_the_use_may_be_from_before_the_last_move() -> None:
+    pods = ps(400, 100), worker(400, 400)
+    assert advice(*pods).proposals
+    assert not advice(*pods, settling=True).proposals
+
+
+def test_C5_a_pod_keeps_what_it_uses_and_a_headroom() -> None:
+    (found,) = advice(ps(1000, 600), worker(2000, 2000)).proposals
+    assert found.stages == ((Size("ps-0", 720),), (Size("worker-0", 2280),))
+
+
+def test_C5_of_busy_pods_each_has_the_share_of_its_use() -> None:
+    pods = (ps(400, 400), worker(400, 800), worker(400, 400, 1))
+    (found,) = advice(*pods).proposals
+    assert {size.pod: size.limit for stage in found.stages for size in stage} == {
+        "ps-0": 300,
+        "worker-0": 600,
+        "worker-1": 300,
+    }
+
+
+def test_C5_what_shrinks_has_a_stage_of_its_own_before_what_grows() -> None:
+    (found,) = advice(ps(500, 100), worker(500, 500), rate=3.0).proposals
+    assert found.stages == ((Size("ps-0", 167),), (Size("worker-0", 833),))
+    assert found.measure is Measure.RATE
+    assert "ps from 500m to 167m and worker from 500m to 833m" in found.reason
+
+
+NOTHING: dict[str, list[PodSignal]] = {
+    "no limit stops it": [ps(500, 10), worker(500, 450)],
+    "well split already": [ps(120, 105), worker(880, 880)],
+    "a change below a tenth": [ps(500, 470), worker(500, 500)],
+    "one component": [worker(500, 500), worker(500, 10, 1)],
+    "components on different nodes": [ps(500, 10, node="n2"), worker(500, 500)],
+    "a use that is not known": [ps(500, None), worker(500, 500)],
+    "all use theirs up": [ps(500, 500), worker(500, 500)],
+}
+
+
+@pytest.mark.parametrize("pods", NOTHING.values(), ids=NOTHING)
+def test_nothing_moves_in_a_job_that_is_split_well(pods: list[PodSignal]) -> None:
+    assert advice(*pods) == Advice()
+
+
+# --- the sum that the user gave -------------------------------------------------------------------
+
+ASKED: dict[str, Any] = {"user_limit": 400}
+SUMS: dict[str, tuple[list[PodSignal], dict[str, int]]] = {
+    "what the idle pod gave goes to a busy pod that was made anew": (
+        [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
+        {"ps-0": 50, "worker-0": 750},
+    ),
+    "an idle pod that was made anew gives again": (
+        [ps(400, 20, **ASKED), worker(750, 750, **ASKED)],
+        {"ps-0": 50, "worker-0": 750},
+    ),
+    "so it does where no limit stops the other pod": (
+        [ps(400, 20, **ASKED), worker(750, 600, **ASKED)],
+        {"ps-0": 50, "worker-0": 750},
+    ),
+    "of what both need beyond the sum each has a share": (
+        [ps(400, 360, **ASKED), worker(750, 700, **ASKED)],
+        {"ps-0": 272, "worker-0": 528},
+    ),
+    "a pod that is left alone and needs it gets its own back": (
+        [ps(50, 50, **ASKED)],
+        {"ps-0": 400},
+    ),
+    "a pod that is left alone keeps no more than its own": (
+        [worker(750, 700, **ASKED)],
+        {"worker-0": 400},
+    ),
+    "nothing is written while no limit stops what is left": (
+        [ps(50, 20, **ASKED), worker(400, 300, **ASKED)],
+        {"ps-0": 50, "worker-0": 400},
+    ),
+}
+
+
+@pytest.mark.parametrize(("pods", "want"), SUMS.values(), ids=SUMS)
+def test_C5_the_sum_is_that_of_the_user(pods: list[PodSignal], want: dict[str, int]) -> None:
+    before = of(*pods)
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert {pod.uid: pod.limit for pod in after.pods} == want
+
+
+def test_C5_a_limit_stays_above_a_request_that_resize_raised() -> None:
+    raised = ps(400, 20, request=370, user_request=20, user_limit=400)
+    before = of(raised, worker(400, 400))
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert [pod.limit for pod in after.pods] == [400, 400]
+
+
+PUT_RIGHT: dict[str, tuple[list[PodSignal], Measure | None]] = {
+    "a pod that gets more than its own": (
+        [ps(50, 20, **ASKED), worker(400, 400, **ASKED)],
+        Measure.USE,
+    ),
+    "no pod where a pod only gives": ([ps(400, 20, **ASKED), worker(750, 750, **ASKED)], None),
+    "no pod where a pod gets its own back": ([ps(50, 50, **ASKED)], None),
+}
+
+
+@pytest.mark.parametrize(("pods", "measure"), PUT_RIGHT.values(), ids=PUT_RIGHT)
+def test_C5_a_sum_that_is_put_right_has_to_help(
+    pods: list[PodSignal], measure: Measure | None
+) -> None:
+    (found,) = advice(*pods).proposals
+    assert found.measure is measure
+    assert ("use theirs up" in found.reason) is (measure is not None)
+
+
+STAND_DOWN: dict[str, tuple[list[PodSignal], str]] = {
+    "BestEffort": ([ps(500, 10, qos=QoS.BEST_EFFORT), worker(500, 500)], "BestEffort"),
+    "a pod without a limit": ([ps(500, 10), worker(None, 500)], "no CPU limit"),
+}
+
+
+@pytest.mark.parametrize(("pods", "why"), STAND_DOWN.values(), ids=STAND_DOWN)
+def test_what_cannot_be_shifted_stands_down_with_the_reason(
+    pods: list[PodSignal], why: str
+) -> None:
+    found = advice(*pods)
+    assert found.proposals == ()
+    assert why in found.stood_down["j"]
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> JobSignal:
+    pods = []
+    for index in range(draw(st.integers(2, 6))):
+        qos = draw(st.sampled_from([QoS.BURSTABLE, QoS.GUARANTEED]))
+        limit = draw(st.integers(60, 4000))
+        pods.append(
+            pod(
+                f"p{index}",
+                component=draw(st.sampled_from(["ps", "worker"])),
+                node=draw(st.sampled_from(["n1", "n2"])),
+                qos=qos,
+                limit=limit,
+                user_limit=limit,
+                request=limit if qos is QoS.GUARANTEED else draw(st.integers(0, limit - 1)),
+                use=draw(st.integers(0, limit)),
+            )
+        )
+    return of(*pods)
+
+
+@given(jobs())
+def test_C5_the_sum_on_a_node_the_floors_and_the_qos_class_are_kept(before: JobSignal) -> None:
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    for node in before.nodes:
+        sums = [sum(p.limit or 0 for p in state.on(node)) for state in (before, after)]
+        assert sums[0] == sums[1]
+    for each in after.pods:
+        assert (each.limit or 0) >= 50
+        assert (each.limit == each.request) is (each.qos is QoS.GUARANTEED)
+
+
+@given(jobs(), st.randoms(use_true_random=False))
+def test_C5_the_order_of_the_pods_does_not_matter(before: JobSignal, random: Any) -> None:
+    shuffled = replace(before, pods=tuple(random.sample(before.pods, len(before.pods))))
+    first, other = (carried_out(of, SHIFT.propose(signals(of))) for of in (before, shuffled))
+    assert {pod.uid: pod.limit for pod in first.pods} == {pod.uid: pod.limit for pod in other.pods}
+
+
+@given(st.integers(60, 4000), st.integers(60, 4000), st.floats(0, 0.7))
+def test_C5_cpu_goes_to_the_busy_one_never_from_it(busy: int, idle: int, share: float) -> None:
+    before = of(ps(idle, int(share * idle)), worker(busy, busy))
+    after = carried_out(before, SHIFT.propose(signals(before)))
+    assert (after.pods[1].limit or 0) >= busy
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+STOPPED: dict[str, tuple[dict[str, Any], bool]] = {
+    "at its limit": ({"limit": 100, "use": 95}, True),
+    "below its limit": ({"limit": 100, "use": 94}, False),
+    "without a limit": ({"use": 1400}, False),
+    "its use is not known": ({"limit": 100}, False),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), STOPPED.values(), ids=STOPPED)
+def test_whether_a_limit_stops_a_pod(of: dict[str, Any], *, want: bool) -> None:
+    assert is_stopped(pod(**of)) is want
+
+
+LEAST: dict[str, tuple[dict[str, Any], int]] = {
+    "a slice of the CFS period": ({"request": 20}, 50),
+    "above the request, which would make it Guaranteed": ({"request": 500}, 501),
+    "the request of a Guaranteed pod moves with the limit": (
+        {"request": 500, "qos": QoS.GUARANTEED},
+        50,
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "want"), LEAST.values(), ids=LEAST)
+def test_the_lowest_limit_of_a_pod(of: dict[str, Any], want: int) -> None:
+    assert least_limit(pod(**of)) == want

@@ -1,0 +1,303 @@
+"""Operations on a job of two workers: one worker shrinks before the other grows."""
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import Resize
+from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.job_state import JobState
+from kfext.model.verdict import Verdict
+from kfext.state.running.operation import KUBELET_SECONDS, MEASURE_SECONDS, Trial
+from kfext.state.running.proposal import Rank
+from tests.unit.state.running.jobs import proposal
+from tests.unit.state.two_workers import GROW, SHRINK, TWO_STAGES, TwoWorkers
+
+FORBIDDEN = 'pods "x" is forbidden: User "kfext" cannot patch resource "pods/resize"'
+BEYOND = "maximum cpu usage per Container is 500m, but limit is 600m"
+TRIAL = Trial(TWO_STAGES, before=(1.0,))
+RESTS = proposal("uid-1", stages=(), rank=Rank.RESTORE, rests=frozenset({"resize"}))
+
+
+def limits(step: Resize | None) -> list[int | None]:
+    return [size.limit for _, size in step.sizes] if step else []
+
+
+def shrunk() -> TwoWorkers:
+    """The first stage is written and set."""
+    bed = TwoWorkers()
+    bed.write(bed.begin(trial=TRIAL))
+    bed.set(0)
+    return bed
+
+
+def grown() -> TwoWorkers:
+    """Both stages are written and set at 0 s; both pods had been measured once."""
+    bed = shrunk()
+    bed.measure(0)
+    bed.write(bed.advance())
+    bed.set(1)
+    assert bed.advance() is None
+    return bed
+
+
+def test_what_grows_waits_until_the_kubelet_has_set_what_shrinks() -> None:
+    bed = TwoWorkers()
+    step = bed.begin()
+    assert limits(step) == [SHRINK.limit]
+    bed.write(step)
+    assert bed.advance() is None
+    bed.set(0)
+    assert limits(bed.advance()) == [GROW.limit]
+
+
+def test_every_stage_is_recorded_before_it_is_written() -> None:
+    bed = TwoWorkers()
+    first = bed.begin()
+    assert first is not None
+    assert first.state.cpu.written == {"worker-0": (PodCpu(20, 200),)}
+    bed.write(first)
+    bed.set(0)
+    second = bed.advance()
+    assert second is not None
+    assert second.state.cpu.written == {
+        "worker-0": (PodCpu(20, 200),),
+        "worker-1": (PodCpu(20, 600),),
+    }
+    assert second.state.cpu.by == {"resize"}
+
+
+def test_nothing_is_advanced_while_a_step_of_the_job_is_written() -> None:
+    bed = shrunk()
+    bed.job.tracked.busy = True
+    assert bed.advance() is None
+    bed.job.tracked.busy = False
+    assert bed.advance() is not None
+
+
+def test_a_step_that_was_never_written_ends_its_operation() -> None:
+    bed = TwoWorkers()
+    bed.begin()
+    assert bed.advance() is None
+    assert (bed.job.cpu.operation, bed.job.cpu.undo) == (None, None)
+
+
+# --- pods that go ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_begun_for_a_pod_that_has_gone() -> None:
+    bed = TwoWorkers()
+    bed.lose(0)
+    assert bed.begin() is None
+    assert bed.job.cpu.operation is None
+
+
+def test_nothing_grows_if_the_pod_that_was_to_grow_has_gone() -> None:
+    bed = shrunk()
+    bed.lose(1)
+    assert bed.advance() is None
+    assert bed.job.cpu.operation is None
+    assert bed.job.cpu.undo is not None
+    assert (bed.job.cpu.undo[0], bed.job.cpu.undo[1].reason) == ("resize", "BrokenOff")
+
+
+def test_nothing_grows_if_another_client_has_changed_its_limit_meanwhile() -> None:
+    bed = shrunk()
+    bed.change(1, limit=300)
+    assert bed.advance() is None
+    assert bed.job.cpu.operation is None
+    assert bed.job.cpu.undo is not None
+    assert bed.job.cpu.undo[1].message == "another client changed the CPU of a pod"
+
+
+def test_what_was_written_before_an_error_of_kfext_is_to_be_restored() -> None:
+    bed = shrunk()
+    assert limits(bed.advance()) == [GROW.limit]
+    assert bed.advance() is None
+    assert bed.job.cpu.undo is not None
+    assert bed.job.cpu.undo[1].reason == "BrokenOff"
+
+
+def test_what_was_to_be_undone_still_is_if_a_pod_of_it_has_gone() -> None:
+    bed, undo = TwoWorkers(), ("resize", Verdict("NotSet", ""))
+    bed.job.cpu.undo = undo
+    bed.lose(0)
+    assert bed.begin(proposal("uid-1", stages=((SHRINK,),), rank=Rank.RESTORE)) is None
+    assert bed.job.cpu.undo == undo
+
+
+def test_a_pod_that_went_after_it_was_written_is_not_waited_for() -> None:
+    bed = TwoWorkers()
+    bed.write(bed.begin())
+    bed.lose(0)
+    assert limits(bed.advance()) == [GROW.limit]
+
+
+def test_a_job_that_is_gone_leaves_no_operation() -> None:
+    bed = shrunk()
+    bed.cluster.forget_job("uid-1")
+    assert bed.advance() is None
+    assert bed.job.cpu.operation is None
+
+
+# --- the end --------------------------------------------------------------------------------------
+
+
+def test_a_trial_begins_once_every_pod_was_measured_twice() -> None:
+    bed = grown()
+    for at, trial in ((30, None), (60, TRIAL)):
+        assert bed.job.cpu.trial is None
+        bed.measure(at)
+        bed.advance(now=at)
+        assert bed.job.cpu.trial is trial
+    assert bed.job.cpu.operation is None
+
+
+def test_a_pod_that_is_measured_no_more_is_not_waited_for_forever() -> None:
+    bed = grown()
+    for at in (30, 60, 90):
+        bed.measure(at, 0)
+        bed.advance(now=at)
+    assert bed.job.cpu.operation is not None
+    bed.advance(now=MEASURE_SECONDS)
+    assert bed.job.cpu.operation is None
+    assert bed.job.cpu.trial is TRIAL
+
+
+def test_an_operation_without_sizes_ends_when_it_is_written() -> None:
+    bed = TwoWorkers()
+    step = bed.begin(RESTS)
+    assert step is not None
+    assert (step.sizes, step.state.cpu.rests) == ((), {"resize": "a reason"})
+    bed.write(step)
+    assert bed.job.cpu.operation is None
+
+
+def test_that_something_was_restored_ends_no_pause() -> None:
+    bed = TwoWorkers()
+    bed.begin()
+    bed.refuse()
+    bed.write(bed.begin(RESTS))
+    assert bed.job.cpu.pause is not None
+
+
+# --- the policies that sizes are due to -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("resized", "rank", "want"),
+    [
+        pytest.param(
+            True, Rank.RESIZE, {"shift", "resize"}, id="the policies before and this policy"
+        ),
+        pytest.param(False, Rank.RESIZE, {"resize"}, id="this policy where nothing was resized"),
+        pytest.param(True, Rank.RESTORE, {"shift"}, id="the policies before while it is restored"),
+        pytest.param(False, Rank.RESTORE, set(), id="no policy once all is restored"),
+    ],
+)
+def test_sizes_are_due_to(rank: Rank, want: set[str], *, resized: bool) -> None:
+    bed = TwoWorkers()
+    before = CpuState(by=frozenset({"shift"}))
+    bed.job.tracked.state = JobState(cpu=before)
+    of = proposal("uid-1", stages=((SHRINK,),), rank=rank)
+    step = bed.resizing.begin(bed.job, of, resized=resized)
+    assert step is not None
+    assert step.state.cpu.by == want
+
+
+def test_the_rest_of_the_state_of_a_job_stays() -> None:
+    bed = TwoWorkers()
+    bed.job.tracked.state = JobState(strikes=2, cpu=CpuState(rests={"shift": "why"}))
+    step = bed.begin(RESTS)
+    assert step is not None
+    assert step.state.strikes == 2
+    assert step.state.cpu.rests == {"shift": "why", "resize": "a reason"}
+    forgotten = bed.resizing.forget(bed.job)
+    assert (forgotten.sizes, forgotten.state) == ((), JobState(strikes=2))
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+CHANGED = "422 Invalid: the server rejected our request due to an error in our request"
+PAUSES: dict[str, tuple[str, float, bool]] = {
+    "a conflict": ("", 30, False),
+    "a refusal": (BEYOND, 10_000, True),
+    "a quota": ('pods "p" is forbidden: exceeded quota: q, requested: limits.cpu', 10_000, True),
+    "a policy of the cluster": ('admission webhook "p.example" denied the request', 30, False),
+    "a right that is missing": (FORBIDDEN, 30, False),
+    "a job that changed meanwhile": (CHANGED, 30, False),
+}
+
+
+@pytest.mark.parametrize(("final", "later", "paused"), PAUSES.values(), ids=PAUSES)
+def test_after_a_write_that_failed_it_is_tried_again(
+    final: str, later: float, *, paused: bool
+) -> None:
+    bed = TwoWorkers()
+    bed.begin()
+    bed.refuse(final)
+    assert bed.job.cpu.operation is None
+    assert bed.resizing.paused(bed.job, 29)
+    assert bed.resizing.paused(bed.job, later) is paused
+    bed.changes += 1
+    assert not bed.resizing.paused(bed.job, 29)
+    why = Verdict(names.REASON_RESIZE_REFUSED, final) if final else None
+    assert bed.job.cpu.refused == why
+
+
+def test_what_a_kubelet_does_not_set_is_to_be_restored() -> None:
+    bed = TwoWorkers()
+    bed.write(bed.begin())
+    assert bed.advance(now=KUBELET_SECONDS - 1) is None
+    assert bed.job.cpu.operation is not None
+    assert bed.advance(now=KUBELET_SECONDS) is None
+    assert bed.job.cpu.operation is None
+    assert bed.job.cpu.undo is not None
+    assert (bed.job.cpu.undo[0], bed.job.cpu.undo[1].reason) == ("resize", "NotSet")
+    assert bed.resizing.paused(bed.job, KUBELET_SECONDS)
+
+
+def test_what_was_written_of_stages_before_a_refused_stage_is_to_be_restored() -> None:
+    bed = shrunk()
+    assert limits(bed.advance()) == [GROW.limit]
+    bed.refuse(BEYOND)
+    assert bed.job.cpu.undo == ("resize", Verdict(names.REASON_RESIZE_REFUSED, BEYOND))
+
+
+def test_what_was_refused_for_good_still_is_when_it_has_been_restored() -> None:
+    bed = TwoWorkers()
+    bed.begin()
+    bed.refuse(BEYOND)
+    bed.write(bed.begin(RESTS))
+    assert bed.resizing.paused(bed.job, 10_000)
+    assert bed.job.cpu.refused is not None
+
+
+def test_what_it_states_is_shown() -> None:
+    bed = TwoWorkers()
+    bed.write(bed.begin())
+    bed.change(0, resize_problem=Verdict("Infeasible", "too much"))
+    bed.advance()
+    assert bed.job.cpu.refused is not None
+    assert bed.job.cpu.refused.message == "Infeasible: too much"
+
+
+BACK = proposal("uid-1", policy="", stages=((SHRINK,),), rank=Rank.RESTORE)
+
+
+@pytest.mark.parametrize("undo", [None, ("shift", Verdict("NotSet", "why"))])
+def test_a_restore_that_no_kubelet_sets_leaves_what_is_to_be_undone(
+    undo: tuple[str, Verdict] | None,
+) -> None:
+    bed = TwoWorkers()
+    bed.job.cpu.undo = undo
+    bed.write(bed.begin(BACK))
+    bed.advance(now=KUBELET_SECONDS)
+    assert bed.job.cpu.undo == undo
+
+
+def test_a_new_operation_ends_what_was_to_be_undone_and_its_trial() -> None:
+    bed = TwoWorkers()
+    bed.job.cpu.undo, bed.job.cpu.trial = ("resize", Verdict("NotSet", "")), TRIAL
+    bed.begin()
+    assert not bed.job.cpu.undo
+    assert not bed.job.cpu.trial

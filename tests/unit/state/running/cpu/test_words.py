@@ -1,0 +1,262 @@
+"""What a job is shown of its CPU and its size; the most important comes first."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.progress.reported import GrowthState, Progress, Reported
+from kfext.core.settings.values import MetricsSource
+from kfext.model.cpu_state import MOST_RESIZED, CpuState, PodCpu
+from kfext.model.job import TrainingJob
+from kfext.model.job_state import JobState
+from kfext.model.pod import Pod
+from kfext.model.policy import PolicyChoice
+from kfext.model.verdict import Verdict
+from kfext.state.running.cpu.words import cpu_shown, why_no_resize, why_unread
+from kfext.state.running.operation import ResizeOperation
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.proposal import Rank
+from kfext.state.running.running_job import RunningJob
+from tests.builders import job
+from tests.unit.state.running.jobs import proposal
+from tests.unit.state.running.pods import OF, running
+from tests.unit.state.two_workers import TwoWorkers
+
+BOTH = {"resize": PolicyChoice(), "shift": PolicyChoice()}
+REFUSED = Verdict(names.REASON_RESIZE_REFUSED, "beyond the quota")
+OLD = Verdict(names.REASON_CPU_MOVED, "350m of 1400m")
+RESIZED = CpuState(asked={"worker": PodCpu(20, 1000)}, written={"worker-0": (PodCpu(20, 400),)})
+
+
+def bed_of(state: CpuState | None = None) -> TwoWorkers:
+    bed = TwoWorkers()
+    bed.measure(0.0)
+    bed.job.chosen = BOTH
+    bed.job.tracked.state = JobState(cpu=state or CpuState())
+    return bed
+
+
+def shown(
+    bed: TwoWorkers, *, would: bool = False, decided: bool = True, paused: bool = False
+) -> ConditionStatus | None:
+    job, _ = bed.signals()
+    proposed = proposal("uid-1", reason="it would move") if would else None
+    return cpu_shown(bed.job, job, proposed, decided=decided, paused=paused)
+
+
+def is_refused(running: RunningJob) -> None:
+    running.cpu.refused = REFUSED
+
+
+def is_moved(running: RunningJob) -> None:
+    running.cpu.operation = ResizeOperation(proposal("uid-1"))
+
+
+def is_restored(running: RunningJob) -> None:
+    running.cpu.operation = ResizeOperation(proposal("uid-1", rank=Rank.RESTORE))
+
+
+def is_unfit(running: RunningJob) -> None:
+    running.cpu.unfit = "Kueue manages it"
+
+
+def rests(running: RunningJob) -> None:
+    running.tracked.state = JobState(
+        cpu=CpuState(rests={"resize": "its budget", "shift": "by hand"})
+    )
+
+
+def one_rests(running: RunningJob) -> None:
+    running.tracked.state = JobState(cpu=CpuState(rests={"resize": "its budget"}))
+
+
+def stands_down(running: RunningJob) -> None:
+    running.cpu.stood_down = {"resize": "not Burstable", "shift": "not Burstable"}
+
+
+def one_stands_down(running: RunningJob) -> None:
+    running.cpu.stood_down = {"resize": "not Burstable", "shift": ""}
+
+
+def is_unread(running: RunningJob) -> None:
+    running.cpu.stood_down = {"resize": "metrics is off"}
+    running.cpu.unread = "metrics is off"
+
+
+Change = Callable[[RunningJob], None]
+FIRST: dict[str, tuple[list[Change], str, str]] = {
+    "what is refused, before what is under way": (
+        [is_moved, is_refused],
+        names.REASON_RESIZE_REFUSED,
+        "beyond the quota",
+    ),
+    "what is moved": ([is_moved, rests], names.REASON_CPU_MOVED, "a reason"),
+    "what is restored": ([is_restored, rests], names.REASON_CPU_RESTORED, "a reason"),
+    "why no policy looks at it": ([is_unfit], names.REASON_STANDS_DOWN, "Kueue manages"),
+    "all that rests": ([rests, stands_down], names.REASON_RESTS, "its budget; by hand"),
+    "one policy that rests": ([one_rests], names.REASON_RESTS, "its budget"),
+    "why all leave it alone, once": ([stands_down], names.REASON_STANDS_DOWN, "not Burstable"),
+    "that its progress is not known": ([], names.REASON_TOO_EARLY, "its progress"),
+    "why a policy that needs its growth leaves it alone": (
+        [one_stands_down],
+        names.REASON_NOTHING_TO_MOVE,
+        "resize leaves it alone: not Burstable",
+    ),
+    "why its progress is not known": (
+        [is_unread],
+        names.REASON_NOTHING_TO_MOVE,
+        "resize leaves it alone: metrics is off",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason", "message"), FIRST.values(), ids=FIRST)
+def test_a_job_is_shown(changes: list[Change], reason: str, message: str) -> None:
+    bed = bed_of()
+    for change in changes:
+        change(bed.job)
+    found = shown(bed, paused=True)
+    assert found is not None
+    assert found.verdict.reason == reason
+    assert message in found.verdict.message
+
+
+@pytest.mark.parametrize(
+    ("early", "want"),
+    [
+        pytest.param(True, names.REASON_TOO_EARLY, id="that it waits"),
+        pytest.param(False, names.REASON_NOTHING_TO_MOVE, id="that nothing is to be done"),
+    ],
+)
+def test_of_a_job_that_has_its_own_limits_it_is_shown(want: str, *, early: bool) -> None:
+    bed = bed_of()
+    bed.job.cpu.early = early
+    job, _ = bed.signals()
+    known = replace(job, reported=Reported(growth=0.5))
+    found = cpu_shown(bed.job, known, None, decided=True, paused=False)
+    assert found is not None
+    assert (found.holds, found.verdict.reason) == (False, want)
+
+
+def test_equal_reasons_are_shown_once() -> None:
+    bed = bed_of()
+    stands_down(bed.job)
+    found = shown(bed)
+    assert found is not None
+    assert found.verdict.message == "not Burstable"
+
+
+def test_what_was_refused_is_shown_while_it_is_not_tried_again() -> None:
+    bed = bed_of()
+    is_refused(bed.job)
+    found = shown(bed, paused=False)
+    assert found is not None
+    assert found.verdict.reason != names.REASON_RESIZE_REFUSED
+
+
+def test_what_would_be_done_is_shown_before_what_is_too_early() -> None:
+    found = shown(bed_of(), would=True)
+    assert found == ConditionStatus(
+        holds=False, verdict=Verdict(names.REASON_WOULD_MOVE, "it would move")
+    )
+
+
+def test_a_use_that_is_not_known_is_shown() -> None:
+    bed = bed_of()
+    bed.uses.take({})
+    found = shown(bed)
+    assert found is not None
+    assert "use of its pods is not known" in found.verdict.message
+    is_unread(bed.job)
+    found = shown(bed)
+    assert found is not None
+    assert found.verdict == Verdict(names.REASON_STANDS_DOWN, "metrics is off")
+
+
+def test_a_job_that_has_opted_out_is_shown_nothing() -> None:
+    bed = bed_of()
+    bed.job.chosen = {}
+    assert shown(bed) is None
+    is_restored(bed.job)
+    assert shown(bed) is not None
+
+
+@pytest.mark.parametrize(
+    ("before", "state", "decided", "want"),
+    [
+        pytest.param(None, CpuState(), False, names.REASON_NOTHING_TO_MOVE, id="nothing at first"),
+        pytest.param(OLD, CpuState(), False, names.REASON_CPU_MOVED, id="the last words between"),
+        pytest.param(OLD, CpuState(), True, names.REASON_NOTHING_TO_MOVE, id="then nothing"),
+        pytest.param(OLD, RESIZED, True, names.REASON_CPU_MOVED, id="what stands, as it stands"),
+    ],
+)
+def test_where_nothing_new_is_known_a_job_is_shown(
+    before: Verdict | None, state: CpuState, want: str, *, decided: bool
+) -> None:
+    bed = bed_of(state)
+    if before is not None:
+        bed.job.shown[names.RESIZED] = ConditionStatus(holds=False, verdict=before)
+    job, _ = bed.signals()
+    known = replace(job, reported=Reported(growth=0.1))
+    found = cpu_shown(bed.job, known, None, decided=decided, paused=False)
+    assert found is not None
+    assert found.verdict.reason == want
+
+
+MANY = [running(index) for index in range(MOST_RESIZED + 1)]
+UNLIKE = [running(index, 400 + index) for index in range(18)]
+KUEUE = job("TFJob").worker(1).queued_by_kueue().build()
+AUTOSCALED = job().elastic(metrics=[{"type": "Resource"}]).build()
+WHY: dict[str, tuple[TrainingJob, list[Pod], str]] = {
+    "Kueue accounts for its resources": (KUEUE, [running()], "Kueue"),
+    "the operator makes an autoscaler for it": (AUTOSCALED, [running()], "HorizontalPodAutoscaler"),
+    "it has more pods than are remembered": (OF, MANY, "37 pods"),
+    "it is not known what trains": (OF, [replace(running(), trainer=None)], "no container"),
+    "a pod is no replica": (OF, [running(), running(1, replica=None)], "no container"),
+    "more pods than are remembered have a size of their own": (
+        OF,
+        [running(index, 400 + index) for index in range(19)],
+        "19 pods, 18 of them with CPU of their own",
+    ),
+    "a resize restarts a container": (OF, [running(), running(1, restarts=True)], "resizePolicy"),
+}
+
+
+@pytest.mark.parametrize(("of", "pods", "why"), WHY.values(), ids=WHY)
+def test_a_job_is_left_alone_when(of: TrainingJob, pods: list[Pod], why: str) -> None:
+    assert why in why_no_resize(of, pods, CpuState())
+
+
+@pytest.mark.parametrize("pods", [[], [running()], MANY[:-1], UNLIKE], ids=len)
+def test_any_other_is_not(pods: list[Pod]) -> None:
+    assert why_no_resize(OF, pods, CpuState()) == ""
+
+
+# --- what is not known of its progress ------------------------------------------------------------
+
+LOG, NO_LOG = MetricsSource(), MetricsSource("off")
+VAIN = Verdict(names.REASON_NOTHING_RECOGNISED, "nothing in the log looks like progress")
+SEEN = Verdict(names.REASON_RECOGNISED, "the log shows speed")
+SPEED = Reported(Progress(metric="speed"), known=SEEN)
+UNREAD: dict[str, tuple[Reported | None, MetricsSource, float | None, str]] = {
+    "its log is not read": (None, NO_LOG, math.inf, "kfext.dev/metrics is off"),
+    "its log was not read yet": (None, LOG, None, ""),
+    "nothing is recognised": (Reported(known=VAIN), LOG, None, VAIN.message),
+    "nothing is recognised, early": (Reported(known=VAIN), LOG, math.inf, ""),
+    "it shows how far it is": (SPEED, LOG, 50.0, ""),
+    "it has grown before": (Reported(growth=0.1, known=VAIN), LOG, None, ""),
+    "which way a measure improves": (SPEED, LOG, None, "not known whether speed improves"),
+    "its growth is about to be known": (replace(SPEED, state=GrowthState.NEW), LOG, None, ""),
+}
+
+
+@pytest.mark.parametrize(("reported", "source", "left", "want"), UNREAD.values(), ids=UNREAD)
+def test_why_nothing_is_known_of_its_progress(
+    reported: Reported | None, source: MetricsSource, left: float | None, want: str
+) -> None:
+    found = why_unread(reported, source=source, left=left)
+    assert want in found
+    assert bool(found) is bool(want)

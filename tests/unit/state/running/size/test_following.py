@@ -1,0 +1,98 @@
+"""What becomes of a change of size once it is written."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from kfext.core.lifecycle.steps import RestartWorkers
+from kfext.core.progress.reported import Progress, Reported
+from kfext.model.job_state import JobState
+from kfext.model.moment import Moment
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.planner.planner import Planner
+from kfext.state.reports.progress import JobsProgress
+from kfext.state.running.operation import Phase, ScaleOperation
+from kfext.state.running.proposal import Cause, Workers
+from kfext.state.running.running_job import RunningJob, size_record
+from kfext.state.running.size.following import Following
+from kfext.state.running.size.scale import Sizes, workers_proposal
+from tests.builders import job, pods
+
+ELASTIC = job().worker(6).elastic()
+
+
+@dataclass
+class FakeProgress:
+    """What is known of the log of one job: when it stepped and was read, and how it is silent."""
+
+    stepped: float
+    read: float
+    silence: float
+
+    def reported(self, _: str) -> Reported:
+        return Reported(progress=Progress(step=10, at=self.stepped))
+
+    def last_read(self, _: str) -> float:
+        return self.read
+
+    def followed(self, _: str) -> "FakeProgress":
+        return self
+
+    @property
+    def pause(self) -> float:
+        return self.silence
+
+
+def changed(*, before: int, asked: int, phase: Phase) -> tuple[RunningJob, ScaleOperation]:
+    tracked = TrackedJob(ELASTIC.raw, ELASTIC.build(), None, JobState())
+    running = RunningJob(tracked, size=size_record(tracked, Sizes(before, 1, 8, asked)))
+    change = Workers(Cause.GROWTH, 6)
+    proposal = workers_proposal(running.uid, change, "there is room")
+    running.size.begin(proposal, change, phase, at=100.0)
+    running.size.sizes = Sizes(6, 1, 8, asked)
+    assert running.size.operation is not None
+    return running, running.size.operation
+
+
+def following(progress: FakeProgress) -> Following:
+    planner = Planner()
+    sizes = planner.companion.sizes
+    log = cast(JobsProgress, progress)
+    return Following(sizes.running, planner.cluster, log, sizes._rescaling)
+
+
+@pytest.mark.parametrize(
+    ("before", "asked", "want"),
+    [
+        pytest.param(2, 4, 4, id="to what was asked for, if it had less"),
+        pytest.param(4, 4, 4, id="to what it had, which was asked for"),
+        pytest.param(5, 4, 5, id="to what it had, if that was more"),
+        pytest.param(2, 6, 2, id="to what it had, if it asked for as many"),
+    ],
+)
+def test_growth_that_does_not_pay_is_taken_back(before: int, asked: int, want: int) -> None:
+    running, operation = changed(before=before, asked=asked, phase=Phase.TRIAL)
+    running.size.speeds = {before: 1.0, 6: 1.01}
+    now = Moment(wall=200.0, monotonic=200.0)
+    back = following(FakeProgress(0.0, 0.0, 0.0)).judge(running, operation, now)
+    assert back is not None
+    assert back.change == Workers(Cause.TAKE_BACK, want)
+
+
+@pytest.mark.parametrize(
+    ("silence", "replaced"),
+    [
+        pytest.param(5.0, True, id="that was never silent for so long"),
+        pytest.param(0.0, False, id="that prints at unknown times"),
+    ],
+)
+def test_the_workers_are_replaced_of_a_job_without_a_step(
+    silence: float, *, replaced: bool
+) -> None:
+    running, operation = changed(before=4, asked=4, phase=Phase.MEASURING)
+    run = tuple(pods(ELASTIC.build(), bound="a", phase="Running"))
+    now = Moment(wall=240.0, monotonic=240.0)
+    found = following(FakeProgress(90.0, 230.0, silence)).step(running, operation, run, now)
+    assert isinstance(found, RestartWorkers) is replaced
+    assert running.size.operation is operation

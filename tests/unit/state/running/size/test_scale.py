@@ -1,0 +1,372 @@
+"""How the size of a job can be changed, and to what size it grows. Tests named test_D… check the
+statements in CONTRIBUTING.md."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kfext.core.elastic import interrupts, starts_anew, with_workers
+from kfext.core.settings.values import Range
+from kfext.model.job import TrainingJob
+from kfext.state.running.size.scale import (
+    HORIZON,
+    LEAST_GAIN,
+    SEEN_FACTOR,
+    TRIAL_FACTOR,
+    Sizes,
+    Speed,
+    best_size,
+    fitted,
+    sizes_of,
+)
+from tests.builders import JobBuilder, job
+from tests.unit.state.running.elastic_jobs import dynamic, mirrored, torchrun
+
+IN_PLACE: dict[str, tuple[TrainingJob, bool, bool]] = {
+    "torchrun's agents restart all workers in place": (torchrun(), True, False),
+    "unless an error of one fails the job": (torchrun(restart="Never"), True, True),
+    "or the exit code of one may": (torchrun(restart="ExitCode"), True, True),
+    "dynamic workers come and go": (dynamic(), False, False),
+    "unless the default policy fails the job": (dynamic(restart=""), True, True),
+    "or the exit code may": (dynamic(restart="ExitCode"), True, True),
+    "workers that know all others start anew": (mirrored(), True, True),
+}
+
+
+@pytest.mark.parametrize(("of", "loses", "anew"), IN_PLACE.values(), ids=IN_PLACE)
+def test_what_a_change_does(of: TrainingJob, *, loses: bool, anew: bool) -> None:
+    assert starts_anew(of) is anew
+    assert interrupts(of) is loses
+
+
+def torch(workers: int, **policy: int) -> JobBuilder:
+    return job().worker(workers, cpu="1").elastic(**policy)
+
+
+def dynamic_job(workers: int) -> JobBuilder:
+    made = job("TFJob").ps(2, cpu="1").group("Chief", 1, cpu="1").worker(workers, cpu="1")
+    made.raw["spec"]["enableDynamicWorker"] = True
+    return made
+
+
+SIZES: dict[str, tuple[JobBuilder, Range, int, Sizes]] = {
+    "what the setting allows": (torch(4), Range(2, 8), 4, Sizes(4, 2, 8, 4)),
+    "without a wish of its own the job asked for what it has": (
+        torch(4),
+        Range(2, 8),
+        0,
+        Sizes(4, 2, 8, 4),
+    ),
+    "a job with fewer than it asked for": (torch(3), Range(2, 8), 6, Sizes(3, 2, 8, 6)),
+    "a job that has grown may shrink to the same size as before": (
+        torch(6),
+        Range(5, 8),
+        4,
+        Sizes(6, 4, 8, 4),
+    ),
+    "a chief counts, parameter servers do not": (dynamic_job(4), Range(3, 8), 4, Sizes(4, 2, 7, 4)),
+    "torchrun's own bounds count": (
+        torch(4, minReplicas=3, maxReplicas=6),
+        Range(2, 8),
+        4,
+        Sizes(4, 3, 6, 4),
+    ),
+    "what it asked for beyond the setting it may have": (
+        torch(9),
+        Range(2, 8),
+        9,
+        Sizes(9, 2, 9, 9),
+    ),
+    "but not beyond torchrun's bound": (
+        torch(4, maxReplicas=6),
+        Range(2, 8),
+        9,
+        Sizes(4, 2, 6, 9),
+    ),
+    "bounds that contradict each other leave one size": (
+        torch(4, minReplicas=4, maxReplicas=3),
+        Range(4, 8),
+        4,
+        Sizes(4, 3, 3, 4),
+    ),
+    "a job that cannot run with fewer gives none": (
+        job().worker(4),
+        Range(2, 8),
+        4,
+        Sizes(4, 4, 8, 4),
+    ),
+    "a TFJob that has to start anew for it may have fewer all the same": (
+        job("TFJob").worker(4),
+        Range(2, 8),
+        4,
+        Sizes(4, 2, 8, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize(("of", "allowed", "asked", "want"), SIZES.values(), ids=SIZES)
+def test_D6_the_sizes_that_a_job_may_have(
+    of: JobBuilder, allowed: Range, asked: int, want: Sizes
+) -> None:
+    assert sizes_of(of.build(), allowed, asked=asked) == want
+
+
+@given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 3), st.integers(1, 9))
+def test_D6_the_bounds_of_a_job_do_not_depend_on_its_present_size(
+    minimum: int, now: int, more: int, asked: int
+) -> None:
+    of, allowed = torch(asked).build(), Range(minimum, minimum + more)
+    found = sizes_of(with_workers(of, now), allowed, asked=asked)
+    assert (found.least, found.most) == (
+        sizes_of(of, allowed, asked=asked).least,
+        sizes_of(of, allowed, asked=asked).most,
+    )
+    assert 1 <= found.least <= asked <= found.most
+
+
+SPEEDS = st.dictionaries(
+    st.integers(-1, 10_000), st.floats(allow_nan=True, allow_infinity=True), max_size=20
+)
+TERM = st.one_of(st.just(0.0), st.floats(0.01, 100.0))
+
+
+def seen(of: Speed, *sizes: int) -> dict[int, float]:
+    return {size: of.at(size) for size in sizes}
+
+
+EXACT: dict[str, Speed] = {
+    "all work is divided": Speed(8.0, 0.0, 0.0),
+    "some work is not": Speed(8.0, 1.0, 0.0),
+    "each worker costs the others time": Speed(8.0, 0.0, 0.25),
+    "all of these": Speed(8.0, 1.0, 0.25),
+    "workers do nothing": Speed(0.0, 1.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("of", EXACT.values(), ids=EXACT)
+def test_the_speed_of_a_job_that_follows_the_form_is_found(of: Speed) -> None:
+    found = fitted(seen(of, 1, 2, 4, 6))
+    assert found is not None
+    assert [found.at(size) for size in (3, 8, 12)] == pytest.approx(
+        [of.at(size) for size in (3, 8, 12)], rel=1e-3
+    )
+
+
+@given(TERM, TERM, TERM, st.sets(st.integers(1, 64), min_size=3, max_size=16))
+def test_the_sizes_seen_are_met(
+    divided: float, constant: float, added: float, sizes: set[int]
+) -> None:
+    of = Speed(divided or 1.0, constant, added)
+    found = fitted(seen(of, *sizes))
+    assert found is not None
+    for size in sizes:
+        assert found.at(size) == pytest.approx(of.at(size), rel=1e-3)
+
+
+def test_a_speed_that_falls_gives_no_negative_term() -> None:
+    found = fitted({1: 1.0, 2: 1.6, 3: 1.5, 4: 1.2})
+    assert found is not None
+    assert min(found.divided, found.constant, found.added) >= 0
+    assert found.at(5) < found.at(3)
+
+
+def test_of_two_sizes_the_least_is_expected_of_growth() -> None:
+    found = fitted({1: 1.0, 2: 1.5})
+    divided_and_constant = Speed(2 / 3, 1 / 3, 0.0)
+    assert found is not None
+    assert found.at(2) == pytest.approx(1.5)
+    assert found.at(4) < 0.9 * divided_and_constant.at(4)
+
+
+NOTHING: dict[str, dict[int, float]] = {
+    "no size": {},
+    "one size": {4: 2.0},
+    "one with a speed that can be": {4: 2.0, 5: 0.0, 6: float("nan"), 7: float("inf"), 8: -1.0},
+    "one with workers": {4: 2.0, 0: 2.0},
+}
+
+
+@pytest.mark.parametrize("speeds", NOTHING.values(), ids=NOTHING)
+def test_nothing_is_known_of_growth_with(speeds: dict[int, float]) -> None:
+    assert fitted(speeds) is None
+
+
+def test_the_largest_sizes_count_where_there_are_many() -> None:
+    slow = dict.fromkeys(range(1, 100), 0.001)
+    found = fitted(slow | seen(Speed(8.0, 1.0, 0.0), *range(100, 116)))
+    assert found is not None
+    assert found.at(120) == pytest.approx(Speed(8.0, 1.0, 0.0).at(120), rel=1e-3)
+
+
+def test_without_workers_there_is_no_speed() -> None:
+    assert Speed(1.0, 0.0, 0.0).at(0) == 0.0
+
+
+@given(SPEEDS, st.integers(1, 20_000))
+def test_whatever_was_measured_the_speed_is_a_positive_number(
+    speeds: dict[int, float], workers: int
+) -> None:
+    found = fitted(speeds)
+    assert found is None or 0.0 < found.at(workers) < float("inf")
+
+
+DIVIDED = Speed(12.0, 0.0, 0.0)
+"""Twice the workers, twice the speed."""
+FLAT = Speed(0.0, 1.0, 0.0)
+
+
+def grown(sizes: Sizes, **more: Any) -> int:
+    given: dict[str, Any] = {"speeds": {}, "largest": 100, "room": 100, "pause": 20.0, "left": None}
+    return best_size(sizes, **(given | more))
+
+
+FULL = Sizes(4, 2, 16, 4)
+"""It has what it asked for, and may grow further."""
+SHRUNK = Sizes(4, 2, 16, 8)
+"""It asked for more than it has."""
+
+GIVEN_BACK: dict[str, tuple[dict[str, Any], int]] = {
+    "all of it, at once": ({}, 8),
+    "and no more as a trial in the same pause": ({"speeds": {4: 1.0}}, 8),
+    "as much as there is room for": ({"room": 6}, 6),
+    "at most twice the largest size seen": ({"largest": 3}, 6),
+    "nothing without room": ({"room": 4}, 4),
+    "though nothing is known of its speed, where half of its time makes up for the pause": (
+        {"left": 41.0},
+        8,
+    ),
+    "not for a job that ends before": ({"left": 40.0}, 4),
+    "not where its speed is known to gain less": (
+        {"left": 41.0, "speeds": seen(Speed(12.0, 1.0, 0.0), 4, 8)},
+        4,
+    ),
+    "also where it was slower with more, as its user asked for them": (
+        {"left": 41.0, "speeds": {4: 2.0, 8: 1.0}},
+        8,
+    ),
+    "also where it gained nothing, if its end is unknown": ({"speeds": seen(FLAT, 4, 8)}, 8),
+    "and more in the same pause if that pays": ({"left": 900.0, "speeds": seen(DIVIDED, 3, 4)}, 13),
+}
+
+
+@pytest.mark.parametrize(("more", "want"), GIVEN_BACK.values(), ids=GIVEN_BACK)
+def test_D4_a_job_gets_back_what_it_asked_for(more: dict[str, Any], want: int) -> None:
+    assert grown(SHRUNK, **more) == want
+
+
+BEYOND: dict[str, tuple[dict[str, Any], int]] = {
+    "not if nothing was measured": ({}, 4),
+    "by one on trial, with one size measured": ({"speeds": {4: 1.0}}, 5),
+    "not on trial shortly before its end": ({"speeds": {4: 1.0}, "left": 200.0}, 4),
+    "on trial while the end is far": ({"speeds": {4: 1.0}, "left": 201.0}, 5),
+    "not on trial without room": ({"speeds": {4: 1.0}, "room": 4}, 4),
+    "not before its present size was measured": ({"speeds": {3: 1.0}}, 4),
+    "nor then with two others": ({"speeds": seen(DIVIDED, 2, 3)}, 4),
+    "to the largest size where a change costs nothing": (
+        {"speeds": seen(DIVIDED, 3, 4), "pause": 0.0},
+        16,
+    ),
+    "to twice the largest size seen": (
+        {"speeds": seen(DIVIDED, 3, 4), "pause": 0.0, "largest": 4},
+        8,
+    ),
+    "not where it gained too little": ({"speeds": {4: 1.0, 5: 1.01}, "pause": 0.0}, 4),
+    "up to the first size that gained too little": (
+        {"speeds": {3: 0.75, 4: 1.0, 7: 1.7, 8: 1.7}, "pause": 0.0},
+        7,
+    ),
+}
+
+
+@pytest.mark.parametrize(("more", "want"), BEYOND.values(), ids=BEYOND)
+def test_beyond_what_it_asked_for_a_job_grows(more: dict[str, Any], want: int) -> None:
+    assert grown(FULL, **more) == want
+
+
+@pytest.mark.parametrize("left", [None, 600.0])
+def test_D7_growth_stops_where_the_next_worker_saves_no_more_than_a_pause_costs(
+    left: float | None,
+) -> None:
+    steps = HORIZON * DIVIDED.at(4)
+    for size in range(4, 10):
+        saved = steps / DIVIDED.at(size) - steps / DIVIDED.at(size + 1)
+        for pause, want in ((1.001 * saved, size), (0.999 * saved, size + 1)):
+            assert grown(FULL, speeds=seen(DIVIDED, 3, 4), pause=pause, left=left) == want
+
+
+def test_D7_a_job_that_is_no_faster_with_more_workers_never_grows_beyond_what_it_asked_for() -> (
+    None
+):
+    for speeds in (seen(FLAT, 3, 4), {3: 1.2, 4: 1.0}, {4: 1.0, 5: 0.9}):
+        assert grown(FULL, speeds=speeds, pause=0.0) == 4
+
+
+def test_a_size_that_it_grew_to_is_not_left_for_another_at_once() -> None:
+    """What is left of a job does not grow, so a second look finds nothing more to gain."""
+    speeds = seen(Speed(12.0, 0.5, 0.05), 2, 3, 4)
+    first = grown(FULL, speeds=speeds, left=2000.0)
+    speed = fitted(speeds)
+    assert speed is not None
+    assert first > 4
+    then = Sizes(first, 2, 16, 4)
+    left = 2000.0 * speed.at(4) / speed.at(first)
+    assert grown(then, speeds=speeds | {first: speed.at(first)}, left=left) == first
+
+
+@st.composite
+def all_sizes(draw: st.DrawFn) -> Sizes:
+    least = draw(st.integers(1, 6))
+    asked = least + draw(st.integers(0, 8))
+    most = asked + draw(st.integers(0, 12))
+    return Sizes(draw(st.integers(0, most + 2)), least, most, asked)
+
+
+LEFT = st.one_of(st.none(), st.floats(0.0, 1e5))
+
+
+@given(
+    sizes=all_sizes(),
+    speeds=st.dictionaries(st.integers(1, 24), st.floats(0.01, 100.0), max_size=6),
+    largest=st.integers(0, 24),
+    room=st.integers(0, 30),
+    pause=st.floats(0.0, 300.0),
+    left=LEFT,
+)
+def test_a_job_never_shrinks_and_never_grows_beyond_a_bound(
+    *,
+    sizes: Sizes,
+    speeds: dict[int, float],
+    largest: int,
+    room: int,
+    pause: float,
+    left: float | None,
+) -> None:
+    size = best_size(sizes, speeds=speeds, largest=largest, room=room, pause=pause, left=left)
+    bound = min(room, sizes.most, SEEN_FACTOR * largest)
+    assert sizes.now <= size <= max(sizes.now, bound)
+    if size > max(sizes.now, sizes.asked) and len(speeds) == 1:
+        assert size == sizes.now + 1
+        assert left is None or left > TRIAL_FACTOR * pause
+    smaller = [speed for speed in speeds if speed < size]
+    if size > max(sizes.now, sizes.asked) and size in speeds and smaller:
+        assert speeds[size] >= (1 + LEAST_GAIN) * speeds[max(smaller)]
+
+
+@given(
+    all_sizes(),
+    st.builds(Speed, st.floats(0.1, 100.0), st.floats(0.0, 10.0), st.floats(0.0, 1.0)),
+    st.floats(0.0, 100.0),
+    st.floats(0.0, 1e5),
+)
+def test_what_a_growth_saves_is_more_than_it_costs(
+    sizes: Sizes, of: Speed, pause: float, left: float
+) -> None:
+    """A job with a known speed."""
+    speeds = seen(of, *{1, 2, 3, max(1, sizes.now)})
+    size = best_size(sizes, speeds=speeds, largest=100, room=100, pause=pause, left=left)
+    found = fitted(speeds)
+    assert found is not None
+    if size > sizes.now and found.at(size) > found.at(sizes.now):
+        assert left - left * found.at(sizes.now) / found.at(size) > 0.999 * pause

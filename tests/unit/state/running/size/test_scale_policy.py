@@ -1,0 +1,464 @@
+"""What the policy does to jobs in a model cluster: who gives, who grows, and what it is shown."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.core.lifecycle.steps import RequestCheckpoint, Rescale, RestartWorkers
+from kfext.core.patches.job import user_release_patch
+from kfext.model.label_selector import parse_selector
+from kfext.model.namespace import Namespace
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.quota import Quota
+from kfext.model.timestamps import written_time
+from kfext.sim.api import TEAM
+from kfext.sim.jobs import JobSpec, Pace, Saving
+from kfext.state.running.operation import Phase
+from tests.unit.sim.bed import (
+    ANEW,
+    DYNAMIC,
+    GANG,
+    LONG,
+    PERIODIC,
+    Bed,
+    refuse,
+    scaled_bed,
+    sizes,
+)
+
+
+def shown(of: Bed, name: str = "train") -> tuple[bool, str]:
+    found = of.driver.shown[name, names.SCALED]
+    assert found is not None
+    return found.holds, found.verdict.reason
+
+
+def until_bound(of: Bed, name: str = "gang", *, by: float = 400.0) -> None:
+    of.at(by)
+    assert of.job(name).training.began is not None
+
+
+GIVERS = {
+    "torchrun, asked for a checkpoint": (LONG, 2),
+    "torchrun, which saves by itself": (PERIODIC, 2),
+    "a TFJob with dynamic workers": (DYNAMIC, 1),
+    "a TFJob that is suspended for it": (ANEW, 1),
+}
+
+
+@pytest.mark.parametrize(("giver", "least"), GIVERS.values(), ids=GIVERS)
+def test_a_job_gives_workers_to_a_job_that_waits_and_gets_them_back(
+    giver: JobSpec, least: int
+) -> None:
+    of = scaled_bed(giver, GANG)
+    of.at(104)
+    assert sizes(of) == []
+    until_bound(of)
+    assert sizes(of)[0] == least
+    of.at(1500)
+    assert of.job("gang").job.finished
+    assert sizes(of) == [least, giver.workers]
+    assert shown(of) == (False, names.REASON_AS_ASKED)
+    assert not of.job().job.has("Failed")
+    assert of.job().training.lost_all == 0
+
+
+def test_the_plan_says_since_when_a_job_has_its_size() -> None:
+    of = Bed(LONG, GANG, policy=None, late_writes=False, a=4000)
+    of.at(400)
+    (first, *_) = (write for write in of.driver.written if isinstance(write.step, Rescale))
+    assert isinstance(first.step, Rescale)
+    at = written_time(of.clock.wall + first.at - of.clock.now)
+    assert first.step.plan.why.startswith(f"{at}: 4 workers become 2: ")
+
+
+def test_what_is_given_up_is_kept_for_the_job_that_waits() -> None:
+    small = replace(GANG, name="small", arrives=101.0, workers=1)
+    slow = replace(LONG, grace=30.0)
+    of = scaled_bed(slow, GANG, small).at(102)
+    while of.job("gang").training.began is None:
+        of.at(of.clock.now + 1)
+        assert of.clock.now < 400
+        assert of.job("small").job.suspend
+
+
+def test_of_two_that_wait_the_first_is_served_also_if_the_other_is_smaller() -> None:
+    large = replace(GANG, name="large", arrives=99.0, workers=3)
+    of = scaled_bed(LONG, large, GANG)
+    of.at(120)
+    assert sizes(of) == []  # two workers are not enough for the first
+    assert of.job("large").training.began is None
+
+
+def of_two_namespaces(**parameters: float) -> Bed:
+    """A job that could give two workers, and two that wait, the first in another namespace."""
+    giver = replace(LONG, bounds=(1, 4), steps=200_000)
+    first = replace(GANG, name="first", namespace="other", arrives=99.0)
+    of = Bed(giver, first, GANG, policy=None, a=4000)
+    labels = {**TEAM.labels, "kubernetes.io/metadata.name": "other"}
+    of.planner.settings.observe_namespace(None, Namespace("other", labels=labels))
+    of.planner.settings.observe_policy(
+        TrainingPolicy(
+            "other",
+            weight=5,
+            selector=parse_selector({"matchLabels": {"kubernetes.io/metadata.name": "other"}}),
+            companion={"scale": PolicyChoice(Mode.ACT, parameters=parameters)},
+        )
+    )
+    return of
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{"wait": 86_400.0}, {"acrossNamespaces": 0.0}],
+    ids=["for a job that is to wait longer", "for a job that may take from no other"],
+)
+def test_no_namespace_stops_all_giving(parameters: dict[str, float]) -> None:
+    of = of_two_namespaces(**parameters)
+    until_bound(of, by=600.0)
+    assert sizes(of)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("cpu", "given"), [(4000, []), (5000, [2])], ids=["no room for its server", "room for all"]
+)
+def test_D3_no_job_gives_unless_the_servers_of_the_waiting_job_fit_too(
+    cpu: int, given: list[int]
+) -> None:
+    of = scaled_bed(LONG, replace(GANG, kind="TFJob", servers=1, steps=2000), cpu=cpu).at(400)
+    assert sizes(of) == given
+    assert (of.job("gang").training.began is not None) is bool(given)
+
+
+def test_a_job_that_has_shown_no_checkpoint_is_left_alone_and_says_why() -> None:
+    of = scaled_bed(replace(LONG, saving=Saving.NEVER), GANG).at(400)
+    assert sizes(of) == []
+    assert shown(of) == (False, names.REASON_NO_CHECKPOINT)
+
+
+def test_a_job_that_does_not_answer_is_left_as_it_is_and_not_asked_again_at_once() -> None:
+    of = scaled_bed(replace(LONG, answers=5000.0), GANG).at(400)
+    asked = [write for write in of.driver.written if isinstance(write.step, RequestCheckpoint)]
+    assert (len(asked), sizes(of)) == (1, [])
+    assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
+
+
+def test_a_size_that_another_client_sets_is_the_new_wish() -> None:
+    of = scaled_bed(LONG, replace(GANG, workers=1, steps=1000), cpu=4000)
+    until_bound(of, by=200)
+    of.scale(2)
+    of.at(2500)
+    assert sizes(of) == [3]
+    assert of.job().workers == 2
+    assert shown(of) == (False, names.REASON_RESTS)
+
+
+def test_a_size_that_is_set_while_a_checkpoint_is_awaited_ends_the_change() -> None:
+    of = scaled_bed(replace(LONG, answers=60.0), GANG).at(150)
+    assert shown(of) == (False, names.REASON_AWAITS_CHECKPOINT)
+    of.scale(3)
+    of.at(300)
+    assert (sizes(of), of.job().workers) == ([], 3)
+    assert of.planner.progress._awaited == set(), "its log is read as usual again"
+
+
+def test_a_job_that_opts_out_gets_its_own_size_back_once_there_is_room() -> None:
+    of = scaled_bed(LONG, replace(GANG, steps=1000))
+    until_bound(of)
+    of.annotate(names.ELASTIC, "off")
+    of.at(of.clock.now + 60)
+    assert sizes(of) == [2]
+    of.at(2500)
+    assert sizes(of) == [2, 4]
+    assert of.driver.shown["train", names.SCALED] is None
+
+
+LATER = 335
+"""Seconds until a gang that shows no end counts as longer than the job that comes then."""
+
+
+def short(job: JobSpec, *, steps: int = 1500) -> Bed:
+    """A job that starts with two workers, as a gang has the room of the others.
+
+    The gang makes so many steps from then on.
+    """
+    cpu = 1000 * (job.workers + job.servers)
+    gang = replace(GANG, arrives=1.0, steps=steps + 2 * LATER, shows_end=False)
+    of = scaled_bed(gang, replace(job, arrives=5.0 + LATER), cpu=cpu).at(25 + LATER)
+    assert of.job().workers == 2
+    return of
+
+
+def opts_out(of: Bed) -> None:
+    of.annotate(names.ELASTIC, "off")
+
+
+def observes(of: Bed) -> None:
+    choice = PolicyChoice(Mode.OBSERVE)
+    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+
+
+def is_autoscaled(of: Bed) -> None:
+    of.write("train", "spec", "elasticPolicy", "metrics", value=[{"type": "Resource"}])
+
+
+def is_released(of: Bed) -> None:
+    live = of.job()
+    of.api.patch_job(live.uid, user_release_patch(live.raw, live.job))
+
+
+def is_placed_by_others(of: Bed) -> None:
+    of.annotate(names.COLOCATION, "off")
+
+
+def is_not_managed(of: Bed) -> None:
+    of.planner.settings.observe_namespace(None, Namespace("team"))
+
+
+NOT_CHOSEN = (opts_out, observes, is_autoscaled, is_released, is_placed_by_others, is_not_managed)
+
+
+@pytest.mark.parametrize("then", NOT_CHOSEN)
+@pytest.mark.parametrize("job", [PERIODIC, replace(DYNAMIC, workers=4, bounds=(2, 4))])
+def test_a_job_that_started_with_fewer_gets_its_own_size_whatever_scales_it_then(
+    job: JobSpec, then: Callable[[Bed], None]
+) -> None:
+    if then is is_autoscaled and job.kind == "TFJob":
+        return  # it has no elasticPolicy
+    of = short(job)
+    then(of)
+    of.at(1200 + LATER)
+    assert of.job("gang").job.finished
+    assert (of.job().workers, len(of.job().pods) - job.servers) == (4, 4)
+
+
+def test_a_job_that_has_made_no_step_gets_the_workers_that_it_lacks_at_once() -> None:
+    slow = replace(LONG, saving=Saving.NEVER, meets=60.0)
+    of = short(slow, steps=18)
+    of.at(100 + LATER)
+    assert of.job("gang").job.finished
+    assert sizes(of) == [4]
+    assert of.job().training.lost_all == 0
+
+
+def test_a_job_that_has_made_steps_and_shown_no_checkpoint_keeps_its_size() -> None:
+    of = short(replace(LONG, saving=Saving.NEVER), steps=100).at(600 + LATER)
+    assert of.job("gang").job.finished
+    assert sizes(of) == []
+    assert shown(of) == (True, names.REASON_NO_CHECKPOINT)
+
+
+def test_a_policy_that_may_only_observe_shows_what_it_would_do() -> None:
+    of = scaled_bed(replace(LONG, workers=2, bounds=(1, 4)))
+    choice = PolicyChoice(Mode.OBSERVE)
+    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    of.at(300)
+    assert sizes(of) == []
+    assert shown(of) == (False, names.REASON_WOULD_SCALE)
+
+
+def test_a_policy_that_may_only_observe_shows_what_a_job_would_give() -> None:
+    of = scaled_bed(LONG, GANG)
+    choice = PolicyChoice(Mode.OBSERVE)
+    of.planner.settings.observe_policy(TrainingPolicy("see", companion={"scale": choice}))
+    of.at(200)
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert found.verdict.message == "it would go down to 2 workers, for a waiting job"
+    assert sizes(of) == []
+
+
+def test_a_quota_that_keeps_a_job_small_is_named() -> None:
+    of = scaled_bed(PERIODIC, GANG)
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    full = Quota("team", "tight", hard={"pods": 4}, used={"pods": 4})
+    of.planner.queue.quotas.observe_quota(None, full)
+    of.at(600)
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert "tight" in found.verdict.message
+    assert sizes(of) == [2]
+
+
+def test_a_job_grows_beyond_what_it_asked_for_where_that_pays() -> None:
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)), cpu=6000).at(1500)
+    assert sizes(of) == [3, 4]
+    assert shown(of) == (True, names.REASON_GROWN)
+
+
+def test_D4_the_job_with_less_time_left_gets_workers_first_up_to_97_percent_of_the_cpu() -> None:
+    late = replace(DYNAMIC, name="late", workers=2, bounds=(1, 6))
+    soon = replace(late, name="soon", arrives=6.0, steps=1000)
+    other = replace(GANG, arrives=1.0, steps=300)
+    of = scaled_bed(other, late, soon, cpu=8000).at(300)
+    first = next(write.job for write in of.driver.written if isinstance(write.step, Rescale))
+    assert first == "soon"
+    # With an eighth pod all of the CPU would be requested.
+    assert (sizes(of, "soon"), sizes(of, "late")) == ([3], [])
+
+
+def test_growth_that_does_not_pay_is_taken_back_and_not_tried_again() -> None:
+    of = scaled_bed(
+        replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=4000)
+    )
+    of.at(2000)
+    assert sizes(of) == [3, 2]
+
+
+def test_where_an_autoscaler_runs_a_job_gets_back_what_it_asked_for_and_no_more() -> None:
+    of = scaled_bed(replace(PERIODIC, bounds=(2, 6)), replace(GANG, steps=60), cpu=5500)
+    of.planner.queue.observe_autoscaler(present=True)
+    of.at(1500)
+    assert sizes(of) == [3, 4]
+    found = of.driver.shown["train", names.SCALED]
+    assert found is not None
+    assert found.verdict.message.endswith("while the cluster has an autoscaler")
+
+
+def test_growth_that_did_not_pay_is_taken_back_once_the_job_has_saved() -> None:
+    slow = replace(PERIODIC, workers=2, bounds=(1, 4), pace=Pace(0.1, 0.5, 0.05), steps=20_000)
+    of = scaled_bed(replace(slow, every=400))  # less often than kfext waits for a checkpoint
+    of.at(600)
+    assert sizes(of) == [3]
+    of.at(6000)
+    assert sizes(of) == [3, 2]
+
+
+def test_no_job_grows_while_another_may_soon_have_capacity_reserved() -> None:
+    big = replace(GANG, name="big", workers=4, arrives=60.0)
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(2, 4)), big).at(300)
+    assert sizes(of) == []
+
+
+def test_pods_that_find_no_place_are_taken_back_before_the_job_is_given_up() -> None:
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 4)))
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.faults.closed.add("a")
+    of.at(of.clock.now + 300)
+    assert sizes(of) == [3, 2]
+    assert not of.job().job.released
+    assert not of.job().job.suspend
+
+
+def test_growth_that_finds_no_place_is_tried_ever_more_seldom() -> None:
+    of = scaled_bed(replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000))
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.faults.closed.add("a")
+    of.at(10_000)
+    assert sizes(of)[:4] == [3, 2, 3, 2]
+    assert len(sizes(of)) <= 12
+
+
+@pytest.mark.parametrize("second", [131.0, 140.0, 150.0, 170.0, 190.0, 260.0])
+@pytest.mark.parametrize("giver", [PERIODIC, ANEW], ids=["torchrun", "a TFJob that is suspended"])
+def test_a_controller_that_dies_leaves_what_its_successor_brings_to_an_end(
+    giver: JobSpec, second: float
+) -> None:
+    of = scaled_bed(giver, GANG).at(second)
+    of.restart()
+    until_bound(of, by=600)
+    of.at(1800)
+    assert of.job("gang").job.finished
+    assert of.job().workers == giver.workers
+    assert not of.job().job.has("Failed")
+
+
+def test_a_job_that_ends_in_the_middle_of_a_change_takes_nothing_with_it() -> None:
+    of = scaled_bed(replace(LONG, steps=600, answers=60.0), GANG).at(400)
+    assert of.job().job.finished
+    assert (sizes(of), of.job("gang").training.began is not None) == ([], True)
+
+
+def test_workers_that_hang_after_a_change_are_replaced_once_and_then_left() -> None:
+    of = scaled_bed(LONG, GANG)
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.job().training.hang()
+    of.at(1500)
+    restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
+    assert len(restarts) == 1
+    assert shown(of)[1] == names.REASON_RESTS
+
+
+def test_workers_are_replaced_once_more_if_a_worker_changed_before_it_was_replaced() -> None:
+    of = scaled_bed(LONG, GANG)
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+    of.job().training.hang()
+    refuse(of, lambda _uid, change: change is None)
+    of.at(1500)
+    restarts = [write for write in of.driver.written if isinstance(write.step, RestartWorkers)]
+    assert len(restarts) == 2
+    assert shown(of)[1] == names.REASON_RESTS
+
+
+def test_no_job_goes_below_a_MIN_that_was_raised_while_it_saved() -> None:
+    of = scaled_bed(replace(LONG, answers=60.0, bounds=(1, 4)), replace(GANG, workers=3)).at(150)
+    assert of.planner.companion.sizes.jobs["uid-train"].size.phase is Phase.SAVING
+    of.annotate(names.ELASTIC, "4-4")
+    of.at(300)
+    assert sizes(of) == []
+
+
+def test_a_new_controller_first_reads_how_much_a_job_has_left() -> None:
+    train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
+    waits = replace(GANG, workers=3, steps=990, arrives=700.0, shows_end=False)
+    of = Bed(train, waits, policy=None, a=5000).at(799)
+    of.restart()
+    of.at(900)
+    assert sizes(of) == []
+
+
+def test_the_length_of_a_waiting_job_is_what_it_takes_with_the_workers_that_it_gets() -> None:
+    giver = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=4000)
+    waits = replace(
+        PERIODIC, name="waits", workers=4, bounds=(1, 4), steps=1000, arrives=200.0, every=20
+    )
+    of = Bed(giver, waits, policy=None, a=5000).at(800)
+    assert sizes(of) == []
+
+
+def test_after_a_change_of_size_the_time_left_counts_the_new_pace() -> None:
+    train = replace(DYNAMIC, workers=4, bounds=(1, 4), steps=3900, prints=20.0)
+    gang = replace(GANG, workers=3, steps=4500)
+    of = Bed(train, gang, policy=None, a=5000).at(1500)
+    while of.job().workers == 1:
+        of.after(1)
+    of.after(90)
+    live = of.job()
+    left = of.planner.queue.lengths.left(live.job, now=of.clock.wall)
+    assert left == pytest.approx((3900 - live.training.done) / live.training.speed, rel=0.2)
+
+
+def test_a_job_that_outlasts_its_series_still_makes_room() -> None:
+    smoke = [
+        replace(
+            DYNAMIC, name=f"train-{number}", workers=1, bounds=None, steps=40, trains="train",
+            arrives=1.0 + 100 * number, shows_end=False,
+        )
+        for number in range(3)
+    ]  # fmt: skip
+    real = replace(
+        DYNAMIC, name="train-9", workers=4, bounds=(1, 4), steps=200_000, trains="train",
+        arrives=400.0, shows_end=False,
+    )  # fmt: skip
+    waits = replace(GANG, workers=3, steps=990, arrives=4000.0, shows_end=False)
+    of = Bed(*smoke, real, waits, policy=None, a=5000).at(4300)
+    assert of.job("gang").training.began is not None
+
+
+def test_the_job_that_gave_most_gets_back_first_if_it_is_the_shorter() -> None:
+    shorter = replace(PERIODIC, name="a", bounds=(1, 4), steps=6000)
+    longer = replace(shorter, name="b", bounds=(2, 4), steps=7000, arrives=6.0)
+    gang = replace(GANG, workers=5, steps=3000)
+    of = Bed(shorter, longer, gang, policy=None, a=8000).at(101)
+    while not of.job("gang").job.finished:
+        of.after(1)
+    of.submit(replace(GANG, name="next", workers=3, steps=50_000, arrives=of.clock.now))
+    of.after(60)
+    assert (of.job("a").workers, of.job("b").workers) == (3, 2)

@@ -1,0 +1,177 @@
+"""What a change of size costs a job in a model cluster, and which namespaces give to each other."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext.model.label_selector import LabelSelector
+from kfext.model.log_line import LogLine
+from kfext.model.namespace import Namespace
+from kfext.model.pod import Pod
+from kfext.model.policy import PolicyChoice, TrainingPolicy
+from kfext.names import MANAGED
+from kfext.sim.jobs import JobSpec
+from kfext.state.running.operation import Phase
+from kfext.state.running.running_job import SizeRecord
+from kfext.state.running.size.following import WATCHED_SECONDS
+from kfext.state.running.size.scale_search import USUAL_START, usual_restart
+from tests.unit.sim.bed import ANEW, DYNAMIC, GANG, LONG, PERIODIC, Bed, scaled_bed, sizes
+
+GROWS = replace(PERIODIC, workers=2, bounds=(1, 3), steps=100_000)
+"""It starts its pods in 10 s, meets in 8 s, and prints a step a second later."""
+STOPS = GROWS.starts + GROWS.meets + 1
+LATE = 4.0
+"""Seconds that the model takes at most to write a step, three, and to bind a pod, one."""
+
+
+def followed(of: Bed) -> SizeRecord:
+    return of.planner.companion.sizes.jobs["uid-train"].size
+
+
+def cost_of(of: Bed, *, now: float) -> float:
+    companion = of.planner.companion
+    return companion.sizes._scale._search.cost(companion.sizes.jobs["uid-train"], now=now)
+
+
+def until_changed(of: Bed) -> Bed:
+    while not sizes(of):
+        of.at(of.clock.now + 1)
+        assert of.clock.now < 1000
+    return of
+
+
+def steps_when_whole(of: Bed) -> None:
+    """Let the old processes print another step once all workers run."""
+    while followed(of).phase is not Phase.MEASURING:
+        of.at(of.clock.now + 0.5)
+    training = of.job().training
+    training.lines.append(LogLine(of.clock.wall + 1, f"step {int(training.done) + 20} loss=1.0"))
+
+
+@pytest.mark.parametrize("grace", [2.0, 30.0])
+def test_before_its_first_change_a_job_is_taken_to_stop_for_as_long_as_its_own_start(
+    grace: float,
+) -> None:
+    of = scaled_bed(replace(GROWS, grace=grace)).at(60)
+    created = max(live.pod.created for live in of.job().pods.values())
+    began = of.job().training.began
+    assert began is not None
+    first = of.clock.wall + began + 1 - of.clock.now
+    assert followed(of).pause == first - created + grace
+    assert STOPS <= followed(of).pause - grace <= STOPS + LATE
+
+
+def test_after_a_change_it_is_as_long_as_that_one_however_seldom_the_log_is_read() -> None:
+    of = until_changed(scaled_bed(GROWS))
+    of.at(of.clock.now + WATCHED_SECONDS)
+    assert STOPS <= followed(of).pause <= STOPS + LATE
+
+
+def test_a_step_of_processes_that_have_not_met_yet_does_not_end_the_pause() -> None:
+    of = until_changed(scaled_bed(GROWS))
+    steps_when_whole(of)
+    of.at(of.clock.now + WATCHED_SECONDS)
+    assert STOPS <= followed(of).pause <= STOPS + LATE
+
+
+def test_a_silence_long_after_a_change_is_no_pause_of_it() -> None:
+    of = until_changed(scaled_bed(GROWS))
+    of.at(of.clock.now + STOPS + WATCHED_SECONDS + 10)
+    measured = followed(of).pause
+    later = of.clock.wall + 500.0
+    of.job().training.lines.append(LogLine(later, "step 99999 loss=1.0"))
+    of.at(of.clock.now + 600)
+    assert followed(of).pause == measured
+
+
+AGAIN: dict[str, tuple[JobSpec, float, float]] = {
+    "what torchrun did since its checkpoint": (PERIODIC, 4.0, 4.0),
+    "no more than a change waits for": (PERIODIC, 100.0, 10.0),
+    "the same of a job that is stopped": (ANEW, 4.0, 4.0),
+    "nothing with a clock that is ahead": (PERIODIC, -5.0, 0.0),
+    "nothing of a job that saves when it is asked and has not been": (LONG, 4.0, 0.0),
+}
+
+
+@pytest.mark.parametrize(("spec", "ago", "again"), AGAIN.values(), ids=AGAIN)
+def test_it_also_costs_what_is_done_again(spec: JobSpec, ago: float, again: float) -> None:
+    of = scaled_bed(spec).at(60)
+    saved = of.planner.progress.followed("uid-train").checkpoints.saved or of.clock.wall
+    assert cost_of(of, now=saved + ago) == pytest.approx(followed(of).pause + again)
+
+
+def test_a_start_that_was_not_seen_is_taken_for_a_usual_one_and_the_grace_period_counts() -> None:
+    of = scaled_bed(replace(LONG, grace=25.0)).at(60)
+    of.restart()
+    of.at(120)
+    assert followed(of).pause == 0
+    assert cost_of(of, now=of.clock.wall) == USUAL_START + 25.0
+
+
+def test_where_the_other_workers_train_on_a_change_costs_only_a_start() -> None:
+    of = scaled_bed(replace(DYNAMIC, grace=30.0), GANG).at(60)
+    start = followed(of).pause
+    until_changed(of).after(60)
+    assert followed(of).pause == start
+    assert 0 < cost_of(of, now=of.clock.wall) == start - 30
+
+
+def test_a_stop_is_not_taken_to_cost_as_little_as_a_change_in_place() -> None:
+    of = until_changed(scaled_bed(replace(GROWS, grace=60.0)))
+    of.after(WATCHED_SECONDS)
+    job = of.planner.companion.sizes.jobs["uid-train"]
+    assert job.size.pause <= STOPS + LATE
+    assert usual_restart(job) == USUAL_START + 60
+
+
+def test_what_a_start_took_is_remembered_with_the_first_change() -> None:
+    of = scaled_bed(LONG, GANG).at(60)
+    start = followed(of).pause
+    until_changed(of)
+    assert start > 0
+    assert of.planner.cluster.jobs["uid-train"].state.scale.pause == start
+
+
+GIVER, WAITING = "giving", "waiting"
+
+
+def across(of: Bed, *forbidding: str) -> Bed:
+    """Show the planner two namespaces, and a policy for each that allows nothing across."""
+    for name in (GIVER, WAITING):
+        shown = Namespace(name, labels={MANAGED: "true", "name": name})
+        of.planner.settings.observe_namespace(None, shown)
+    for name in forbidding:
+        within = PolicyChoice(parameters={"acrossNamespaces": 0})
+        policy = TrainingPolicy(
+            name, selector=LabelSelector({"name": name}), companion={"scale": within}
+        )
+        of.planner.settings.observe_policy(policy)
+    return of
+
+
+ACROSS: dict[str, tuple[str, tuple[str, ...], list[int]]] = {
+    "both allow it": (WAITING, (), [2]),
+    "the namespace of the waiting job does not": (WAITING, (WAITING,), []),
+    "the namespace of the giving job does not": (WAITING, (GIVER,), []),
+    "within a namespace nothing has to be allowed": (GIVER, (GIVER,), [2]),
+}
+
+
+@pytest.mark.parametrize(("namespace", "forbidding", "given"), ACROSS.values(), ids=ACROSS)
+def test_jobs_give_across_namespaces_only_if_both_allow_it(
+    namespace: str, forbidding: tuple[str, ...], given: list[int]
+) -> None:
+    gang = replace(GANG, namespace=namespace)
+    of = across(scaled_bed(replace(LONG, namespace=GIVER), gang), *forbidding).at(150)
+    assert sizes(of) == given
+    assert (of.job("gang").training.began is not None) == bool(given)
+
+
+def test_a_job_that_nothing_makes_room_for_does_not_hide_the_next_from_the_guard() -> None:
+    never = replace(GANG, name="never", workers=1, cpu=4500, uses=4500, arrives=50.0)
+    of = scaled_bed(LONG, never, replace(GANG, arrives=60.0), cpu=4500)
+    daemon = Pod("kube-system", "agent", "agent", node_name="a", requests={"cpu": 500})
+    of.planner.cluster.observe_pod(None, daemon)
+    of.at(450)
+    assert of.job("never").training.began is None
+    assert of.job("gang").training.began is not None

@@ -1,0 +1,172 @@
+"""What a job is shown of its number of workers; the most important comes first."""
+
+from dataclasses import replace
+
+import pytest
+
+from kfext import names
+from kfext.model.job_state import JobState
+from kfext.model.scale_state import ScaleState
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.operation import Phase, Readiness
+from kfext.state.running.proposal import Cause, Workers
+from kfext.state.running.running_job import RunningJob, SizeRecord
+from kfext.state.running.size.scale import SCALED, Sizes, workers_proposal
+from kfext.state.running.size.words import size_shown
+from tests.builders import job
+
+
+def scaled(*, now: int = 4, state: JobState | None = None) -> RunningJob:
+    made = job().worker(now)
+    tracked = TrackedJob(made.raw, made.build(), None, state or JobState())
+    asked = tracked.state.asked or now
+    return RunningJob(tracked, size=SizeRecord(Sizes(now, 1, 8, asked), expected=now))
+
+
+def changing(phase: Phase) -> RunningJob:
+    running = scaled()
+    change = Workers(Cause.GUARD, 2)
+    proposal = workers_proposal(running.uid, change, "a job waits")
+    running.size.begin(proposal, change, phase, at=10.0)
+    return running
+
+
+def refused(*, until: float) -> RunningJob:
+    running = scaled()
+    running.size.refused = Verdict(names.REASON_SCALE_REFUSED, "quota")
+    running.size.not_before = until
+    return running
+
+
+def unfit(running: RunningJob) -> RunningJob:
+    running.size.unfit = "Kueue manages it"
+    return running
+
+
+RESTING = JobState(scale=ScaleState(rests="another client set 4"))
+CASES: dict[str, tuple[RunningJob, Readiness, str, bool, str]] = {
+    "it has what it asked for": (scaled(), Readiness.READY, "", False, names.REASON_AS_ASKED),
+    "it has fewer": (
+        scaled(now=2, state=JobState(asked=4, admitted=2)),
+        Readiness.READY,
+        "",
+        True,
+        names.REASON_SHRUNK,
+    ),
+    "it has more": (
+        scaled(now=6, state=JobState(asked=4, admitted=6)),
+        Readiness.READY,
+        "",
+        True,
+        names.REASON_GROWN,
+    ),
+    "a checkpoint is awaited": (
+        changing(Phase.SAVING),
+        Readiness.ASK,
+        "",
+        False,
+        names.REASON_AWAITS_CHECKPOINT,
+    ),
+    "its pods come or go": (
+        changing(Phase.SETTLING),
+        Readiness.ASK,
+        "",
+        False,
+        names.REASON_RESCALING,
+    ),
+    "a trial is nothing to wait for": (
+        changing(Phase.TRIAL),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_AS_ASKED,
+    ),
+    "it was refused a moment ago": (
+        refused(until=60.0),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_SCALE_REFUSED,
+    ),
+    "it was refused long ago": (
+        refused(until=30.0),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_AS_ASKED,
+    ),
+    "the policy rests": (scaled(state=RESTING), Readiness.READY, "", False, names.REASON_RESTS),
+    "it cannot be scaled": (
+        unfit(scaled()),
+        Readiness.NEVER,
+        "",
+        False,
+        names.REASON_STANDS_DOWN,
+    ),
+    "it cannot be scaled any more, and was refused a moment ago": (
+        unfit(refused(until=60.0)),
+        Readiness.READY,
+        "",
+        False,
+        names.REASON_STANDS_DOWN,
+    ),
+    "it would be": (scaled(), Readiness.READY, "get 5 workers", False, names.REASON_WOULD_SCALE),
+    "it has saved nothing": (scaled(), Readiness.NEVER, "", False, names.REASON_NO_CHECKPOINT),
+    "it would be if it had saved": (
+        scaled(),
+        Readiness.NEVER,
+        "get 5 workers",
+        False,
+        names.REASON_NO_CHECKPOINT,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("running", "ready", "would", "holds", "reason"), CASES.values(), ids=CASES.keys()
+)
+def test_what_is_shown(
+    running: RunningJob, ready: Readiness, would: str, *, holds: bool, reason: str
+) -> None:
+    if would:
+        running.size.would = workers_proposal(
+            running.uid, Workers(Cause.GROWTH, 5), "there is room"
+        )
+    found = size_shown(running, ready, now=40.0)
+    assert (found.holds, found.verdict.reason) == (holds, reason)
+    assert would in found.verdict.message or reason == names.REASON_NO_CHECKPOINT
+    assert reason in SCALED.reasons
+
+
+def test_the_words_give_both_numbers() -> None:
+    running = scaled(now=2, state=JobState(asked=4, admitted=2))
+    found = size_shown(running, Readiness.READY, now=0.0)
+    assert found.verdict.message.endswith(
+        "2 of the 4 workers that it asked for; it gets the others once there is room"
+    )
+    running.size.hindered = "quota q allows 2 pods"
+    found = size_shown(running, Readiness.READY, now=0.0)
+    assert found.verdict.message.endswith("it asked for; quota q allows 2 pods")
+    running.size.sizes = replace(running.size.sizes, asked=2)
+    assert "2 workers" in size_shown(running, Readiness.READY, now=0.0).verdict.message
+
+
+AUTOSCALER = {
+    "it could grow": (
+        4,
+        True,
+        "; it may have 1 to 8, but gets no more than it asked for while the cluster has an "
+        "autoscaler",
+    ),
+    "it has all that it may have": (8, True, "; it may have 1 to 8"),
+    "the cluster has none": (4, False, "; it may have 1 to 8"),
+}
+
+
+@pytest.mark.parametrize(("now", "present", "says"), AUTOSCALER.values(), ids=AUTOSCALER)
+def test_the_words_say_that_an_autoscaler_keeps_a_job_from_growing(
+    now: int, says: str, *, present: bool
+) -> None:
+    found = size_shown(scaled(now=now), Readiness.READY, now=0.0, autoscaler=present)
+    assert found.verdict.message.endswith(says)

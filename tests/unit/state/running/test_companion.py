@@ -1,0 +1,644 @@
+"""The companion drives resize on a node of trainings: what is written, restored and shown."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import event, given, note, settings
+from hypothesis import strategies as st
+
+from kfext import names
+from kfext.core.lifecycle.steps import Resize
+from kfext.errors import ApiError, Forbidden
+from kfext.model.cpu_state import CpuState, PodCpu
+from kfext.model.moment import Moment
+from kfext.model.policy import Mode, PolicyChoice, TrainingPolicy
+from kfext.model.quota import LimitRange, Quota
+from kfext.model.timestamps import timestamp
+from kfext.model.verdict import Verdict
+from kfext.sim.objects import LivePod
+from kfext.sim.training import Doing
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.cpu import executor as cpu_executor
+from kfext.state.running.executor import TURN_SECONDS
+from kfext.state.running.running_job import RunningJob
+from tests.unit.resizing.bed import LIMIT, ROUND, SIZE, CpuBed, SplitJob
+from tests.unit.resizing.history import ACTS, CpuHistory
+
+FORBIDDEN = 'cannot patch resource "pods/resize" in API group ""'
+BEYOND = "maximum cpu usage per Container is 1, but request is 1226m"
+ASKED = 20
+RAISED = ASKED + int(0.9 * (SIZE - 3 * ASKED))
+"""What the favourite of three jobs requests: nine tenths of what is free."""
+
+
+def contended(policy: TrainingPolicy | None = None, *, resize: str = "cpu") -> CpuBed:
+    """Three jobs that share a node; the last to come would end first."""
+    bed = CpuBed(policy)
+    bed.add("long", takes=4000.0, resize=resize)
+    bed.add("longer", takes=5000.0, resize=resize)
+    bed.add("short", takes=1500.0, resize=resize)
+    return bed
+
+
+def favoured() -> CpuBed:
+    """The same after the favourite has been raised, and all of them are known."""
+    bed = contended().after(200)
+    assert requests(bed) == {"long": ASKED, "longer": ASKED, "short": RAISED}
+    return bed
+
+
+def requests(bed: CpuBed) -> dict[str, int]:
+    return {name: bed.request(name) for name in bed.present}
+
+
+def policy(**modes: Mode) -> TrainingPolicy:
+    return TrainingPolicy("p", companion={name: PolicyChoice(mode) for name, mode in modes.items()})
+
+
+def later(bed: CpuBed, seconds: float) -> Moment:
+    now = bed.driver.moment
+    return Moment(wall=now.wall + seconds, monotonic=now.monotonic + seconds)
+
+
+def refusing(why: str) -> Callable[[LivePod], Verdict | None]:
+    """Kubelets that allocate no request but the user's."""
+
+    def problem(live: LivePod) -> Verdict | None:
+        request = live.pod.trainer.request if live.pod.trainer else ASKED
+        return None if request == ASKED else Verdict(why, "not now")
+
+    return problem
+
+
+def refuse_resizes(bed: CpuBed, message: str, *, above: int = 0) -> list[str]:
+    """Refuse CPU above a number as the API server; return the pods that were to get it."""
+    tried: list[str] = []
+
+    def refusal(uid: str, change: Any) -> ApiError | None:
+        if not isinstance(change, dict):
+            return None
+        (container,) = change["spec"]["containers"]
+        amounts = [int(of["cpu"][:-1]) for of in container["resources"].values()]
+        if max(amounts) <= above:
+            return None
+        tried.append(uid)
+        return Forbidden(status=403, reason="Forbidden", message=message)
+
+    bed.faults.refusal = refusal
+    return tried
+
+
+# --- acting ---------------------------------------------------------------------------------------
+
+
+def test_the_job_that_would_end_first_gets_the_cpu_and_no_other_pod_is_written() -> None:
+    bed = favoured()
+    assert bed.use("short") > 0.9 * SIZE
+    assert bed.limit("short") is None
+    bed.after(300)
+    assert {name for name, step in bed.resized[-1:] if step.sizes} == {"short"}
+
+
+def test_what_was_done_is_shown_as_long_as_it_stands_and_since_when() -> None:
+    bed = favoured().after(300)
+    shown = bed.shown("short")
+    assert shown is not None
+    assert shown.holds
+    assert shown.verdict.reason == names.REASON_CPU_MOVED
+    since, what = shown.verdict.message.split(": ", 1)
+    assert what.endswith(f"becomes {RAISED}m: it would end first of the 3 jobs on a")
+    assert 0 < timestamp(since) < bed.clock.wall - 200
+
+
+def test_a_job_that_has_just_begun_keeps_an_equal_share() -> None:
+    bed = favoured()
+    bed.add("new", takes=3000.0)
+    bed.after(2 * ROUND)
+    assert bed.use("new") == pytest.approx(SIZE / 4, rel=0.05)
+    assert requests(bed.after(120))["new"] == ASKED
+
+
+def test_cpu_goes_to_the_next_job_before_the_next_look() -> None:
+    bed = favoured()
+    assert bed.planner.companion.steps(later(bed, 1)) == []
+    bed.finish("short")
+    steps = bed.planner.companion.steps(later(bed, 2))
+    assert {tracked.job.name for tracked, _ in steps} == {"long"}
+
+
+def test_a_job_alone_on_its_node_is_left_as_it_is() -> None:
+    bed = CpuBed()
+    bed.add("alone", takes=9000.0)
+    assert not bed.after(600).resized
+    assert bed.reason("alone") == names.REASON_NOTHING_TO_MOVE
+
+
+def test_the_last_job_on_a_node_gets_its_request_back() -> None:
+    bed = favoured()
+    bed.finish("long")
+    bed.finish("longer")
+    assert requests(bed.after(60)) == {"short": ASKED}
+
+
+@pytest.mark.parametrize("resize", ["off", "observe"])
+def test_nothing_is_written_of_jobs_that_did_not_opt_in(resize: str) -> None:
+    assert not contended(resize=resize).after(600).resized
+
+
+@pytest.mark.parametrize(
+    ("rule", "resize"), [(None, "observe"), (policy(resize=Mode.OBSERVE), "cpu")]
+)
+def test_what_would_be_done_is_shown_and_not_done(rule: TrainingPolicy | None, resize: str) -> None:
+    bed = contended(rule, resize=resize).after(200)
+    shown = bed.shown("short")
+    assert shown is not None
+    assert not shown.holds
+    assert shown.verdict.reason == names.REASON_WOULD_MOVE
+    assert f"becomes {RAISED}m" in shown.verdict.message
+    assert not bed.resized
+
+
+def test_a_replaced_pod_is_raised_again() -> None:
+    bed = favoured()
+    bed.replace_pod("short")
+    assert bed.request("short") == ASKED
+    assert requests(bed.after(120))["short"] == RAISED
+
+
+def full(bed: CpuBed | None = None) -> CpuBed:
+    """Three jobs that request all of a node."""
+    bed = bed or CpuBed()
+    for name, takes in {"long": 4000.0, "longer": 5000.0, "short": 1500.0}.items():
+        bed.add(name, takes=takes, cpu=SIZE // 4, uses=SIZE)
+    return bed
+
+
+def test_where_the_node_is_full_requests_shift_and_their_sum_stays() -> None:
+    bed = full()
+    bed.add("other", cpu=SIZE // 4, resize="")
+    sums = set()
+    for _ in range(30):
+        bed.after(ROUND)
+        sums.add(sum(requests(bed).values()) <= SIZE)
+    assert sums == {True}
+    others = {"long": 10, "longer": 10, "other": SIZE // 4}
+    assert requests(bed) == {**others, "short": 3 * (SIZE // 4) - 20}
+
+
+def test_what_gave_way_is_restored_when_the_favourite_ends() -> None:
+    bed = full().after(300)
+    bed.finish("short")
+    bed.after(100)
+    assert sum(requests(bed).values()) <= SIZE
+    bed.finish("long")
+    assert requests(bed.after(100)) == {"longer": SIZE // 4}
+
+
+# --- room for other pods --------------------------------------------------------------------------
+
+
+def test_the_ledger_counts_what_the_user_wrote() -> None:
+    bed = favoured()
+    bed.add("waits", cpu=SIZE - 3 * ASKED, resize="", uses=SIZE)
+    bed.after(40)
+    assert bed.pod("waits").runs, "it is planned at once, and the raise is given back for it"
+    assert sum(requests(bed).values()) == SIZE
+
+
+def refuse(bed: CpuBed, **fields: Any) -> None:
+    """Add a pod of no job that kube-scheduler has refused."""
+    waits = replace(
+        bed.pod("long").pod,
+        namespace="other",
+        uid="foreign",
+        name="foreign",
+        owner_uid="",
+        replica=None,
+        node_name="",
+        phase="Pending",
+        pinned_to="",
+        unschedulable="0/1 nodes are available: 1 Insufficient cpu.",
+    )
+    bed.planner.cluster.observe_pod(None, replace(waits, **fields))
+
+
+def test_a_raise_is_given_back_for_a_foreign_pod_that_is_unschedulable() -> None:
+    bed = favoured()
+    refuse(bed, requests={"cpu": 600, "pods": 1})
+    assert requests(bed.after(2 * ROUND))["short"] == ASKED
+    assert "another pod needs what is free on a" in (bed.shown("short") or fail()).verdict.message
+    assert requests(bed.after(2 * ROUND))["short"] == ASKED, "while it may be bound"
+    assert requests(bed.after(80))["short"] == RAISED, "it lacks something else"
+
+
+def test_a_pod_that_fits_nowhere_does_not_keep_requests_from_being_raised() -> None:
+    bed = CpuBed()
+    bed.add("long", takes=4000.0)
+    bed.after(5)
+    refuse(bed, requests={"cpu": 600, "pods": 1, "nvidia.com/gpu": 1})
+    bed.add("longer", takes=5000.0)
+    bed.add("short", takes=1500.0)
+    assert requests(bed.after(195))["short"] == RAISED
+
+
+def fail() -> Any:
+    raise AssertionError("nothing is shown")
+
+
+def test_a_raise_keeps_a_tenth_of_a_quota_free() -> None:
+    bed = contended()
+    quota = Quota("team", "q", hard={"requests.cpu": 1000}, used={"requests.cpu": 3 * ASKED})
+    bed.planner.queue.quotas.observe_quota(None, quota)
+    while not bed.resized:
+        bed.after(1)
+    assert sum(requests(bed).values()) <= 900
+
+
+def test_beside_an_autoscaler_requests_only_shift() -> None:
+    bed = contended()
+    bed.planner.queue.observe_autoscaler(present=True)
+    assert requests(bed.after(300)) == {"long": 10, "longer": 10, "short": 40}
+
+
+# --- giving back ----------------------------------------------------------------------------------
+
+
+def test_off_gives_back_at_the_next_look_and_leaves_no_note() -> None:
+    bed = favoured()
+    bed.opt("short", "off")
+    bed.after(ROUND)
+    assert bed.request("short") == ASKED
+    bed.after(60)
+    assert bed.tracked("short").state.cpu == CpuState()
+    assert bed.shown("short") is None
+
+
+def test_an_error_of_kfext_leaves_all_as_it_is_and_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise KeyError("a bug")
+
+    bed = favoured()
+    with monkeypatch.context() as patched:
+        patched.setattr(cpu_executor, "judged", fails)
+        failures = bed.driver.failures = []
+        bed.after(60)
+        assert {name for name, _ in failures} <= set(bed.present)
+        assert {str(error) for _, error in failures} == {"'a bug'"}
+        assert requests(bed)["short"] == RAISED
+        bed.opt("short", "off")
+        assert bed.after(10).request("short") == ASKED
+
+
+@pytest.mark.parametrize(
+    "part", ["whether it is watched", "what is seen of it", "what it does next"]
+)
+def test_an_error_of_kfext_with_one_job_leaves_that_job_out(
+    part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bed = contended()
+    cpu = bed.planner.companion.cpu
+    owner, method = {
+        "whether it is watched": (cpu, "follows"),
+        "what is seen of it": (cpu._signals, "of"),
+        "what it does next": (cpu._stages, "advance"),
+    }[part]
+    real = getattr(owner, method)
+
+    def fails(job: RunningJob | TrackedJob, *rest: object, **more: object) -> object:
+        tracked = job.tracked if isinstance(job, RunningJob) else job
+        if tracked.job.name == "longer":
+            raise KeyError("a bug")
+        return real(job, *rest, **more)
+
+    monkeypatch.setattr(owner, method, fails)
+    failures = bed.driver.failures = []
+    bed.after(200)
+    assert bed.request("short") > ASKED
+    assert {name for name, _ in failures} == {"longer"}
+
+
+def test_an_error_of_kfext_with_cpu_loses_no_change_of_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: object) -> None:
+        raise KeyError("a bug")
+
+    bed = favoured()
+    tracked, companions = bed.tracked("short"), bed.planner.companion
+    sized = Resize((), tracked.state, Verdict(names.REASON_CPU_MOVED, "in place of a rescale"))
+    monkeypatch.setattr(companions.sizes, "advance", lambda now: [(tracked, sized)])
+    monkeypatch.setattr(companions.cpu, "enrol", fails)
+    assert companions.steps(later(bed, TURN_SECONDS)) == [(tracked, sized)]
+    assert [str(error) for _, error in companions.failures] == ["'a bug'"]
+
+
+def test_observe_gives_back_and_goes_on_to_show() -> None:
+    bed = favoured()
+    bed.opt("short", "observe")
+    bed.after(ROUND)
+    assert bed.request("short") == ASKED
+    assert bed.after(100).reason("short") == names.REASON_WOULD_MOVE
+
+
+@pytest.mark.parametrize("how", ["the namespace loses its label", "the policy is switched off"])
+def test_everything_is_given_back_if(how: str) -> None:
+    bed = favoured()
+    if how == "the namespace loses its label":
+        bed.manage("false")
+    else:
+        bed.planner.settings.observe_policy(policy(resize=Mode.OFF))
+    bed.after(ROUND)
+    assert set(requests(bed).values()) == {ASKED}
+
+
+@pytest.mark.parametrize("how", ["it ends", "it opts out, and its request is put back"])
+def test_what_is_shown_of_a_job_that_is_left_alone_while_no_controller_runs_goes(how: str) -> None:
+    bed = favoured()
+    if how == "it ends":
+        bed.operator.end(bed.job("short"))
+    else:
+        bed.opt("short", "off")
+        bed.opt("short", "{}", key=names.STATE)
+        bed.size_by_hand("short", request=ASKED)
+    bed.driver.shown.clear()
+    bed.restart()
+    bed.after(60)
+    assert bed.shown("short") is None
+
+
+def test_a_raise_does_not_stay_for_good_if_the_use_is_not_read_any_more() -> None:
+    bed = favoured()
+    bed.opt("short", "off", key=names.METRICS)
+    bed.after(600)
+    assert bed.request("short") == ASKED
+
+
+@pytest.mark.parametrize("by_hand", [777, ASKED], ids=["another", "the user's"])
+def test_a_request_that_another_client_wrote_stays_and_the_job_is_left_alone(by_hand: int) -> None:
+    bed = favoured()
+    bed.size_by_hand("short", request=by_hand)
+    bed.after(300)
+    assert bed.request("short") == by_hand
+    assert bed.reason("short") == names.REASON_RESTS
+
+
+def test_a_pod_that_is_made_anew_after_off_and_on_is_no_hand_of_others() -> None:
+    bed = favoured()
+    bed.opt("short", "off")
+    bed.after(60)
+    bed.opt("short", "cpu")
+    bed.after(100)
+    bed.replace_pod("short")
+    bed.after(60)
+    assert bed.reason("short") != names.REASON_RESTS
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def test_after_a_restart_the_favourite_stays() -> None:
+    bed = favoured()
+    before = len(bed.resized)
+    for _ in range(3):
+        bed.restart()
+        bed.after(100)
+    assert len(bed.resized) == before
+    assert requests(bed)["short"] == RAISED
+
+
+def hang(bed: CpuBed, name: str) -> None:
+    """Let a job train and print no further."""
+    bed.job(name).training._become(Doing.IDLE)
+
+
+def test_a_favourite_that_falls_silent_beyond_its_end_makes_way() -> None:
+    bed = favoured()
+    hang(bed, "short")
+    assert requests(bed.after(300))["short"] == RAISED
+    assert requests(bed.after(1500))["short"] == ASKED
+
+
+def test_a_new_controller_gives_a_favourite_that_does_not_step_300_s() -> None:
+    bed = favoured()
+    hang(bed, "short")
+    bed.restart()
+    training = bed.job("short").training
+    training._print(bed.clock.now, training._progress(training.done))
+    assert requests(bed.after(280))["short"] == RAISED
+    assert requests(bed.after(60))["short"] == ASKED
+
+
+def test_with_a_dead_controller_the_favourite_ends_and_no_cpu_idles() -> None:
+    bed = contended().after(200)
+    assert bed.request("short") == RAISED
+    live = bed.driver
+    bed.driver = Dead(bed)  # type: ignore[assignment]
+    while bed.job("short").ended is None:
+        bed.after(1)
+    assert (bed.job("short").ended or 0.0) < 1500 * 1000 / SIZE * 1.6
+    assert bed.use("long") + bed.use("longer") == pytest.approx(SIZE, rel=0.01)
+    bed.driver = live
+
+
+class Dead:
+    """A controller that is gone."""
+
+    def __init__(self, bed: CpuBed) -> None:
+        self._bed = bed
+
+    def next_turn(self) -> float:
+        return self._bed.clock.now + ROUND
+
+    def turn(self) -> None:
+        pass
+
+    def wake(self) -> None:
+        pass
+
+
+def test_a_size_that_was_recorded_and_never_written_is_no_hand_of_others() -> None:
+    bed = favoured()
+    name, step = bed.resized[-1]
+    (pod, _), noted = step.sizes[0], step.state
+    written = {"worker-0": (PodCpu(900, None), PodCpu(RAISED, None))}
+    cpu = replace(noted.cpu, written=written)
+    bed.opt(name, replace(noted, cpu=cpu).encode(job_uid=pod.owner_uid), key=names.STATE)
+    bed.restart()
+    bed.after(100)
+    assert bed.reason(name) != names.REASON_RESTS
+
+
+def loosen_a_quota(bed: CpuBed) -> None:
+    quotas, quota = bed.planner.queue.quotas, Quota("team", "q")
+    quotas.observe_quota(None, quota)
+    quotas.observe_quota(quota, replace(quota, hard={"cpu": 100_000}))
+
+
+def remove_a_limit_range(bed: CpuBed) -> None:
+    bed.planner.queue.quotas.observe_limit_range(LimitRange("team", "1"), None)
+
+
+def edit_a_limit_range(bed: CpuBed) -> None:
+    quotas = bed.planner.queue.quotas
+    quotas.observe_limit_range(LimitRange("team", "1"), LimitRange("team", "2"))
+
+
+@pytest.mark.parametrize("change", [loosen_a_quota, remove_a_limit_range, edit_a_limit_range])
+def test_F6_what_the_api_server_refuses_is_not_tried_again_before_what_refused_it_changes(
+    change: Callable[[CpuBed], None],
+) -> None:
+    bed = contended()
+    bed.planner.queue.quotas.observe_limit_range(None, LimitRange("team", "1"))
+    tried = refuse_resizes(bed, BEYOND, above=ASKED)
+    bed.after(600)
+    assert len(tried) == len(set(tried)) > 0
+    assert bed.reason("short") == names.REASON_RESIZE_REFUSED
+    change(bed)
+    bed.faults.refusal = lambda _uid, _change: None
+    assert requests(bed.after(60))["short"] == RAISED
+    assert bed.reason("short") == names.REASON_CPU_MOVED
+
+
+def test_F6_without_the_right_it_is_tried_seldom() -> None:
+    bed = contended()
+    tried = refuse_resizes(bed, FORBIDDEN)
+    bed.after(600)
+    assert 3 <= len(tried) <= 30
+    bed.faults.refusal = lambda _uid, _change: None
+    assert requests(bed.after(310))["short"] == RAISED
+
+
+@pytest.mark.parametrize(
+    ("why", "rests"),
+    [
+        pytest.param("Infeasible", True, id="what can never be is given up"),
+        pytest.param("Deferred", False, id="what is deferred is tried again"),
+        pytest.param("Error", False, id="so is what failed"),
+    ],
+)
+def test_F6_what_a_kubelet_does_not_set_is_restored(why: str, *, rests: bool) -> None:
+    bed = contended()
+    bed.faults.resize = refusing(why)
+    bed.after(150)
+    sizes = [step.sizes[0][1].request for name, step in bed.resized if name == "short"]
+    assert sizes[1] == ASKED < (sizes[0] or 0)
+    bed.faults.resize = lambda _pod: None
+    bed.after(300)
+    assert (bed.reason("short") == names.REASON_RESTS) is rests
+    assert (requests(bed)["short"] == ASKED) is rests
+
+
+def test_F6_a_guaranteed_pod_is_left_alone_with_the_reason() -> None:
+    bed = CpuBed()
+    bed.add("old", takes=900.0, limit=20, guaranteed=True)
+    assert not bed.after(300).resized
+    shown = bed.shown("old")
+    assert shown is not None
+    assert shown.verdict.reason == names.REASON_NOTHING_TO_MOVE
+    assert "resize leaves it alone: its pod of type worker is Guaranteed" in shown.verdict.message
+
+
+def test_a_job_without_a_read_log_is_left_alone_with_the_reason() -> None:
+    bed = CpuBed()
+    bed.add("silent")
+    bed.opt("silent", "off", key=names.METRICS)
+    shown = bed.after(300).shown("silent")
+    assert shown is not None
+    assert shown.verdict.reason == names.REASON_STANDS_DOWN
+    assert "kfext.dev/metrics is off" in shown.verdict.message
+
+
+def test_a_job_without_a_known_trainer_is_left_alone_with_the_reason() -> None:
+    bed = SplitJob()
+    for live in bed.job().pods.values():
+        odd = replace(live.pod, trainer=None, resource_version="999")
+        bed.planner.cluster.observe_pod(live.pod, odd)
+    shown = bed.after(ROUND).shown("train")
+    assert shown is not None
+    assert shown.verdict.reason == names.REASON_STANDS_DOWN
+    assert "not known what trains" in shown.verdict.message
+
+
+def test_a_job_is_not_touched_while_a_pod_of_it_is_missing() -> None:
+    bed = contended().after(ROUND)
+    pod = bed.pod("short").pod
+    bed.planner.cluster.observe_pod(pod, replace(pod, phase="Pending", resource_version="999"))
+    bed.after(30)
+    assert not [name for name, _ in bed.resized if name == "short"]
+
+
+# --- operations of two stages ---------------------------------------------------------------------
+
+
+def shrunk() -> SplitJob:
+    """The server has been restricted, and the worker is to get what that had."""
+    bed = SplitJob()
+    while not bed.written():
+        bed.after(1)
+    assert bed.limits() == {"worker": LIMIT, "ps": 50}
+    return bed
+
+
+def test_cpu_moves_from_the_server_to_the_worker() -> None:
+    bed = shrunk()
+    bed.after(ROUND)
+    assert bed.limits() == {"worker": 2 * LIMIT - 50, "ps": 50}
+
+
+def test_a_pod_gets_its_limit_back_when_another_pod_of_the_job_does_not_come_back() -> None:
+    bed = shrunk().after(ROUND)
+    bed.api.mark_deleted(bed.pod("train"))  # on a node that does not answer
+    bed.after(200)
+    assert bed.limits()["ps"] == 50
+    bed.after(200)
+    assert bed.limits()["ps"] == LIMIT
+
+
+def test_a_job_that_opts_out_between_two_stages_is_written_one_step_at_a_time() -> None:
+    bed = shrunk()
+    bed.annotate(names.RESIZE, "off")
+    for _ in range(30):
+        before = len(bed.resized)
+        bed.after(1)
+        assert len(bed.resized) <= before + 1
+    assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
+
+
+def test_what_was_written_before_a_refusal_is_given_back_and_not_tried_again() -> None:
+    bed = shrunk()
+    refuse_resizes(bed, BEYOND, above=LIMIT)
+    bed.after(100)
+    assert bed.limits() == {"worker": LIMIT, "ps": LIMIT}
+    before = len(bed.written())
+    bed.after(600)
+    assert len(bed.written()) == before
+
+
+# --- whatever happens -----------------------------------------------------------------------------
+
+CROWDED_BY_HAND = (
+    CpuHistory.crowds,
+    CpuHistory.is_sized_by_hand,
+    CpuHistory.crowds,
+)
+histories = st.builds(
+    lambda beginning, acts: [*beginning, *acts],
+    st.sampled_from([(), (CpuHistory.crowds,), CROWDED_BY_HAND]),
+    st.lists(st.sampled_from(ACTS), max_size=15),
+)
+
+
+@pytest.mark.histories
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_requests_stay_in_bounds_and_end_as_the_user_wrote_them(data: st.DataObject) -> None:
+    history = CpuHistory(data)
+    for act in data.draw(histories, label="acts"):
+        note(f"{history.clock.now:g} s: {act.__name__}")
+        act(history)
+    history.ends()
+    event("resized" if any(step.sizes for _, step in history.resized) else "left as they are")

@@ -1,0 +1,129 @@
+"""Which jobs an executor follows, whatever kind of change it carries out."""
+
+from collections.abc import Collection
+
+import pytest
+
+from kfext import names
+from kfext.core.settings.table import Settings
+from kfext.model.job_state import JobState
+from kfext.model.moment import Moment
+from kfext.model.policy import PolicyChoice
+from kfext.state.mirror.cluster import Cluster
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.arbitration import Chosen
+from kfext.state.running.executor import Executor, Steps
+from kfext.state.running.policy import Condition
+from kfext.state.running.proposal import Proposal
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.running_jobs import RunningJobs
+from tests.builders import job
+
+NOW = Moment(wall=0.0, monotonic=0.0)
+
+
+class Recording(Executor):
+    """Follows the jobs that it is told to follow, and records the calls."""
+
+    look_seconds = 5.0
+    condition = Condition("Recorded", "Record", "RecordRefused", frozenset({"RecordRefused"}))
+
+    def __init__(self, running: RunningJobs) -> None:
+        super().__init__(running)
+        self.wanted: Collection[str] = ()
+        self.met: list[str] = []
+        self.left: list[str] = []
+        self.fails_on = ""
+
+    def follows(
+        self, tracked: TrackedJob, chosen: dict[str, PolicyChoice], job: RunningJob | None
+    ) -> bool:
+        if tracked.job.uid == self.fails_on:
+            raise KeyError("a bug")
+        return tracked.job.uid in self.wanted
+
+    def meet(self, job: RunningJob, now: Moment) -> None:
+        self.met.append(job.uid)
+
+    def leave(self, job: RunningJob, now: Moment) -> None:
+        self.left.append(job.uid)
+
+    def advance(self, now: Moment) -> Steps:
+        return []
+
+    def propose(self, now: Moment) -> list[Proposal]:
+        return []
+
+    def begin(self, chosen: Chosen, now: Moment) -> Steps:
+        return []
+
+    def finish(self, job: RunningJob, *, complete: bool, final: str, now: float) -> None:
+        pass
+
+
+@pytest.fixture
+def running() -> RunningJobs:
+    cluster = Cluster()
+    for uid in ("a", "b"):
+        training = job(name=uid, uid=uid).worker(1).build()
+        cluster.jobs[uid] = TrackedJob({}, training, None, JobState())
+    return RunningJobs(cluster, lambda _: Settings())
+
+
+def test_a_job_is_met_once_and_left_once(running: RunningJobs) -> None:
+    executor = Recording(running)
+    executor.wanted = {"a"}
+    for _ in range(2):
+        executor.enrol(NOW)
+    executor.wanted = {"b"}
+    executor.enrol(NOW)
+    assert (executor.met, executor.left, list(executor.jobs)) == (["a", "b"], ["a"], ["b"])
+
+
+def test_the_policies_of_a_job_follow_its_settings(running: RunningJobs) -> None:
+    tracked, settings = running.tracked["a"], Settings(managed=True)
+    tracked.phase, running.settings_of = names.PLACED, lambda _: settings
+    assert running.policies(tracked) == {}
+    settings = Settings(managed=True, migrate="checkpointed")
+    assert list(running.policies(tracked)) == ["migrate"]
+
+
+def test_jobs_are_looked_for_at_an_interval(running: RunningJobs) -> None:
+    executor, looks = Recording(running), []
+    executor.wanted = {"a"}
+    for at in (0.0, 4.0, 5.0, 11.0):
+        executor.look(Moment(wall=at, monotonic=at))
+        looks.append(executor.looks)
+    assert looks == [True, False, True, True]
+    assert (executor.next_look(), executor.met) == (16.0, ["a"])
+
+
+def test_two_executors_that_follow_a_job_have_one_record_of_it(running: RunningJobs) -> None:
+    first, second = Recording(running), Recording(running)
+    first.wanted = second.wanted = {"a"}
+    first.enrol(NOW)
+    second.enrol(NOW)
+    assert first.jobs["a"] is second.jobs["a"]
+
+
+@pytest.mark.parametrize("followed", [True, False])
+def test_an_error_about_a_job_leaves_it_as_it_was(running: RunningJobs, *, followed: bool) -> None:
+    executor = Recording(running)
+    executor.wanted = {"a", "b"} if followed else {"b"}
+    executor.enrol(NOW)
+    executor.fails_on, executor.wanted = "a", {"b"} if followed else {"a", "b"}
+    executor.enrol(NOW)
+    assert ("a" in executor.jobs) is followed
+    assert "b" in executor.jobs
+    assert [tracked.job.uid for tracked, _ in running.failures.take()] == ["a"]
+
+
+def test_a_job_that_is_followed_no_longer_shows_nothing_once(running: RunningJobs) -> None:
+    executor = Recording(running)
+    executor.wanted = {"a", "b"}
+    executor.enrol(NOW)
+    executor.wanted = {"b"}
+    for _ in range(2):
+        executor.enrol(NOW)
+    news = [(tracked.job.uid, type_, shown) for tracked, type_, shown in running.shown.news()]
+    assert news == [("a", "Recorded", None)]

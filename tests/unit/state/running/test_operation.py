@@ -1,0 +1,158 @@
+"""An operation: its stages, what it waits for, and whether it has helped."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kfext.model.pod import Pod
+from kfext.model.verdict import Verdict
+from kfext.state.running.operation import (
+    FRESH_SECONDS,
+    KUBELET_SECONDS,
+    Operation,
+    Readiness,
+    ResizeOperation,
+    Trial,
+    all_set,
+    readiness,
+    why_not_set,
+)
+from kfext.state.running.proposal import Measure, Rank, Size
+from kfext.state.running.signals import JobSignal
+from tests.unit.state.running.jobs import job, pod, proposal
+from tests.unit.state.running.pods import running
+
+FIRST = (Size("worker-0", 100), Size("worker-2", request=370))
+SECOND = (Size("worker-1", 200),)
+DEFERRED = Verdict("Deferred", "no room")
+
+
+def operation(**fields: Any) -> ResizeOperation:
+    return ResizeOperation(proposal(stages=(FIRST, SECOND)), **fields)
+
+
+def test_it_goes_through_its_stages() -> None:
+    assert (operation().sizes, operation().last) == (FIRST, False)
+    assert (operation(stage=1).sizes, operation(stage=1).last) == (SECOND, True)
+
+
+def test_one_that_only_makes_a_policy_rest_has_no_sizes() -> None:
+    empty = ResizeOperation(proposal(stages=()))
+    assert (empty.sizes, empty.last) == ((), True)
+
+
+@pytest.mark.parametrize("rank", Rank)
+def test_only_what_is_safe_gives_back(rank: Rank) -> None:
+    assert Operation(proposal(rank=rank)).restores is (rank is Rank.RESTORE)
+
+
+SET: dict[str, tuple[list[Pod], bool]] = {
+    "the kubelet has set it": ([running(0, 100, given=100)], True),
+    "the kubelet has the size before": ([running(0, 100, given=1400)], False),
+    "its status states no limit": ([running(0, 100)], False),
+    "the kubelet has allocated another request": (
+        [running(0, 100, given=100), running(2, request=370, allocated=20)],
+        False,
+    ),
+    "and then this request": (
+        [running(0, 100, given=100), running(2, request=370, allocated=370)],
+        True,
+    ),
+    "the pod has gone": ([], True),
+    "a pod of another stage is not set": ([running(0, 100, given=100), running(1, 200)], True),
+    "it is not known any more what trains": ([replace(running(0), trainer=None)], False),
+}
+
+
+@pytest.mark.parametrize(("pods", "want"), SET.values(), ids=SET)
+def test_a_stage_is_set_when_the_status_of_its_pods_says_so(pods: list[Pod], *, want: bool) -> None:
+    assert all_set(operation(), pods) is want
+
+
+NOT_SET: dict[str, tuple[list[Pod], float, str]] = {
+    "while the kubelet may": ([running(0, 100)], KUBELET_SECONDS - 1, ""),
+    "after too long": ([running(0, 100)], KUBELET_SECONDS, "NotSet"),
+    "at once if it states why not": ([running(0, 100, resize_problem=DEFERRED)], 0.0, "Deferred"),
+    "whatever becomes of other pods": ([running(1, 200, resize_problem=DEFERRED)], 0.0, ""),
+}
+
+
+@pytest.mark.parametrize(("pods", "after", "want"), NOT_SET.values(), ids=NOT_SET)
+def test_a_kubelet_is_waited_for_until_it_states_a_problem_or_takes_too_long(
+    pods: list[Pod], after: float, want: str
+) -> None:
+    why = why_not_set(operation(since=1000.0), pods, now=1000.0 + after)
+    assert (why.reason if why else "") == want
+
+
+RUNNING, GAINED, FAILED = None, True, False
+
+
+def seen(use: int | None) -> JobSignal:
+    return job("j", pod("j-0", limit=500, user_limit=400, use=use))
+
+
+TRIALS: dict[str, tuple[tuple[float, ...], list[int | None], bool | None]] = {
+    "nothing measured yet": ((400, 400), [], RUNNING),
+    "a clear gain at once": ((400, 400), [500], GAINED),
+    "a gain that comes late": ((400, 400), [400, 600, 600, 600], GAINED),
+    "no gain in all windows": ((400, 400), [400, 401, 399, 400], FAILED),
+    "no gain, but windows are to come": ((400, 400), [400, 400, 400], RUNNING),
+    "a loss": ((400, 400), [300, 300, 300, 300], FAILED),
+    "a gain within the scatter before": ((300, 500, 350, 450), [440, 440, 440, 440], FAILED),
+    "a gain within the scatter after": ((400, 400), [200, 700, 250, 650], FAILED),
+    "a gain too small to mean anything": ((400, 400), [404, 404, 404, 404], FAILED),
+    "windows without a value count for nothing": ((400,), [None, 400, None, 400], RUNNING),
+    "a history without a value shows no gain": ((), [500, 500, 500, 500], FAILED),
+    "a gain, but for a window with a pause": ((400, 400, 400, 400), [120, 600, 600, 600], GAINED),
+    "no gain, but for a pause before": ((400, 120, 400, 400), [400, 400, 400, 400], FAILED),
+    "no gain, and a pause": ((400, 400, 400, 400), [120, 401, 400, 400], FAILED),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "want"), TRIALS.values(), ids=TRIALS)
+def test_a_gain_is_one_beyond_the_noise(
+    before: tuple[float, ...], after: list[int | None], want: bool | None
+) -> None:
+    trial = Trial(proposal("j"), before)
+    for use in after:
+        trial = trial.with_window(seen(use))
+    assert trial.gained() is want
+
+
+def test_the_measure_of_the_proposal_counts() -> None:
+    trial = Trial(proposal("j", measure=Measure.RATE), (1.0, 1.0))
+    assert trial.with_window(job("j", pod("j-0", use=1), rate=2.0)).gained()
+
+
+def test_what_has_failed_is_undone_and_the_policy_rests() -> None:
+    back = Trial(proposal("j"), before=(1.0,)).undo(seen(400))
+    assert back is not None
+    assert (back.job, back.policy, back.rank) == ("j", "resize", Rank.RESTORE)
+    assert back.rests == {"resize"}
+    assert back.stages == ((Size("j-0", 400),),)
+
+
+NOW = 1000.0
+CASES: dict[str, tuple[dict[str, Any], Readiness]] = {
+    "it loses nothing anyway": ({"interrupts": False}, Readiness.READY),
+    "no checkpoint was ever seen": ({}, Readiness.NEVER),
+    "not even after it was asked": ({"requested": 1}, Readiness.NEVER),
+    "a checkpoint is fresh": ({"saved": NOW - FRESH_SECONDS}, Readiness.READY),
+    "the next one is awaited": ({"saved": NOW - FRESH_SECONDS - 0.1}, Readiness.AWAIT),
+    "a checkpoint far in the future": ({"saved": NOW + 60.0}, Readiness.AWAIT),
+    "one hardly in the future": ({"saved": NOW + 1.0}, Readiness.READY),
+    "it listens and was not asked": ({"answered": 0}, Readiness.ASK),
+    "it listens, whatever it prints": ({"answered": 3, "saved": NOW - 60}, Readiness.ASK),
+    "it has not answered this request": ({"answered": 1, "requested": 2}, Readiness.ASK),
+    "it has": ({"answered": 2, "requested": 2, "saved": NOW - 60}, Readiness.READY),
+    "it has answered a later one": ({"answered": 3, "requested": 2}, Readiness.READY),
+    "an answer without a request says nothing": ({"answered": 3, "requested": 0}, Readiness.ASK),
+}
+
+
+@pytest.mark.parametrize(("more", "want"), CASES.values(), ids=CASES)
+def test_the_readiness(more: dict[str, Any], want: Readiness) -> None:
+    given = {"saved": None, "answered": None, "requested": 0, "now": NOW, "interrupts": True}
+    assert readiness(**(given | more)) is want

@@ -1,0 +1,32 @@
+"""What a policy asks of a job: may it look at it, and which parameters hold."""
+
+import pytest
+
+from kfext.model.policy import Mode
+from kfext.state.running.policy import Condition, Parameter, Policy
+from kfext.state.running.signals import JobSignal
+from tests.unit.state.running.jobs import job
+
+DEPTH = Parameter(2.0, 0.0, 9.0, "how deep it is")
+DREAMING = Condition("Dreaming", "Dream", "DreamRefused", frozenset({"DreamRefused"}))
+DREAM = Policy("dream", "dreams", DREAMING, lambda _: Mode.ACT, {"depth": DEPTH})
+
+
+@pytest.mark.parametrize(
+    ("of", "want"),
+    [
+        pytest.param(job(policy="dream"), True, id="a job that opted in"),
+        pytest.param(job(policy="resize"), False, id="a job that opted in to another policy"),
+        pytest.param(job(policy="dream", rests=frozenset(["dream"])), False, id="it rests"),
+        pytest.param(
+            job(policy="dream", rests=frozenset(["other"])), True, id="another policy rests"
+        ),
+    ],
+)
+def test_which_jobs_a_policy_looks_at(of: JobSignal, *, want: bool) -> None:
+    assert DREAM.applies_to(of) is want
+
+
+def test_a_parameter_is_that_of_the_job_else_the_default() -> None:
+    assert DREAM.parameter_for(job(policy="dream"), "depth") == 2.0
+    assert DREAM.parameter_for(job(policy="dream", parameters={"depth": 3.0}), "depth") == 3.0

@@ -1,0 +1,127 @@
+"""The sizes of a running job that there is room for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from kfext.core.ledger.ports import hosted
+from kfext.core.settings.table import Settings
+from kfext.core.settings.values import Colocation
+from kfext.model.plan import Plan
+from kfext.model.pod import ReplicaKey
+from kfext.names import PLAN
+from kfext.sim.api import TEAM
+from kfext.state.planner.planner import Planner
+from kfext.state.running.room import ScaleRoom
+from kfext.state.running.running_job import RunningJob, size_record
+from kfext.state.running.size.scale import Sizes
+from tests.builders import JobBuilder, job, node, pod
+
+DECLARED = {"containers": [{"name": "tensorflow", "ports": [{"containerPort": 9090}]}]}
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A job with workers on the nodes `on`, and a block of ports that begins at `port`, 0: none."""
+
+    made: JobBuilder
+    on: str
+    port: int = 0
+
+    def show(self, planner: Planner) -> None:
+        of = self.made.resumed().build()
+        places = {ReplicaKey("worker", index): on for index, on in enumerate(self.on)}
+        plan = Plan(of.uid, 1, places, port=self.port).encode()
+        planner.cluster.observe_job(self.made.annotated(PLAN, plan).raw)
+        of = hosted(of) if self.port else of
+        for key, on in places.items():
+            running = pod(of, key.type, key.index, bound=on, phase="Running")
+            planner.cluster.observe_pod(None, running)
+
+
+def tensorflow(**more: Any) -> JobBuilder:
+    """Its workers have the fourth and the fifth port of its block, the next one has the sixth."""
+    return job("TFJob").worker(2, **more)
+
+
+def torchrun(cpu: str) -> JobBuilder:
+    """Its workers have the first port of its block, each."""
+    return job().worker(2, cpu=cpu).elastic(rdzvBackend="c10d", maxReplicas=8)
+
+
+def other() -> JobBuilder:
+    return job("TFJob", name="other", uid="uid-2").worker(2)
+
+
+GROWS: dict[str, tuple[Runs, Runs | None, str, str | None]] = {
+    "with the next port of its block": (Runs(tensorflow(), "aa", 20000), None, "a", "a"),
+    "not where another job has that port": (
+        Runs(tensorflow(), "aa", 20000),
+        Runs(other(), "aa", 20002),
+        "a",
+        None,
+    ),
+    "where another job has the ports behind it": (
+        Runs(tensorflow(), "aa", 20000),
+        Runs(other(), "aa", 20003),
+        "a",
+        "a",
+    ),
+    "on the pod network, whatever ports others have": (
+        Runs(tensorflow(), "aa"),
+        Runs(other(), "aa", 20002),
+        "a",
+        "a",
+    ),
+    "not where each pod has the port that it declares": (
+        Runs(tensorflow(spec=DECLARED), "ab", 20000),
+        None,
+        "ab",
+        None,
+    ),
+    "where none has it": (Runs(tensorflow(spec=DECLARED), "ab", 20000), None, "abc", "c"),
+    "on the pod network, where each has a port of its own": (
+        Runs(tensorflow(spec=DECLARED), "ab"),
+        None,
+        "ab",
+        "a",
+    ),
+    "not beside another agent of torchrun": (Runs(torchrun("8"), "ab", 20000), None, "ab", None),
+    "where there is none": (Runs(torchrun("20"), "ab", 20000), None, "abc", "c"),
+}
+
+
+@pytest.mark.parametrize(("on", "grows"), [("aa", True), ("ab", False)])
+def test_a_job_that_is_to_be_on_one_node_grows_only_while_it_is(on: str, *, grows: bool) -> None:
+    planner = Planner()
+    planner.settings.observe_namespace(None, TEAM)
+    for name in "ab":
+        planner.cluster.observe_node(None, node(name, cpu="32"))
+    Runs(torchrun("4"), on).show(planner)
+    planner.cluster.settle(0.0)
+    tracked = planner.cluster.jobs["uid-1"]
+    sizes = Sizes(now=2, least=1, most=3, asked=3)
+    running = RunningJob(tracked, size=size_record(tracked, sizes))
+    required = Settings(colocation=Colocation.REQUIRED)
+    room = ScaleRoom(planner.cluster, planner.queue, lambda _: required)
+    places = room.grown(running, 3, now=0.0)
+    assert (places is not None) is grows
+
+
+@pytest.mark.parametrize(("grows", "beside", "nodes", "to"), GROWS.values(), ids=GROWS)
+def test_where_a_job_grows(grows: Runs, beside: Runs | None, nodes: str, to: str | None) -> None:
+    planner = Planner()
+    planner.settings.observe_namespace(None, TEAM)
+    for name in nodes:
+        planner.cluster.observe_node(None, node(name, cpu="32"))
+    for runs in filter(None, (grows, beside)):
+        runs.show(planner)
+    planner.cluster.settle(0.0)
+    tracked = planner.cluster.jobs["uid-1"]
+    sizes = Sizes(now=2, least=1, most=3, asked=3)
+    running = RunningJob(tracked, size=size_record(tracked, sizes))
+    room = ScaleRoom(planner.cluster, planner.queue, lambda _: Settings())
+    places = room.grown(running, 3, now=0.0)
+    kept = {ReplicaKey("worker", index): on for index, on in enumerate(grows.on)}
+    assert places == (None if to is None else {**kept, ReplicaKey("worker", 2): to})

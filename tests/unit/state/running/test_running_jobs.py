@@ -1,0 +1,36 @@
+"""What is shown of jobs that run, and when that is news."""
+
+from kfext import names
+from kfext.model.job_state import JobState
+from kfext.model.verdict import Verdict
+from kfext.state.mirror.tracked_job import TrackedJob
+from kfext.state.running.policy import ConditionStatus
+from kfext.state.running.running_job import RunningJob
+from kfext.state.running.running_jobs import ShownConditions
+from tests.builders import job
+
+MOVED = ConditionStatus(holds=True, verdict=Verdict(names.REASON_CPU_MOVED, "why"))
+
+
+def running(uid: str) -> RunningJob:
+    return RunningJob(TrackedJob({}, job(uid=uid).worker(1).build(), None, JobState()))
+
+
+def test_what_is_shown_is_news_once() -> None:
+    shown, of = ShownConditions(), running("a")
+    for _ in range(2):
+        shown.show(of, names.RESIZED, MOVED)
+    assert shown.news() == [(of.tracked, names.RESIZED, MOVED)]
+    shown.show(of, names.RESIZED, MOVED)
+    assert shown.news() == []
+
+
+def test_of_jobs_that_are_not_followed_nothing_is_shown_any_more() -> None:
+    shown, followed, left = ShownConditions(), running("a"), running("b")
+    among = {"a": followed.tracked, "b": left.tracked}
+    shown.show(left, names.RESIZED, MOVED)
+    for _ in range(2):
+        shown.follow(names.RESIZED, {"a"}, among)
+    assert shown.news() == [(left.tracked, names.RESIZED, None)]
+    shown.follow(names.RESIZED, set(), among)
+    assert shown.news() == [(followed.tracked, names.RESIZED, None)]

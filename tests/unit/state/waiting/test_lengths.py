@@ -1,0 +1,137 @@
+"""What is known of the lengths of jobs in a model cluster."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from kfext.core.progress.reported import LATE
+from kfext.core.queue.length import USUAL_SECONDS
+from kfext.core.queue.order import PATIENCE
+from kfext.model.job import TrainingJob
+from kfext.model.policy import Mode, PolicyChoice, QueueOrder, TrainingPolicy
+from kfext.sim.jobs import JobSpec
+from kfext.state.waiting.lengths import Lengths
+from tests.unit.sim.bed import ANEW, GANG, LONG, Bed, scaled_bed, sizes
+
+FIRST = replace(GANG, name="train-1", arrives=1.0, steps=200, trains="train")
+AGAIN = replace(FIRST, name="train-2", arrives=400.0)
+OTHER = replace(AGAIN, name="other", trains="other")
+
+
+def lengths(of: Bed) -> Lengths:
+    return of.planner.queue.lengths
+
+
+def seen(of: Bed, spec: JobSpec) -> TrainingJob:
+    return of.planner.cluster.jobs[spec.uid].job
+
+
+def rest(of: Bed, spec: JobSpec) -> float:
+    return lengths(of).rest(seen(of, spec), now=of.clock.wall)
+
+
+def test_a_job_takes_as_long_as_the_ended_jobs_of_its_series() -> None:
+    of = Bed(FIRST, AGAIN, OTHER).at(401)
+    took = seen(of, FIRST).took
+    assert took == pytest.approx(118, abs=5)
+    assert rest(of, AGAIN) == pytest.approx(took, abs=2)
+    assert rest(of, OTHER) == pytest.approx(USUAL_SECONDS, abs=2)
+
+
+def test_ended_jobs_that_are_gone_say_nothing() -> None:
+    of = Bed(FIRST, AGAIN).at(401)
+    of.api.delete_job(of.job("train-1"))
+    of.after(5)
+    assert lengths(of).usual(seen(of, AGAIN)) is None
+
+
+def test_a_job_that_kfext_stopped_says_nothing_of_its_series() -> None:
+    stopped = replace(ANEW, name="train-1", steps=3000, trains="train")
+    of = scaled_bed(stopped, GANG).at(2000)
+    assert seen(of, stopped).took is not None
+    assert sizes(of, "train-1")
+    assert lengths(of).usual(seen(of, stopped)) is None
+
+
+def test_progress_counts_more_than_the_series() -> None:
+    longer = replace(AGAIN, steps=2000)
+    of = Bed(FIRST, longer).at(460)
+    left = (2000 - of.job("train-2").training.done) / 2
+    assert rest(of, longer) == pytest.approx(left, rel=0.1)
+
+
+def test_the_end_of_a_job_is_known_by_its_progress_alone() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    job = seen(of, GANG)
+    left = lengths(of).rest(job, now=of.clock.wall)
+    assert lengths(of).end(job, now=of.clock.wall) == pytest.approx(of.clock.wall + LATE * left)
+    assert lengths(of).end(replace(job, suspend=True), now=of.clock.wall) is None
+
+
+def test_a_job_that_is_silent_for_long_beyond_its_end_counts_as_a_job_without_progress() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    job, now = seen(of, GANG), of.clock.wall
+    left = lengths(of).rest(job, now=now)
+    assert lengths(of).rest(job, now=now + left / 2) == pytest.approx(left / 2, abs=1)
+    later = now + LATE * left + 120
+    assert lengths(of).end(job, now=later) is None
+    assert lengths(of).left(job, now=later) is None
+    assert lengths(of).rest(job, now=later) == pytest.approx(later - job.started), "as it ran"
+    stopped = replace(job, suspend=True)
+    assert lengths(of).rest(stopped, now=later) == pytest.approx(left, abs=30), "it is not late"
+
+
+def test_an_end_that_progress_makes_likely_is_shown_as_an_estimate() -> None:
+    runs = replace(GANG, name="runs", arrives=1.0, workers=3, steps=6000)
+    head = replace(runs, name="head", arrives=10.0, workers=4)
+    late = replace(runs, name="late", arrives=400.0, workers=1)
+    of = Bed(runs, head, late, a=4 * runs.cpu).at(420)
+    verdict = of.planner.cluster.jobs[late.uid].verdict
+    assert verdict is not None
+    assert "which waits for PyTorchJob team/runs until about " in verdict.message
+
+
+def test_the_ends_of_running_jobs_are_estimated_once_in_a_tick() -> None:
+    of = Bed(replace(GANG, steps=400)).at(160)
+    queue, tracked = of.planner.queue, of.planner.cluster.jobs[GANG.uid]
+
+    def ends(now: float) -> Mapping[str, float]:
+        return queue.context(tracked, now=now).ends()
+
+    queue.begin_tick(now=of.clock.wall)
+    first = ends(of.clock.wall)
+    assert list(first) == [GANG.uid]
+    assert ends(of.clock.wall) is first
+    queue.begin_tick(now=of.clock.wall)
+    assert ends(of.clock.wall) is not first
+
+
+ACTS = {"scale": PolicyChoice(Mode.ACT)}
+OFF = {"scale": PolicyChoice(Mode.OFF)}
+COUNTS: dict[str, tuple[JobSpec, TrainingPolicy, bool]] = {
+    "an elastic job's does": (LONG, TrainingPolicy("p", companion=ACTS), True),
+    "the length of another job does not": (GANG, TrainingPolicy("p", companion=ACTS), False),
+    "where the policy is off, an elastic job's does not": (
+        LONG,
+        TrainingPolicy("p", companion=OFF),
+        False,
+    ),
+    "any job's does where the shortest goes first": (
+        GANG,
+        TrainingPolicy("p", companion=OFF, queue_order=QueueOrder.SHORTEST),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "policy", "counts"), COUNTS.values(), ids=COUNTS)
+def test_whether_the_length_of_a_job_counts_for_its_turn(
+    spec: JobSpec, policy: TrainingPolicy, counts: bool
+) -> None:
+    early = replace(spec, name="early-1", arrives=1.0, steps=40, trains="early")
+    late = replace(early, name="early-2", arrives=200.0)
+    of = Bed(early, late, policy=policy).at(201)
+    tracked = of.planner.cluster.jobs[late.uid]
+    expected = tracked.job.created + PATIENCE * USUAL_SECONDS
+    assert (of.planner.queue.turn(tracked)[1] != expected) is counts
